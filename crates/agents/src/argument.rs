@@ -8,7 +8,7 @@ const LONGEST: usize = 1_000;
 
 /// The argument of that name; `None` when the caller gave nothing. `find` finds it in a sentence; where it
 /// came by name it is taken as it is. An error is a reason to reject the task.
-pub(crate) fn given(
+pub(crate) fn read_argument(
     cx: &TaskContext,
     name: &str,
     find: impl Fn(&str) -> &str,

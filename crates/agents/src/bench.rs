@@ -18,10 +18,10 @@ const WAIT: Duration = Duration::from_secs(600);
 /// The agent of the benchmarks. The first word of the text decides: `stream…` makes one artifact of a
 /// hundred chunks, `wait…` works for ten minutes, anything else is echoed.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Bench;
+pub struct BenchAgent;
 
 #[async_trait]
-impl Agent for Bench {
+impl Agent for BenchAgent {
     fn profile(&self) -> Profile {
         let mut profile = Profile::new(
             "bench",

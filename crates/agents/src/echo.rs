@@ -8,10 +8,10 @@ use serde_json::json;
 ///
 /// It ends in its first poll, without a step or a sleep, so that its whole task is one commit.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Echo;
+pub struct EchoAgent;
 
 #[async_trait]
-impl Agent for Echo {
+impl Agent for EchoAgent {
     fn profile(&self) -> Profile {
         let mut profile = Profile::new(
             "echo",

@@ -13,31 +13,31 @@ use std::{
 use nuncio_engine::{Agent, Engine, catalog::CatalogError};
 use tokio::{sync::Mutex, task::JoinHandle};
 
-use crate::configured::{self, AgentSpec, Living, Made, SpecError};
+use crate::configured::{self, AgentSpec, BuiltAgent, ManagedAgent, SpecError};
 
 /// The agents that were made of configuration.
 #[derive(Clone)]
-pub struct Fleet(Arc<Inner>);
+pub struct Fleet(Arc<FleetInner>);
 
-struct Inner {
-    members: Mutex<Members>,
+struct FleetInner {
+    members: Mutex<FleetMembers>,
     engine: OnceLock<Engine>,
 }
 
 #[derive(Default)]
-struct Members {
-    by_name: BTreeMap<String, Member>,
+struct FleetMembers {
+    by_name: BTreeMap<String, FleetMember>,
     /// What was replaced and is let go of when its calls have ended.
-    retiring: Vec<(Arc<dyn Living>, JoinHandle<()>)>,
+    retiring: Vec<(Arc<dyn ManagedAgent>, JoinHandle<()>)>,
     /// The server stops: nothing is changed any more.
     closed: bool,
 }
 
 /// One agent, and the table that it was made of.
-struct Member {
+struct FleetMember {
     spec: AgentSpec,
     agent: Arc<dyn Agent>,
-    living: Option<Arc<dyn Living>>,
+    managed: Option<Arc<dyn ManagedAgent>>,
     watcher: Option<JoinHandle<()>>,
 }
 
@@ -54,7 +54,7 @@ pub enum FleetError {
 
 /// What was changed, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct FleetChanges {
     /// Agents that were not there before.
     pub added: Vec<String>,
     /// Agents whose tables had changed.
@@ -63,14 +63,14 @@ pub struct Applied {
     pub removed: Vec<String>,
 }
 
-impl Applied {
+impl FleetChanges {
     /// Whether everything is as it was.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.replaced.is_empty() && self.removed.is_empty()
     }
 }
 
-impl fmt::Display for Applied {
+impl fmt::Display for FleetChanges {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut between = "";
         for (what, names) in
@@ -88,11 +88,11 @@ impl fmt::Display for Applied {
 impl Fleet {
     /// Makes all of them. Nothing is started yet.
     pub fn new(specs: Vec<AgentSpec>) -> Result<Self, SpecError> {
-        let mut members = Members::default();
+        let mut members = FleetMembers::default();
         for spec in unique(specs)? {
-            members.by_name.insert(spec.name.clone(), Member::new(spec)?);
+            members.by_name.insert(spec.name.clone(), FleetMember::new(spec)?);
         }
-        Ok(Self(Arc::new(Inner { members: Mutex::new(members), engine: OnceLock::new() })))
+        Ok(Self(Arc::new(FleetInner { members: Mutex::new(members), engine: OnceLock::new() })))
     }
 
     /// The agents, for the catalog of an engine that has not started yet.
@@ -105,7 +105,7 @@ impl Fleet {
         self.of_each(|member| member.spec.clone())
     }
 
-    fn of_each<T>(&self, what: impl Fn(&Member) -> T) -> Vec<T> {
+    fn of_each<T>(&self, what: impl Fn(&FleetMember) -> T) -> Vec<T> {
         // Nobody else holds the lock before the start.
         let Ok(members) = self.0.members.try_lock() else { return vec![] };
         members.by_name.values().map(what).collect()
@@ -123,10 +123,10 @@ impl Fleet {
     }
 
     /// Makes the agents be those of these tables. With an error nothing has changed.
-    pub async fn apply(&self, specs: Vec<AgentSpec>) -> Result<Applied, FleetError> {
+    pub async fn apply(&self, specs: Vec<AgentSpec>) -> Result<FleetChanges, FleetError> {
         let specs = unique(specs)?;
         let mut members = self.0.members.lock().await;
-        let mut applied = Applied::default();
+        let mut applied = FleetChanges::default();
         if members.closed {
             return Ok(applied);
         }
@@ -145,7 +145,7 @@ impl Fleet {
                     applied.added.push(spec.name.clone());
                 }
             }
-            made.push(Member::new(spec.clone())?);
+            made.push(FleetMember::new(spec.clone())?);
         }
         let gone = members.by_name.keys().filter(|name| !specs.iter().any(|spec| spec.name == **name));
         applied.removed = gone.cloned().collect();
@@ -155,9 +155,9 @@ impl Fleet {
             engine.catalog().change(put, &applied.removed)?;
         }
         let names = applied.replaced.iter().chain(&applied.removed);
-        let old: Vec<Member> = names.filter_map(|name| members.by_name.remove(name)).collect();
+        let old: Vec<FleetMember> = names.filter_map(|name| members.by_name.remove(name)).collect();
         members.retiring.retain(|(_, retires)| !retires.is_finished());
-        members.retiring.extend(old.into_iter().filter_map(Member::retire));
+        members.retiring.extend(old.into_iter().filter_map(FleetMember::retire));
         for mut member in made {
             self.watch(&mut member);
             members.by_name.insert(member.spec.name.clone(), member);
@@ -190,7 +190,7 @@ impl Fleet {
     }
 
     /// The agent at the root cannot go: its address would lead nowhere.
-    fn may_go(&self, members: &Members, removed: &[String]) -> Result<(), SpecError> {
+    fn may_go(&self, members: &FleetMembers, removed: &[String]) -> Result<(), SpecError> {
         let default = self.0.engine.get().and_then(|engine| engine.catalog().default_agent());
         let Some(default) = default.filter(|default| removed.contains(&default.profile.name)) else {
             return Ok(());
@@ -204,18 +204,18 @@ impl Fleet {
     }
 
     /// Puts whatever presents itself in another way into the catalog anew.
-    fn watch(&self, member: &mut Member) {
-        let (Some(engine), Some(living)) = (self.0.engine.get(), &member.living) else { return };
+    fn watch(&self, member: &mut FleetMember) {
+        let (Some(engine), Some(living)) = (self.0.engine.get(), &member.managed) else { return };
         let (engine, living, fleet) = (engine.clone(), Arc::clone(living), Arc::downgrade(&self.0));
         let name = member.spec.name.clone();
         member.watcher = Some(tokio::spawn(async move {
             loop {
-                let agent = living.renewed().await;
+                let agent = living.wait_for_update().await;
                 let Some(fleet) = fleet.upgrade() else { return };
                 // Under the lock, so that an agent that was replaced meanwhile does not come back.
                 let mut members = fleet.members.lock().await;
                 let Some(member) = members.by_name.get_mut(&name) else { return };
-                if !member.living.as_ref().is_some_and(|own| Arc::ptr_eq(own, &living)) {
+                if !member.managed.as_ref().is_some_and(|own| Arc::ptr_eq(own, &living)) {
                     return;
                 }
                 match engine.catalog().change(vec![Arc::clone(&agent)], &[]) {
@@ -230,18 +230,18 @@ impl Fleet {
     }
 }
 
-impl Member {
+impl FleetMember {
     fn new(spec: AgentSpec) -> Result<Self, SpecError> {
-        let Made { agent, living } = configured::make(&spec)?;
-        Ok(Self { spec, agent, living, watcher: None })
+        let BuiltAgent { agent, managed: living } = configured::build_agent(&spec)?;
+        Ok(Self { spec, agent, managed: living, watcher: None })
     }
 
     /// Nobody listens to it any more, and it goes when its calls have ended.
-    fn retire(self) -> Option<(Arc<dyn Living>, JoinHandle<()>)> {
+    fn retire(self) -> Option<(Arc<dyn ManagedAgent>, JoinHandle<()>)> {
         if let Some(watcher) = self.watcher {
             watcher.abort();
         }
-        let living = self.living?;
+        let living = self.managed?;
         let retiring = Arc::clone(&living);
         Some((living, tokio::spawn(async move { retiring.retire().await })))
     }
@@ -250,7 +250,7 @@ impl Member {
         if let Some(watcher) = self.watcher {
             watcher.abort();
         }
-        if let Some(living) = self.living {
+        if let Some(living) = self.managed {
             living.close().await;
         }
     }

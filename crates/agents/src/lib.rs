@@ -19,8 +19,8 @@ use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Agent;
 
-pub use bench::Bench;
-pub use echo::Echo;
+pub use bench::BenchAgent;
+pub use echo::EchoAgent;
 pub use fleet::Fleet;
 pub use long_running::LongRunningAgent;
 pub use research::ResearchAgent;
@@ -39,11 +39,11 @@ impl Default for AgentOptions {
     }
 }
 
-/// The agents that every server has. The first is the default one. [`Bench`] is not among them: it is
+/// The agents that every server has. The first is the default one. [`BenchAgent`] is not among them: it is
 /// served only when it is asked for.
 pub fn built_in(options: &AgentOptions) -> Vec<Arc<dyn Agent>> {
     vec![
-        Arc::new(Echo),
+        Arc::new(EchoAgent),
         Arc::new(TravelAgent::new(options)),
         Arc::new(ResearchAgent::new(options)),
         Arc::new(LongRunningAgent::new(options)),

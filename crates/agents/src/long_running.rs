@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     AgentOptions,
-    pace::Pace,
+    pace::StepPace,
     redirect::{Redirect, Redirects},
 };
 
@@ -21,13 +21,13 @@ const WARNING_EVERY: u32 = 10;
 /// Does fifty steps of simulated work, or as many as it is told.
 #[derive(Debug, Clone)]
 pub struct LongRunningAgent {
-    pace: Pace,
+    pace: StepPace,
 }
 
 impl LongRunningAgent {
     /// An agent whose steps are as long as the options say.
     pub fn new(options: &AgentOptions) -> Self {
-        Self { pace: Pace::new(options) }
+        Self { pace: StepPace::new(options) }
     }
 }
 

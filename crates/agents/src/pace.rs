@@ -8,9 +8,9 @@ use crate::{AgentOptions, redirect::Redirects};
 
 /// The length of one step.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Pace(Duration);
+pub(crate) struct StepPace(Duration);
 
-impl Pace {
+impl StepPace {
     pub(crate) fn new(options: &AgentOptions) -> Self {
         Self(options.step)
     }
@@ -50,7 +50,7 @@ impl Pace {
         let heard: Option<Vec<Message>> = cx
             .step(step, async |step| {
                 self.work(&step).await?;
-                let mut heard = cx.heard().await.unwrap_or_default();
+                let mut heard = cx.read_messages().await.unwrap_or_default();
                 Ok(Some(heard.split_off(read.min(heard.len()))).filter(|heard| !heard.is_empty()))
             })
             .await?;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::{
     AgentOptions, argument,
-    pace::Pace,
+    pace::StepPace,
     redirect::{Redirect, Redirects},
 };
 
@@ -20,13 +20,13 @@ const SUMMARY_TOKENS: u32 = 100;
 /// Looks into a topic and writes a report.
 #[derive(Debug, Clone)]
 pub struct ResearchAgent {
-    pace: Pace,
+    pace: StepPace,
 }
 
 impl ResearchAgent {
     /// A researcher whose steps are as long as the options say.
     pub fn new(options: &AgentOptions) -> Self {
-        Self { pace: Pace::new(options) }
+        Self { pace: StepPace::new(options) }
     }
 }
 
@@ -60,14 +60,14 @@ impl Agent for ResearchAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let mut topic = match argument::given(&cx, "topic", |text| text) {
+        let mut topic = match argument::read_argument(&cx, "topic", |text| text) {
             Ok(given) => given.unwrap_or_else(|| DEFAULT_TOPIC.into()),
             Err(why) => return Ok(Outcome::Rejected(why)),
         };
         let report = |section: String| Chunk::text("report", section);
 
         let mut redirects = Redirects::new();
-        let mut wish = Wish::default();
+        let mut wish = ResearchWishes::default();
 
         let heard = self
             .pace
@@ -120,12 +120,12 @@ impl Agent for ResearchAgent {
 
 /// What the caller has wished for while the agent works.
 #[derive(Default)]
-struct Wish {
+struct ResearchWishes {
     shorter: bool,
     stop: bool,
 }
 
-impl Wish {
+impl ResearchWishes {
     fn take(&mut self, redirects: Vec<Redirect>, topic: &mut String) {
         for redirect in redirects {
             match redirect {
@@ -153,12 +153,12 @@ fn first_sentence(text: &str) -> String {
 }
 
 /// A summary, and whose it is.
-struct Summary {
+struct ResearchSummary {
     text: String,
     by: String,
 }
 
-async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError> {
+async fn summarize(cx: &TaskContext, topic: &str) -> Result<ResearchSummary, AgentError> {
     let prompt = format!("Please summarize the key findings for research on: {topic}");
     let system = "You write short summaries for a research report. Answer with the summary alone.";
     let servers = cx.samples_own_model();
@@ -166,7 +166,10 @@ async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError>
         Answer::Accept(answer) => match text_in(&answer) {
             Some(text) => {
                 let model = if servers { "the server's model" } else { "your model" };
-                return Ok(Summary { text: text.into(), by: format!("The summary was written by {model}.") });
+                return Ok(ResearchSummary {
+                    text: text.into(),
+                    by: format!("The summary was written by {model}."),
+                });
             }
             None if servers => "the answer of the server's model held no text",
             None => "your model's answer held no text",
@@ -176,7 +179,10 @@ async fn summarize(cx: &TaskContext, topic: &str) -> Result<Summary, AgentError>
     };
     let by = format!("The agent wrote the summary itself: {why}.");
     cx.log(Level::Notice, by.clone()).await?;
-    Ok(Summary { text: format!("Work on {topic} moves on; its main questions are listed above."), by })
+    Ok(ResearchSummary {
+        text: format!("Work on {topic} moves on; its main questions are listed above."),
+        by,
+    })
 }
 
 /// The words of a model: a plain text, or the text block that sampling returns.

@@ -11,7 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     AgentOptions, argument,
-    pace::Pace,
+    pace::StepPace,
     redirect::{Redirect, Redirects},
 };
 
@@ -24,13 +24,13 @@ const SUMMARY_TOKENS: u32 = 100;
 /// Books a trip, after somebody has agreed to the price.
 #[derive(Debug, Clone)]
 pub struct TravelAgent {
-    pace: Pace,
+    pace: StepPace,
 }
 
 impl TravelAgent {
     /// A travel agent whose steps are as long as the options say.
     pub fn new(options: &AgentOptions) -> Self {
-        Self { pace: Pace::new(options) }
+        Self { pace: StepPace::new(options) }
     }
 }
 
@@ -63,7 +63,7 @@ impl Agent for TravelAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let mut destination = match argument::given(&cx, "destination", destination_in) {
+        let mut destination = match argument::read_argument(&cx, "destination", destination_in) {
             Ok(given) => given.unwrap_or_else(|| DEFAULT_DESTINATION.into()),
             Err(why) => return Ok(Outcome::Rejected(why)),
         };

@@ -15,9 +15,9 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use async_trait::async_trait;
 use nuncio_client::{
     auth::Authorizer,
-    mcp::{McpOptions, McpPeer},
-    oauth::{Client, Consent, MemoryKeeper, OAuth, OAuthOptions, Visit},
-    peer::{Begin, Ended, Happened, Offer, Peer as _, PeerError, Place},
+    mcp::{McpPeer, McpPeerOptions},
+    oauth::{Consent, ConsentVisit, MemoryTokenStore, OAuth, OAuthClient, OAuthOptions},
+    peer::{CallEvent, Peer as _, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError, PeerLocation},
 };
 use nuncio_engine::{
     Answer,
@@ -47,8 +47,8 @@ async fn main() -> ExitCode {
         }
     };
     let request_timeout = Duration::from_secs(10);
-    let options = McpOptions { version, request_timeout, authorizer, ..McpOptions::default() };
-    let peer = McpPeer::new(Place::Url(url), options);
+    let options = McpPeerOptions { version, request_timeout, authorizer, ..McpPeerOptions::default() };
+    let peer = McpPeer::new(PeerLocation::Url(url), options);
     let done = use_everything(&peer).await;
     peer.close().await;
     match done {
@@ -64,7 +64,7 @@ async fn main() -> ExitCode {
 fn authorizer() -> Result<Arc<dyn Authorizer>, String> {
     let context = context();
     let text = |member: &str| context[member].as_str().map(str::to_owned);
-    let client = text("client_id").map(|id| Client {
+    let client = text("client_id").map(|id| OAuthClient {
         id,
         secret: text("client_secret"),
         method: None,
@@ -77,7 +77,7 @@ fn authorizer() -> Result<Arc<dyn Authorizer>, String> {
         for_itself: scenario.starts_with("auth/client-credentials"),
         ..OAuthOptions::default()
     };
-    let oauth = OAuth::new(options, Arc::new(MemoryKeeper::default()), Arc::new(Yes))?;
+    let oauth = OAuth::new(options, Arc::new(MemoryTokenStore::default()), Arc::new(Yes))?;
     Ok(Arc::new(oauth))
 }
 
@@ -86,13 +86,13 @@ struct Yes;
 
 #[async_trait]
 impl Consent for Yes {
-    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn ConsentVisit>, String> {
         Ok(Box::new(Self))
     }
 }
 
 #[async_trait]
-impl Visit for Yes {
+impl ConsentVisit for Yes {
     fn redirect_uri(&self) -> &str {
         "http://localhost:3000/callback"
     }
@@ -113,7 +113,7 @@ fn context() -> Value {
 }
 
 async fn use_everything(peer: &McpPeer) -> Result<(), PeerError> {
-    let offers = peer.offers().await?;
+    let offers = peer.list_capabilities().await?;
     let calls = wanted().unwrap_or_else(|| {
         offers.iter().map(|offer| (offer.name.clone(), arguments_for(offer, &offers))).collect()
     });
@@ -153,14 +153,14 @@ fn wanted() -> Option<Vec<(String, Value)>> {
     )
 }
 
-async fn call(peer: &McpPeer, tool: &str, arguments: Value) -> Result<Ended, PeerError> {
+async fn call(peer: &McpPeer, tool: &str, arguments: Value) -> Result<PeerCallEnd, PeerError> {
     let input = Message::of("conformance", Role::User, vec![Part::data(arguments)]);
-    let begin = Begin { offer: tool.to_owned(), input, context: None, trace: None };
+    let begin = PeerCallRequest { offer: tool.to_owned(), input, context: None, trace: None };
     let mut call = peer.begin(begin).await?;
     loop {
         match call.next().await? {
-            Happened::Asks(question) => call.answer(&question.id, answer_to(&question)).await?,
-            Happened::Ended(ended) => return Ok(ended),
+            CallEvent::Question(question) => call.answer(&question.id, answer_to(&question)).await?,
+            CallEvent::Ended(ended) => return Ok(ended),
             _ => {}
         }
     }
@@ -174,7 +174,7 @@ fn answer_to(question: &Question) -> Answer {
     })
 }
 
-fn arguments_for(offer: &Offer, offers: &[Offer]) -> Value {
+fn arguments_for(offer: &PeerCapability, offers: &[PeerCapability]) -> Value {
     let mut arguments = filled_in(offer.input_schema.as_ref().unwrap_or(&Value::Null), |_| true);
     // A tool that is told a schema wants to see what became of the first one.
     if let (Some(schema), Some(first)) = (arguments.get_mut("schema"), offers.first()) {

@@ -20,8 +20,8 @@ use std::{process::ExitCode, sync::Arc};
 
 use nuncio_client::{
     auth::Bearer,
-    mcp::{McpOptions, McpPeer},
-    peer::{Begin, Call, Happened, Peer as _, PeerError, Place, Program},
+    mcp::{McpPeer, McpPeerOptions},
+    peer::{CallEvent, Peer as _, PeerCall, PeerCallRequest, PeerError, PeerLocation, PeerProgram},
 };
 use nuncio_engine::{
     Answer, Level, State,
@@ -32,8 +32,8 @@ use serde_json::{Value, json};
 
 /// What to do.
 struct Order {
-    place: Place,
-    options: McpOptions,
+    place: PeerLocation,
+    options: McpPeerOptions,
     what: What,
     answers: Vec<Value>,
     leave: Option<String>,
@@ -74,7 +74,7 @@ async fn main() -> ExitCode {
 async fn carry_out(peer: &McpPeer, order: &Order) -> Result<State, PeerError> {
     match &order.what {
         What::Offers => {
-            let offers = peer.offers().await?;
+            let offers = peer.list_capabilities().await?;
             say(&json!({ "server": peer.name(), "version": peer.version().await?.name() }));
             for offer in offers {
                 say(&json!({
@@ -90,7 +90,7 @@ async fn carry_out(peer: &McpPeer, order: &Order) -> Result<State, PeerError> {
         }
         What::Call(tool, arguments) => {
             let input = Message::of("mcp_call", Role::User, vec![Part::data(arguments.clone())]);
-            let begin = Begin { offer: tool.clone(), input, context: None, trace: None };
+            let begin = PeerCallRequest { offer: tool.clone(), input, context: None, trace: None };
             follow(peer.begin(begin).await?, order).await
         }
         What::Resume(handle) => {
@@ -101,7 +101,7 @@ async fn carry_out(peer: &McpPeer, order: &Order) -> Result<State, PeerError> {
     }
 }
 
-async fn follow(mut call: Call, order: &Order) -> Result<State, PeerError> {
+async fn follow(mut call: PeerCall, order: &Order) -> Result<State, PeerError> {
     let mut answers = order.answers.iter();
     let mut last = None;
     let mut kept = false;
@@ -118,8 +118,8 @@ async fn follow(mut call: Call, order: &Order) -> Result<State, PeerError> {
             call.cancel().await?;
         }
         match happened {
-            Happened::Ended(ended) => return Ok(ended.state),
-            Happened::Asks(question) => {
+            CallEvent::Ended(ended) => return Ok(ended.state),
+            CallEvent::Question(question) => {
                 last = answers.next().or(last);
                 if let Some(answer) = last {
                     let taken = call.answer(&question.id, answer_of(answer)).await;
@@ -141,22 +141,22 @@ fn answer_of(answer: &Value) -> Answer {
     }
 }
 
-fn told(happened: &Happened) -> (&'static str, Value) {
+fn told(happened: &CallEvent) -> (&'static str, Value) {
     match happened {
-        Happened::Kept(handle) => ("kept", json!(handle)),
-        Happened::Progress(progress) => ("progress", json!(progress)),
-        Happened::Log(line) => ("log", json!(line)),
-        Happened::Artifact(chunk) => ("artifact", json!(chunk)),
-        Happened::Context(context) => ("context", json!(context)),
-        Happened::Said(message) => ("said", json!(message)),
-        Happened::Asks(question) => ("asks", json!(question)),
-        Happened::Settled(question) => ("settled", json!(question)),
-        Happened::Ended(ended) => ("ended", json!({ "state": ended.state, "message": ended.message })),
+        CallEvent::HandleUpdated(handle) => ("kept", json!(handle)),
+        CallEvent::Progress(progress) => ("progress", json!(progress)),
+        CallEvent::Log(line) => ("log", json!(line)),
+        CallEvent::Artifact(chunk) => ("artifact", json!(chunk)),
+        CallEvent::Context(context) => ("context", json!(context)),
+        CallEvent::Message(message) => ("said", json!(message)),
+        CallEvent::Question(question) => ("asks", json!(question)),
+        CallEvent::QuestionClosed(question) => ("settled", json!(question)),
+        CallEvent::Ended(ended) => ("ended", json!({ "state": ended.state, "message": ended.message })),
     }
 }
 
 fn read(mut arguments: impl Iterator<Item = String>) -> Result<Order, String> {
-    let mut options = McpOptions { log_level: Level::Debug.into(), ..McpOptions::default() };
+    let mut options = McpPeerOptions { log_level: Level::Debug.into(), ..McpPeerOptions::default() };
     let (mut words, mut answers, mut leave, mut cancel) = (vec![], vec![], None, None);
     let (mut what, mut bearer) = (None, None);
     while let Some(argument) = arguments.next() {
@@ -188,11 +188,11 @@ fn read(mut arguments: impl Iterator<Item = String>) -> Result<Order, String> {
         true => {
             let command = serde_json::from_str(&place).map_err(|error| format!("the command: {error}"))?;
             let env = std::env::vars().filter(|(name, _)| name.starts_with("MCP_CALL_")).collect();
-            Place::Command(Program { command, env, dir: None })
+            PeerLocation::Command(PeerProgram { command, env, dir: None })
         }
-        false => Place::Url(place.parse().map_err(|error| format!("{place}: {error}"))?),
+        false => PeerLocation::Url(place.parse().map_err(|error| format!("{place}: {error}"))?),
     };
-    if let (Some(token), Place::Url(url)) = (bearer, &place) {
+    if let (Some(token), PeerLocation::Url(url)) = (bearer, &place) {
         options.authorizer = Some(Arc::new(Bearer::new(token, url)));
     }
     let params =

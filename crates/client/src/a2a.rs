@@ -1,34 +1,36 @@
 //! Talks to an A2A agent over JSON-RPC: resolves its card, makes requests, follows streams.
 //!
 //! Answers come as the JSON that was received and as what it means, so that a program can show the one and
-//! act on the other. A stream that is cut is continued after the last event that arrived ([`Events`]). This
+//! act on the other. A stream that is cut is continued after the last event that arrived ([`A2aTaskEvents`]). This
 //! client reaches whatever address its user names, loopback included: for addresses that strangers name
 //! there is [`crate::outbound`].
 
 mod card;
 mod error;
-mod events;
 mod http;
 pub(crate) mod peer;
-mod settle;
+mod task_events;
+mod wait;
 
 use ::http::{HeaderName, HeaderValue};
 use nuncio_engine::webhook::WebhookConfig;
 use nuncio_wire::{
-    a2a::{A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION},
+    a2a::{
+        A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION,
+    },
     jsonrpc::{self, RpcId},
 };
 use serde_json::value::RawValue;
 use url::Url;
 
-use self::http::Http;
+use self::http::A2aHttp;
 pub use self::{
-    card::{AgentCard, CardReference, Interface, WELL_KNOWN, problems},
-    error::ClientError,
-    events::{Events, StreamItem},
-    http::{ApiKeyPlace, Credentials, HttpOptions},
-    peer::{A2aOptions, A2aPeer},
-    settle::Patience,
+    card::{AgentCard, AgentInterface, CardReference, WELL_KNOWN, problems},
+    error::A2aClientError,
+    http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
+    peer::{A2aPeer, A2aPeerOptions},
+    task_events::{A2aTaskEvents, StreamItem},
+    wait::WaitOptions,
 };
 
 /// Pages of webhooks that are read of one task: a server that always names another has no more than this.
@@ -36,7 +38,7 @@ const MAX_WEBHOOK_PAGES: usize = 100;
 
 /// An answer: the JSON as it came, and what it means.
 #[derive(Debug, Clone)]
-pub struct Received<T> {
+pub struct A2aResponse<T> {
     /// What the server sent, unchanged.
     pub json: Box<RawValue>,
     /// What it means.
@@ -45,14 +47,14 @@ pub struct Received<T> {
 
 /// Which of an agent's interfaces to use.
 #[derive(Debug, Clone)]
-pub struct Preference {
+pub struct InterfacePreference {
     /// Bindings, best first; empty: what the card prefers.
     pub bindings: Vec<String>,
     /// The generation to speak.
     pub dialect: Dialect,
 }
 
-impl Default for Preference {
+impl Default for InterfacePreference {
     fn default() -> Self {
         Self { bindings: vec![], dialect: Dialect::V1 }
     }
@@ -61,7 +63,7 @@ impl Default for Preference {
 /// A client of one agent.
 #[derive(Debug, Clone)]
 pub struct A2aClient {
-    http: Http,
+    http: A2aHttp,
     endpoint: Url,
     dialect: Dialect,
     tenant: Option<String>,
@@ -73,17 +75,17 @@ pub struct A2aClient {
 /// them does not get them.
 pub async fn fetch_card(
     reference: &CardReference,
-    options: &HttpOptions,
-) -> Result<Received<AgentCard>, ClientError> {
-    card::fetch(reference, options, &Credentials::default()).await
+    options: &A2aHttpOptions,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
+    card::fetch(reference, options, &A2aCredentials::default()).await
 }
 
 /// The same, for a card that is shown to known callers alone. The credentials go to the address of the reference.
 pub async fn fetch_private_card(
     reference: &CardReference,
-    options: &HttpOptions,
-    credentials: &Credentials,
-) -> Result<Received<AgentCard>, ClientError> {
+    options: &A2aHttpOptions,
+    credentials: &A2aCredentials,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     card::fetch(reference, options, credentials).await
 }
 
@@ -91,14 +93,14 @@ impl A2aClient {
     /// A client of the agent that presents itself with this card.
     pub fn new(
         card: &AgentCard,
-        preference: &Preference,
-        credentials: &Credentials,
-        options: &HttpOptions,
-    ) -> Result<Self, ClientError> {
+        preference: &InterfacePreference,
+        credentials: &A2aCredentials,
+        options: &A2aHttpOptions,
+    ) -> Result<Self, A2aClientError> {
         let interface = card.pick(preference)?;
         let (endpoint, dialect) = (interface.url.clone(), interface.dialect);
         let credentials = credentials.clone().placed_by(card);
-        let http = Http::new(options, &endpoint)?.with_credentials(&credentials)?;
+        let http = A2aHttp::new(options, &endpoint)?.with_credentials(&credentials)?;
         Ok(Self {
             http,
             endpoint,
@@ -137,39 +139,43 @@ impl A2aClient {
     }
 
     /// Sends a message: a task, or a message where the agent made no task.
-    pub async fn send(&self, send: SendMessage) -> Result<Received<StreamEvent>, ClientError> {
+    pub async fn send(&self, send: SendMessage) -> Result<A2aResponse<StreamEvent>, A2aClientError> {
         let json = self.call(&A2aCall::Send(Box::new(send))).await?;
         self.received(json, |json| self.dialect.read_sent(json))
     }
 
     /// Sends a message and streams what comes of it.
-    pub async fn send_streaming(&self, send: SendMessage) -> Result<Events, ClientError> {
+    pub async fn send_streaming(&self, send: SendMessage) -> Result<A2aTaskEvents, A2aClientError> {
         let task = send.task_id.clone();
         let source = self.open(&A2aCall::Stream(Box::new(send)), None).await?;
-        Ok(Events::new(self.clone(), source, task, None))
+        Ok(A2aTaskEvents::new(self.clone(), source, task, None))
     }
 
     /// Streams a task that is there: from a cursor, or from now.
-    pub async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<Events, ClientError> {
+    pub async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<A2aTaskEvents, A2aClientError> {
         let source = self.open(&A2aCall::Subscribe { task: task.to_owned() }, after).await?;
-        Ok(Events::new(self.clone(), source, Some(task.to_owned()), after.map(str::to_owned)))
+        Ok(A2aTaskEvents::new(self.clone(), source, Some(task.to_owned()), after.map(str::to_owned)))
     }
 
     /// A task as it stands.
-    pub async fn get(&self, task: &str, history: Option<usize>) -> Result<Received<TaskView>, ClientError> {
+    pub async fn get(
+        &self,
+        task: &str,
+        history: Option<usize>,
+    ) -> Result<A2aResponse<TaskView>, A2aClientError> {
         let call = A2aCall::Get { task: task.to_owned(), history_length: history };
         let json = self.call(&call).await?;
         self.received(json, |json| self.dialect.read_task(json))
     }
 
     /// A page of tasks.
-    pub async fn list(&self, list: ListTasks) -> Result<Received<TaskList>, ClientError> {
+    pub async fn list(&self, list: ListTasks) -> Result<A2aResponse<TaskList>, A2aClientError> {
         let json = self.call(&A2aCall::List(list)).await?;
         self.received(json, |json| self.dialect.read_list(json))
     }
 
     /// Stops a task.
-    pub async fn cancel(&self, task: &str) -> Result<Received<TaskView>, ClientError> {
+    pub async fn cancel(&self, task: &str) -> Result<A2aResponse<TaskView>, A2aClientError> {
         let json = self.call(&A2aCall::Cancel { task: task.to_owned(), metadata: None }).await?;
         self.received(json, |json| self.dialect.read_task(json))
     }
@@ -179,7 +185,7 @@ impl A2aClient {
         &self,
         task: &str,
         config: WebhookConfig,
-    ) -> Result<Received<WebhookConfig>, ClientError> {
+    ) -> Result<A2aResponse<WebhookConfig>, A2aClientError> {
         let json = self.call(&A2aCall::SetWebhook { task: task.to_owned(), config }).await?;
         self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
     }
@@ -189,14 +195,14 @@ impl A2aClient {
         &self,
         task: &str,
         id: Option<&str>,
-    ) -> Result<Received<WebhookConfig>, ClientError> {
+    ) -> Result<A2aResponse<WebhookConfig>, A2aClientError> {
         let call = A2aCall::GetWebhook { task: task.to_owned(), id: id.map(str::to_owned) };
         let json = self.call(&call).await?;
         self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
     }
 
     /// The webhooks of a task, all pages of them.
-    pub async fn list_webhooks(&self, task: &str) -> Result<Vec<WebhookConfig>, ClientError> {
+    pub async fn list_webhooks(&self, task: &str) -> Result<Vec<WebhookConfig>, A2aClientError> {
         let (mut all, mut page_token) = (vec![], None);
         for _ in 0..MAX_WEBHOOK_PAGES {
             let call = A2aCall::ListWebhooks { task: task.to_owned(), page_size: None, page_token };
@@ -208,30 +214,34 @@ impl A2aClient {
                 return Ok(all);
             }
         }
-        Err(ClientError::Malformed(format!("more than {MAX_WEBHOOK_PAGES} pages of webhooks")))
+        Err(A2aClientError::Malformed(format!("more than {MAX_WEBHOOK_PAGES} pages of webhooks")))
     }
 
     /// Has the agent tell an address no more. 0.1 has no such method.
-    pub async fn delete_webhook(&self, task: &str, id: &str) -> Result<(), ClientError> {
+    pub async fn delete_webhook(&self, task: &str, id: &str) -> Result<(), A2aClientError> {
         self.call(&A2aCall::DeleteWebhook { task: task.to_owned(), id: id.to_owned() }).await.map(drop)
     }
 
-    async fn call(&self, call: &A2aCall) -> Result<Box<RawValue>, ClientError> {
+    async fn call(&self, call: &A2aCall) -> Result<Box<RawValue>, A2aClientError> {
         let body = self.request(call)?;
         let answer = self.http.post(&self.endpoint, self.dialect, body).await?;
         result_of(&answer)
     }
 
-    async fn open(&self, call: &A2aCall, after: Option<&str>) -> Result<http::Opened, ClientError> {
+    async fn open(
+        &self,
+        call: &A2aCall,
+        after: Option<&str>,
+    ) -> Result<http::OpenedEventStream, A2aClientError> {
         let body = self.request(call)?;
         self.http.open(&self.endpoint, self.dialect, body, after).await
     }
 
-    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, ClientError> {
+    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, A2aClientError> {
         let mut params = Vec::new();
         let Some(method) = self.dialect.write_call(&mut params, call) else {
             let version = self.dialect.version();
-            return Err(ClientError::Unsupported(format!("A2A {version} has no method for this")));
+            return Err(A2aClientError::Unsupported(format!("A2A {version} has no method for this")));
         };
         if let Some(tenant) = &self.tenant {
             params = with_tenant(&params, tenant);
@@ -245,31 +255,31 @@ impl A2aClient {
         &self,
         json: Box<RawValue>,
         read: impl FnOnce(&RawValue) -> Result<T, nuncio_wire::a2a::MalformedInput>,
-    ) -> Result<Received<T>, ClientError> {
+    ) -> Result<A2aResponse<T>, A2aClientError> {
         match read(&json) {
-            Ok(value) => Ok(Received { json, value }),
-            Err(malformed) => Err(ClientError::Malformed(malformed.to_string())),
+            Ok(value) => Ok(A2aResponse { json, value }),
+            Err(malformed) => Err(A2aClientError::Malformed(malformed.to_string())),
         }
     }
 
     /// A task as the answer to a send, or the item of a stream, that it would have been.
-    pub fn as_sent(&self, task: &RawValue) -> Result<Box<RawValue>, ClientError> {
+    pub fn as_sent(&self, task: &RawValue) -> Result<Box<RawValue>, A2aClientError> {
         let json =
             if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
-        RawValue::from_string(json).map_err(|error| ClientError::Malformed(error.to_string()))
+        RawValue::from_string(json).map_err(|error| A2aClientError::Malformed(error.to_string()))
     }
 
-    fn read_event(&self, data: &str) -> Result<Received<StreamEvent>, ClientError> {
+    fn read_event(&self, data: &str) -> Result<A2aResponse<StreamEvent>, A2aClientError> {
         let json = result_of(data.as_bytes())?;
         self.received(json, |json| self.dialect.read_event(json))
     }
 }
 
 /// The result of a JSON-RPC response, or the error that it is.
-fn result_of(body: &[u8]) -> Result<Box<RawValue>, ClientError> {
+fn result_of(body: &[u8]) -> Result<Box<RawValue>, A2aClientError> {
     let response =
-        jsonrpc::parse_response(body).map_err(|error| ClientError::Malformed(error.to_string()))?;
-    response.outcome.map(ToOwned::to_owned).map_err(ClientError::Rpc)
+        jsonrpc::parse_response(body).map_err(|error| A2aClientError::Malformed(error.to_string()))?;
+    response.outcome.map(ToOwned::to_owned).map_err(A2aClientError::Rpc)
 }
 
 /// The card names a routing identifier: every request carries it (A2A 1.0, section 8.3.2).

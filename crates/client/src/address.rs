@@ -17,7 +17,7 @@ pub struct AddressPolicy {
 impl AddressPolicy {
     /// Whether a connection to this address may be opened.
     pub fn check(self, address: IpAddr) -> Result<(), RefusedAddress> {
-        let (what, allowable) = match place(address) {
+        let (what, allowable) = match classify(address) {
             Public => return Ok(()),
             Local(_) if self.allow_private => return Ok(()),
             Local(what) => (what, true),
@@ -49,7 +49,7 @@ fn hint(allowable: bool) -> &'static str {
 
 /// What an address names, as far as the policy cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum AddressClass {
     /// A machine on the internet.
     Public,
     /// This machine, or one on its networks.
@@ -58,13 +58,13 @@ enum Place {
     Never(&'static str),
 }
 
-use Place::{Local, Never, Public};
+use AddressClass::{Local, Never, Public};
 
-const METADATA: Place = Never("a cloud's metadata service");
-const DOCUMENTATION: Place = Never("an address for documentation");
+const METADATA: AddressClass = Never("a cloud's metadata service");
+const DOCUMENTATION: AddressClass = Never("an address for documentation");
 
 /// The special ranges of IPv4 (IANA's registry, and the clouds' own); the first that matches counts.
-const V4: &[([u8; 4], u32, Place)] = &[
+const V4: &[([u8; 4], u32, AddressClass)] = &[
     ([169, 254, 169, 254], 32, METADATA),
     ([168, 63, 129, 16], 32, METADATA),
     ([100, 100, 100, 200], 32, METADATA),
@@ -89,7 +89,7 @@ const V4: &[([u8; 4], u32, Place)] = &[
 
 /// The special ranges of IPv6; the first that matches counts. What is in none of them is public only within
 /// 2000::/3, which is all that was ever handed out. Ranges that carry an IPv4 address are seen to before.
-const V6: &[([u16; 8], u32, Place)] = &[
+const V6: &[([u16; 8], u32, AddressClass)] = &[
     ([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128, METADATA),
     ([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128, METADATA),
     ([0, 0, 0, 0, 0, 0, 0, 0], 128, Never("an unspecified address")),
@@ -105,20 +105,20 @@ const V6: &[([u16; 8], u32, Place)] = &[
     ([0x2000, 0, 0, 0, 0, 0, 0, 0], 3, Public),
 ];
 
-fn place(address: IpAddr) -> Place {
+fn classify(address: IpAddr) -> AddressClass {
     match address {
         IpAddr::V4(v4) => place_v4(v4),
         IpAddr::V6(v6) => place_v6(v6),
     }
 }
 
-fn place_v4(address: Ipv4Addr) -> Place {
+fn place_v4(address: Ipv4Addr) -> AddressClass {
     let bits = address.to_bits();
     let within = |net: [u8; 4], length: u32| (bits ^ u32::from_be_bytes(net)) >> (32 - length) == 0;
     V4.iter().find(|(net, length, _)| within(*net, *length)).map_or(Public, |(.., place)| *place)
 }
 
-fn place_v6(address: Ipv6Addr) -> Place {
+fn place_v6(address: Ipv6Addr) -> AddressClass {
     match address.segments() {
         // Mapped, and the well-known NAT64 prefix: the connection goes to the address inside.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {

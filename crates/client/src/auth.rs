@@ -21,11 +21,11 @@ pub trait Authorizer: Send + Sync + 'static {
 
 /// One token for one origin. Nobody else is shown it, whatever a card or a redirect says.
 pub struct Bearer {
-    source: Source,
+    source: BearerSource,
     origin: Origin,
 }
 
-enum Source {
+enum BearerSource {
     Token(String),
     /// Read anew for every request, so that a token can be replaced while the program runs.
     File(std::path::PathBuf),
@@ -34,12 +34,12 @@ enum Source {
 impl Bearer {
     /// A token for whoever is at the origin of that address.
     pub fn new(token: impl Into<String>, at: &Url) -> Self {
-        Self { source: Source::Token(token.into()), origin: at.origin() }
+        Self { source: BearerSource::Token(token.into()), origin: at.origin() }
     }
 
     /// The same, with the token that stands in a file.
     pub fn in_file(path: impl Into<std::path::PathBuf>, at: &Url) -> Self {
-        Self { source: Source::File(path.into()), origin: at.origin() }
+        Self { source: BearerSource::File(path.into()), origin: at.origin() }
     }
 }
 
@@ -50,8 +50,8 @@ impl Authorizer for Bearer {
             return None;
         }
         match &self.source {
-            Source::Token(token) => Some(token.clone()),
-            Source::File(path) => match std::fs::read_to_string(path) {
+            BearerSource::Token(token) => Some(token.clone()),
+            BearerSource::File(path) => match std::fs::read_to_string(path) {
                 Ok(text) => Some(text.trim().to_owned()).filter(|token| !token.is_empty()),
                 Err(error) => {
                     tracing::warn!(path = %path.display(), %error, "the token cannot be read");
@@ -69,8 +69,8 @@ impl Authorizer for Bearer {
             ));
         }
         let what = match &self.source {
-            Source::Token(_) => "the token that was given".to_owned(),
-            Source::File(path) => format!("the token in {}", path.display()),
+            BearerSource::Token(_) => "the token that was given".to_owned(),
+            BearerSource::File(path) => format!("the token in {}", path.display()),
         };
         Err(format!("{resource} does not take {what} (HTTP {status}): give another one"))
     }

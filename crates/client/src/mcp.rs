@@ -5,9 +5,10 @@ mod probe;
 mod relay;
 mod tools;
 
-pub use peer::{Declared, LogLevel, McpOptions, McpPeer};
-pub use probe::{Greeting, Introduced, ProbeError, probe};
-pub use relay::{Endpoint, Finder, Relay, RelayError};
+pub use peer::{DeclaredCapabilities, McpLogLevel, McpPeer, McpPeerOptions};
+pub use probe::{HandshakeMethod, ProbeError, ServerIntroduction, probe};
+pub use relay::{EndpointFinder, Relay, RelayEndpoint, RelayError};
 pub use tools::{
-    Called, Outcome, Progress, Question, TaskSeen, TaskStatus, ToolClient, ToolError, ToolOptions,
+    ToolAnswer, ToolClient, ToolError, ToolOptions, ToolProgress, ToolStart, ToolTaskQuestion,
+    ToolTaskStatus, ToolTaskView,
 };

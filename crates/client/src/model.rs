@@ -4,15 +4,15 @@
 //! back, `asking.rs` makes the request, and makes it again by the rule that `retry.rs` reads out of a refusal. The
 //! address is the operator's own choice, so it may be this machine. The key is in no error and in no log.
 
+mod accumulator;
 mod anthropic;
-mod asking;
-mod collect;
+mod call;
 mod error;
 mod gemini;
+mod messages;
 mod ollama;
 mod openai;
 mod retry;
-mod talk;
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -22,9 +22,12 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use nuncio_engine::Sampler;
 
 pub use self::{
-    asking::{Asking, Happening},
+    call::{ModelCall, ModelEvent},
     error::ModelError,
-    talk::{Request, Said, Stop, Tool, ToolCall, ToolResult, Turn, Usage},
+    messages::{
+        ModelReply, ModelRequest, ModelTool, ModelToolCall, ModelToolResult, ModelTurn, ModelUsage,
+        StopReason,
+    },
 };
 use crate::{
     address::AddressPolicy,
@@ -182,7 +185,7 @@ impl Model {
         })?;
         let base = options.url.as_deref().unwrap_or_else(|| options.provider.base_url());
         let base = http.check_url(base.trim_end_matches('/'))?;
-        let url = place(options, base)?;
+        let url = endpoint_url(options, base)?;
         let mut headers = HeaderMap::new();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if options.provider == Provider::Anthropic {
@@ -202,8 +205,8 @@ impl Model {
         self.options.provider
     }
 
-    /// Asks. Nothing is sent before the first [`Asking::next`], and dropping it drops the request.
-    pub fn ask(&self, request: &Request) -> Asking {
+    /// Asks. Nothing is sent before the first [`ModelCall::next`], and dropping it drops the request.
+    pub fn ask(&self, request: &ModelRequest) -> ModelCall {
         let (body, name) = (request, self.options.name.as_str());
         let body = match self.options.provider {
             // What has replaced `max_tokens` is not known to all who speak like OpenAI.
@@ -212,11 +215,11 @@ impl Model {
             Provider::Gemini => gemini::body(body),
             Provider::Ollama => ollama::body(name, body),
         };
-        Asking::new(self.clone(), body.to_string().into())
+        ModelCall::new(self.clone(), body.to_string().into())
     }
 
     /// Whether somebody answers there, whatever the answer is. The key is not shown for it.
-    pub async fn look(&self) -> Result<(), ModelError> {
+    pub async fn check_reachable(&self) -> Result<(), ModelError> {
         let mut root = self.url.clone();
         root.set_path("/");
         root.set_query(None);
@@ -225,10 +228,10 @@ impl Model {
     }
 
     /// The whole answer, tried as often as the options say.
-    pub async fn answer(&self, request: &Request) -> Result<Said, ModelError> {
+    pub async fn answer(&self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         let mut asking = self.ask(request);
         loop {
-            if let Happening::Said(said) = asking.next().await? {
+            if let ModelEvent::Reply(said) = asking.next().await? {
                 return Ok(said);
             }
         }
@@ -241,7 +244,7 @@ impl Model {
         prompt: &str,
         max_tokens: u32,
     ) -> Result<String, ModelError> {
-        let said = self.answer(&Request::prompt(system, prompt, max_tokens)).await?;
+        let said = self.answer(&ModelRequest::prompt(system, prompt, max_tokens)).await?;
         match said.text.is_empty() {
             true => Err(ModelError::Answer(format!("it has no text in it ({})", said.stop))),
             false => Ok(said.text),
@@ -257,7 +260,7 @@ impl Sampler for Model {
 }
 
 /// Where the requests go.
-fn place(options: &ModelOptions, mut base: Url) -> Result<Url, ModelError> {
+fn endpoint_url(options: &ModelOptions, mut base: Url) -> Result<Url, ModelError> {
     let no_base = || OutboundError::Url("the URL cannot be a base".into());
     base.set_query(None);
     {

@@ -4,13 +4,13 @@
 //! Connect) says where to go; the client is known there, or registers itself (by the address of its own metadata, or
 //! dynamically), a person consents in a browser (PKCE), and the code becomes a token that is bound to the server (RFC
 //! 8707). Credentials belong to the issuer that gave them and are never shown to another. What is granted is kept by a
-//! [`Keeper`], so that nobody is asked twice.
+//! [`TokenStore`], so that nobody is asked twice.
 
 mod challenge;
 mod consent;
 mod discovery;
-mod keep;
 mod request;
+mod token_store;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use url::Url;
 
-use self::{challenge::Challenge, discovery::Found, request::Http};
+use self::{challenge::OAuthChallenge, discovery::OAuthEndpoints, request::OAuthHttp};
 pub use self::{
-    consent::{Consent, Loopback, NoConsent, Visit},
-    keep::{FileKeeper, Keeper, MemoryKeeper},
+    consent::{Consent, ConsentVisit, LoopbackConsent, NoConsent},
+    token_store::{FileTokenStore, MemoryTokenStore, TokenStore},
 };
 use crate::auth::Authorizer;
 
@@ -47,7 +47,7 @@ pub struct OAuthOptions {
     /// Where this client's metadata is published, for authorization servers that take that for a client id.
     pub metadata_url: Option<Url>,
     /// An id that the authorization server has given out before.
-    pub client: Option<Client>,
+    pub client: Option<OAuthClient>,
     /// Whether the client acts for itself, with its secret, and nobody is asked.
     pub for_itself: bool,
     /// Whose tokens are wanted. A server that names another issuer gets nothing. `None`: whom the server names.
@@ -74,7 +74,7 @@ impl Default for OAuthOptions {
 
 /// What a client is known by at an authorization server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Client {
+pub struct OAuthClient {
     /// Its id.
     pub id: String,
     /// Its secret, where it has one.
@@ -88,7 +88,7 @@ pub struct Client {
     pub redirect_uri: Option<String>,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for OAuthClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Client").field("id", &self.id).finish_non_exhaustive()
     }
@@ -96,18 +96,18 @@ impl std::fmt::Debug for Client {
 
 /// What is known about a resource: who grants access to it, and what was granted.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct OAuthRecord {
     /// The client's names, by the issuer that gave them.
     #[serde(default)]
-    pub clients: BTreeMap<String, Client>,
+    pub clients: BTreeMap<String, OAuthClient>,
     /// What was granted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grant: Option<Grant>,
+    pub grant: Option<OAuthGrant>,
 }
 
 /// A token, and what belongs to it.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
-pub struct Grant {
+pub struct OAuthGrant {
     /// Who gave it.
     pub issuer: String,
     /// Where it is renewed.
@@ -127,7 +127,7 @@ pub struct Grant {
     pub scopes: BTreeSet<String>,
 }
 
-impl Grant {
+impl OAuthGrant {
     fn is_ending(&self) -> bool {
         self.expires_at.is_some_and(|at| at <= now() + RENEW_BEFORE.as_secs())
     }
@@ -138,22 +138,22 @@ impl Grant {
 }
 
 /// An [`Authorizer`] that gets its tokens by OAuth.
-pub struct OAuth(Arc<Inner>);
+pub struct OAuth(Arc<OAuthInner>);
 
-struct Inner {
+struct OAuthInner {
     options: OAuthOptions,
-    http: Http,
-    keeper: Arc<dyn Keeper>,
+    http: OAuthHttp,
+    keeper: Arc<dyn TokenStore>,
     consent: Arc<dyn Consent>,
     /// One at a time for each resource: a token is renewed once, and others do not wait for it.
-    rounds: parking_lot::Mutex<BTreeMap<Url, Arc<Mutex<Round>>>>,
+    rounds: parking_lot::Mutex<BTreeMap<Url, Arc<Mutex<OAuthAttempts>>>>,
     /// A person is asked one thing at a time.
     person: Mutex<()>,
 }
 
 /// How far it went with one resource since it last took a token.
 #[derive(Default)]
-struct Round {
+struct OAuthAttempts {
     sought: Vec<Instant>,
     /// The token that was last shown; another one is news.
     shown: Option<String>,
@@ -165,11 +165,11 @@ impl OAuth {
     /// With these options; what is granted is kept by `keeper`, people are asked by `consent`.
     pub fn new(
         options: OAuthOptions,
-        keeper: Arc<dyn Keeper>,
+        keeper: Arc<dyn TokenStore>,
         consent: Arc<dyn Consent>,
     ) -> Result<Self, String> {
-        let http = Http::new(options.timeout)?;
-        Ok(Self(Arc::new(Inner {
+        let http = OAuthHttp::new(options.timeout)?;
+        Ok(Self(Arc::new(OAuthInner {
             options,
             http,
             keeper,
@@ -180,14 +180,14 @@ impl OAuth {
     }
 }
 
-impl Inner {
+impl OAuthInner {
     /// What this client is known by at an issuer, as far as that is known already.
-    fn known_at(&self, issuer: &str, kept: &Kept) -> Option<Client> {
+    fn known_at(&self, issuer: &str, kept: &OAuthRecord) -> Option<OAuthClient> {
         self.options.client.clone().or_else(|| kept.clients.get(issuer).cloned())
     }
 
     /// Renews a grant. `None`: it cannot be renewed any more.
-    async fn renewed(&self, kept: &Kept, grant: &Grant) -> Option<Grant> {
+    async fn renewed(&self, kept: &OAuthRecord, grant: &OAuthGrant) -> Option<OAuthGrant> {
         let refresh = grant.refresh_token.as_deref()?;
         let client = self.known_at(&grant.issuer, kept)?;
         let parameters = [
@@ -214,7 +214,12 @@ impl Inner {
         }
     }
 
-    async fn seek(&self, resource: &Url, challenge: &Challenge, kept: &mut Kept) -> Result<(), String> {
+    async fn seek(
+        &self,
+        resource: &Url,
+        challenge: &OAuthChallenge,
+        kept: &mut OAuthRecord,
+    ) -> Result<(), String> {
         let found = self.http.discover(resource, challenge.metadata.as_ref()).await?;
         let is_other = |wanted: &String| wanted.trim_end_matches('/') != found.issuer.trim_end_matches('/');
         if let Some(wanted) = self.options.issuer.as_ref().filter(|wanted| is_other(wanted)) {
@@ -238,7 +243,11 @@ impl Inner {
         Ok(())
     }
 
-    async fn as_itself(&self, found: &Found, scopes: &BTreeSet<String>) -> Result<Grant, String> {
+    async fn as_itself(
+        &self,
+        found: &OAuthEndpoints,
+        scopes: &BTreeSet<String>,
+    ) -> Result<OAuthGrant, String> {
         let client = self.options.client.clone();
         let client = client.ok_or("a client that acts for itself has an id and a secret: none was given")?;
         let scope = joined(scopes);
@@ -253,10 +262,10 @@ impl Inner {
 
     async fn by_consent(
         &self,
-        found: &Found,
+        found: &OAuthEndpoints,
         mut scopes: BTreeSet<String>,
-        kept: &mut Kept,
-    ) -> Result<Grant, String> {
+        kept: &mut OAuthRecord,
+    ) -> Result<OAuthGrant, String> {
         if !found.knows_pkce {
             return Err(format!(
                 "the authorization server {} does not say that it takes PKCE with S256: a code would not be safe there",
@@ -313,9 +322,9 @@ impl Inner {
     }
 
     /// What this client becomes known by there: its own address, or what it gets now.
-    async fn client_at(&self, found: &Found, redirect_uri: &str) -> Result<Client, String> {
+    async fn client_at(&self, found: &OAuthEndpoints, redirect_uri: &str) -> Result<OAuthClient, String> {
         if let (true, Some(url)) = (found.takes_metadata_urls, &self.options.metadata_url) {
-            return Ok(Client {
+            return Ok(OAuthClient {
                 id: url.to_string(),
                 secret: None,
                 method: Some("none".into()),
@@ -347,7 +356,7 @@ impl Authorizer for OAuth {
         www_authenticate: Option<&str>,
     ) -> Result<bool, String> {
         let (inner, resource) = (Arc::clone(&self.0), resource.clone());
-        let challenge = Challenge::read(www_authenticate.unwrap_or_default());
+        let challenge = OAuthChallenge::read(www_authenticate.unwrap_or_default());
         // On its own: a request has less time than a person, who is still waited for when it has run out. Whoever
         // asks next waits for the same person.
         let asked = tokio::spawn(async move { inner.challenged(&resource, status, &challenge).await });
@@ -355,8 +364,8 @@ impl Authorizer for OAuth {
     }
 }
 
-impl Inner {
-    fn round(&self, resource: &Url) -> Arc<Mutex<Round>> {
+impl OAuthInner {
+    fn round(&self, resource: &Url) -> Arc<Mutex<OAuthAttempts>> {
         let mut rounds = self.rounds.lock();
         Arc::clone(rounds.entry(resource.clone()).or_default())
     }
@@ -381,7 +390,12 @@ impl Inner {
         Some(grant.access_token)
     }
 
-    async fn challenged(&self, resource: &Url, status: u16, challenge: &Challenge) -> Result<bool, String> {
+    async fn challenged(
+        &self,
+        resource: &Url,
+        status: u16,
+        challenge: &OAuthChallenge,
+    ) -> Result<bool, String> {
         if status == 403 && challenge.error.as_deref() != Some("insufficient_scope") {
             return Ok(false);
         }
@@ -405,7 +419,7 @@ impl Inner {
                 challenge.scopes.as_ref().map_or_else(|| "another scope".into(), joined)
             ));
         }
-        let in_vain = |grant: &Grant| {
+        let in_vain = |grant: &OAuthGrant| {
             round.renewed.as_ref().is_some_and(|(token, at)| {
                 *token == grant.access_token && at.elapsed() < ROUNDS_WITHIN && !grant.has_ended()
             })
@@ -422,7 +436,7 @@ impl Inner {
         }
         round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);
         // A token that has had its time was not refused.
-        if kept.grant.as_ref().is_some_and(Grant::has_ended) {
+        if kept.grant.as_ref().is_some_and(OAuthGrant::has_ended) {
             round.sought.clear();
         }
         if round.sought.len() >= MOST_ROUNDS as usize {

@@ -51,17 +51,17 @@ impl Default for OutboundOptions {
 
 /// How names become addresses. Injected, so that tests own it.
 #[async_trait]
-pub trait Lookup: Send + Sync + 'static {
+pub trait HostLookup: Send + Sync + 'static {
     /// The addresses of a host, in the order in which they are to be tried.
     async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
 /// The resolver of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct SystemLookup;
+pub struct SystemHostLookup;
 
 #[async_trait]
-impl Lookup for SystemLookup {
+impl HostLookup for SystemHostLookup {
     async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>> {
         Ok(tokio::net::lookup_host((host, 0)).await?.map(|address| address.ip()).collect())
     }
@@ -69,7 +69,7 @@ impl Lookup for SystemLookup {
 
 /// What came back. A status of any kind is an answer; what it means is the caller's business.
 #[derive(Debug, Clone)]
-pub struct Answer {
+pub struct OutboundResponse {
     /// The status.
     pub status: StatusCode,
     /// The headers.
@@ -125,15 +125,15 @@ pub struct Outbound {
 impl Outbound {
     /// A client that asks the operating system for addresses.
     pub fn new(options: OutboundOptions) -> Result<Self, OutboundError> {
-        Self::with_lookup(options, Arc::new(SystemLookup))
+        Self::with_lookup(options, Arc::new(SystemHostLookup))
     }
 
     /// A client that asks `lookup` for addresses.
-    pub fn with_lookup(options: OutboundOptions, lookup: Arc<dyn Lookup>) -> Result<Self, OutboundError> {
+    pub fn with_lookup(options: OutboundOptions, lookup: Arc<dyn HostLookup>) -> Result<Self, OutboundError> {
         // An error means that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
-            .dns_resolver(Guard { policy: options.policy, lookup })
+            .dns_resolver(PolicyResolver { policy: options.policy, lookup })
             .redirect(redirect::Policy::none())
             .retry(reqwest::retry::never())
             .no_proxy()
@@ -167,7 +167,7 @@ impl Outbound {
         url: &Url,
         headers: HeaderMap,
         body: Bytes,
-    ) -> Result<Answer, OutboundError> {
+    ) -> Result<OutboundResponse, OutboundError> {
         let response = self.open(method, url, headers, body).await?;
         Ok(read(response, self.options.max_answer).await)
     }
@@ -238,7 +238,7 @@ impl Outbound {
 
 /// Reads the body up to the cap. The status has arrived and counts, so that a body that breaks off is a
 /// short body, not an error.
-async fn read(mut response: reqwest::Response, max: usize) -> Answer {
+async fn read(mut response: reqwest::Response, max: usize) -> OutboundResponse {
     let (status, headers) = (response.status(), response.headers().clone());
     let mut body = Vec::new();
     let complete = loop {
@@ -252,7 +252,7 @@ async fn read(mut response: reqwest::Response, max: usize) -> Answer {
             Err(_) => break false,
         }
     };
-    Answer { status, headers, body: body.into(), complete }
+    OutboundResponse { status, headers, body: body.into(), complete }
 }
 
 /// An error with its causes, in one line; a cause that its effect already quotes is not said twice.
@@ -270,12 +270,12 @@ fn chain(error: &dyn std::error::Error) -> String {
 }
 
 /// The resolver that stands in every connection's way.
-struct Guard {
+struct PolicyResolver {
     policy: AddressPolicy,
-    lookup: Arc<dyn Lookup>,
+    lookup: Arc<dyn HostLookup>,
 }
 
-impl Resolve for Guard {
+impl Resolve for PolicyResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (policy, lookup) = (self.policy, Arc::clone(&self.lookup));
         Box::pin(async move {

@@ -13,8 +13,8 @@ use std::{
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, stream};
 use nuncio_engine::{
-    Agent, AgentError, AuditLevel, Caller, Catalog, Engine, Message, Outcome, Parts, Profile, Role, Submit,
-    TaskContext,
+    Agent, AgentError, AuditLevel, Caller, Catalog, Engine, EngineParts, Message, Outcome, Profile, Role,
+    Submit, TaskContext,
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
 
@@ -65,7 +65,7 @@ async fn measure(level: AuditLevel, sends: usize) -> Result<(f64, f64), Box<dyn 
     let store = open_in(folder.path(), SqliteOptions::default()).await;
     let mut catalog = Catalog::default();
     catalog.add(Arc::new(Echo))?;
-    let mut parts = Parts::new(store, catalog);
+    let mut parts = EngineParts::new(store, catalog);
     parts.options.access.audit = level;
     let engine = Engine::start(parts).await?;
     let caller = Caller::local();

@@ -31,17 +31,17 @@ pub struct Caller {
     grants: Grants,
     from: Option<Arc<str>>,
     credential: Option<Arc<str>>,
-    acting: Option<Acting>,
+    acting: Option<ActingAgent>,
 }
 
 /// The agent through which a caller acts, and the context of its task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Acting {
+struct ActingAgent {
     agent: Arc<str>,
     context: Arc<str>,
 }
 
-impl Acting {
+impl ActingAgent {
     /// Whether a namespace is this agent's and this context's to touch. `agent:NAME/…` belongs to the agent of that
     /// name, `context:ID/…` to tasks of that context; all others belong to the tenant.
     fn may_touch(&self, namespace: &str) -> bool {
@@ -99,7 +99,7 @@ impl Caller {
     /// The same caller, through a task of that agent in that context.
     #[must_use]
     pub(crate) fn through(mut self, agent: &str, context: &str) -> Self {
-        self.acting = Some(Acting { agent: agent.into(), context: context.into() });
+        self.acting = Some(ActingAgent { agent: agent.into(), context: context.into() });
         self
     }
 
@@ -140,13 +140,14 @@ impl Caller {
     }
 
     /// Whether the caller may do this to what is named so.
-    pub fn may(&self, action: Action, kind: Kind, name: &str) -> bool {
+    pub fn may(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         self.grants.allow(action, kind, name)
-            && (kind != Kind::Memory || self.acting.as_ref().is_none_or(|acting| acting.may_touch(name)))
+            && (kind != AccessKind::Memory
+                || self.acting.as_ref().is_none_or(|acting| acting.may_touch(name)))
     }
 
     /// What all names begin with that begin with `prefix` and may be touched so; `None` where there can be none.
-    pub fn narrowed(&self, action: Action, kind: Kind, prefix: &str) -> Option<String> {
+    pub fn narrowed(&self, action: Action, kind: AccessKind, prefix: &str) -> Option<String> {
         let common = self.grants.common_prefix(action, kind);
         match (common.starts_with(prefix), prefix.starts_with(&common)) {
             (true, _) => Some(common),
@@ -190,7 +191,7 @@ impl Action {
 /// The types of things that permissions and rate limits are about, each with what its names are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum AccessKind {
     /// Tasks, streams and agents; named by the agent.
     A2a,
     /// The memory bank; named by the namespace.
@@ -203,7 +204,7 @@ pub enum Kind {
     Admin,
 }
 
-impl Kind {
+impl AccessKind {
     /// All of them.
     pub const ALL: [Self; 5] = [Self::A2a, Self::Memory, Self::Sparc, Self::Batchtools, Self::Admin];
 
@@ -239,7 +240,7 @@ impl Grants {
             };
             Grants::only([
                 grant(&Action::ALL, None, "*"),
-                grant(&[Action::Read], Some(Kind::Admin), "metrics"),
+                grant(&[Action::Read], Some(AccessKind::Admin), "metrics"),
             ])
         });
         UNVERIFIED.clone()
@@ -266,14 +267,14 @@ impl Grants {
 
     /// Whether they allow this. Whoever may make an agent work may see what becomes of it, answer and end it: the
     /// tasks that grants are about are always the caller's own.
-    pub fn allow(&self, action: Action, kind: Kind, name: &str) -> bool {
+    pub fn allow(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         let Some(grants) = &self.0 else { return true };
         grants.iter().any(|grant| grant.allows(action, kind, name))
-            || (kind == Kind::A2a && name == TASKS && self.allow_some(Action::Execute, Kind::A2a))
+            || (kind == AccessKind::A2a && name == TASKS && self.allow_some(Action::Execute, AccessKind::A2a))
     }
 
     /// Whether there is any name for which they allow this.
-    pub fn allow_some(&self, action: Action, kind: Kind) -> bool {
+    pub fn allow_some(&self, action: Action, kind: AccessKind) -> bool {
         match &self.0 {
             None => true,
             Some(grants) => grants.iter().any(|grant| grant.allows_some(action, kind)),
@@ -281,7 +282,7 @@ impl Grants {
     }
 
     /// What all names begin with for which they allow this.
-    fn common_prefix(&self, action: Action, kind: Kind) -> String {
+    fn common_prefix(&self, action: Action, kind: AccessKind) -> String {
         let Some(grants) = &self.0 else { return String::new() };
         let literal = |grant: &Grant| grant.names.split('*').next().unwrap_or_default().to_owned();
         let begins = grants.iter().filter(|grant| grant.allows_some(action, kind)).map(literal);
@@ -301,7 +302,7 @@ impl Grants {
     }
 
     /// What they allow to be done to what is named so.
-    pub fn actions(&self, kind: Kind, name: &str) -> Vec<Action> {
+    pub fn actions(&self, kind: AccessKind, name: &str) -> Vec<Action> {
         Action::ALL.into_iter().filter(|action| self.allow(*action, kind, name)).collect()
     }
 }
@@ -322,20 +323,20 @@ impl fmt::Display for Grants {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     actions: Vec<Action>,
-    kind: Option<Kind>,
+    kind: Option<AccessKind>,
     names: String,
 }
 
 impl Grant {
     /// Whether it allows this.
-    pub fn allows(&self, action: Action, kind: Kind, name: &str) -> bool {
+    pub fn allows(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         self.allows_some(action, kind) && wildcard(&self.names, name)
     }
 
-    fn allows_some(&self, action: Action, kind: Kind) -> bool {
+    fn allows_some(&self, action: Action, kind: AccessKind) -> bool {
         let of_kind = match self.kind {
             Some(granted) => granted == kind,
-            None => kind != Kind::Admin,
+            None => kind != AccessKind::Admin,
         };
         of_kind && self.actions.contains(&action)
     }
@@ -343,9 +344,9 @@ impl Grant {
 
 impl Grant {
     fn is_covered_by(&self, grants: &[Grant]) -> bool {
-        let kinds = Kind::ALL.into_iter().filter(|kind| match self.kind {
+        let kinds = AccessKind::ALL.into_iter().filter(|kind| match self.kind {
             Some(only) => only == *kind,
-            None => *kind != Kind::Admin,
+            None => *kind != AccessKind::Admin,
         });
         // A `*` of these names stands within one of the other's, so that whatever it stands for does, too.
         let mut each = kinds.flat_map(|kind| self.actions.iter().map(move |action| (*action, kind)));
@@ -391,7 +392,7 @@ impl FromStr for Grant {
                 actions
             }
         };
-        let kind = match Kind::ALL.into_iter().find(|known| known.name() == kind) {
+        let kind = match AccessKind::ALL.into_iter().find(|known| known.name() == kind) {
             None if kind == "*" => None,
             None => return wrong("its type is a2a, memory, sparc, batchtools, admin or *"),
             kind => kind,
@@ -408,7 +409,7 @@ impl fmt::Display for Grant {
                 f.write_str(&self.actions.iter().map(|action| action.name()).collect::<Vec<_>>().join(","))?;
             }
         }
-        write!(f, ":{}", self.kind.map_or("*", Kind::name))?;
+        write!(f, ":{}", self.kind.map_or("*", AccessKind::name))?;
         if self.names == "*" { Ok(()) } else { write!(f, ":{}", self.names) }
     }
 }
@@ -432,7 +433,7 @@ fn wildcard(pattern: &str, name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn check(scopes: &str, action: Action, kind: Kind, name: &str, allowed: bool) {
+    fn check(scopes: &str, action: Action, kind: AccessKind, name: &str, allowed: bool) {
         let grants = Grants::parse(scopes).unwrap();
         assert_eq!(grants.allow(action, kind, name), allowed, "{scopes}: {action:?} {kind:?} {name}");
         assert_eq!(Grants::parse(&grants.to_string()).unwrap(), grants, "{scopes} is written as {grants}");
@@ -440,7 +441,7 @@ mod tests {
 
     #[test]
     fn a_scope_allows_what_it_says_and_nothing_else() {
-        use {Action::*, Kind::*};
+        use {AccessKind::*, Action::*};
         check("read:memory", Read, Memory, "notes", true);
         check("read:memory", Write, Memory, "notes", false);
         check("read:memory", Read, Sparc, "notes", false);
@@ -468,15 +469,15 @@ mod tests {
         let caller = Caller::unverified();
         assert!(caller.is_local() && caller.tenant() == HOME_TENANT);
         for action in Action::ALL {
-            for kind in [Kind::A2a, Kind::Memory, Kind::Sparc, Kind::Batchtools] {
+            for kind in [AccessKind::A2a, AccessKind::Memory, AccessKind::Sparc, AccessKind::Batchtools] {
                 assert!(caller.may(action, kind, "anything"), "{action:?} {kind:?}");
             }
             for name in ["tokens", "audit", "tasks", "tenants", "what-comes-next"] {
-                assert!(!caller.may(action, Kind::Admin, name), "{action:?} {name}");
-                assert!(Caller::local().may(action, Kind::Admin, name));
+                assert!(!caller.may(action, AccessKind::Admin, name), "{action:?} {name}");
+                assert!(Caller::local().may(action, AccessKind::Admin, name));
             }
         }
-        assert!(caller.may(Action::Read, Kind::Admin, "metrics"));
+        assert!(caller.may(Action::Read, AccessKind::Admin, "metrics"));
         // A task keeps them as text.
         assert_eq!(&Grants::parse(&caller.grants().to_string()).unwrap(), caller.grants());
     }
@@ -485,7 +486,7 @@ mod tests {
     fn what_may_be_read_begins_with_what_all_scopes_begin_with() {
         let check = |scopes: &str, prefix: &str, narrowed: Option<&str>| {
             let caller = Caller::local().limited_to(Grants::parse(scopes).unwrap());
-            let found = caller.narrowed(Action::Read, Kind::Memory, prefix);
+            let found = caller.narrowed(Action::Read, AccessKind::Memory, prefix);
             assert_eq!(found.as_deref(), narrowed, "{scopes} {prefix:?}");
         };
         check("read:memory", "", Some(""));
@@ -496,7 +497,7 @@ mod tests {
         check("read:memory:team-*", "x", None);
         check("read:memory:*-mine", "a", Some("a"));
         check("read:memory:gr\u{fc}n read:memory:gr\u{f6}n", "", Some("gr"));
-        assert_eq!(Caller::local().narrowed(Action::Read, Kind::Memory, "a"), Some("a".into()));
+        assert_eq!(Caller::local().narrowed(Action::Read, AccessKind::Memory, "a"), Some("a".into()));
     }
 
     #[test]

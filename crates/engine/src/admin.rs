@@ -1,7 +1,7 @@
 //! What the operator does: tasks of any tenant, the stop of a token's work, and tenants that are suspended, resumed,
 //! exported and erased.
 //!
-//! Every method asks the guard for `Kind::Admin`, so that it is granted by name, audited, and refused before anything
+//! Every method asks the guard for `AccessKind::Admin`, so that it is granted by name, audited, and refused before anything
 //! is looked up. An administrator of another tenant than `home` reaches its own tenant only; what lies beyond is
 //! answered as what does not exist. Ordinary methods see no more than before: `Caller::sees` knows no operator.
 //!
@@ -28,15 +28,15 @@ use tokio::sync::Notify;
 pub(crate) use self::orders::orders_loop;
 pub use self::{
     export::{ExportCursor, ExportItem, ExportPage},
-    orders::{Counts, Order, OrderState},
+    orders::{OperatorOrder, OrderCounts, OrderState},
     tasks::{AdminList, AdminPage, AdminTask},
     tenants::TenantStatus,
 };
 use crate::{
-    access::{Action, Caller, HOME_TENANT, Kind},
+    access::{AccessKind, Action, Caller, HOME_TENANT},
+    access_control::AccessRequest,
     engine::Engine,
     error::Error,
-    guard::Access,
 };
 
 /// What grants call other callers' tasks.
@@ -119,7 +119,10 @@ impl Engine {
         operation: &'static str,
         resource: &str,
     ) -> Result<(), Error> {
-        self.allow(caller, &Access { action, kind: Kind::Admin, name, operation, resource: &resource })
+        self.allow(
+            caller,
+            &AccessRequest { action, kind: AccessKind::Admin, name, operation, resource: &resource },
+        )
     }
 }
 

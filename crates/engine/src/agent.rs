@@ -40,7 +40,7 @@ pub trait Agent: Send + Sync + 'static {
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
     /// Looks, and says why not. Whoever asks bounds the time.
-    async fn look(&self) -> Result<(), String>;
+    async fn check_reachable(&self) -> Result<(), String>;
 }
 
 /// A model of the server's own, asked where the caller of a task has none.

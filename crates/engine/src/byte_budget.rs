@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::{
     access::Caller,
     error::Error,
-    usage::{Ledger, Resource, UsagePermit},
+    usage::{MeteredResource, UsageLedger, UsagePermit},
 };
 
 /// Less than this is not worth counting: it is bounded by the number of connections.
@@ -26,7 +26,7 @@ const MAX_WAITING: usize = 256;
 
 /// Reserves bytes in flight.
 pub(crate) struct ByteBudget {
-    ledger: Arc<Ledger>,
+    ledger: Arc<UsageLedger>,
     in_all: u64,
     per_caller: u64,
     /// Reservations that wait, by owner.
@@ -38,7 +38,7 @@ pub(crate) struct ByteBudget {
 pub struct BytePermit(Option<UsagePermit>);
 
 impl ByteBudget {
-    pub(crate) fn new(ledger: &Arc<Ledger>, in_all: u64, per_caller: u64) -> Self {
+    pub(crate) fn new(ledger: &Arc<UsageLedger>, in_all: u64, per_caller: u64) -> Self {
         let per_caller = per_caller.min(in_all / 2).max(1);
         Self { ledger: Arc::clone(ledger), in_all, per_caller, waiting: Mutex::default() }
     }
@@ -73,20 +73,20 @@ impl ByteBudget {
         if bytes < UNCOUNTED {
             return BytePermit(None);
         }
-        BytePermit(self.ledger.take_if(caller.owner(), Resource::BytesInFlight, bytes, |_| true))
+        BytePermit(self.ledger.take_if(caller.owner(), MeteredResource::BytesInFlight, bytes, |_| true))
     }
 
     /// How many bytes are in flight.
     pub(crate) fn held(&self) -> u64 {
-        self.ledger.used("", Resource::BytesInFlight).total
+        self.ledger.used("", MeteredResource::BytesInFlight).total
     }
 
     fn take_if_free(&self, caller: &Caller, bytes: u64) -> Option<BytePermit> {
-        let fits = |used: crate::usage::Used| {
+        let fits = |used: crate::usage::ResourceUse| {
             let free = self.in_all.saturating_sub(used.total);
             used.owner + bytes <= self.per_caller && used.tenant + bytes <= free
         };
-        let permit = self.ledger.take_if(caller.owner(), Resource::BytesInFlight, bytes, fits)?;
+        let permit = self.ledger.take_if(caller.owner(), MeteredResource::BytesInFlight, bytes, fits)?;
         Some(BytePermit(Some(permit)))
     }
 
@@ -101,14 +101,14 @@ impl ByteBudget {
         }
     }
 
-    fn wait_in_line(&self, caller: &Caller) -> Result<Waiting<'_>, Error> {
+    fn wait_in_line(&self, caller: &Caller) -> Result<WaitingReservation<'_>, Error> {
         let mut waiting = self.lock_waiting();
         let count = waiting.entry(caller.owner().to_owned()).or_default();
         if *count >= MAX_WAITING {
             return Err(self.refusal());
         }
         *count += 1;
-        Ok(Waiting { budget: self, owner: caller.owner().to_owned() })
+        Ok(WaitingReservation { budget: self, owner: caller.owner().to_owned() })
     }
 
     fn lock_waiting(&self) -> MutexGuard<'_, HashMap<String, usize>> {
@@ -128,12 +128,12 @@ impl BytePermit {
 }
 
 /// A reservation that waits.
-struct Waiting<'a> {
+struct WaitingReservation<'a> {
     budget: &'a ByteBudget,
     owner: String,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingReservation<'_> {
     fn drop(&mut self) {
         let mut waiting = self.budget.lock_waiting();
         if let Some(count) = waiting.get_mut(&self.owner) {
@@ -154,7 +154,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
 
     fn budget(in_all: u64, per_caller: u64) -> ByteBudget {
-        ByteBudget::new(&Ledger::new(crate::usage::UsageLimits::default()), in_all, per_caller)
+        ByteBudget::new(&UsageLedger::new(crate::usage::UsageLimits::default()), in_all, per_caller)
     }
 
     fn caller(owner: &str) -> Caller {

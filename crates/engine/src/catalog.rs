@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     agent::{Agent, Profile},
     error::Error,
-    surface::{Change, Shape, ShapeError, Surface},
+    surface::{CompiledSchema, SchemaError, Surface, SurfaceChange},
 };
 use parking_lot::RwLock;
 
@@ -15,13 +15,13 @@ use parking_lot::RwLock;
 /// the agent that it began with, the next run of it gets the new one.
 #[derive(Default)]
 pub struct Catalog {
-    agents: RwLock<Agents>,
+    agents: RwLock<AgentTable>,
     surface: Arc<Surface>,
 }
 
 #[derive(Default, Clone)]
-struct Agents {
-    by_name: BTreeMap<String, Arc<Registered>>,
+struct AgentTable {
+    by_name: BTreeMap<String, Arc<RegisteredAgent>>,
     default: Option<String>,
     /// How often the agents have changed.
     generation: u64,
@@ -29,16 +29,16 @@ struct Agents {
 
 /// An agent with its profile, which is read once.
 #[derive(Clone)]
-pub struct Registered {
+pub struct RegisteredAgent {
     /// How it presents itself.
     pub profile: Arc<Profile>,
     /// The agent.
     pub agent: Arc<dyn Agent>,
     /// What structured input has to satisfy.
-    pub input: Option<Arc<Shape>>,
+    pub input: Option<Arc<CompiledSchema>>,
 }
 
-impl std::fmt::Debug for Registered {
+impl std::fmt::Debug for RegisteredAgent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the agent {:?}", self.profile.name)
     }
@@ -55,20 +55,20 @@ pub enum CatalogError {
     Twice(String),
     /// The schema of its input cannot be used.
     #[error("the input schema of the agent {0:?} cannot be used: {1}")]
-    Schema(String, ShapeError),
+    Schema(String, SchemaError),
     /// The default names nobody.
     #[error("the default agent {0:?} is not registered; there are: {1}")]
     NoDefault(String, String),
 }
 
-impl Registered {
+impl RegisteredAgent {
     fn new(agent: Arc<dyn Agent>) -> Result<Self, CatalogError> {
         let profile = Arc::new(agent.profile());
         let legal = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if profile.name.is_empty() || profile.name.len() > 64 || !profile.name.chars().all(legal) {
             return Err(CatalogError::Name(profile.name.clone()));
         }
-        let input = profile.input_schema.as_ref().map(Shape::compile).transpose();
+        let input = profile.input_schema.as_ref().map(CompiledSchema::compile).transpose();
         let input = input.map_err(|error| CatalogError::Schema(profile.name.clone(), error))?.map(Arc::new);
         Ok(Self { profile, agent, input })
     }
@@ -77,7 +77,7 @@ impl Registered {
 impl Catalog {
     /// Adds an agent. The first one is the default until another is named.
     pub fn add(&mut self, agent: Arc<dyn Agent>) -> Result<(), CatalogError> {
-        let registered = Registered::new(agent)?;
+        let registered = RegisteredAgent::new(agent)?;
         let name = registered.profile.name.clone();
         let mut agents = self.agents.write();
         if agents.by_name.contains_key(&name) {
@@ -102,7 +102,8 @@ impl Catalog {
     /// Takes agents away and adds others, or puts them in the place of those of the same name, all at once; and
     /// tells whoever follows the list of tools. With an error nothing has changed.
     pub fn change(&self, put: Vec<Arc<dyn Agent>>, remove: &[String]) -> Result<(), CatalogError> {
-        let put: Vec<Registered> = put.into_iter().map(Registered::new).collect::<Result<_, _>>()?;
+        let put: Vec<RegisteredAgent> =
+            put.into_iter().map(RegisteredAgent::new).collect::<Result<_, _>>()?;
         if put.is_empty() && remove.is_empty() {
             return Ok(());
         }
@@ -115,7 +116,7 @@ impl Catalog {
         }
         agents.generation += 1;
         drop(agents);
-        self.surface.tell(Change::Tools);
+        self.surface.broadcast_change(SurfaceChange::Tools);
         Ok(())
     }
 
@@ -135,22 +136,22 @@ impl Catalog {
     }
 
     /// The agent that answers at the root.
-    pub fn default_agent(&self) -> Option<Arc<Registered>> {
+    pub fn default_agent(&self) -> Option<Arc<RegisteredAgent>> {
         let agents = self.read();
         agents.default.as_ref().and_then(|name| agents.by_name.get(name)).cloned()
     }
 
     /// The agent of that name.
-    pub fn get(&self, name: &str) -> Result<Arc<Registered>, Error> {
+    pub fn get(&self, name: &str) -> Result<Arc<RegisteredAgent>, Error> {
         self.read().by_name.get(name).cloned().ok_or_else(|| Error::NoSuchAgent(name.into()))
     }
 
     /// All agents as of now, by name.
-    pub fn iter(&self) -> impl Iterator<Item = Arc<Registered>> + use<> {
+    pub fn iter(&self) -> impl Iterator<Item = Arc<RegisteredAgent>> + use<> {
         self.read().by_name.values().cloned().collect::<Vec<_>>().into_iter()
     }
 
-    fn read(&self) -> parking_lot::RwLockReadGuard<'_, Agents> {
+    fn read(&self) -> parking_lot::RwLockReadGuard<'_, AgentTable> {
         self.agents.read()
     }
 }

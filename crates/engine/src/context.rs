@@ -25,20 +25,20 @@ use crate::{
     engine::Engine,
     event::{ArtifactChunk, Event, Level, LogLine, Progress},
     follow::Nudge,
-    head::Mark,
-    journal::Record,
+    journal::JournalEntry,
     question::{Answer, Ask, Question, QuestionOutcome},
     redact::KnownSecrets,
-    run::{Artifacts, Run, Wait},
-    surface::Shape,
+    run::{ArtifactIndex, ScopeWait, TaskRun},
+    surface::CompiledSchema,
     task::{self, Task, TaskId},
+    task_header::EmitCursor,
     trace::Trace,
 };
 
 pub use self::calls::Call;
-pub(crate) use self::calls::Unless;
+pub(crate) use self::calls::CancelTrigger;
 pub use self::report::FailureReport;
-pub use crate::run::Resting;
+pub use crate::run::ParkableGuard;
 
 /// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
 const LONGEST_HELD_SLEEP: Duration = Duration::from_secs(10);
@@ -48,18 +48,18 @@ const LONGEST_HELD_SLEEP: Duration = Duration::from_secs(10);
 /// One context is one line of work. Work that runs in parallel takes a [`TaskContext::branch`] each, so
 /// that every branch finds its own past again.
 pub struct TaskContext {
-    run: Arc<Run>,
+    run: Arc<TaskRun>,
     scope: String,
-    line: Mutex<Line>,
+    line: Mutex<ScopeProgress>,
 }
 
 /// How far one line of work has come in this run.
 #[derive(Default)]
-struct Line {
+struct ScopeProgress {
     ordinal: u32,
-    emitted: Mark,
+    emitted: EmitCursor,
     /// What an earlier run had emitted here.
-    before: Mark,
+    before: EmitCursor,
     /// The last place at which an earlier run did something, once that was looked for.
     last_before: Option<u32>,
     /// Artifacts that have their first chunk.
@@ -73,13 +73,13 @@ struct Line {
 }
 
 impl TaskContext {
-    pub(crate) fn root(run: Arc<Run>) -> Self {
+    pub(crate) fn root(run: Arc<TaskRun>) -> Self {
         Self::line(run, String::new())
     }
 
-    fn line(run: Arc<Run>, scope: String) -> Self {
+    fn line(run: Arc<TaskRun>, scope: String) -> Self {
         let before = run.mark(&scope);
-        Self { run, scope, line: Mutex::new(Line { before, ..Line::default() }) }
+        Self { run, scope, line: Mutex::new(ScopeProgress { before, ..ScopeProgress::default() }) }
     }
 
     /// The task's identity.
@@ -144,11 +144,11 @@ impl TaskContext {
 
     /// Everything the caller has said by now, oldest first, without what answers a question. It may be more after a
     /// restart, so ask inside a [`TaskContext::step`].
-    pub async fn heard(&self) -> Result<Vec<Message>, AgentError> {
+    pub async fn read_messages(&self) -> Result<Vec<Message>, AgentError> {
         let engine = &self.run.engine;
         let opened = engine.find(&self.run.caller(), &self.run.origin.id.to_string()).await;
         let task = engine.fold(&opened.map_err(AgentError::failed)?).await.map_err(AgentError::failed)?;
-        Ok(task::said_unasked(task.history))
+        Ok(task::messages_beside_answers(task.history))
     }
 
     /// Keeps these out of what is logged and of what is said about progress from here on, in this run.
@@ -203,8 +203,9 @@ impl TaskContext {
         let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
         let (id, scope) = (chunk.id.clone(), self.scope.as_str());
         let (size, anew) = (chunk.size(), chunk.anew);
-        let write =
-            |artifacts: &mut Artifacts<'_>| Ok(chunk.event(artifacts.place(&id, scope, anew)?, append));
+        let write = |artifacts: &mut ArtifactIndex<'_>| {
+            Ok(chunk.event(artifacts.index_for_writer(&id, scope, anew)?, append))
+        };
         if self.emit_or_skip(&id, size, write).await? {
             return Ok(());
         }
@@ -216,7 +217,7 @@ impl TaskContext {
     pub async fn add(&self, chunk: Chunk) -> Result<(), AgentError> {
         let id = chunk.id.clone();
         let size = chunk.size();
-        let write = |artifacts: &mut Artifacts<'_>| {
+        let write = |artifacts: &mut ArtifactIndex<'_>| {
             let (index, known) = artifacts.shared_index(&id)?;
             Ok(chunk.event(index, known))
         };
@@ -235,11 +236,11 @@ impl TaskContext {
         &self,
         kind: &str,
         size: usize,
-        event: impl FnOnce(&mut Artifacts<'_>) -> Result<Event, AgentError>,
+        event: impl FnOnce(&mut ArtifactIndex<'_>) -> Result<Event, AgentError>,
     ) -> Result<bool, AgentError> {
         let mark = {
             let mut line = self.vacant()?;
-            line.emitted = Mark { n: line.emitted.n + 1, trail: extend(line.emitted.trail, kind) };
+            line.emitted = EmitCursor { n: line.emitted.n + 1, trail: extend(line.emitted.trail, kind) };
             if line.emitted.n <= line.before.n {
                 if line.emitted.n == line.before.n && line.emitted.trail != line.before.trail {
                     return Err(AgentError::Nondeterministic(format!(
@@ -263,9 +264,9 @@ impl TaskContext {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(StepContext) -> Result<T, AgentError>,
     {
-        let (at, _occupied) = self.place()?;
+        let (at, _occupied) = self.next_barrier()?;
         let result = self.work(at, name, body).await;
-        self.settled().await;
+        self.wait_until_recorded().await;
         result
     }
 
@@ -277,7 +278,7 @@ impl TaskContext {
         T: Serialize + DeserializeOwned,
         F: AsyncFnOnce(StepContext) -> Result<T, AgentError>,
     {
-        let (at, _occupied) = self.place()?;
+        let (at, _occupied) = self.next_barrier()?;
         self.work(at, name, body).await
     }
 
@@ -294,10 +295,10 @@ impl TaskContext {
     where
         T: Serialize + DeserializeOwned,
     {
-        let (at, _occupied) = self.place()?;
+        let (at, _occupied) = self.next_barrier()?;
         match self.done_before(&at, name)? {
             Some(result) => result,
-            None => self.keep(at, name, Ok(find())),
+            None => self.record_step_result(at, name, Ok(find())),
         }
     }
 
@@ -309,7 +310,7 @@ impl TaskContext {
         if let Some(result) = self.done_before(&at, name)? {
             return result;
         }
-        self.ready().await;
+        self.wait_until_effects_allowed().await;
         let busy = self.run.busy();
         let began = self.run.engine.clock.now();
         let result = body(StepContext {
@@ -319,7 +320,7 @@ impl TaskContext {
         })
         .await;
         self.trace_step(&at, name, began, result.as_ref().err());
-        let result = self.keep(at, name, result);
+        let result = self.record_step_result(at, name, result);
         drop(busy);
         result
     }
@@ -341,7 +342,12 @@ impl TaskContext {
     }
 
     /// Puts what a step returned. What is returned now is what a restart would return: read back from what is kept.
-    fn keep<T>(&self, at: String, name: &str, result: Result<T, AgentError>) -> Result<T, AgentError>
+    fn record_step_result<T>(
+        &self,
+        at: String,
+        name: &str,
+        result: Result<T, AgentError>,
+    ) -> Result<T, AgentError>
     where
         T: Serialize + DeserializeOwned,
     {
@@ -354,27 +360,27 @@ impl TaskContext {
             Err(AgentError::Failed(why)) => (Err(why.clone()), Err(AgentError::Failed(why))),
             Err(error) => return Err(error),
         };
-        self.note(Record::Step { at, name: name.into(), result: kept })?;
+        self.note(JournalEntry::Step { at, name: name.into(), result: kept })?;
         result
     }
 
     /// Puts a record that is not waited for.
-    fn note(&self, record: Record) -> Result<(), AgentError> {
+    fn note(&self, record: JournalEntry) -> Result<(), AgentError> {
         let ticket = self.run.note(record, None)?;
         self.lock().noted = ticket;
         Ok(())
     }
 
     /// Waits until what this line of work has put is durable.
-    async fn settled(&self) {
+    async fn wait_until_recorded(&self) {
         let noted = self.lock().noted;
-        self.run.durable(noted).await;
+        self.run.wait_until_durable(noted).await;
     }
 
     /// Waits until the world may be touched: the task is durable, and what this line of work has put.
-    async fn ready(&self) {
-        self.run.born().await;
-        self.settled().await;
+    async fn wait_until_effects_allowed(&self) {
+        self.run.wait_until_created().await;
+        self.wait_until_recorded().await;
     }
 
     fn trace_step(&self, at: &str, name: &str, began: Timestamp, error: Option<&AgentError>) {
@@ -491,34 +497,35 @@ impl TaskContext {
     }
 
     async fn question(&self, text: String, ask: Ask) -> Result<QuestionOutcome, AgentError> {
-        let (at, _occupied) = self.place()?;
+        let (at, _occupied) = self.next_barrier()?;
         let id = question_id(&at);
         if !self.run.replayed(|replay| replay.asked(&at, &text))? {
             let question = Question { id: id.clone(), text: text.clone(), ask };
-            self.run.record(Record::Asked { at, text }, Some(Event::Question(question))).await?;
+            self.run.record(JournalEntry::Asked { at, text }, Some(Event::Question(question))).await?;
         }
         // Not parked yet, or another branch is at work: a cancel must not wait for the grace period.
         tokio::select! {
             biased;
-            outcome = self.run.outcome(&id, &self.scope) => Ok(outcome),
+            outcome = self.run.wait_for_outcome(&id, &self.scope) => Ok(outcome),
             () = self.run.canceled() => Err(AgentError::Canceled),
         }
     }
 
     /// Waits. A long sleep holds nothing and survives restarts.
     pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
-        let (at, _occupied) = self.place()?;
+        let (at, _occupied) = self.next_barrier()?;
         let clock = &self.run.engine.clock;
         let until = match self.run.replayed(|replay| replay.slept(&at))? {
             Some(until) => until,
             None => {
                 let until = clock.now().after(length);
-                self.run.record(Record::Slept { at, until }, None).await?;
+                self.run.record(JournalEntry::Slept { at, until }, None).await?;
                 until
             }
         };
         let left = until.since(clock.now());
-        let _waiting = (left > LONGEST_HELD_SLEEP).then(|| self.run.wait_in(&self.scope, Wait::Until(until)));
+        let _waiting =
+            (left > LONGEST_HELD_SLEEP).then(|| self.run.wait_in(&self.scope, ScopeWait::Until(until)));
         tokio::select! {
             () = self.run.canceled() => Err(AgentError::Canceled),
             () = tokio::time::sleep(left) => Ok(()),
@@ -558,27 +565,27 @@ impl TaskContext {
     }
 
     /// Waits until the task itself is durable. What touches the world outside of a step begins after this.
-    pub async fn durable(&self) {
-        self.run.born().await;
+    pub async fn wait_until_durable(&self) {
+        self.run.wait_until_created().await;
     }
 
     /// Begins again from the top within this run, as after a restart: for an agent whose work is done by somebody
     /// who crashed. What was done so far is replayed. There must be no branches.
     #[must_use]
-    pub fn again(self) -> Self {
+    pub fn restart(self) -> Self {
         let again = Self::root(Arc::clone(&self.run));
         // Whoever crashed has not ended, so that it need not have said everything again.
-        self.lock().before = Mark::default();
+        self.lock().before = EmitCursor::default();
         again
     }
 
     /// Asks those who follow the task on this node to go away and come again for more, where their protocol
     /// knows how: work that is quiet for long need not hold their connections.
-    pub async fn let_go(&self) -> Result<(), AgentError> {
+    pub async fn release_followers(&self) -> Result<(), AgentError> {
         let (engine, origin) = (&self.run.engine, &self.run.origin);
         let caller = self.run.caller();
         let row = engine.find_row(&caller, &origin.id.to_string()).await.map_err(AgentError::failed)?;
-        engine.hub.nudge(row.no, Nudge::LetGo);
+        engine.hub.nudge(row.no, Nudge::ReleaseFollowers);
         Ok(())
     }
 
@@ -594,15 +601,15 @@ impl TaskContext {
     }
 
     /// The place of the next barrier, which is the only one of this line until the guard is dropped.
-    fn place(&self) -> Result<(String, Occupied<'_>), AgentError> {
+    fn next_barrier(&self) -> Result<(String, BarrierGuard<'_>), AgentError> {
         let mut line = self.vacant()?;
         line.occupied = true;
         line.ordinal += 1;
-        Ok((format!("{}#{}", self.scope, line.ordinal), Occupied(self)))
+        Ok((format!("{}#{}", self.scope, line.ordinal), BarrierGuard(self)))
     }
 
     /// The line, if something can be done in it now.
-    fn vacant(&self) -> Result<parking_lot::MutexGuard<'_, Line>, AgentError> {
+    fn vacant(&self) -> Result<parking_lot::MutexGuard<'_, ScopeProgress>, AgentError> {
         let line = self.lock();
         match &line.misused {
             Some(why) => Err(AgentError::Misuse(why.clone())),
@@ -614,7 +621,7 @@ impl TaskContext {
         }
     }
 
-    fn lock(&self) -> parking_lot::MutexGuard<'_, Line> {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, ScopeProgress> {
         self.line.lock()
     }
 }
@@ -623,14 +630,14 @@ impl Drop for TaskContext {
     fn drop(&mut self) {
         let line = self.lock();
         if line.emitted.n < line.before.n && line.misused.is_none() {
-            self.run.fell_short(&self.scope);
+            self.run.note_incomplete_scope(&self.scope);
         }
     }
 }
 
 /// What became of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Called {
+pub struct CallResult {
     /// How it ended.
     pub end: CallEnd,
     /// Whether it had ended before this run began.
@@ -648,9 +655,9 @@ pub enum CallEnd {
     Refused(String),
 }
 
-struct Occupied<'a>(&'a TaskContext);
+struct BarrierGuard<'a>(&'a TaskContext);
 
-impl Drop for Occupied<'_> {
+impl Drop for BarrierGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().occupied = false;
     }
@@ -682,7 +689,7 @@ impl Drop for Branch {
 ///
 /// When the step is redone after a crash it says everything again, and its artifacts begin anew.
 pub struct StepContext {
-    run: Arc<Run>,
+    run: Arc<TaskRun>,
     scope: String,
     begun: Mutex<HashSet<String>>,
 }
@@ -724,7 +731,9 @@ impl StepContext {
         let append = append && !chunk.anew;
         let (id, size, anew) = (chunk.id.clone(), chunk.size(), chunk.anew);
         self.run
-            .emit(None, size, |artifacts| Ok(chunk.event(artifacts.place(&id, &self.scope, anew)?, append)))
+            .emit(None, size, |artifacts| {
+                Ok(chunk.event(artifacts.index_for_writer(&id, &self.scope, anew)?, append))
+            })
             .await
     }
 
@@ -748,8 +757,8 @@ impl StepContext {
 
     /// Says that the step only waits for what a branch asks, until the guard is dropped. The task may be parked
     /// meanwhile: then the step is begun again when it is answered.
-    pub fn rest(&self) -> Resting<'_> {
-        self.run.rest()
+    pub fn allow_parking(&self) -> ParkableGuard<'_> {
+        self.run.allow_parking()
     }
 
     /// A key that is the same whenever this step is redone: for services that take one.
@@ -904,7 +913,7 @@ fn check_form(schema: &Value) -> Result<(), AgentError> {
             return refuse(&format!("{name:?} is not a string, number, integer or boolean"));
         }
     }
-    match Shape::compile(schema) {
+    match CompiledSchema::compile(schema) {
         Ok(_) => Ok(()),
         Err(error) => refuse(&error.to_string()),
     }

@@ -47,28 +47,28 @@ pub struct CpuShares {
     started: Instant,
     /// When the next window begins, in nanoseconds since `started`.
     next_window: AtomicU64,
-    accounts: Mutex<Accounts>,
+    accounts: Mutex<CpuAccounts>,
 }
 
 #[derive(Default)]
-struct Accounts {
-    by_tenant: HashMap<Arc<str>, Arc<Account>>,
+struct CpuAccounts {
+    by_tenant: HashMap<Arc<str>, Arc<CpuAccount>>,
     window_began: Duration,
     process_used: Duration,
 }
 
 /// What one tenant used.
 #[derive(Default)]
-pub(crate) struct Account {
+pub(crate) struct CpuAccount {
     /// In nanoseconds, ever.
     used: AtomicU64,
     is_limited: AtomicBool,
-    pace: Mutex<Pace>,
+    pace: Mutex<CpuPace>,
 }
 
 /// How fast a limited tenant may go.
 #[derive(Default)]
-struct Pace {
+struct CpuPace {
     /// `used` at the last window.
     counted: u64,
     /// `used` when the balance was last brought up to date.
@@ -127,7 +127,7 @@ impl CpuShares {
     }
 
     /// How long an owner's tenant should wait before it goes on; `None`: not at all.
-    pub(crate) fn wait(&self, owner: &str) -> Option<Wait> {
+    pub(crate) fn wait(&self, owner: &str) -> Option<CpuWait> {
         if self.capacity == 0.0 {
             return None;
         }
@@ -135,10 +135,10 @@ impl CpuShares {
         self.roll(now);
         let account = self.account(tenant_of(owner));
         let sleep = account.is_limited.load(Ordering::Relaxed).then(|| account.wait(now)).flatten()?;
-        Some(Wait { sleep, _waiting: Waiting::enter(account) })
+        Some(CpuWait { sleep, _waiting: CpuWaitGuard::enter(account) })
     }
 
-    fn account(&self, tenant: &str) -> Arc<Account> {
+    fn account(&self, tenant: &str) -> Arc<CpuAccount> {
         let mut accounts = self.lock();
         match accounts.by_tenant.get(tenant) {
             Some(account) => Arc::clone(account),
@@ -163,12 +163,12 @@ impl CpuShares {
         accounts.divide(now, passed, used, self.capacity, self.processors);
     }
 
-    fn lock(&self) -> MutexGuard<'_, Accounts> {
+    fn lock(&self) -> MutexGuard<'_, CpuAccounts> {
         self.accounts.lock()
     }
 }
 
-impl Accounts {
+impl CpuAccounts {
     /// `used` of `processors` were used by the process in the window that `passed`.
     fn divide(&mut self, now: Duration, passed: f64, used: f64, capacity: f64, processors: f64) {
         let mut uses = Vec::with_capacity(self.by_tenant.len());
@@ -220,8 +220,8 @@ impl Accounts {
     }
 }
 
-impl Account {
-    fn lock(&self) -> MutexGuard<'_, Pace> {
+impl CpuAccount {
+    fn lock(&self) -> MutexGuard<'_, CpuPace> {
         self.pace.lock()
     }
 
@@ -232,7 +232,7 @@ impl Account {
     /// How long until there is something for whoever asks now, after those who wait already.
     fn wait(&self, now: Duration) -> Option<Duration> {
         let mut pace = self.lock();
-        pace.settle(self.used.load(Ordering::Relaxed), now);
+        pace.update_balance(self.used.load(Ordering::Relaxed), now);
         if pace.balance > 0.0 {
             pace.admitted += 1;
             // Until it is metered, so that not all of them go at once.
@@ -246,18 +246,18 @@ impl Account {
     }
 }
 
-impl Pace {
+impl CpuPace {
     /// Goes on at this rate from now on.
     fn limit(&mut self, used: u64, rate: f64, overhead: f64, now: Duration) {
         if self.at.is_zero() {
             (self.charged, self.at, self.balance) = (used, now, 0.0);
         }
-        self.settle(used, now);
+        self.update_balance(used, now);
         (self.rate, self.overhead) = (rate, overhead);
     }
 
     /// Brings the balance up to date.
-    fn settle(&mut self, used: u64, now: Duration) {
+    fn update_balance(&mut self, used: u64, now: Duration) {
         let spent = seconds(used - self.charged) * self.overhead;
         let passed = now.saturating_sub(self.at).as_secs_f64();
         if self.admitted > 0 {
@@ -274,22 +274,22 @@ impl Pace {
 }
 
 /// A wait that is due. It is counted for as long as this is held, so that those who come later wait longer.
-pub(crate) struct Wait {
+pub(crate) struct CpuWait {
     pub(crate) sleep: Duration,
-    _waiting: Waiting,
+    _waiting: CpuWaitGuard,
 }
 
 /// One that waits, counted for as long as it does.
-struct Waiting(Arc<Account>);
+struct CpuWaitGuard(Arc<CpuAccount>);
 
-impl Waiting {
-    fn enter(account: Arc<Account>) -> Self {
+impl CpuWaitGuard {
+    fn enter(account: Arc<CpuAccount>) -> Self {
         account.lock().waiting += 1;
         Self(account)
     }
 }
 
-impl Drop for Waiting {
+impl Drop for CpuWaitGuard {
     fn drop(&mut self) {
         let mut pace = self.0.lock();
         pace.waiting = pace.waiting.saturating_sub(1);
@@ -301,7 +301,7 @@ pin_project! {
     pub struct Metered<F> {
         #[pin]
         future: F,
-        account: Option<Arc<Account>>,
+        account: Option<Arc<CpuAccount>>,
     }
 }
 
@@ -338,8 +338,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn accounts(used: &[(&str, Duration)]) -> Accounts {
-        let mut accounts = Accounts::default();
+    fn accounts(used: &[(&str, Duration)]) -> CpuAccounts {
+        let mut accounts = CpuAccounts::default();
         for (tenant, used) in used {
             let account = accounts.by_tenant.entry((*tenant).into()).or_default();
             account.charge(*used);
@@ -405,7 +405,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_finite_before_there_is_a_rate() {
-        assert_eq!(Account::default().wait(Duration::from_secs(1)), Some(MS));
+        assert_eq!(CpuAccount::default().wait(Duration::from_secs(1)), Some(MS));
     }
 
     #[test]

@@ -1,11 +1,11 @@
 //! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
 //! else.
 
+mod background;
 mod measure;
 mod options;
 mod queue;
 mod slots;
-mod upkeep;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -20,14 +20,15 @@ use tokio::{
     time::Instant,
 };
 
-pub use measure::Meter;
+pub use measure::StorageMeter;
 pub use options::{Limits, Options};
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 
-pub use crate::commands::submit::Begun;
+pub use crate::commands::submit::StartedTask;
 
 use crate::{
-    access::{Action, Caller, Kind, TASKS},
+    access::{AccessKind, Action, Caller, TASKS},
+    access_control::{AccessControl, AccessRequest},
     admin::{self, Admin},
     agent::{Profile, Sampler},
     byte_budget::{ByteBudget, BytePermit},
@@ -35,22 +36,21 @@ use crate::{
     clock::{Clock, SystemClock, Timestamp},
     commands::{list, reply::Reply, submit::Submit},
     cpu_share::CpuShares,
-    ended::Ended,
     error::Error,
-    event::{Batch, Entry, Event},
-    follow::{Follower, Hub, Next, Nudge},
-    guard::{Access, Guard},
-    head::{self, Head},
+    event::{Entry, EntryBatch, Event},
+    finished_cache::FinishedTaskCache,
+    follow::{Follower, FollowerHub, Next, Nudge},
     master_key::MasterKey,
     memory::Reads,
     question::Answer,
     redact::Redactor,
-    run::Run,
+    run::TaskRun,
     runner,
-    store::{Committed, NodeId, Opened, Store, TaskKey, TaskRow},
+    store::{CommitReceipt, NodeId, OpenedTask, Store, TaskKey, TaskRow},
     task::{Origin, State, Task, TaskId},
+    task_header::{self, TaskHeader},
     trace::{Span, Trace, Tracer},
-    usage::{Ledger, TenantUsage},
+    usage::{TenantUsage, UsageLedger},
     webhook::WebhookConfig,
 };
 
@@ -58,7 +58,7 @@ use crate::{
 pub type WebhookCheck = dyn Fn(&WebhookConfig) -> Result<(), String> + Send + Sync;
 
 /// What an engine is made of.
-pub struct Parts {
+pub struct EngineParts {
     /// Where tasks live.
     pub store: Arc<dyn Store>,
     /// The agents.
@@ -75,7 +75,7 @@ pub struct Parts {
     pub sampler: Option<Arc<dyn Sampler>>,
 }
 
-impl Parts {
+impl EngineParts {
     /// Agents on a store; everything else as it is by default.
     pub fn new(store: Arc<dyn Store>, catalog: Catalog) -> Self {
         Self {
@@ -92,7 +92,7 @@ impl Parts {
 
 /// What is known of a task without its log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct About {
+pub struct TaskSummary {
     /// What it was before its first event.
     pub origin: Origin,
     /// Where it stands.
@@ -105,9 +105,9 @@ pub struct About {
 
 /// Durable tasks. Cheap to clone; all clones are the same engine.
 #[derive(Clone)]
-pub struct Engine(pub(crate) Arc<Inner>);
+pub struct Engine(pub(crate) Arc<EngineCore>);
 
-pub(crate) struct Inner {
+pub(crate) struct EngineCore {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) catalog: Catalog,
     pub(crate) options: Options,
@@ -115,22 +115,22 @@ pub(crate) struct Inner {
     pub(crate) check_webhook: Box<WebhookCheck>,
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) sampler: Option<Arc<dyn Sampler>>,
-    pub(crate) guard: Guard,
+    pub(crate) guard: AccessControl,
     /// What the operator ordered.
     pub(crate) admin: Admin,
     /// What owners and tenants use on this node.
-    pub(crate) usage: Arc<Ledger>,
+    pub(crate) usage: Arc<UsageLedger>,
     /// What tenants use of the processor.
     pub(crate) cpu: CpuShares,
     pub(crate) ready: runner::ReadyQueues,
     /// Count what other modules store of tenants.
-    meters: Mutex<Vec<Arc<dyn Meter>>>,
+    meters: Mutex<Vec<Arc<dyn StorageMeter>>>,
     /// Has it measured now what tenants store.
     measure: Notify,
     master_key: MasterKey,
     pub(crate) node: NodeId,
-    pub(crate) hub: Arc<Hub>,
-    pub(crate) ended: Ended,
+    pub(crate) hub: Arc<FollowerHub>,
+    pub(crate) ended: FinishedTaskCache,
     /// Bytes that requests hold in memory.
     pub(crate) bytes: ByteBudget,
     /// Reads of the memory bank.
@@ -139,13 +139,13 @@ pub(crate) struct Inner {
     pub(crate) claims: Notify,
     /// Wakes whoever delivers webhooks.
     pub(crate) outbox: Arc<Notify>,
-    runs: Mutex<HashMap<TaskId, Arc<Run>>>,
+    runs: Mutex<HashMap<TaskId, Arc<TaskRun>>>,
     /// Tasks whose agent is not served here just now.
-    pub(crate) missing: runner::Missing,
+    pub(crate) missing: runner::MissingAgents,
     /// Tasks under which processes died.
     pub(crate) probation: runner::Probation,
     slots: slots::Slots,
-    queue: queue::Queue,
+    queue: queue::ClaimQueue,
     /// Tasks that are claimed and wait for a slot.
     pub(crate) waiting_claims: Mutex<HashSet<TaskId>>,
     /// When this node last said that it lives.
@@ -155,15 +155,15 @@ pub(crate) struct Inner {
 
 impl Engine {
     /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
-    pub async fn start(parts: Parts) -> Result<Self, Error> {
-        let Parts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
+    pub async fn start(parts: EngineParts) -> Result<Self, Error> {
+        let EngineParts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
         crate::surface::limit_foreign_cost(options.limits.schema_cost);
-        let ended = Ended::new(options.ended_cache_bytes);
+        let ended = FinishedTaskCache::new(options.ended_cache_bytes);
         let master_key = MasterKey::load(&*store, &*clock).await?;
-        let usage = Ledger::new(options.usage.clone());
-        let inner = Arc::new(Inner {
+        let usage = UsageLedger::new(options.usage.clone());
+        let inner = Arc::new(EngineCore {
             bytes: ByteBudget::new(&usage, options.bytes_in_flight, options.bytes_in_flight_per_caller),
-            guard: Guard::new(&options.access),
+            guard: AccessControl::new(&options.access),
             admin: Admin::default(),
             usage,
             cpu: CpuShares::new(options.limits.cpu_percent),
@@ -185,35 +185,35 @@ impl Engine {
             claims: Notify::new(),
             outbox: Arc::default(),
             runs: Mutex::default(),
-            missing: runner::Missing::default(),
+            missing: runner::MissingAgents::default(),
             probation: runner::Probation::new(),
             slots: slots::Slots::default(),
-            queue: queue::Queue::default(),
+            queue: queue::ClaimQueue::default(),
             waiting_claims: Mutex::default(),
             beaten: Mutex::default(),
             closing: watch::Sender::new(false),
         });
-        if let Some(news) = inner.store.news() {
-            tokio::spawn(upkeep::news_loop(Arc::clone(&inner), news));
+        if let Some(news) = inner.store.notifications() {
+            tokio::spawn(background::news_loop(Arc::clone(&inner), news));
         }
         if inner.store.is_shared() {
-            tokio::spawn(upkeep::follow_loop(Arc::clone(&inner)));
+            tokio::spawn(background::follow_loop(Arc::clone(&inner)));
             if inner.guard.has_rates() {
-                tokio::spawn(upkeep::rates_loop(Arc::clone(&inner)));
+                tokio::spawn(background::rates_loop(Arc::clone(&inner)));
             }
         }
         // Before anybody is served: whom the operator suspended is refused from the first request on.
         inner.follow_orders().await?;
         inner.beat().await?;
         inner.recount().await?;
-        tokio::spawn(upkeep::heartbeat_loop(Arc::clone(&inner)));
+        tokio::spawn(background::heartbeat_loop(Arc::clone(&inner)));
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
         tokio::spawn(admin::orders_loop(Arc::clone(&inner)));
-        tokio::spawn(upkeep::expiry_loop(Arc::clone(&inner)));
-        tokio::spawn(upkeep::audit_loop(Arc::clone(&inner)));
-        tokio::spawn(upkeep::reads_loop(Arc::clone(&inner)));
-        tokio::spawn(upkeep::sweep_loop(Arc::clone(&inner)));
-        tokio::spawn(upkeep::list_loop(Arc::clone(&inner)));
+        tokio::spawn(background::expiry_loop(Arc::clone(&inner)));
+        tokio::spawn(background::audit_loop(Arc::clone(&inner)));
+        tokio::spawn(background::reads_loop(Arc::clone(&inner)));
+        tokio::spawn(background::sweep_loop(Arc::clone(&inner)));
+        tokio::spawn(background::list_loop(Arc::clone(&inner)));
         tokio::spawn(measure::measure_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
@@ -293,7 +293,7 @@ impl Engine {
     }
 
     /// The ledger of what owners and tenants use on this node.
-    pub fn usage(&self) -> &Arc<Ledger> {
+    pub fn usage(&self) -> &Arc<UsageLedger> {
         &self.0.usage
     }
 
@@ -308,27 +308,27 @@ impl Engine {
     }
 
     /// Lets a caller through to something that is shared, or says why not; see [`crate::guard`].
-    pub fn allow(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+    pub fn allow(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         self.check_open(caller, access)?;
         self.0.guard.allow(caller, access, self.0.clock.now())
     }
 
     /// As [`Engine::allow`], for a list of which the caller will be shown what it may see: it is enough to have been
     /// granted some of it.
-    pub fn allow_some(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+    pub fn allow_some(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         self.check_open(caller, access)?;
         self.0.guard.allow_some(caller, access, self.0.clock.now())
     }
 
     /// Refuses callers of a tenant that is not served. Noted as every refusal is.
-    fn check_open(&self, caller: &Caller, access: &Access<'_>) -> Result<(), Error> {
+    fn check_open(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         let Err(error) = self.0.admin.check_open(caller.tenant()) else { return Ok(()) };
         self.note_refused(caller, access, &error.to_string())?;
         Err(error)
     }
 
     /// Notes in the audit what was refused elsewhere, before there was anything to let through.
-    pub fn note_refused(&self, caller: &Caller, access: &Access<'_>, why: &str) -> Result<(), Error> {
+    pub fn note_refused(&self, caller: &Caller, access: &AccessRequest<'_>, why: &str) -> Result<(), Error> {
         self.0.guard.note(caller, access, Some(why.to_owned()), self.0.clock.now())
     }
 
@@ -343,8 +343,8 @@ impl Engine {
     }
 
     /// Says, here and on other nodes, that a resource of a tenant holds something else now.
-    pub fn changed(&self, tenant: &str, uri: &str) {
-        self.0.changed(tenant, uri);
+    pub fn notify_changed(&self, tenant: &str, uri: &str) {
+        self.0.notify_changed(tenant, uri);
     }
 
     /// Says that a tenant has other resources than before. Told within a second, once for all that come together.
@@ -353,8 +353,8 @@ impl Engine {
     }
 
     /// Says so of all resources of a tenant whose addresses begin so.
-    pub fn changed_within(&self, tenant: &str, prefix: &str) {
-        self.0.changed_within(tenant, prefix);
+    pub fn notify_changed_within(&self, tenant: &str, prefix: &str) {
+        self.0.notify_changed_within(tenant, prefix);
     }
 
     /// Makes a task; returns when it is durable. An agent that only computes has ended by then.
@@ -366,7 +366,7 @@ impl Engine {
     }
 
     /// As [`Engine::submit`], with the events that were committed with it.
-    pub async fn begin(&self, caller: &Caller, submit: Submit) -> Result<Begun, Error> {
+    pub async fn begin(&self, caller: &Caller, submit: Submit) -> Result<StartedTask, Error> {
         self.allow_send(caller, &submit)?;
         let begun = self.0.begin(caller, submit).await?;
         self.list_changed(caller.tenant());
@@ -377,7 +377,10 @@ impl Engine {
         let resource = format_args!("a2a://agents/{}", submit.agent);
         let (action, name) = (Action::Execute, submit.agent.as_str());
         let operation = "task.send";
-        self.allow(caller, &Access { action, kind: Kind::A2a, name, operation, resource: &resource })
+        self.allow(
+            caller,
+            &AccessRequest { action, kind: AccessKind::A2a, name, operation, resource: &resource },
+        )
     }
 
     pub(crate) fn allow_task(
@@ -388,7 +391,10 @@ impl Engine {
         task: &str,
     ) -> Result<(), Error> {
         let resource = format_args!("a2a://tasks/{task}");
-        self.allow(caller, &Access { action, kind: Kind::A2a, name: TASKS, operation, resource: &resource })
+        self.allow(
+            caller,
+            &AccessRequest { action, kind: AccessKind::A2a, name: TASKS, operation, resource: &resource },
+        )
     }
 
     /// Adds a message to a task; the answer, where it asks something.
@@ -430,7 +436,7 @@ impl Engine {
             return Err(Error::NoSuchTask(task.to_owned()));
         };
         let task = Arc::new(engine.fold(&opened).await?);
-        engine.ended.keep(&task);
+        engine.ended.insert(&task);
         Ok(task)
     }
 
@@ -453,31 +459,31 @@ impl Engine {
     pub async fn origin(&self, caller: &Caller, task: &str) -> Result<Origin, Error> {
         may_read(caller)?;
         let row = self.0.find_row(caller, task).await?;
-        Ok(Head::decode(&row.head)?.origin(&row))
+        Ok(TaskHeader::decode(&row.head)?.origin(&row))
     }
 
     /// What is known of a task without its log.
-    pub async fn about(&self, caller: &Caller, task: &str) -> Result<About, Error> {
+    pub async fn task_summary(&self, caller: &Caller, task: &str) -> Result<TaskSummary, Error> {
         may_read(caller)?;
         let row = self.0.find_row(caller, task).await?;
-        let head = Head::decode(&row.head)?;
-        Ok(About { origin: head.origin(&row), state: row.state, seq: row.seq, request: head.request })
+        let head = TaskHeader::decode(&row.head)?;
+        Ok(TaskSummary { origin: head.origin(&row), state: row.state, seq: row.seq, request: head.request })
     }
 
     /// A page of the caller's tasks, newest status first.
-    pub async fn list(&self, caller: &Caller, list: list::List) -> Result<list::Listed, Error> {
+    pub async fn list(&self, caller: &Caller, list: list::List) -> Result<list::FoldedTaskPage, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list(caller, list).await
     }
 
     /// A page of the ids of the caller's tasks, newest status first: for those who need no more.
-    pub async fn list_ids(&self, caller: &Caller, list: list::List) -> Result<list::ListedIds, Error> {
+    pub async fn list_ids(&self, caller: &Caller, list: list::List) -> Result<list::TaskIdPage, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list_ids(caller, list).await
     }
 
     /// A page of the rows of the caller's tasks, newest status first.
-    pub async fn list_rows(&self, caller: &Caller, list: list::List) -> Result<list::ListedRows, Error> {
+    pub async fn list_rows(&self, caller: &Caller, list: list::List) -> Result<list::TaskRowPage, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list_rows(caller, list).await
     }
@@ -498,12 +504,12 @@ impl Engine {
 
     /// Waits until a task has ended or waits for somebody, and returns it then. When the server stops
     /// meanwhile, the task is returned as it is.
-    pub async fn settle(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
-        self.0.settle(caller, task, |task| task.state.is_terminal() || task.state.is_interrupted()).await
+    pub async fn wait_until_idle(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
+        self.0.wait_until(caller, task, |task| task.state.is_terminal() || task.state.is_interrupted()).await
     }
 }
 
-impl Inner {
+impl EngineCore {
     pub(crate) fn closing(&self) -> watch::Receiver<bool> {
         self.closing.subscribe()
     }
@@ -513,7 +519,7 @@ impl Inner {
     }
 
     /// The task of that name, if the caller may see it. Names are identities, or what their owner chose.
-    pub(crate) async fn find(&self, caller: &Caller, name: &str) -> Result<Opened, Error> {
+    pub(crate) async fn find(&self, caller: &Caller, name: &str) -> Result<OpenedTask, Error> {
         self.check_length(name)?;
         for key in keys(caller, name) {
             // The log of somebody else's task is not read: that would take longer than to find nothing. The operator
@@ -561,8 +567,8 @@ impl Inner {
             return Some(row);
         }
         let resource = format_args!("a2a://tasks/{name}");
-        let (action, kind, operation) = (Action::Read, Kind::A2a, "task.find");
-        let access = Access { action, kind, name: TASKS, operation, resource: &resource };
+        let (action, kind, operation) = (Action::Read, AccessKind::A2a, "task.find");
+        let access = AccessRequest { action, kind, name: TASKS, operation, resource: &resource };
         let why = "not found: it is somebody else's".to_owned();
         if let Err(error) = self.guard.note(caller, &access, Some(why), self.clock.now()) {
             tracing::warn!(%error, "the audit misses a line");
@@ -572,21 +578,21 @@ impl Inner {
 
     /// Memory for reading all of a task: its log as it is stored, its fold, and what is made of that.
     pub(crate) async fn reserve_for(&self, caller: &Caller, row: &TaskRow) -> Result<BytePermit, Error> {
-        self.bytes.reserve(caller, 3 * head::weight(&row.head)).await
+        self.bytes.reserve(caller, 3 * task_header::weight(&row.head)).await
     }
 
     /// Folds what was read, from the start of the log where the snapshot is of no use.
-    pub(crate) async fn fold(&self, opened: &Opened) -> Result<Task, Error> {
-        if let Some(task) = head::fold(opened)? {
+    pub(crate) async fn fold(&self, opened: &OpenedTask) -> Result<Task, Error> {
+        if let Some(task) = task_header::fold(opened)? {
             return Ok(task);
         }
-        let mut task = Task::new(Head::decode(&opened.row.head)?.origin(&opened.row));
+        let mut task = Task::new(TaskHeader::decode(&opened.row.head)?.origin(&opened.row));
         loop {
             let log = self.store.log(opened.row.no, task.seq, 1 << 20).await?;
             if log.is_empty() {
                 return Ok(task);
             }
-            head::fold_onto(&mut task, &log)?;
+            task_header::fold_onto(&mut task, &log)?;
         }
     }
 
@@ -595,7 +601,7 @@ impl Inner {
     }
 
     /// Follows a task from what is known of it until it is as wanted, has ended, or the server stops.
-    pub(crate) async fn settle(
+    pub(crate) async fn wait_until(
         &self,
         caller: &Caller,
         mut task: Task,
@@ -623,7 +629,7 @@ impl Inner {
     }
 
     /// Tells everybody who listens here what was committed.
-    pub(crate) fn announce(&self, run: &Run, committed: &Committed, entries: &Arc<[Entry]>) {
+    pub(crate) fn announce(&self, run: &TaskRun, committed: &CommitReceipt, entries: &Arc<[Entry]>) {
         if entries.is_empty() {
             return;
         }
@@ -634,8 +640,8 @@ impl Inner {
         }
     }
 
-    pub(crate) fn publish(&self, committed: &Committed, entries: &Arc<[Entry]>) {
-        let batch = || Batch { first_seq: committed.first_seq, entries: Arc::clone(entries) };
+    pub(crate) fn publish(&self, committed: &CommitReceipt, entries: &Arc<[Entry]>) {
+        let batch = || EntryBatch { first_seq: committed.first_seq, entries: Arc::clone(entries) };
         self.hub.publish(committed.task, batch);
     }
 
@@ -654,42 +660,42 @@ impl Inner {
         if let Some(error) = &mut span.error {
             *error = self.options.access.redactor.text(error).into_owned();
         }
-        tracer.ended(span);
+        tracer.record_span(span);
     }
 
     /// Makes a run known, so that commands find it, until the guard is dropped.
-    pub(crate) fn enter(&self, run: &Arc<Run>) -> Entered {
+    pub(crate) fn enter(&self, run: &Arc<TaskRun>) -> RunRegistration {
         self.lock_runs().insert(run.origin.id, Arc::clone(run));
-        Entered(Arc::clone(run))
+        RunRegistration(Arc::clone(run))
     }
 
     /// The run of a task on this node.
-    pub(crate) fn local_run(&self, task: TaskId) -> Option<Arc<Run>> {
+    pub(crate) fn local_run(&self, task: TaskId) -> Option<Arc<TaskRun>> {
         self.lock_runs().get(&task).cloned()
     }
 
-    fn lock_runs(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Run>>> {
+    fn lock_runs(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<TaskRun>>> {
         self.runs.lock()
     }
 
-    pub(crate) fn changed(&self, tenant: &str, uri: &str) {
+    pub(crate) fn notify_changed(&self, tenant: &str, uri: &str) {
         self.catalog.surface().updated_for(tenant, uri);
-        self.store.knowledge().ring(format!("={tenant}\n{uri}"));
+        self.store.knowledge().notify_nodes(format!("={tenant}\n{uri}"));
     }
 
     /// Says that searches whose addresses begin so may find another thing under that key.
-    pub(crate) fn changed_search(&self, tenant: &str, prefix: &str, key: &str) {
+    pub(crate) fn notify_search_changed(&self, tenant: &str, prefix: &str, key: &str) {
         self.catalog.surface().updated_search(tenant, prefix, key);
-        self.store.knowledge().ring(format!("?{tenant}\n{prefix}\n{key}"));
+        self.store.knowledge().notify_nodes(format!("?{tenant}\n{prefix}\n{key}"));
     }
 
-    pub(crate) fn changed_within(&self, tenant: &str, prefix: &str) {
+    pub(crate) fn notify_changed_within(&self, tenant: &str, prefix: &str) {
         self.catalog.surface().updated_within(tenant, prefix);
-        self.store.knowledge().ring(format!("^{tenant}\n{prefix}"));
+        self.store.knowledge().notify_nodes(format!("^{tenant}\n{prefix}"));
     }
 
     /// Passes on what another node said has changed.
-    pub(crate) fn heard_of(&self, topic: &str) {
+    pub(crate) fn apply_notification(&self, topic: &str) {
         let surface = self.catalog.surface();
         let told = topic.get(1..).and_then(|rest| rest.split_once('\n'));
         match (topic.as_bytes().first(), told) {
@@ -726,7 +732,7 @@ impl Inner {
 
 /// What is asked on the way to something else: checked, and noted there.
 fn may_read(caller: &Caller) -> Result<(), Error> {
-    match caller.may(Action::Read, Kind::A2a, TASKS) {
+    match caller.may(Action::Read, AccessKind::A2a, TASKS) {
         true => Ok(()),
         false => Err(Error::Forbidden(format!("read:a2a:{TASKS}"))),
     }
@@ -740,9 +746,9 @@ fn keys(caller: &Caller, name: &str) -> impl Iterator<Item = TaskKey> {
 }
 
 /// A run that commands can find.
-pub(crate) struct Entered(Arc<Run>);
+pub(crate) struct RunRegistration(Arc<TaskRun>);
 
-impl Drop for Entered {
+impl Drop for RunRegistration {
     fn drop(&mut self) {
         let run = &self.0;
         let mut runs = run.engine.lock_runs();
@@ -754,7 +760,7 @@ impl Drop for Entered {
 }
 
 /// Waits until an engine stops.
-pub(crate) async fn closed(closing: &mut watch::Receiver<bool>) {
+pub(crate) async fn wait_until_closing(closing: &mut watch::Receiver<bool>) {
     // An error says that the engine is gone, which is the same thing.
     let _ = closing.wait_for(|closing| *closing).await;
 }

@@ -36,9 +36,9 @@ pub enum Event {
     /// The agent asks; the task waits.
     Question(Question),
     /// A question was answered; the task goes on.
-    Answer(Answered),
+    Answer(QuestionAnswer),
     /// A question was taken back by whoever put it: nobody has answered, and nobody needs to.
-    Withdrawn(Withdrawn),
+    Withdrawn(QuestionWithdrawal),
 }
 
 impl Event {
@@ -144,7 +144,7 @@ pub enum Level {
 
 /// The end of a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Answered {
+pub struct QuestionAnswer {
     /// Which question.
     pub question: String,
     /// The answer.
@@ -156,7 +156,7 @@ pub struct Answered {
 
 /// A question that needs no answer any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Withdrawn {
+pub struct QuestionWithdrawal {
     /// Which question.
     pub question: String,
     /// Whether other questions are still open, so that the task goes on waiting.
@@ -182,14 +182,14 @@ impl Entry {
 
 /// Consecutive entries of one task's log: what one commit wrote, or a run of it.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct EntryBatch {
     /// The sequence number of the first entry.
     pub first_seq: u64,
     /// The entries, in order.
     pub entries: Arc<[Entry]>,
 }
 
-impl Batch {
+impl EntryBatch {
     /// The sequence number of the last entry.
     pub fn last_seq(&self) -> u64 {
         self.first_seq + self.entries.len() as u64 - 1
@@ -206,7 +206,7 @@ pub const FORMAT: u8 = 1;
 
 /// The bytes of a batch, as a store keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Encoded {
+pub struct EncodedBatch {
     /// How many entries.
     pub count: u32,
     /// A format version, then the entries.
@@ -225,12 +225,12 @@ pub enum FormatError {
 }
 
 /// Writes entries in today's format.
-pub fn encode(entries: &[Entry]) -> Encoded {
+pub fn encode(entries: &[Entry]) -> EncodedBatch {
     let mut bytes = Vec::with_capacity(64 + entries.len() * 192);
     bytes.push(FORMAT);
     #[allow(clippy::expect_used, reason = "string keys and a Vec as the sink: neither can fail")]
     serde_json::to_writer(&mut bytes, entries).expect("events always serialize");
-    Encoded { count: entries.len() as u32, bytes: bytes.into() }
+    EncodedBatch { count: entries.len() as u32, bytes: bytes.into() }
 }
 
 /// An entry of an outline: an artifact or a line of the log is passed over, however large it is.
@@ -247,7 +247,7 @@ pub(crate) enum OutlineEvent {
     Progress(Progress),
     Log(IgnoredAny),
     Question(Question),
-    Answer(Answered),
+    Answer(QuestionAnswer),
 }
 
 impl OutlineEntry {

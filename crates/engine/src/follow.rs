@@ -18,7 +18,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     error::Error,
-    event::{self, Batch, Event},
+    event::{self, EntryBatch, Event},
     store::{Store, TaskNo, TaskRow},
     task::TaskId,
 };
@@ -33,7 +33,7 @@ const READ_BYTES: usize = 32 * 1024;
 #[derive(Debug)]
 pub enum Next {
     /// More of the log; never empty.
-    Batch(Batch),
+    Batch(EntryBatch),
     /// The task has ended and everything was delivered.
     End,
     /// The server stops. Continue elsewhere, or later, after [`Follower::cursor`].
@@ -46,7 +46,7 @@ pub enum Next {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nudge {
     /// To go away and to come again for more, where the protocol knows how.
-    LetGo,
+    ReleaseFollowers,
     /// To put the open questions again: the last answer was none.
     AskAgain,
 }
@@ -54,9 +54,9 @@ pub enum Nudge {
 /// A reader of one task's events from a cursor, live after it has caught up.
 pub struct Follower {
     store: Arc<dyn Store>,
-    hub: Arc<Hub>,
+    hub: Arc<FollowerHub>,
     closing: watch::Receiver<bool>,
-    channel: Arc<Channel>,
+    channel: Arc<TaskChannel>,
     task: TaskNo,
     id: TaskId,
     cursor: u64,
@@ -76,7 +76,7 @@ impl Follower {
     /// joining the channel is to look into the log, so that nothing falls between the two.
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        hub: Arc<Hub>,
+        hub: Arc<FollowerHub>,
         closing: watch::Receiver<bool>,
         row: &TaskRow,
         after: u64,
@@ -86,7 +86,7 @@ impl Follower {
         }
         let ended = row.state.is_terminal() && after == row.seq;
         let channel = hub.join(row.no);
-        let shaken = channel.shaken.load(Ordering::Acquire);
+        let shaken = channel.rechecks.load(Ordering::Acquire);
         let nudged = channel.nudges();
         let (task, id, known) = (row.no, row.id, row.seq);
         Ok(Self {
@@ -123,7 +123,7 @@ impl Follower {
             let channel = Arc::clone(&self.channel);
             let mut changed = std::pin::pin!(channel.changed.notified());
             changed.as_mut().enable();
-            let shaken = channel.shaken.load(Ordering::Acquire);
+            let shaken = channel.rechecks.load(Ordering::Acquire);
             self.look |= shaken != std::mem::replace(&mut self.shaken, shaken);
             let latest = match self.channel.after(self.cursor) {
                 Ok(batch) => return Ok(self.deliver(batch)),
@@ -151,19 +151,19 @@ impl Follower {
 
     fn nudge(&mut self) -> Option<Nudge> {
         let now = self.channel.nudges();
-        [Nudge::LetGo, Nudge::AskAgain].into_iter().find(|nudge| {
+        [Nudge::ReleaseFollowers, Nudge::AskAgain].into_iter().find(|nudge| {
             let at = *nudge as usize;
             std::mem::replace(&mut self.nudged[at], now[at]) != now[at]
         })
     }
 
-    fn deliver(&mut self, batch: Batch) -> Next {
+    fn deliver(&mut self, batch: EntryBatch) -> Next {
         self.cursor = batch.last_seq();
         self.ended = batch.entries.iter().any(|entry| ends(entry.event()));
         Next::Batch(batch)
     }
 
-    async fn read_log(&self) -> Result<Option<Batch>, Error> {
+    async fn read_log(&self) -> Result<Option<EntryBatch>, Error> {
         let stored = self.store.log(self.task, self.cursor, READ_BYTES).await?;
         let mut entries = Vec::new();
         for batch in &stored {
@@ -171,7 +171,7 @@ impl Follower {
             let known = (self.cursor + 1).saturating_sub(batch.first_seq) as usize;
             entries.extend(all.into_iter().skip(known));
         }
-        Ok((!entries.is_empty()).then(|| Batch { first_seq: self.cursor + 1, entries: entries.into() }))
+        Ok((!entries.is_empty()).then(|| EntryBatch { first_seq: self.cursor + 1, entries: entries.into() }))
     }
 }
 
@@ -187,19 +187,19 @@ fn ends(event: &Event) -> bool {
 
 /// Where committed batches meet those who follow.
 #[derive(Default)]
-pub(crate) struct Hub {
-    shards: [Mutex<HashMap<TaskNo, Followed>>; 16],
+pub(crate) struct FollowerHub {
+    shards: [Mutex<HashMap<TaskNo, FollowedTask>>; 16],
 }
 
 /// A task that somebody follows, and how many do.
-struct Followed {
-    channel: Arc<Channel>,
+struct FollowedTask {
+    channel: Arc<TaskChannel>,
     followers: usize,
 }
 
-impl Hub {
+impl FollowerHub {
     /// Tells followers what was committed. Does nothing when nobody follows.
-    pub(crate) fn publish(&self, task: TaskNo, batch: impl FnOnce() -> Batch) {
+    pub(crate) fn publish(&self, task: TaskNo, batch: impl FnOnce() -> EntryBatch) {
         let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
         if let Some(channel) = channel {
             channel.push(batch());
@@ -207,7 +207,7 @@ impl Hub {
     }
 
     /// Tells followers that the log goes up to `seq`, written elsewhere.
-    pub(crate) fn heard(&self, task: TaskNo, seq: u64) {
+    pub(crate) fn note_external_write(&self, task: TaskNo, seq: u64) {
         let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
         if let Some(channel) = channel {
             let mut recent = channel.lock();
@@ -232,19 +232,19 @@ impl Hub {
     }
 
     /// Tells all followers that something may have been written that nobody told of.
-    pub(crate) fn shake(&self) {
+    pub(crate) fn recheck_all(&self) {
         for shard in &self.shards {
             for followed in lock(shard).values() {
-                followed.channel.shaken.fetch_add(1, Ordering::AcqRel);
+                followed.channel.rechecks.fetch_add(1, Ordering::AcqRel);
                 followed.channel.changed.notify_waiters();
             }
         }
     }
 
-    fn join(&self, task: TaskNo) -> Arc<Channel> {
+    fn join(&self, task: TaskNo) -> Arc<TaskChannel> {
         let mut shard = lock(self.shard(task));
         let followed =
-            shard.entry(task).or_insert_with(|| Followed { channel: Arc::default(), followers: 0 });
+            shard.entry(task).or_insert_with(|| FollowedTask { channel: Arc::default(), followers: 0 });
         followed.followers += 1;
         Arc::clone(&followed.channel)
     }
@@ -258,41 +258,41 @@ impl Hub {
         }
     }
 
-    fn shard(&self, task: TaskNo) -> &Mutex<HashMap<TaskNo, Followed>> {
+    fn shard(&self, task: TaskNo) -> &Mutex<HashMap<TaskNo, FollowedTask>> {
         &self.shards[task.0 as usize % self.shards.len()]
     }
 }
 
 #[derive(Default)]
-struct Channel {
-    recent: Mutex<Recent>,
+struct TaskChannel {
+    recent: Mutex<RecentBatches>,
     changed: Notify,
     /// How often the log had to be looked at whatever was told.
-    shaken: AtomicU64,
+    rechecks: AtomicU64,
     /// How often followers were asked for something, by what it was.
     nudged: [AtomicU64; 2],
 }
 
 #[derive(Default)]
-struct Recent {
+struct RecentBatches {
     /// Each with the bytes that it holds.
-    ring: VecDeque<(Batch, usize)>,
+    ring: VecDeque<(EntryBatch, usize)>,
     entries: usize,
     bytes: usize,
     /// The highest sequence number that was published.
     latest: u64,
 }
 
-impl Channel {
+impl TaskChannel {
     fn nudges(&self) -> [u64; 2] {
         [&self.nudged[0], &self.nudged[1]].map(|count| count.load(Ordering::Acquire))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Recent> {
+    fn lock(&self) -> MutexGuard<'_, RecentBatches> {
         lock(&self.recent)
     }
 
-    fn push(&self, batch: Batch) {
+    fn push(&self, batch: EntryBatch) {
         let bytes = batch.entries.iter().map(|entry| entry.event().size()).sum();
         let mut recent = self.lock();
         let expected = recent.ring.back().map(|(last, _)| last.last_seq() + 1);
@@ -312,7 +312,7 @@ impl Channel {
     }
 
     /// What follows the cursor, if the ring has it; else the highest number that was published.
-    fn after(&self, cursor: u64) -> Result<Batch, u64> {
+    fn after(&self, cursor: u64) -> Result<EntryBatch, u64> {
         let recent = self.lock();
         let next = recent.ring.iter().map(|(batch, _)| batch).find(|batch| batch.last_seq() > cursor);
         let Some(batch) = next.filter(|batch| batch.first_seq <= cursor + 1) else {
@@ -320,12 +320,12 @@ impl Channel {
         };
         Ok(match (cursor + 1 - batch.first_seq) as usize {
             0 => batch.clone(),
-            known => Batch { first_seq: cursor + 1, entries: batch.entries[known..].into() },
+            known => EntryBatch { first_seq: cursor + 1, entries: batch.entries[known..].into() },
         })
     }
 }
 
-impl Recent {
+impl RecentBatches {
     fn drop_oldest(&mut self) {
         let Some((batch, bytes)) = self.ring.pop_front() else { return };
         self.entries -= batch.entries.len();
@@ -350,12 +350,12 @@ mod tests {
         event::{Entry, Level, LogLine},
     };
 
-    fn batch(first_seq: u64, count: usize, bytes: usize) -> Batch {
+    fn batch(first_seq: u64, count: usize, bytes: usize) -> EntryBatch {
         let line = LogLine { level: Level::Info, text: "x".repeat(bytes) };
-        Batch { first_seq, entries: vec![Entry(Timestamp(0), Event::Log(line)); count].into() }
+        EntryBatch { first_seq, entries: vec![Entry(Timestamp(0), Event::Log(line)); count].into() }
     }
 
-    fn held(channel: &Channel) -> (usize, usize) {
+    fn held(channel: &TaskChannel) -> (usize, usize) {
         let recent = channel.lock();
         let entries = recent.ring.iter().map(|(batch, _)| batch.entries.len()).sum();
         let bytes = recent.ring.iter().flat_map(|(batch, _)| batch.entries.iter());
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_follower_that_does_not_read_costs_a_ring_and_no_more() {
         for (count, bytes) in [(1, 10), (7, 100), (100, 10), (1, 100_000), (3, 90_000)] {
-            let (hub, task) = (Hub::default(), TaskNo(1));
+            let (hub, task) = (FollowerHub::default(), TaskNo(1));
             let channel = hub.join(task);
             let mut next = 1;
             while next <= 10_000 {
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn batches_out_of_order_leave_nothing_wrong_in_the_ring() {
-        let channel = Channel::default();
+        let channel = TaskChannel::default();
         channel.push(batch(3, 2, 1));
         assert_eq!(channel.after(0).unwrap_err(), 4, "what comes before it is not there yet");
         assert_eq!(channel.after(3).unwrap().first_seq, 4);
@@ -396,7 +396,7 @@ mod tests {
 
     #[test]
     fn when_the_last_follower_has_left_nothing_of_the_task_is_kept() {
-        let hub = Hub::default();
+        let hub = FollowerHub::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {

@@ -1,7 +1,7 @@
 //! The private record that lets a restarted agent skip what it has done.
 //!
 //! Every durable effect of the context has a place: its scope and its ordinal there (`branch#3`). A record
-//! says what happened at a place; `Replay` finds it again, and notices when the agent asks for something
+//! says what happened at a place; `ReplayJournal` finds it again, and notices when the agent asks for something
 //! else at the same place than it did before.
 
 use std::collections::HashMap;
@@ -14,17 +14,17 @@ use crate::{
     clock::Timestamp,
     error::Error,
     event::FormatError,
-    head::Mark,
     question::{Answer, QuestionOutcome},
     store::JournalRecord,
     task::Task,
+    task_header::EmitCursor,
 };
 
 const FORMAT: u8 = 1;
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Record {
+pub(crate) enum JournalEntry {
     /// A step ended: with a value, or with the words of its failure.
     Step { at: String, name: String, result: Result<Value, String> },
     /// A question was put.
@@ -44,13 +44,13 @@ pub(crate) enum Record {
     Refused { at: String, agent: String, why: String },
     /// A branch ended, and had emitted so much. Kept here and no longer in the head, which is written with every commit
     /// and would grow with each branch that ever was.
-    Left { scope: String, mark: Mark },
+    Left { scope: String, mark: EmitCursor },
     /// A message came under an idempotency key. Not for the agent: a repeat of the message finds it here, and
     /// it was committed with what the message did.
     Heard { key: String, digest: String },
 }
 
-impl Record {
+impl JournalEntry {
     pub(crate) fn encode(&self) -> JournalRecord {
         let mut bytes = vec![FORMAT];
         // As in `event::encode`: there is nothing in it that could fail.
@@ -72,7 +72,7 @@ impl Record {
 
 /// Where a message was given to the agent.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Received {
+pub(crate) struct MessageReceipt {
     pub(crate) at: String,
     pub(crate) emitted: u64,
     pub(crate) within: bool,
@@ -80,45 +80,45 @@ pub(crate) struct Received {
 
 /// What a task's earlier runs did, by place.
 #[derive(Debug, Default)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayJournal {
     steps: HashMap<String, (String, Result<Value, String>)>,
     asked: HashMap<String, String>,
     answers: HashMap<String, QuestionOutcome>,
     sleeps: HashMap<String, Timestamp>,
     calls: HashMap<String, (String, Result<Box<Task>, String>)>,
-    left: HashMap<String, Mark>,
-    received: HashMap<u64, Received>,
+    left: HashMap<String, EmitCursor>,
+    received: HashMap<u64, MessageReceipt>,
     records: u64,
 }
 
-impl Replay {
+impl ReplayJournal {
     pub(crate) fn new(records: &[JournalRecord]) -> Result<Self, Error> {
         let mut replay = Self::default();
         for record in records {
-            replay.add(Record::decode(record)?);
+            replay.add(JournalEntry::decode(record)?);
         }
         Ok(replay)
     }
 
-    pub(crate) fn add(&mut self, record: Record) {
+    pub(crate) fn add(&mut self, record: JournalEntry) {
         self.records += 1;
         match record {
-            Record::Step { at, name, result } => drop(self.steps.insert(at, (name, result))),
-            Record::Asked { at, text } => drop(self.asked.insert(at, text)),
-            Record::Answered { question, answer } => {
+            JournalEntry::Step { at, name, result } => drop(self.steps.insert(at, (name, result))),
+            JournalEntry::Asked { at, text } => drop(self.asked.insert(at, text)),
+            JournalEntry::Answered { question, answer } => {
                 self.answers.insert(question, QuestionOutcome::Answered(answer));
             }
-            Record::Withdrawn { question } => {
+            JournalEntry::Withdrawn { question } => {
                 self.answers.insert(question, QuestionOutcome::Withdrawn);
             }
-            Record::Slept { at, until } => drop(self.sleeps.insert(at, until)),
-            Record::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
-            Record::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
-            Record::Left { scope, mark } => drop(self.left.insert(scope, mark)),
-            Record::Received { at, number, emitted, within } => {
-                self.received.insert(number, Received { at, emitted, within });
+            JournalEntry::Slept { at, until } => drop(self.sleeps.insert(at, until)),
+            JournalEntry::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
+            JournalEntry::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
+            JournalEntry::Left { scope, mark } => drop(self.left.insert(scope, mark)),
+            JournalEntry::Received { at, number, emitted, within } => {
+                self.received.insert(number, MessageReceipt { at, emitted, within });
             }
-            Record::Heard { .. } => {}
+            JournalEntry::Heard { .. } => {}
         }
     }
 
@@ -162,12 +162,12 @@ impl Replay {
     }
 
     /// How much a branch had emitted when it ended, if it did.
-    pub(crate) fn left(&self, scope: &str) -> Option<Mark> {
+    pub(crate) fn left(&self, scope: &str) -> Option<EmitCursor> {
         self.left.get(scope).copied()
     }
 
     /// Where the message of that number was given to the agent, if it was.
-    pub(crate) fn received(&self, number: u64) -> Option<&Received> {
+    pub(crate) fn received(&self, number: u64) -> Option<&MessageReceipt> {
         self.received.get(&number)
     }
 
@@ -257,7 +257,7 @@ mod tests {
             let mut stored = vec![1];
             stored.extend(line.as_bytes());
             let stored = JournalRecord(stored.into());
-            assert_eq!(Record::decode(&stored).unwrap(), expected);
+            assert_eq!(JournalEntry::decode(&stored).unwrap(), expected);
             assert_eq!(
                 expected.encode(),
                 stored,
@@ -269,33 +269,34 @@ mod tests {
 
     #[test]
     fn records_that_cannot_be_read_say_why() {
-        let error =
-            |bytes: &'static [u8]| Record::decode(&JournalRecord(bytes.into())).unwrap_err().to_string();
+        let error = |bytes: &'static [u8]| {
+            JournalEntry::decode(&JournalRecord(bytes.into())).unwrap_err().to_string()
+        };
         assert!(error(b"").contains("damaged"));
         assert!(error(b"\x01{").contains("damaged"));
         assert!(error(b"\x02{}").contains("run a newer nuncio"));
     }
 
-    fn every_record() -> Vec<Record> {
+    fn every_record() -> Vec<JournalEntry> {
         let at = || "left/inner#2".to_owned();
-        let step = |result| Record::Step { at: at(), name: "a step".into(), result };
-        let answered = |answer| Record::Answered { question: "q1".into(), answer };
+        let step = |result| JournalEntry::Step { at: at(), name: "a step".into(), result };
+        let answered = |answer| JournalEntry::Answered { question: "q1".into(), answer };
         vec![
             step(Ok(json!({"n": 1.5}))),
             step(Ok(Value::Null)),
             step(Err("it failed".into())),
-            Record::Asked { at: at(), text: "which?".into() },
+            JournalEntry::Asked { at: at(), text: "which?".into() },
             answered(Answer::Accept(json!({"x": 1}))),
             answered(Answer::Decline(None)),
             answered(Answer::Cancel),
             answered(Answer::Unavailable),
-            Record::Slept { at: at(), until: Timestamp(1_700_000_000_000) },
-            Record::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
-            Record::Heard { key: "a key".into(), digest: "3q2-7w".into() },
-            Record::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },
-            Record::Left { scope: "left/inner".into(), mark: Mark { n: 3, trail: 7 } },
-            Record::Withdrawn { question: "q1".into() },
-            Record::Received { at: at(), number: 1, emitted: 5, within: true },
+            JournalEntry::Slept { at: at(), until: Timestamp(1_700_000_000_000) },
+            JournalEntry::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
+            JournalEntry::Heard { key: "a key".into(), digest: "3q2-7w".into() },
+            JournalEntry::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },
+            JournalEntry::Left { scope: "left/inner".into(), mark: EmitCursor { n: 3, trail: 7 } },
+            JournalEntry::Withdrawn { question: "q1".into() },
+            JournalEntry::Received { at: at(), number: 1, emitted: 5, within: true },
         ]
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
     store::StoreError,
 };
@@ -21,9 +21,9 @@ use crate::{
 pub trait Knowledge: Send + Sync {
     /// Writes one entry of the memory bank; returns after it is durable.
     ///
-    /// A crash before the return may have kept it or not; whoever repeats it under [`Expect::Version`] or
-    /// [`Expect::Absent`] does not write twice.
-    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryStored, MemoryError>;
+    /// A crash before the return may have kept it or not; whoever repeats it under [`ExpectedVersion::Version`] or
+    /// [`ExpectedVersion::Absent`] does not write twice.
+    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError>;
 
     /// The entry of that key, with its value. Sees every write that returned before the call, on whichever node.
     async fn memory(&self, key: &MemoryKey, now: Timestamp) -> Result<Option<MemoryEntry>, StoreError>;
@@ -64,7 +64,7 @@ pub trait Knowledge: Send + Sync {
     async fn memory_page(&self, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>, StoreError>;
 
     /// Searches a namespace; see [`MemorySearch`].
-    async fn search_memory(&self, query: &MemorySearch) -> Result<MemoryFound, StoreError>;
+    async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError>;
 
     /// Adds to the counts of reads. Passes over what is gone. A crash may lose what was not added yet.
     async fn count_reads(&self, reads: &[MemoryReads]) -> Result<(), StoreError>;
@@ -102,7 +102,7 @@ pub trait Knowledge: Send + Sync {
 
     /// Tells other nodes that what is shared has changed: a short text that only the engine reads, told there as
     /// [`crate::store::News::Knowledge`]. Nothing depends on it but time.
-    fn ring(&self, _topic: String) {}
+    fn notify_nodes(&self, _topic: String) {}
 }
 
 /// How an entry of the memory bank is named.
@@ -132,7 +132,7 @@ pub struct MemoryPut {
     /// For how long it is kept, from `now` on; `None`: until it is deleted.
     pub ttl_ms: Option<u64>,
     /// What must hold.
-    pub expected: Expect,
+    pub expected: ExpectedVersion,
     /// The time.
     pub now: Timestamp,
     /// Entries that its namespace may have with it.
@@ -160,7 +160,7 @@ impl MemoryKey {
 
 /// What a write takes for granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
+pub enum ExpectedVersion {
     /// Nothing.
     Any,
     /// There is none (or its time has come).
@@ -171,7 +171,7 @@ pub enum Expect {
 
 /// What a write did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryStored {
+pub struct MemoryWriteResult {
     /// The version, from 1; one more with every write of the key. An entry that was deleted or has expired begins
     /// at 1 again.
     pub version: u64,
@@ -265,7 +265,7 @@ pub struct MemorySearch {
     /// Where.
     pub namespace: String,
     /// What.
-    pub what: Sought,
+    pub what: MemoryQuery,
     /// Entries to pass over.
     pub offset: u64,
     /// Entries to return, with their values up to [`SEARCHED_BYTES`].
@@ -280,7 +280,7 @@ pub struct MemorySearch {
 
 /// What is searched for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Sought {
+pub enum MemoryQuery {
     /// Keys that fit a pattern: `*` any characters, `?` one, `[abc]` and `[a-z]` one of these, `[!a]` or `[^a]`
     /// one of the others; all else stands for itself. Those with the fewest characters come first (the score is
     /// the share of a key's characters that the pattern says literally), then by key.
@@ -295,7 +295,7 @@ pub const SEARCHED_BYTES: u64 = 16 * 1024;
 
 /// A page of what was found.
 #[derive(Debug, Clone, PartialEq)]
-pub struct MemoryFound {
+pub struct MemorySearchPage {
     /// The entries, each with its rank from 0 to 1 where words were searched for.
     pub entries: Vec<(MemoryEntry, Option<f64>)>,
     /// How many there are on all pages.
@@ -354,7 +354,7 @@ pub struct RecordWrite {
     /// What it holds from now on; `None` deletes it.
     pub body: Option<Bytes>,
     /// What must hold.
-    pub expected: Expect,
+    pub expected: ExpectedVersion,
     /// When it is gone by itself; `None`: never.
     pub expires_at: Option<Timestamp>,
     /// The time.
@@ -411,7 +411,7 @@ pub struct AuditEntry {
     /// What kind of thing was done.
     pub action: Action,
     /// To what type of thing.
-    pub kind: Kind,
+    pub kind: AccessKind,
     /// To which thing: its address.
     pub resource: String,
     /// Whether it was allowed; else why not.
@@ -429,7 +429,7 @@ pub struct AuditQuery {
     /// Only of this caller.
     pub caller: Option<String>,
     /// Only about things of this type.
-    pub kind: Option<Kind>,
+    pub kind: Option<AccessKind>,
     /// Only what was refused.
     pub refused: bool,
     /// Only at or after this.

@@ -9,7 +9,7 @@ use sha2::Sha256;
 use crate::{
     clock::Clock,
     error::Error,
-    knowledge::{Expect, Record, RecordError, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, Record, RecordError, RecordKey, RecordWrite},
     store::Store,
 };
 
@@ -34,7 +34,7 @@ impl MasterKey {
         let write = RecordWrite {
             key: key.clone(),
             body: Some(fresh.to_vec().into()),
-            expected: Expect::Absent,
+            expected: ExpectedVersion::Absent,
             expires_at: None,
             now,
         };

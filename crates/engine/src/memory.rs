@@ -24,21 +24,21 @@ pub use self::{
     agent::TaskMemory,
     error::BankError,
     limits::MemoryLimits,
-    pattern::{Pattern, fits},
+    pattern::{KeyPattern, fits},
     privacy::Privacy,
     text::words,
 };
 use crate::{
-    access::{Action, Caller, Kind},
+    access::{AccessKind, Action, Caller},
+    access_control::AccessRequest,
     clock::Timestamp,
-    engine::{Engine, Inner},
+    engine::{Engine, EngineCore},
     error::Error,
-    guard::Access,
     knowledge::{
-        Expect, Knowledge, MemoryEntry, MemoryKey, MemoryPageQuery, MemoryPut, MemorySearch, MemoryStats,
-        MemoryStored, Sought,
+        ExpectedVersion, Knowledge, MemoryEntry, MemoryKey, MemoryPageQuery, MemoryPut, MemoryQuery,
+        MemorySearch, MemoryStats, MemoryWriteResult,
     },
-    usage::Resource,
+    usage::MeteredResource,
 };
 
 /// Entries that are forgotten at once when a namespace is cleared; others write in between.
@@ -48,7 +48,7 @@ const NAMESPACES_AT_ONCE: usize = 1_000;
 
 /// An entry of the memory bank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct BankEntry {
     /// The key.
     pub key: String,
     /// The value; null where only the rest was asked for.
@@ -71,7 +71,7 @@ pub struct Entry {
 
 /// Which entries to list.
 #[derive(Debug, Clone, Default)]
-pub struct PageQuery {
+pub struct BankPageQuery {
     /// Only keys that begin so.
     pub prefix: String,
     /// Only keys after this one; empty: from the first.
@@ -82,18 +82,18 @@ pub struct PageQuery {
 
 /// A page of a namespace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Page {
+pub struct BankPage {
     /// How much the whole namespace holds.
     pub stats: MemoryStats,
     /// The entries, without their values, in the order of their keys (by bytes).
-    pub entries: Vec<Entry>,
+    pub entries: Vec<BankEntry>,
     /// Whether there are more after the last one.
     pub more: bool,
 }
 
 /// A page of the names of namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Namespaces {
+pub struct NamespacePage {
     /// The names, in their order.
     pub names: Vec<String>,
     /// Where to go on, where there may be more.
@@ -102,10 +102,10 @@ pub struct Namespaces {
 
 /// A page of what was found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Found {
-    /// The entries, each with its value up to 16 KiB (null where it is larger: read it by its key) and its score from 0 to 1: see [`Pattern::score`]; where words were
+pub struct BankSearchPage {
+    /// The entries, each with its value up to 16 KiB (null where it is larger: read it by its key) and its score from 0 to 1: see [`KeyPattern::score`]; where words were
     /// searched for, the store's rank.
-    pub results: Vec<(Entry, f64)>,
+    pub results: Vec<(BankEntry, f64)>,
     /// How many there are on all pages.
     pub total: u64,
 }
@@ -130,7 +130,12 @@ impl Memory {
     }
 
     /// The entry of that key. Counts as a read.
-    pub async fn get(&self, caller: &Caller, namespace: &str, key: &str) -> Result<Option<Entry>, BankError> {
+    pub async fn get(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        key: &str,
+    ) -> Result<Option<BankEntry>, BankError> {
         let key = self.named(caller, namespace, key)?;
         self.allow(caller, Action::Read, namespace, "memory.get", &data_uri(namespace, &key.key))?;
         let now = self.now();
@@ -150,8 +155,8 @@ impl Memory {
         key: &str,
         value: &Value,
         ttl: Option<Duration>,
-        expected: Expect,
-    ) -> Result<MemoryStored, BankError> {
+        expected: ExpectedVersion,
+    ) -> Result<MemoryWriteResult, BankError> {
         let key = self.named(caller, namespace, key)?;
         self.allow(caller, Action::Write, namespace, "memory.store", &data_uri(namespace, &key.key))?;
         self.put(key, value, ttl, expected).await
@@ -163,8 +168,8 @@ impl Memory {
         key: MemoryKey,
         value: &Value,
         ttl: Option<Duration>,
-        expected: Expect,
-    ) -> Result<MemoryStored, BankError> {
+        expected: ExpectedVersion,
+    ) -> Result<MemoryWriteResult, BankError> {
         let limits = self.limits();
         let json = self.check_value(value)?;
         limits.check_ttl(ttl)?;
@@ -187,10 +192,10 @@ impl Memory {
             key: key.clone(),
         };
         let (usage, weight) = (self.engine.usage(), put.weight());
-        usage.check_stored(&key.tenant, Resource::StoredBytes, weight)?;
+        usage.check_stored(&key.tenant, MeteredResource::StoredBytes, weight)?;
         let stored = self.knowledge().put_memory(put).await.map_err(|error| self.refusal(error))?;
         if stored.version == 1 {
-            usage.add_stored(&key.tenant, Resource::StoredBytes, weight);
+            usage.add_stored(&key.tenant, MeteredResource::StoredBytes, weight);
             // Reads of an earlier entry of that name are not this one's.
             self.engine.0.reads.forget(&key);
             // It may be the first of its namespace.
@@ -270,7 +275,7 @@ impl Memory {
         }
         self.engine.0.reads.forget_all(tenant, namespace);
         self.engine.list_changed(tenant);
-        self.engine.changed_within(tenant, &data_prefix(namespace));
+        self.engine.notify_changed_within(tenant, &data_prefix(namespace));
         self.engine.0.namespace_changed(tenant, namespace);
     }
 
@@ -289,16 +294,16 @@ impl Memory {
         prefix: &str,
         after: &str,
         limit: usize,
-    ) -> Result<Namespaces, BankError> {
+    ) -> Result<NamespacePage, BankError> {
         let limits = self.limits();
         limits.check_namespace_part("prefix", prefix)?;
         limits.check_namespace_part("after", after)?;
         limits.check_limit(limit, limits.keys_page, "keys_page")?;
         self.engine.allow_some(
             caller,
-            &Access {
+            &AccessRequest {
                 action: Action::Read,
-                kind: Kind::Memory,
+                kind: AccessKind::Memory,
                 name: "*",
                 operation: "memory.list",
                 resource: &"memory://namespace/",
@@ -306,8 +311,8 @@ impl Memory {
         )?;
         // Nobody is told a name that it may not read, not as the place to go on from either. So all of them are looked
         // at until the page is full; there are only so many (`namespaces_per_tenant`).
-        let Some(prefix) = caller.narrowed(Action::Read, Kind::Memory, prefix) else {
-            return Ok(Namespaces::default());
+        let Some(prefix) = caller.narrowed(Action::Read, AccessKind::Memory, prefix) else {
+            return Ok(NamespacePage::default());
         };
         let (mut names, mut after) = (vec![], after.to_owned());
         loop {
@@ -318,16 +323,16 @@ impl Memory {
             let last = page.len() < NAMESPACES_AT_ONCE;
             for name in page {
                 after.clone_from(&name);
-                if caller.may(Action::Read, Kind::Memory, &name) {
+                if caller.may(Action::Read, AccessKind::Memory, &name) {
                     if names.len() == limit {
                         let next = names.last().cloned();
-                        return Ok(Namespaces { names, next });
+                        return Ok(NamespacePage { names, next });
                     }
                     names.push(name);
                 }
             }
             if last {
-                return Ok(Namespaces { names, next: None });
+                return Ok(NamespacePage { names, next: None });
             }
         }
     }
@@ -337,8 +342,8 @@ impl Memory {
         &self,
         caller: &Caller,
         namespace: &str,
-        query: &PageQuery,
-    ) -> Result<Option<Page>, BankError> {
+        query: &BankPageQuery,
+    ) -> Result<Option<BankPage>, BankError> {
         let uri = || keys_uri(namespace);
         self.check_page(namespace, query)?;
         self.allow(caller, Action::Read, namespace, "memory.list", &uri())?;
@@ -346,7 +351,7 @@ impl Memory {
         let stats = self.knowledge().memory_stats(caller.tenant(), namespace, now).await?;
         let Some(stats) = stats else { return Ok(None) };
         let (entries, more) = self.entries(caller, namespace, query, false, now).await?;
-        Ok(Some(Page { stats, entries, more }))
+        Ok(Some(BankPage { stats, entries, more }))
     }
 
     /// A page of a namespace with the values, of which there are at most so many bytes (or one, whatever its
@@ -355,16 +360,16 @@ impl Memory {
         &self,
         caller: &Caller,
         namespace: &str,
-        query: &PageQuery,
+        query: &BankPageQuery,
         bytes: u64,
-    ) -> Result<(Vec<Entry>, bool), BankError> {
+    ) -> Result<(Vec<BankEntry>, bool), BankError> {
         self.check_page(namespace, query)?;
         self.allow(caller, Action::Read, namespace, "memory.export", &keys_uri(namespace))?;
         let now = self.now();
         // First the sizes, so that no more is read than may be told.
         let (sizes, more) = self.entries(caller, namespace, query, false, now).await?;
         let mut sum = 0;
-        let fits = |entry: &&Entry| {
+        let fits = |entry: &&BankEntry| {
             sum += entry.size;
             sum <= bytes
         };
@@ -372,17 +377,17 @@ impl Memory {
         if count == 0 {
             return Ok((vec![], false));
         }
-        let query = PageQuery { limit: count, ..query.clone() };
+        let query = BankPageQuery { limit: count, ..query.clone() };
         let cut = count < sizes.len();
         let (entries, _) = self.entries(caller, namespace, &query, true, now).await?;
         Ok((entries, more || cut))
     }
 
     /// Lets a caller through who is about to write what was exported.
-    pub fn begin_import(&self, caller: &Caller, namespace: &str) -> Result<Import, BankError> {
+    pub fn begin_import(&self, caller: &Caller, namespace: &str) -> Result<MemoryImport, BankError> {
         self.limits().check_namespace(namespace)?;
         self.allow(caller, Action::Write, namespace, "memory.import", &keys_uri(namespace))?;
-        Ok(Import { memory: self.clone(), tenant: caller.tenant().into(), namespace: namespace.into() })
+        Ok(MemoryImport { memory: self.clone(), tenant: caller.tenant().into(), namespace: namespace.into() })
     }
 
     /// Searches a namespace; the pages have `limit` results and are counted from 1.
@@ -390,15 +395,17 @@ impl Memory {
         &self,
         caller: &Caller,
         namespace: &str,
-        what: &Sought,
+        what: &MemoryQuery,
         page: u32,
         limit: usize,
-    ) -> Result<Found, BankError> {
+    ) -> Result<BankSearchPage, BankError> {
         let limits = self.limits();
         limits.check_namespace(namespace)?;
         let (pattern, what) = match what {
-            Sought::Keys(text) => (Some(Pattern::parse(text, limits)?), Sought::Keys(text.clone())),
-            Sought::Words(given) => (None, Sought::Words(limits.check_words(given)?)),
+            MemoryQuery::Keys(text) => {
+                (Some(KeyPattern::parse(text, limits)?), MemoryQuery::Keys(text.clone()))
+            }
+            MemoryQuery::Words(given) => (None, MemoryQuery::Words(limits.check_words(given)?)),
         };
         limits.check_limit(limit, limits.search_page, "search_page")?;
         let Some(before) = page.checked_sub(1) else {
@@ -419,7 +426,7 @@ impl Memory {
         };
         // A tenant that fills its share of searches waits for its own.
         let usage = &self.engine.0.usage;
-        let _scan = usage.acquire(caller.owner(), Resource::Scans, 1, limits.search_within).await?;
+        let _scan = usage.acquire(caller.owner(), MeteredResource::Scans, 1, limits.search_within).await?;
         let reads = &self.engine.0.reads;
         let _steady = reads.steady().await;
         let began = std::time::Instant::now();
@@ -445,10 +452,10 @@ impl Memory {
                 MemoryKey { tenant: tenant.clone(), namespace: namespace.to_owned(), key: found.key.clone() };
             results.push((self.entry(found, &key)?, score));
         }
-        Ok(Found { results, total: found.total })
+        Ok(BankSearchPage { results, total: found.total })
     }
 
-    fn check_page(&self, namespace: &str, query: &PageQuery) -> Result<(), BankError> {
+    fn check_page(&self, namespace: &str, query: &BankPageQuery) -> Result<(), BankError> {
         let limits = self.limits();
         limits.check_namespace(namespace)?;
         limits.check_key_part("prefix", &query.prefix)?;
@@ -460,10 +467,10 @@ impl Memory {
         &self,
         caller: &Caller,
         namespace: &str,
-        query: &PageQuery,
+        query: &BankPageQuery,
         values: bool,
         now: Timestamp,
-    ) -> Result<(Vec<Entry>, bool), BankError> {
+    ) -> Result<(Vec<BankEntry>, bool), BankError> {
         let tenant = caller.tenant();
         let asked = MemoryPageQuery {
             tenant: tenant.to_owned(),
@@ -501,12 +508,13 @@ impl Memory {
         operation: &'static str,
         uri: &str,
     ) -> Result<(), BankError> {
-        let access = Access { action, kind: Kind::Memory, name: namespace, operation, resource: &uri };
+        let access =
+            AccessRequest { action, kind: AccessKind::Memory, name: namespace, operation, resource: &uri };
         Ok(self.engine.allow(caller, &access)?)
     }
 
     /// An entry as it is shown: opened, and with the reads that the store does not know of yet.
-    fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<Entry, BankError> {
+    fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
         let secret = || self.engine.derive_key(privacy::PURPOSE);
         found.value = privacy::open(secret, key, found.value)?;
         entry(found, &self.engine.0.reads, key)
@@ -526,13 +534,13 @@ impl Memory {
 }
 
 /// A caller who was let through to write what was exported.
-pub struct Import {
+pub struct MemoryImport {
     memory: Memory,
     tenant: String,
     namespace: String,
 }
 
-impl Import {
+impl MemoryImport {
     /// Which of these keys there are, which is no read of them.
     pub async fn exists(&self, key: &str) -> Result<bool, BankError> {
         self.memory.limits().check_key(key)?;
@@ -546,8 +554,8 @@ impl Import {
         key: &str,
         value: &Value,
         ttl: Option<Duration>,
-        expected: Expect,
-    ) -> Result<MemoryStored, BankError> {
+        expected: ExpectedVersion,
+    ) -> Result<MemoryWriteResult, BankError> {
         self.memory.limits().check_key(key)?;
         self.memory.put(self.key(key), value, ttl, expected).await
     }
@@ -557,22 +565,22 @@ impl Import {
     }
 }
 
-impl Inner {
+impl EngineCore {
     /// Tells whoever follows it that an entry is another one now, or gone.
     pub(crate) fn memory_changed(&self, key: &MemoryKey) {
-        self.changed(&key.tenant, &data_uri(&key.namespace, &key.key));
-        self.changed_within(&key.tenant, &keys_uri(&key.namespace));
-        self.changed_search(&key.tenant, &search_uri(&key.namespace), &key.key);
+        self.notify_changed(&key.tenant, &data_uri(&key.namespace, &key.key));
+        self.notify_changed_within(&key.tenant, &keys_uri(&key.namespace));
+        self.notify_search_changed(&key.tenant, &search_uri(&key.namespace), &key.key);
     }
 
     /// Tells whoever follows the keys of a namespace, any page of them, or a search there.
     pub(crate) fn namespace_changed(&self, tenant: &str, namespace: &str) {
-        self.changed_within(tenant, &keys_uri(namespace));
-        self.changed_within(tenant, &search_uri(namespace));
+        self.notify_changed_within(tenant, &keys_uri(namespace));
+        self.notify_changed_within(tenant, &search_uri(namespace));
     }
 }
 
-fn entry(found: MemoryEntry, reads: &Reads, key: &MemoryKey) -> Result<Entry, BankError> {
+fn entry(found: MemoryEntry, reads: &Reads, key: &MemoryKey) -> Result<BankEntry, BankError> {
     let value = match found.value.as_str() {
         "" => Value::Null,
         json => serde_json::from_str(json).map_err(|error| {
@@ -584,7 +592,7 @@ fn entry(found: MemoryEntry, reads: &Reads, key: &MemoryKey) -> Result<Entry, Ba
         count += more;
         accessed = accessed.max(at);
     }
-    Ok(Entry {
+    Ok(BankEntry {
         key: found.key,
         value,
         version: found.version,

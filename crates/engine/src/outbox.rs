@@ -1,4 +1,4 @@
-//! Webhook deliveries: claim, order, retry schedule, dead letters. How a delivery travels is a `Courier`'s
+//! Webhook deliveries: claim, order, retry schedule, dead letters. How a delivery travels is a `WebhookSender`'s
 //! business.
 //!
 //! A webhook is a durable follower: a cursor into its task's log, kept by the store. Claiming one leases it;
@@ -6,8 +6,8 @@
 //! order per webhook is the log's, a crash repeats at most one round (with the same delivery ids), and a
 //! webhook that fails waits for its own next time while all others go on.
 
-mod lanes;
-mod reel;
+mod endpoint_queues;
+mod log_reader;
 mod round;
 mod schedule;
 #[cfg(test)]
@@ -21,32 +21,32 @@ use tokio::{
     task::{Id, JoinError, JoinSet},
 };
 
-pub use self::schedule::Schedule;
+pub use self::schedule::RetrySchedule;
 use self::{
-    lanes::Lanes,
-    round::{Pace, Round},
+    endpoint_queues::EndpointQueues,
+    round::{DeliveryRound, EndpointSpeed},
 };
 use crate::{
     clock::{Clock, Timestamp},
     commands::webhooks::decode_webhook,
-    engine::closed,
+    engine::wait_until_closing,
     event::Entry,
-    store::{Delivery, NodeId, Store, StoreError, TaskNo},
+    store::{DueWebhook, NodeId, Store, StoreError, TaskNo},
     task::{Task, TaskId},
     webhook::WebhookConfig,
 };
 
 /// Carries parcels to where they are wanted.
 #[async_trait]
-pub trait Courier: Send + Sync + 'static {
+pub trait WebhookSender: Send + Sync + 'static {
     /// Tries to deliver once. Called again with the same parcel after a failure, and possibly after a crash
     /// although it succeeded: the receiver tells repeats by the delivery id.
-    async fn deliver(&self, parcel: &Parcel<'_>) -> Verdict;
+    async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult;
 }
 
 /// One event for one webhook.
 #[derive(Debug)]
-pub struct Parcel<'a> {
+pub struct WebhookDelivery<'a> {
     /// The same on every repeat: see [`delivery_id`].
     pub delivery_id: &'a str,
     /// Where to, and how.
@@ -63,7 +63,7 @@ pub struct Parcel<'a> {
 
 /// How an attempt at a delivery ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DeliveryResult {
     /// The receiver has it.
     Delivered,
     /// The receiver's protocol has no words for this event.
@@ -92,7 +92,7 @@ pub fn delivery_id(task: TaskId, webhook: &str, seq: u64) -> String {
 #[derive(Debug, Clone)]
 pub struct OutboxOptions {
     /// When a failed delivery is tried again, and how long.
-    pub schedule: Schedule,
+    pub schedule: RetrySchedule,
     /// Deliveries under way at one time.
     pub concurrency: usize,
     /// The same, to one endpoint (scheme, host and port).
@@ -119,7 +119,7 @@ pub struct OutboxOptions {
 impl Default for OutboxOptions {
     fn default() -> Self {
         Self {
-            schedule: Schedule::default(),
+            schedule: RetrySchedule::default(),
             concurrency: 64,
             per_endpoint: 8,
             waiting_per_endpoint: 1024,
@@ -142,33 +142,33 @@ const TROUBLE: Duration = Duration::from_secs(1);
 
 /// The loop that empties the outbox.
 pub struct Outbox {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxShared>,
     wake: Arc<Notify>,
-    lanes: Lanes<Claim>,
+    queues: EndpointQueues<ClaimedWebhook>,
     /// What this process holds, waiting or under way, each with what was claimed of it since: a webhook
     /// never has two rounds at once. The next claim may come as soon as the store has settled the last,
     /// which is before the round has ended here, or because the lease is over.
-    held: HashMap<Key, Option<Claim>>,
-    rounds: JoinSet<Pace>,
+    held: HashMap<WebhookKey, Option<ClaimedWebhook>>,
+    rounds: JoinSet<EndpointSpeed>,
     /// Whose rounds they are.
-    tickets: HashMap<Id, (String, Key)>,
+    tickets: HashMap<Id, (String, WebhookKey)>,
 }
 
 /// What all rounds need.
-struct Shared {
+struct OutboxShared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    courier: Arc<dyn Courier>,
+    courier: Arc<dyn WebhookSender>,
     node: NodeId,
     options: OutboxOptions,
 }
 
 /// A webhook; a dead letter of it that is replayed goes beside it, not after it.
-type Key = (TaskNo, String, Option<u64>);
+type WebhookKey = (TaskNo, String, Option<u64>);
 
 /// A leased webhook.
-struct Claim {
-    delivery: Delivery,
+struct ClaimedWebhook {
+    delivery: DueWebhook,
     /// `None` when the record cannot be read.
     config: Option<WebhookConfig>,
     lease_ends: Timestamp,
@@ -179,18 +179,19 @@ impl Outbox {
     pub fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        courier: Arc<dyn Courier>,
+        courier: Arc<dyn WebhookSender>,
         node: NodeId,
         wake: Arc<Notify>,
         mut options: OutboxOptions,
     ) -> Self {
         // An attempt that could outlive its lease is not begun; with a shorter lease none would be.
         options.lease = options.lease.max(options.timeout * 2);
-        let lanes = Lanes::new(options.concurrency, options.per_endpoint, options.waiting_per_endpoint);
+        let queues =
+            EndpointQueues::new(options.concurrency, options.per_endpoint, options.waiting_per_endpoint);
         Self {
-            shared: Arc::new(Shared { store, clock, courier, node, options }),
+            shared: Arc::new(OutboxShared { store, clock, courier, node, options }),
             wake,
-            lanes,
+            queues,
             held: HashMap::new(),
             rounds: JoinSet::new(),
             tickets: HashMap::new(),
@@ -214,7 +215,7 @@ impl Outbox {
             };
             self.start(&shutdown);
             tokio::select! {
-                () = closed(&mut shutdown) => break,
+                () = wait_until_closing(&mut shutdown) => break,
                 Some(done) = self.rounds.join_next_with_id() => self.finish(done),
                 () = woken => {}
                 () = tokio::time::sleep(pause) => {}
@@ -230,7 +231,7 @@ impl Outbox {
 
     /// Takes what is due as long as there is room for it. Returns how long nothing more will be.
     async fn claim(&mut self) -> Result<Duration, StoreError> {
-        let Shared { store, clock, node, options, .. } = &*Arc::clone(&self.shared);
+        let OutboxShared { store, clock, node, options, .. } = &*Arc::clone(&self.shared);
         loop {
             let limit = CLAIM.min(options.claimed.saturating_sub(self.held.len()));
             if limit == 0 {
@@ -256,44 +257,44 @@ impl Outbox {
         }
     }
 
-    fn take(&mut self, delivery: Delivery, lease_ends: Timestamp) {
+    fn take(&mut self, delivery: DueWebhook, lease_ends: Timestamp) {
         let config = decode_webhook(&delivery.hook).ok();
-        let claim = Claim { delivery, config, lease_ends };
+        let claim = ClaimedWebhook { delivery, config, lease_ends };
         match self.held.get_mut(&claim.key()) {
             Some(next) => *next = Some(claim),
             None => self.line_up(claim),
         }
     }
 
-    fn line_up(&mut self, claim: Claim) {
+    fn line_up(&mut self, claim: ClaimedWebhook) {
         let (key, endpoint) = (claim.key(), claim.endpoint());
-        if self.lanes.offer(&endpoint, claim) {
+        if self.queues.offer(&endpoint, claim) {
             self.held.insert(key, None);
         }
     }
 
     /// Begins rounds as far as the limits allow.
     fn start(&mut self, shutdown: &watch::Receiver<bool>) {
-        while let Some((endpoint, claim)) = self.lanes.next() {
-            let Shared { clock, options, .. } = &*self.shared;
+        while let Some((endpoint, claim)) = self.queues.next() {
+            let OutboxShared { clock, options, .. } = &*self.shared;
             if clock.now().after(options.timeout) > claim.lease_ends {
                 // It waited too long behind its endpoint; the store hands it out again after the lease.
-                self.let_go(&endpoint, &claim.key(), Pace::Untried);
+                self.let_go(&endpoint, &claim.key(), EndpointSpeed::Untried);
                 continue;
             }
             let key = claim.key();
-            let round = Round::new(Arc::clone(&self.shared), claim, shutdown.clone());
+            let round = DeliveryRound::new(Arc::clone(&self.shared), claim, shutdown.clone());
             let handle = self.rounds.spawn(round.run());
             self.tickets.insert(handle.id(), (endpoint, key));
         }
     }
 
-    fn finish(&mut self, done: Result<(Id, Pace), JoinError>) {
+    fn finish(&mut self, done: Result<(Id, EndpointSpeed), JoinError>) {
         let (id, pace) = match done {
             Ok(done) => done,
             Err(error) => {
                 tracing::error!(%error, "a webhook delivery broke; it is repeated after its lease");
-                (error.id(), Pace::Slow)
+                (error.id(), EndpointSpeed::Slow)
             }
         };
         if let Some((endpoint, key)) = self.tickets.remove(&id) {
@@ -301,16 +302,16 @@ impl Outbox {
         }
     }
 
-    fn let_go(&mut self, endpoint: &str, key: &Key, pace: Pace) {
-        self.lanes.finished(endpoint, pace);
+    fn let_go(&mut self, endpoint: &str, key: &WebhookKey, pace: EndpointSpeed) {
+        self.queues.finished(endpoint, pace);
         if let Some(Some(next)) = self.held.remove(key) {
             self.line_up(next);
         }
     }
 }
 
-impl Claim {
-    fn key(&self) -> Key {
+impl ClaimedWebhook {
+    fn key(&self) -> WebhookKey {
         (self.delivery.row.no, self.delivery.hook.id.clone(), self.delivery.replay)
     }
 

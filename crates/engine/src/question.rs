@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     content::{Message, Part, Role, json_size},
-    surface::Shape,
+    surface::CompiledSchema,
 };
 
 /// How a note is called that goes with a decline.
@@ -211,7 +211,7 @@ impl Question {
     pub fn check(&self, answer: Answer) -> Result<Answer, AnswerError> {
         if let (Ask::Form { schema }, Answer::Accept(data)) = (&self.ask, &answer) {
             // One that was asked here was compiled then. One that a remote server asks may be anything: it is bounded.
-            let shape = Shape::compile(schema).map_err(|e| AnswerError::Schema(e.to_string()))?;
+            let shape = CompiledSchema::compile(schema).map_err(|e| AnswerError::Schema(e.to_string()))?;
             if let Some((at, error)) = shape.violations(data, 1).0.into_iter().next() {
                 let at = if at.is_empty() { String::new() } else { format!(" (at {at})") };
                 return Err(AnswerError::Schema(format!("{error}{at}")));

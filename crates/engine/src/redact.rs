@@ -1,7 +1,7 @@
 //! Filters what looks like a secret out of text that others will read: log lines, the audit, previews. Never
 //! out of values that their owner reads back.
 
-mod known;
+mod known_secrets;
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use regex::{Captures, Regex};
 use serde_json::Value;
 
-pub use self::known::KnownSecrets;
+pub use self::known_secrets::KnownSecrets;
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[redacted]";

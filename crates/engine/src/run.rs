@@ -21,16 +21,16 @@ use crate::{
     agent::{AgentError, Profile},
     clock::Timestamp,
     content::Message,
-    engine::{Inner as Engine, TreeUse},
+    engine::{EngineCore as Engine, TreeUse},
     event::{Entry, Event, Status},
-    head::{Head, Mark},
-    journal::{Received, Record, Replay, ordinal_in},
+    journal::{JournalEntry, MessageReceipt, ReplayJournal, ordinal_in},
     question::{Answer, QuestionOutcome},
     redact::KnownSecrets,
     runner::Suspicion,
     store::JournalRecord,
     surface::Abilities,
     task::{self, Origin, State, Task, TaskId, state_while_asking},
+    task_header::{EmitCursor, TaskHeader},
 };
 
 /// How much may wait for a commit before an emitting agent has to.
@@ -38,7 +38,7 @@ const BUFFER_ENTRIES: usize = 256;
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// One attempt at one task.
-pub(crate) struct Run {
+pub(crate) struct TaskRun {
     pub(crate) engine: Arc<Engine>,
     pub(crate) origin: Origin,
     pub(crate) profile: Arc<Profile>,
@@ -63,16 +63,16 @@ pub(crate) struct Run {
     pub(crate) hidden: OnceLock<KnownSecrets>,
     canceled: AtomicBool,
     /// Whether somebody else wrote to the task.
-    stirred: AtomicBool,
+    external_write: AtomicBool,
     /// Whether the agent receives messages while it works, and whether those have been read that came before it did.
     receives: AtomicBool,
     messages_read: AtomicBool,
-    shared: Mutex<Shared>,
+    shared: Mutex<RunState>,
 }
 
-struct Shared {
-    head: Head,
-    replay: Replay,
+struct RunState {
+    head: TaskHeader,
+    replay: ReplayJournal,
     entries: Vec<Entry>,
     entry_bytes: usize,
     /// The state that the entries lead to, where they do, and the question that would lead to another.
@@ -83,7 +83,7 @@ struct Shared {
     queued: u64,
     durable: u64,
     /// Whether the task itself is durable: only then may effects begin.
-    born: bool,
+    is_created: bool,
     /// The log's length with what is buffered; what the cap counts.
     events: u64,
     /// Artifacts by position, each with the scope that writes it in this run.
@@ -91,13 +91,13 @@ struct Shared {
     /// Questions without an answer, as far as the run knows, oldest first.
     open: Vec<String>,
     /// The lines of work that exist, by scope, and all scopes that ever did in this run.
-    lines: HashMap<String, Line>,
+    lines: HashMap<String, ScopeState>,
     scopes: HashSet<String>,
     /// Steps and calls under way, and how many of them are calls.
     busy: usize,
     calls: usize,
     /// A scope that did not emit all that it had emitted before.
-    short: Option<String>,
+    incomplete_scope: Option<String>,
     /// What the caller has said beside answers, the message that made the task first.
     received: Vec<Message>,
 }
@@ -115,7 +115,7 @@ pub(crate) struct Position {
 }
 
 impl Position {
-    fn has_reached(&self, received: &Received) -> bool {
+    fn has_reached(&self, received: &MessageReceipt) -> bool {
         // A place of another scope is none that could be waited for.
         let Some(ordinal) = ordinal_in(&self.scope, &received.at) else { return true };
         match self.ordinal.cmp(&ordinal) {
@@ -137,15 +137,15 @@ pub(crate) struct DueMessage {
 
 /// One line of work: the root, or a branch.
 #[derive(Default)]
-struct Line {
+struct ScopeState {
     /// Branches that came out of it. While there are any, it waits for them and they are what counts.
     branches: usize,
     /// What it waits for, while it does.
-    waits: Option<Wait>,
+    waits: Option<ScopeWait>,
 }
 
 /// What a line of work waits for outside of the run.
-pub(crate) enum Wait {
+pub(crate) enum ScopeWait {
     /// The answer to this question.
     Answer(String),
     /// This time.
@@ -155,10 +155,10 @@ pub(crate) enum Wait {
 }
 
 /// What the driver takes out to commit.
-pub(crate) struct Work {
+pub(crate) struct PendingCommit {
     pub(crate) entries: Arc<[Entry]>,
     pub(crate) journal: Vec<JournalRecord>,
-    pub(crate) head: Head,
+    pub(crate) head: TaskHeader,
     /// The state that the entries lead to, where they do.
     pub(crate) state: Option<(State, Timestamp)>,
     /// A question that is put while another one is open: it is the status once that one is answered.
@@ -169,14 +169,14 @@ pub(crate) struct Work {
 /// A question, the state that it puts its task into, and since when.
 pub(crate) type NextStatus = (String, State, Timestamp);
 
-impl Run {
+impl TaskRun {
     /// A run of a task that stands as `task` says. `born`: it is in the store already.
     pub(crate) fn new(
         engine: Arc<Engine>,
         profile: Arc<Profile>,
         task: &Task,
-        head: Head,
-        replay: Replay,
+        head: TaskHeader,
+        replay: ReplayJournal,
         born: bool,
     ) -> Self {
         let mut run = Self {
@@ -193,13 +193,13 @@ impl Run {
             hooked: AtomicBool::new(false),
             hidden: OnceLock::new(),
             canceled: AtomicBool::new(false),
-            stirred: AtomicBool::new(false),
+            external_write: AtomicBool::new(false),
             receives: AtomicBool::new(false),
             // Where the caller has said nothing but what made the task, there is nothing to read.
             messages_read: AtomicBool::new(
                 task.history.iter().filter(|m| m.role == crate::content::Role::User).count() < 2,
             ),
-            shared: Mutex::new(Shared {
+            shared: Mutex::new(RunState {
                 replay,
                 head,
                 entries: vec![],
@@ -209,15 +209,15 @@ impl Run {
                 journal: vec![],
                 queued: 0,
                 durable: 0,
-                born,
+                is_created: born,
                 events: task.seq,
                 artifacts: task.artifacts.iter().map(|artifact| (artifact.id.clone(), None)).collect(),
                 open: task.questions.iter().map(|(_, question)| question.id.clone()).collect(),
-                lines: HashMap::from([(String::new(), Line::default())]),
+                lines: HashMap::from([(String::new(), ScopeState::default())]),
                 scopes: HashSet::new(),
                 busy: 0,
                 calls: 0,
-                short: None,
+                incomplete_scope: None,
                 received: vec![],
             }),
             engine,
@@ -231,7 +231,7 @@ impl Run {
         run
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, RunState> {
         self.shared.lock()
     }
 
@@ -240,9 +240,9 @@ impl Run {
     /// Buffers an event, when there is room. `mark`: the emitting scope and where it stands with this.
     pub(crate) async fn emit(
         &self,
-        mark: Option<(&str, Mark)>,
+        mark: Option<(&str, EmitCursor)>,
         size: usize,
-        event: impl FnOnce(&mut Artifacts<'_>) -> Result<Event, AgentError>,
+        event: impl FnOnce(&mut ArtifactIndex<'_>) -> Result<Event, AgentError>,
     ) -> Result<(), AgentError> {
         let mut event = Some(event);
         loop {
@@ -253,7 +253,7 @@ impl Run {
                 if shared.has_room() {
                     self.check_caps(&shared, size)?;
                     let Some(event) = event.take() else { return Ok(()) };
-                    let mut event = event(&mut Artifacts(&mut shared.artifacts))?;
+                    let mut event = event(&mut ArtifactIndex(&mut shared.artifacts))?;
                     if let Some(hidden) = self.hidden.get() {
                         hide(hidden, &mut event);
                     }
@@ -273,7 +273,7 @@ impl Run {
         }
     }
 
-    fn check_caps(&self, shared: &Shared, size: usize) -> Result<(), AgentError> {
+    fn check_caps(&self, shared: &RunState, size: usize) -> Result<(), AgentError> {
         let limits = &self.engine.options.limits;
         if shared.events.max(shared.replay.records()) >= limits.events_per_task {
             return Err(AgentError::Misuse(format!(
@@ -291,40 +291,40 @@ impl Run {
     }
 
     /// Where a scope stood at the last commit of an earlier run.
-    pub(crate) fn mark(&self, scope: &str) -> Mark {
+    pub(crate) fn mark(&self, scope: &str) -> EmitCursor {
         let shared = self.lock();
         shared.head.marks.get(scope).copied().or_else(|| shared.replay.left(scope)).unwrap_or_default()
     }
 
     /// Notes that a chunk which is in the log already was written by this scope.
     pub(crate) fn skip_chunk(&self, id: &str, scope: &str, anew: bool) -> Result<(), AgentError> {
-        Artifacts(&mut self.lock().artifacts).place(id, scope, anew).map(|_| ())
+        ArtifactIndex(&mut self.lock().artifacts).index_for_writer(id, scope, anew).map(|_| ())
     }
 
     /// The same for an artifact that all lines of work add to.
     pub(crate) fn skip_shared(&self, id: &str) -> Result<(), AgentError> {
-        Artifacts(&mut self.lock().artifacts).place(id, SHARED, false).map(|_| ())
+        ArtifactIndex(&mut self.lock().artifacts).index_for_writer(id, SHARED, false).map(|_| ())
     }
 
     /// Runs a question against what earlier runs did.
-    pub(crate) fn replayed<T>(&self, look: impl FnOnce(&Replay) -> T) -> T {
+    pub(crate) fn replayed<T>(&self, look: impl FnOnce(&ReplayJournal) -> T) -> T {
         look(&self.lock().replay)
     }
 
     /// Waits until the task is durable.
-    pub(crate) async fn born(&self) {
-        self.until(|shared| shared.born.then_some(())).await;
+    pub(crate) async fn wait_until_created(&self) {
+        self.until(|shared| shared.is_created.then_some(())).await;
     }
 
     /// Puts a record, and an event with it, and waits until both are durable.
-    pub(crate) async fn record(&self, record: Record, event: Option<Event>) -> Result<(), AgentError> {
+    pub(crate) async fn record(&self, record: JournalEntry, event: Option<Event>) -> Result<(), AgentError> {
         let ticket = self.note(record, event)?;
-        self.durable(ticket).await;
+        self.wait_until_durable(ticket).await;
         Ok(())
     }
 
     /// Puts a record, and an event with it, and does not wait. The ticket says when both are durable.
-    pub(crate) fn note(&self, record: Record, event: Option<Event>) -> Result<u64, AgentError> {
+    pub(crate) fn note(&self, record: JournalEntry, event: Option<Event>) -> Result<u64, AgentError> {
         let encoded = record.encode();
         let said = event.as_ref().map_or(0, Event::size);
         let ticket = {
@@ -341,25 +341,25 @@ impl Run {
     }
 
     /// Waits until everything up to this ticket is durable.
-    pub(crate) async fn durable(&self, ticket: u64) {
+    pub(crate) async fn wait_until_durable(&self, ticket: u64) {
         self.until(|shared| (shared.durable >= ticket).then_some(())).await;
     }
 
     /// Waits for the end of a question. The run may be dropped meanwhile; then it never returns.
-    pub(crate) async fn outcome(&self, question: &str, scope: &str) -> QuestionOutcome {
-        let _waiting = self.wait_in(scope, Wait::Answer(question.to_owned()));
+    pub(crate) async fn wait_for_outcome(&self, question: &str, scope: &str) -> QuestionOutcome {
+        let _waiting = self.wait_in(scope, ScopeWait::Answer(question.to_owned()));
         self.until(|shared| shared.replay.outcome(question).cloned()).await
     }
 
     /// The same, for so long; `None` when the time is up.
-    pub(crate) async fn outcome_by(
+    pub(crate) async fn wait_for_outcome_until(
         &self,
         question: &str,
         scope: &str,
         until: Option<Timestamp>,
     ) -> Option<QuestionOutcome> {
-        let Some(until) = until else { return Some(self.outcome(question, scope).await) };
-        let _waiting = self.wait_in(scope, Wait::AnswerBy(question.to_owned(), until));
+        let Some(until) = until else { return Some(self.wait_for_outcome(question, scope).await) };
+        let _waiting = self.wait_in(scope, ScopeWait::AnswerBy(question.to_owned(), until));
         tokio::select! {
             biased;
             outcome = self.until(|shared| shared.replay.outcome(question).cloned()) => Some(outcome),
@@ -371,12 +371,12 @@ impl Run {
     pub(crate) fn receive_messages(&self) {
         self.receives.store(true, Ordering::Release);
         if !self.messages_read.load(Ordering::Acquire) {
-            self.stir();
+            self.notify_external_write();
         }
     }
 
     /// Waits until messages were read since they are received.
-    pub(crate) async fn messages_known(&self) {
+    pub(crate) async fn wait_for_messages(&self) {
         self.until(|_| self.messages_read.load(Ordering::Acquire).then_some(())).await;
     }
 
@@ -387,41 +387,41 @@ impl Run {
     }
 
     /// Waits until the message of that number is due at this position.
-    pub(crate) async fn message_due(&self, number: u64, here: &Position) {
+    pub(crate) async fn wait_for_message(&self, number: u64, here: &Position) {
         self.until(|shared| shared.due_message(number, here).map(|_| ())).await;
     }
 
     /// Says that a line of work waits for somebody, or for a time, until the guard is dropped.
-    pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: Wait) -> Waiting<'a> {
+    pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: ScopeWait) -> ScopeWaitGuard<'a> {
         if let Some(line) = self.lock().lines.get_mut(scope) {
             line.waits = Some(wait);
         }
         self.driver.notify_one();
-        Waiting { run: self, scope }
+        ScopeWaitGuard { run: self, scope }
     }
 
     /// Says that work is under way that the driver must not park, until the guard is dropped.
-    pub(crate) fn busy(&self) -> Busy<'_> {
+    pub(crate) fn busy(&self) -> BusyGuard<'_> {
         self.lock().busy += 1;
-        Busy(self)
+        BusyGuard(self)
     }
 
     /// Says that work which was under way waits for somebody, until the guard is dropped.
-    pub(crate) fn rest(&self) -> Resting<'_> {
+    pub(crate) fn allow_parking(&self) -> ParkableGuard<'_> {
         self.lock().busy -= 1;
         self.driver.notify_one();
-        Resting(self)
+        ParkableGuard(self)
     }
 
     /// Says that another task is waited for, until the guard is dropped.
-    pub(crate) fn calling(&self) -> Calling<'_> {
+    pub(crate) fn calling(&self) -> CallGuard<'_> {
         let mut shared = self.lock();
         shared.calls += 1;
         if shared.calls == 1 {
             self.engine.begin_calling(&self.origin.owner, self.depth);
         }
         drop(shared);
-        Calling { _busy: self.busy(), run: self }
+        CallGuard { _busy: self.busy(), run: self }
     }
 
     /// Has the count of what was made below the root kept as long as this run goes on.
@@ -435,7 +435,7 @@ impl Run {
         if !shared.scopes.insert(scope.to_owned()) {
             return false;
         }
-        shared.lines.insert(scope.to_owned(), Line::default());
+        shared.lines.insert(scope.to_owned(), ScopeState::default());
         if let Some(outer) = shared.lines.get_mut(outer_scope(scope)) {
             outer.branches += 1;
         }
@@ -446,7 +446,7 @@ impl Run {
     pub(crate) fn leave_branch(&self, scope: &str) {
         let mut shared = self.lock();
         if let Some(mark) = shared.head.marks.remove(scope) {
-            let left = Record::Left { scope: scope.to_owned(), mark };
+            let left = JournalEntry::Left { scope: scope.to_owned(), mark };
             let encoded = left.encode();
             shared.put(left, encoded);
         }
@@ -459,7 +459,7 @@ impl Run {
         self.driver.notify_one();
     }
 
-    async fn until<T>(&self, mut ready: impl FnMut(&Shared) -> Option<T>) -> T {
+    async fn until<T>(&self, mut ready: impl FnMut(&RunState) -> Option<T>) -> T {
         loop {
             let mut changed = std::pin::pin!(self.agent.notified());
             changed.as_mut().enable();
@@ -489,27 +489,27 @@ impl Run {
     }
 
     /// Tells the run that another node wrote to its task: an answer, or the wish to cancel it.
-    pub(crate) fn stir(&self) {
-        self.stirred.store(true, Ordering::Release);
+    pub(crate) fn notify_external_write(&self) {
+        self.external_write.store(true, Ordering::Release);
         self.driver.notify_one();
     }
 
     /// Whether that was told since the last time.
-    pub(crate) fn take_stir(&self) -> bool {
-        self.stirred.swap(false, Ordering::AcqRel)
+    pub(crate) fn take_external_write(&self) -> bool {
+        self.external_write.swap(false, Ordering::AcqRel)
     }
 
     /// Tells the run an answer that is durable already.
     pub(crate) fn answered(&self, question: String, answer: Answer) {
-        self.question_ended(Record::Answered { question, answer });
+        self.question_ended(JournalEntry::Answered { question, answer });
     }
 
     /// Tells the run that a question was taken back, which is durable already.
     pub(crate) fn withdrawn(&self, question: String) {
-        self.question_ended(Record::Withdrawn { question });
+        self.question_ended(JournalEntry::Withdrawn { question });
     }
 
-    fn question_ended(&self, record: Record) {
+    fn question_ended(&self, record: JournalEntry) {
         {
             let mut shared = self.lock();
             shared.replay.add(record);
@@ -520,7 +520,7 @@ impl Run {
     }
 
     /// Adds what the journal holds by now; an answer may have been told that is not in that reading.
-    pub(crate) fn learn(&self, replay: Replay) {
+    pub(crate) fn merge_replay(&self, replay: ReplayJournal) {
         {
             let mut shared = self.lock();
             shared.replay.merge(replay);
@@ -556,7 +556,7 @@ impl Run {
     }
 
     /// Takes everything that waits for a commit.
-    pub(crate) fn take(&self) -> Option<Work> {
+    pub(crate) fn take(&self) -> Option<PendingCommit> {
         let mut shared = self.lock();
         if shared.entries.is_empty() && shared.journal.is_empty() {
             return None;
@@ -580,7 +580,7 @@ impl Run {
     }
 
     /// Takes what is left together with the event that ends or parks the run, if there is one.
-    pub(crate) fn take_last(&self, last: Option<Event>) -> Work {
+    pub(crate) fn take_last(&self, last: Option<Event>) -> PendingCommit {
         let mut shared = self.lock();
         if let Some(event) = last {
             shared.push(self.engine.clock.now(), event, 0);
@@ -589,7 +589,7 @@ impl Run {
     }
 
     /// Takes the first work of a task that is not in the store yet, behind the message that makes it.
-    pub(crate) fn take_first(&self, made_by: Entry, last: Option<Event>) -> Work {
+    pub(crate) fn take_first(&self, made_by: Entry, last: Option<Event>) -> PendingCommit {
         let mut shared = self.lock();
         if let Some(event) = last {
             shared.push(self.engine.clock.now(), event, 0);
@@ -599,11 +599,11 @@ impl Run {
     }
 
     /// Says that taken work is durable.
-    pub(crate) fn done(&self, work: &Work) {
+    pub(crate) fn done(&self, work: &PendingCommit) {
         {
             let mut shared = self.lock();
             shared.durable = shared.durable.max(work.ticket);
-            shared.born = true;
+            shared.is_created = true;
         }
         self.agent.notify_waiters();
     }
@@ -613,20 +613,20 @@ impl Run {
     pub(crate) fn parkable(&self) -> Option<Option<Timestamp>> {
         let shared = self.lock();
         let idle = shared.busy == 0 && shared.entries.is_empty() && shared.journal.is_empty();
-        if !idle || !shared.born {
+        if !idle || !shared.is_created {
             return None;
         }
         let mut wake_at: Option<Timestamp> = None;
         for line in shared.lines.values().filter(|line| line.branches == 0) {
             match line.waits.as_ref()? {
                 // The agent has it before it can take it: not parked in between.
-                Wait::Answer(question) | Wait::AnswerBy(question, _)
+                ScopeWait::Answer(question) | ScopeWait::AnswerBy(question, _)
                     if shared.replay.outcome(question).is_some() =>
                 {
                     return None;
                 }
-                Wait::Answer(_) => {}
-                Wait::Until(at) | Wait::AnswerBy(_, at) => {
+                ScopeWait::Answer(_) => {}
+                ScopeWait::Until(at) | ScopeWait::AnswerBy(_, at) => {
                     wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at)));
                 }
             }
@@ -644,14 +644,14 @@ impl Run {
     }
 
     /// Notes that a line of work was let go before it had emitted what an earlier run had.
-    pub(crate) fn fell_short(&self, scope: &str) {
-        self.lock().short = Some(scope.to_owned());
+    pub(crate) fn note_incomplete_scope(&self, scope: &str) {
+        self.lock().incomplete_scope = Some(scope.to_owned());
     }
 
     /// An agent that returns and has emitted less than before its restart did something else. One that was
     /// told to end did so for a reason.
     pub(crate) fn check_replayed(&self) -> Result<(), AgentError> {
-        match &self.lock().short {
+        match &self.lock().incomplete_scope {
             _ if self.is_canceled() => Ok(()),
             None => Ok(()),
             Some(scope) => Err(AgentError::Nondeterministic(format!(
@@ -678,12 +678,12 @@ impl Run {
     /// What the caller's side can be asked.
     pub(crate) fn abilities(&self) -> Abilities {
         let shared = self.lock();
-        let Head { can_ask, can_authorize, can_sample, .. } = shared.head;
+        let TaskHeader { can_ask, can_authorize, can_sample, .. } = shared.head;
         Abilities { ask: can_ask, authorize: can_authorize, sample: can_sample, roots: false }
     }
 }
 
-impl Shared {
+impl RunState {
     fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {
         let message = self.received.get(usize::try_from(number).ok()?)?;
         let (is_due, is_recorded) = match self.replay.received(number) {
@@ -717,17 +717,17 @@ impl Shared {
         self.queued += 1;
     }
 
-    fn put(&mut self, record: Record, encoded: JournalRecord) {
+    fn put(&mut self, record: JournalEntry, encoded: JournalRecord) {
         self.head.bytes += encoded.0.len() as u64;
         self.journal.push(encoded);
         self.replay.add(record);
         self.queued += 1;
     }
 
-    fn take(&mut self) -> Work {
+    fn take(&mut self) -> PendingCommit {
         self.entry_bytes = 0;
         let entries: Arc<[Entry]> = std::mem::take(&mut self.entries).into();
-        Work {
+        PendingCommit {
             state: self.state.take(),
             next_status: self.next_status.take(),
             entries,
@@ -754,12 +754,12 @@ fn line_of(scope: &str) -> &str {
 }
 
 /// The task's artifacts by position, while the lock is held.
-pub(crate) struct Artifacts<'a>(&'a mut Vec<(String, Option<String>)>);
+pub(crate) struct ArtifactIndex<'a>(&'a mut Vec<(String, Option<String>)>);
 
-impl Artifacts<'_> {
+impl ArtifactIndex<'_> {
     /// The position of an artifact that this scope writes. `anew`: it replaces what is there; then it may have
     /// been written by an earlier step of the same line, which has ended and is not redone.
-    pub(crate) fn place(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
+    pub(crate) fn index_for_writer(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
         let index = match self.0.iter().position(|(known, _)| known == id) {
             Some(index) => index,
             None => {
@@ -783,11 +783,11 @@ impl Artifacts<'_> {
     }
 }
 
-impl Artifacts<'_> {
+impl ArtifactIndex<'_> {
     /// The position of an artifact that all lines of work add to, and whether it was there.
     pub(crate) fn shared_index(&mut self, id: &str) -> Result<(u32, bool), AgentError> {
         let known = self.0.iter().any(|(known, _)| known == id);
-        Ok((self.place(id, SHARED, false)?, known))
+        Ok((self.index_for_writer(id, SHARED, false)?, known))
     }
 }
 
@@ -795,12 +795,12 @@ impl Artifacts<'_> {
 const SHARED: &str = "#";
 
 /// A line of work that waits.
-pub(crate) struct Waiting<'a> {
-    run: &'a Run,
+pub(crate) struct ScopeWaitGuard<'a> {
+    run: &'a TaskRun,
     scope: &'a str,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ScopeWaitGuard<'_> {
     fn drop(&mut self) {
         if let Some(line) = self.run.lock().lines.get_mut(self.scope) {
             line.waits = None;
@@ -809,12 +809,12 @@ impl Drop for Waiting<'_> {
 }
 
 /// A call under way.
-pub(crate) struct Calling<'a> {
-    _busy: Busy<'a>,
-    run: &'a Run,
+pub(crate) struct CallGuard<'a> {
+    _busy: BusyGuard<'a>,
+    run: &'a TaskRun,
 }
 
-impl Drop for Calling<'_> {
+impl Drop for CallGuard<'_> {
     fn drop(&mut self) {
         let mut shared = self.run.lock();
         shared.calls -= 1;
@@ -825,18 +825,18 @@ impl Drop for Calling<'_> {
 }
 
 /// A step that waits for what a branch asks, see [`crate::StepContext::rest`].
-pub struct Resting<'a>(&'a Run);
+pub struct ParkableGuard<'a>(&'a TaskRun);
 
-impl Drop for Resting<'_> {
+impl Drop for ParkableGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().busy += 1;
     }
 }
 
 /// Work that must not be parked.
-pub(crate) struct Busy<'a>(&'a Run);
+pub(crate) struct BusyGuard<'a>(&'a TaskRun);
 
-impl Drop for Busy<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         self.0.lock().busy -= 1;
         self.0.driver.notify_one();

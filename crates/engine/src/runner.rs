@@ -8,7 +8,7 @@
 mod claim;
 mod driver;
 mod lease;
-mod missing;
+mod missing_agents;
 mod probation;
 mod ready_queue;
 
@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(crate) use claim::claim_loop;
 pub(crate) use driver::Driver;
 pub(crate) use lease::Lease;
-pub(crate) use missing::Missing;
+pub(crate) use missing_agents::MissingAgents;
 pub(crate) use probation::{Probation, Suspicion};
 pub(crate) use ready_queue::ReadyQueues;
 

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use crate::{
     access::tenant_of,
     clock::Timestamp,
-    event::Encoded,
+    event::EncodedBatch,
     knowledge::Knowledge,
     task::{State, TaskId},
     tenant_store::TenantStore,
@@ -29,11 +29,11 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// Returns after the change is durable: a crash at any later instant keeps it. A crash before the
     /// return may have kept it or not; whoever repeats the change is told by the guard.
-    async fn commit(&self, change: Change) -> Result<Committed, CommitError>;
+    async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError>;
 
     /// The row, and whatever is needed to fold the task: its newest snapshot and the log after that.
     /// One consistent reading. Sees every commit that returned before the call.
-    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError>;
+    async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError>;
 
     /// The row alone.
     async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError>;
@@ -70,33 +70,34 @@ pub trait Store: Send + Sync + 'static {
     /// Leases up to `limit` tasks that are due and that no living node holds, oldest due first, each
     /// with a new epoch. A task taken from a dead node counts one more attempt; one that was handed back
     /// or that waited does not. A crash after the return leaves them to the next claim, after the lease.
-    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError>;
+    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize)
+    -> Result<Vec<ClaimedTask>, StoreError>;
 
     /// The same for some owners, so many of each; within one owner oldest due first.
     async fn claim_of(
         &self,
         node: NodeId,
         now: Timestamp,
-        of: &[ClaimOf],
-    ) -> Result<Vec<Claimed>, StoreError>;
+        of: &[OwnerClaim],
+    ) -> Result<Vec<ClaimedTask>, StoreError>;
 
     /// How many tasks `node` could claim now, by owner. Only those are named that have some.
-    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError>;
+    async fn due_tasks(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError>;
 
     /// How many tasks were made below a task, by calls within calls, ended ones included; counted up to `at_most`.
     async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError>;
 
     /// Tasks that `node` holds.
-    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError>;
+    async fn held_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError>;
 
-    /// Tasks of `node` to which others wrote since their runner last did. What [`News`] tells at once is found
+    /// Tasks of `node` to which others wrote since their runner last did. What [`StoreNotification`] tells at once is found
     /// here, too, in case it was lost.
-    async fn stirred(&self, _node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+    async fn externally_written_tasks(&self, _node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         Ok(vec![])
     }
 
     /// The last sequence numbers of tasks, as far as they exist. Only asked of a store that is shared: see
-    /// [`News::Task`].
+    /// [`StoreNotification::Task`].
     async fn seqs(&self, _tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
         Ok(vec![])
     }
@@ -124,14 +125,19 @@ pub trait Store: Send + Sync + 'static {
         now: Timestamp,
         lease: Duration,
         limit: usize,
-    ) -> Result<Vec<Delivery>, StoreError>;
+    ) -> Result<Vec<DueWebhook>, StoreError>;
 
     /// When the next delivery becomes due, if any.
     async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// Records how a delivery went and gives the webhook back. A crash before it repeats the delivery
     /// with the same id.
-    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError>;
+    async fn record_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        settled: DeliveryOutcome,
+    ) -> Result<(), StoreError>;
 
     /// Deliveries that were given up, newest first.
     async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
@@ -192,7 +198,7 @@ pub trait Store: Send + Sync + 'static {
 
     /// What other processes do to the same store, from now on; for the first who asks. Nothing depends on it
     /// but time: whatever it says, or fails to say, is found by looking.
-    fn news(&self) -> Option<mpsc::UnboundedReceiver<News>> {
+    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
         None
     }
 
@@ -218,7 +224,7 @@ pub struct Session {
 
 /// Something that another process did.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum StoreNotification {
     /// It wrote to a task, whose log goes up to `seq` now.
     Task {
         /// The store's number.
@@ -267,11 +273,11 @@ pub enum TaskKey {
 #[derive(Debug, Clone)]
 pub struct Change {
     /// What must hold, else nothing is written.
-    pub guard: Guard,
+    pub guard: Precondition,
     /// In whose turn it is written where many wait; `None`: the server's own.
     pub tenant: Option<Arc<str>>,
     /// Events to append to the log.
-    pub events: Option<Encoded>,
+    pub events: Option<EncodedBatch>,
     /// The state after it, with the time at which it was entered. `None` leaves both.
     pub state: Option<(State, Timestamp)>,
     /// The new head. `None` leaves it.
@@ -286,7 +292,7 @@ pub struct Change {
 
 impl Change {
     /// A change under that guard that changes nothing yet.
-    pub fn new(guard: Guard) -> Self {
+    pub fn new(guard: Precondition) -> Self {
         Self {
             guard,
             tenant: None,
@@ -308,7 +314,7 @@ impl Change {
 
 /// What a commit takes for granted.
 #[derive(Debug, Clone)]
-pub enum Guard {
+pub enum Precondition {
     /// The task does not exist yet: not its id, not its client id, not its idempotency key.
     Create(Box<NewTask>),
     /// Nothing has changed since this version was read. For decisions made outside the runner.
@@ -365,7 +371,7 @@ pub enum RunChange {
 
 /// What a commit did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Committed {
+pub struct CommitReceipt {
     /// The task's number.
     pub task: TaskNo,
     /// The sequence number of the first event written; `seq + 1` when none was.
@@ -482,7 +488,7 @@ pub struct TaskRow {
 
 /// A row with what is needed to fold the task.
 #[derive(Debug, Clone)]
-pub struct Opened {
+pub struct OpenedTask {
     /// The row.
     pub row: TaskRow,
     /// A fold, and the sequence number it stands for.
@@ -506,14 +512,14 @@ pub struct JournalRecord(pub Bytes);
 
 /// A leased task.
 #[derive(Debug, Clone)]
-pub struct Claimed {
+pub struct ClaimedTask {
     /// The row, with the new epoch and the attempts counted.
     pub row: TaskRow,
 }
 
 /// How many tasks to claim of one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClaimOf {
+pub struct OwnerClaim {
     /// Whose tasks.
     pub owner: String,
     /// Those that another task called, or those that none did.
@@ -578,7 +584,7 @@ pub struct ListCursor {
 #[derive(Debug, Clone)]
 pub struct ListPage {
     /// The tasks, each with what is needed to fold it.
-    pub tasks: Vec<Opened>,
+    pub tasks: Vec<OpenedTask>,
     /// Where the next page begins; `None` after the last.
     pub next: Option<ListCursor>,
     /// How many tasks match, on all pages.
@@ -598,7 +604,7 @@ pub struct Webhook {
 
 /// A webhook with something to deliver.
 #[derive(Debug, Clone)]
-pub struct Delivery {
+pub struct DueWebhook {
     /// The task's row.
     pub row: TaskRow,
     /// The webhook; deliver from its cursor on.
@@ -611,7 +617,7 @@ pub struct Delivery {
 
 /// How a delivery went.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Settled {
+pub enum DeliveryOutcome {
     /// Everything up to this sequence number was delivered, or needs no delivery. Due at once if the log
     /// goes further.
     Delivered {

@@ -4,13 +4,13 @@
 //! is a tool as well, with a durable task behind every call. A handler that wants to know something returns
 //! its questions and is called again with the answers, so that no call is held meanwhile.
 
-mod asking;
 mod cost;
+mod handler;
 mod list_changes;
 mod meta;
 mod prompts;
 mod resources;
-mod shape;
+mod schema;
 mod tools;
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
@@ -20,19 +20,22 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 pub use self::{
-    asking::{Abilities, Answers, Asking, HandlerError, Inquiry, Request, Said},
+    handler::{
+        Abilities, Answers, HandlerError, HandlerQuestion, HandlerQuestions, HandlerReply, HandlerRequest,
+    },
     list_changes::{LIST_URI, ListChanges},
-    meta::{CachePolicy, Described, STATIC_FRESH_MS},
+    meta::{CachePolicy, ResourceDescription, STATIC_FRESH_MS},
     prompts::{Prompt, PromptArgument, PromptMessage, PromptOutput, PromptProfile},
     resources::{
-        Body, Resource, ResourceContent, ResourceProfile, Template, access_of, expand, matches, normalized,
+        Resource, ResourceBody, ResourceContent, ResourceProfile, Template, access_of, expand, matches,
+        normalized,
     },
-    shape::{
-        Bounded, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_COST, MAX_SCHEMA_DEPTH,
-        MAX_SUBSCHEMAS, Shape, ShapeError, VALIDATION_DEADLINE, check_foreign_cost, is_cheap,
+    schema::{
+        BoundedText, CompiledSchema, MAX_EXPLAINED, MAX_EXPLANATION, MAX_SCHEMA_BYTES, MAX_SCHEMA_COST,
+        MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, SchemaError, VALIDATION_DEADLINE, check_foreign_cost, is_cheap,
         limit_foreign_cost, validate_off_worker,
     },
-    tools::{Block, Tool, ToolOutput, ToolProfile, tool},
+    tools::{ContentBlock, Tool, ToolOutput, ToolProfile, tool},
 };
 
 /// Changes that a slow listener may have behind it before it is told that it missed some.
@@ -40,7 +43,7 @@ const CHANGES: usize = 1024;
 
 /// Something that listeners want to know.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum SurfaceChange {
     /// Other tools than before.
     Tools,
     /// Other prompts than before.
@@ -48,14 +51,14 @@ pub enum Change {
     /// Other resources than before.
     Resources,
     /// A resource holds something else.
-    Updated(Updated),
+    Updated(ResourceUpdate),
     /// Some changes may have been missed: whoever follows anything looks again.
     Missed,
 }
 
 /// A resource, or several, that hold something else.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Updated {
+pub struct ResourceUpdate {
     /// The address.
     pub uri: Arc<str>,
     /// Whose it is: others have another one of that address. `None`: everybody's.
@@ -66,7 +69,7 @@ pub struct Updated {
     pub key: Option<Arc<str>>,
 }
 
-impl Updated {
+impl ResourceUpdate {
     /// Whether a follower of that address, in that tenant, wants to know. Addresses that differ only in what is
     /// percent-encoded lead to the same resource.
     pub fn concerns(&self, tenant: &str, uri: &str) -> bool {
@@ -105,24 +108,24 @@ fn units(uri: &str) -> impl Iterator<Item = (u8, bool)> {
     })
 }
 
-type Resources = BTreeMap<String, Arc<Offered<dyn Resource, ResourceProfile>>>;
-type Prompts = BTreeMap<String, Arc<Offered<dyn Prompt, PromptProfile>>>;
+type Resources = BTreeMap<String, Arc<SurfaceItem<dyn Resource, ResourceProfile>>>;
+type Prompts = BTreeMap<String, Arc<SurfaceItem<dyn Prompt, PromptProfile>>>;
 
 /// The tools, resources and prompts of a server. May change while it runs.
 pub struct Surface {
-    tools: RwLock<BTreeMap<String, Arc<OfferedTool>>>,
+    tools: RwLock<BTreeMap<String, Arc<SurfaceTool>>>,
     resources: RwLock<Resources>,
-    templates: RwLock<Vec<Arc<Offered<dyn Template, ResourceProfile>>>>,
+    templates: RwLock<Vec<Arc<SurfaceItem<dyn Template, ResourceProfile>>>>,
     prompts: RwLock<Prompts>,
     schemas: RwLock<BTreeMap<String, Arc<Value>>>,
     base_url: RwLock<String>,
     aliases: RwLock<Vec<(String, String)>>,
-    changes: broadcast::Sender<Change>,
+    changes: broadcast::Sender<SurfaceChange>,
     list_changes: ListChanges,
 }
 
 /// A handler with its description, which is read once.
-pub struct Offered<H: ?Sized, P> {
+pub struct SurfaceItem<H: ?Sized, P> {
     /// How it presents itself.
     pub profile: P,
     /// What answers.
@@ -130,15 +133,15 @@ pub struct Offered<H: ?Sized, P> {
 }
 
 /// A tool with what its calls are held against.
-pub struct OfferedTool {
+pub struct SurfaceTool {
     /// How it presents itself.
     pub profile: ToolProfile,
     /// What answers.
     pub handler: Arc<dyn Tool>,
     /// What arguments have to satisfy.
-    pub input: Shape,
+    pub input: CompiledSchema,
     /// What structured results have to satisfy.
-    pub output: Option<Shape>,
+    pub output: Option<CompiledSchema>,
 }
 
 impl Default for Surface {
@@ -159,13 +162,13 @@ impl Default for Surface {
 
 impl Surface {
     /// Offers a tool; one of the same name is replaced. An error names the schema that cannot be used.
-    pub fn add_tool(&self, tool: impl Tool) -> Result<(), ShapeError> {
+    pub fn add_tool(&self, tool: impl Tool) -> Result<(), SchemaError> {
         let profile = tool.profile();
-        let input = Shape::compile(&profile.input_schema)?;
-        let output = profile.output_schema.as_ref().map(Shape::compile).transpose()?;
-        let offered = OfferedTool { profile, handler: Arc::new(tool), input, output };
+        let input = CompiledSchema::compile(&profile.input_schema)?;
+        let output = profile.output_schema.as_ref().map(CompiledSchema::compile).transpose()?;
+        let offered = SurfaceTool { profile, handler: Arc::new(tool), input, output };
         write(&self.tools).insert(offered.profile.name.clone(), Arc::new(offered));
-        self.tell(Change::Tools);
+        self.broadcast_change(SurfaceChange::Tools);
         Ok(())
     }
 
@@ -173,7 +176,7 @@ impl Surface {
     pub fn remove_tool(&self, name: &str) -> bool {
         let removed = write(&self.tools).remove(name).is_some();
         if removed {
-            self.tell(Change::Tools);
+            self.broadcast_change(SurfaceChange::Tools);
         }
         removed
     }
@@ -181,16 +184,16 @@ impl Surface {
     /// Offers a resource; one of the same address is replaced.
     pub fn add_resource(&self, resource: impl Resource) {
         let offered =
-            Offered { profile: resource.profile(), handler: Arc::new(resource) as Arc<dyn Resource> };
+            SurfaceItem { profile: resource.profile(), handler: Arc::new(resource) as Arc<dyn Resource> };
         write(&self.resources).insert(offered.profile.uri.clone(), Arc::new(offered));
-        self.tell(Change::Resources);
+        self.broadcast_change(SurfaceChange::Resources);
     }
 
     /// Withdraws a resource. Returns whether there was one.
     pub fn remove_resource(&self, uri: &str) -> bool {
         let removed = write(&self.resources).remove(uri).is_some();
         if removed {
-            self.tell(Change::Resources);
+            self.broadcast_change(SurfaceChange::Resources);
         }
         removed
     }
@@ -198,53 +201,73 @@ impl Surface {
     /// Offers a family of resources.
     pub fn add_template(&self, template: impl Template) {
         let offered =
-            Offered { profile: template.profile(), handler: Arc::new(template) as Arc<dyn Template> };
+            SurfaceItem { profile: template.profile(), handler: Arc::new(template) as Arc<dyn Template> };
         write(&self.templates).push(Arc::new(offered));
-        self.tell(Change::Resources);
+        self.broadcast_change(SurfaceChange::Resources);
     }
 
     /// Offers a prompt; one of the same name is replaced.
     pub fn add_prompt(&self, prompt: impl Prompt) {
-        let offered = Offered { profile: prompt.profile(), handler: Arc::new(prompt) as Arc<dyn Prompt> };
+        let offered = SurfaceItem { profile: prompt.profile(), handler: Arc::new(prompt) as Arc<dyn Prompt> };
         write(&self.prompts).insert(offered.profile.name.clone(), Arc::new(offered));
-        self.tell(Change::Prompts);
+        self.broadcast_change(SurfaceChange::Prompts);
     }
 
     /// Withdraws a prompt. Returns whether there was one.
     pub fn remove_prompt(&self, name: &str) -> bool {
         let removed = write(&self.prompts).remove(name).is_some();
         if removed {
-            self.tell(Change::Prompts);
+            self.broadcast_change(SurfaceChange::Prompts);
         }
         removed
     }
 
     /// Says that a resource holds something else now.
     pub fn updated(&self, uri: &str) {
-        self.tell(Change::Updated(Updated { uri: uri.into(), tenant: None, within: false, key: None }));
+        self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
+            uri: uri.into(),
+            tenant: None,
+            within: false,
+            key: None,
+        }));
     }
 
     /// Says that a resource of a tenant holds something else now.
     pub fn updated_for(&self, tenant: &str, uri: &str) {
         let tenant = Some(tenant.into());
-        self.tell(Change::Updated(Updated { uri: uri.into(), tenant, within: false, key: None }));
+        self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
+            uri: uri.into(),
+            tenant,
+            within: false,
+            key: None,
+        }));
     }
 
     /// Says so of all resources of a tenant whose addresses begin so.
     pub fn updated_within(&self, tenant: &str, prefix: &str) {
         let tenant = Some(tenant.into());
-        self.tell(Change::Updated(Updated { uri: prefix.into(), tenant, within: true, key: None }));
+        self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
+            uri: prefix.into(),
+            tenant,
+            within: true,
+            key: None,
+        }));
     }
 
     /// Says so of searches of a tenant whose addresses begin so, as far as they may find that key.
     pub fn updated_search(&self, tenant: &str, prefix: &str, key: &str) {
         let (tenant, key) = (Some(tenant.into()), Some(key.into()));
-        self.tell(Change::Updated(Updated { uri: prefix.into(), tenant, within: true, key }));
+        self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
+            uri: prefix.into(),
+            tenant,
+            within: true,
+            key,
+        }));
     }
 
     /// Says that changes may have been missed.
     pub(crate) fn missed(&self) {
-        self.tell(Change::Missed);
+        self.broadcast_change(SurfaceChange::Missed);
     }
 
     /// Publishes a JSON Schema under a name, at [`Surface::schema_url`].
@@ -308,46 +331,46 @@ impl Surface {
     }
 
     /// What changes from now on.
-    pub fn changes(&self) -> broadcast::Receiver<Change> {
+    pub fn changes(&self) -> broadcast::Receiver<SurfaceChange> {
         self.changes.subscribe()
     }
 
     /// The tool of that name.
-    pub fn tool(&self, name: &str) -> Option<Arc<OfferedTool>> {
+    pub fn tool(&self, name: &str) -> Option<Arc<SurfaceTool>> {
         read(&self.tools).get(name).cloned()
     }
 
     /// All tools, by name.
-    pub fn tools(&self) -> Vec<Arc<OfferedTool>> {
+    pub fn tools(&self) -> Vec<Arc<SurfaceTool>> {
         read(&self.tools).values().cloned().collect()
     }
 
     /// The resource of that address.
-    pub fn resource(&self, uri: &str) -> Option<Arc<Offered<dyn Resource, ResourceProfile>>> {
+    pub fn resource(&self, uri: &str) -> Option<Arc<SurfaceItem<dyn Resource, ResourceProfile>>> {
         read(&self.resources).get(uri).cloned()
     }
 
     /// All resources, by address.
-    pub fn resources(&self) -> Vec<Arc<Offered<dyn Resource, ResourceProfile>>> {
+    pub fn resources(&self) -> Vec<Arc<SurfaceItem<dyn Resource, ResourceProfile>>> {
         read(&self.resources).values().cloned().collect()
     }
 
     /// All families of resources, in the order in which they were added.
-    pub fn templates(&self) -> Vec<Arc<Offered<dyn Template, ResourceProfile>>> {
+    pub fn templates(&self) -> Vec<Arc<SurfaceItem<dyn Template, ResourceProfile>>> {
         read(&self.templates).clone()
     }
 
     /// The prompt of that name.
-    pub fn prompt(&self, name: &str) -> Option<Arc<Offered<dyn Prompt, PromptProfile>>> {
+    pub fn prompt(&self, name: &str) -> Option<Arc<SurfaceItem<dyn Prompt, PromptProfile>>> {
         read(&self.prompts).get(name).cloned()
     }
 
     /// All prompts, by name.
-    pub fn prompts(&self) -> Vec<Arc<Offered<dyn Prompt, PromptProfile>>> {
+    pub fn prompts(&self) -> Vec<Arc<SurfaceItem<dyn Prompt, PromptProfile>>> {
         read(&self.prompts).values().cloned().collect()
     }
 
-    pub(crate) fn tell(&self, change: Change) {
+    pub(crate) fn broadcast_change(&self, change: SurfaceChange) {
         // An error says that nobody listens.
         let _ = self.changes.send(change);
     }
@@ -367,8 +390,12 @@ mod tests {
 
     #[test]
     fn a_follower_is_told_however_it_wrote_the_address() {
-        let updated =
-            |uri: &str, within| Updated { uri: uri.into(), tenant: Some("a".into()), within, key: None };
+        let updated = |uri: &str, within| ResourceUpdate {
+            uri: uri.into(),
+            tenant: Some("a".into()),
+            within,
+            key: None,
+        };
         let one = updated("m://data/ns/task%3A1%2Fx", false);
         for uri in ["m://data/ns/task%3A1%2Fx", "m://data/ns/task:1%2fx", "m://data/n%73/task%3a1%2Fx"] {
             assert!(one.concerns("a", uri), "{uri}");
@@ -387,7 +414,7 @@ mod tests {
     #[test]
     fn a_follower_of_a_search_is_told_of_what_it_finds() {
         let (uri, tenant) = ("memory://search/n?".into(), Some("a".into()));
-        let one = Updated { uri, tenant, within: true, key: Some("task:1".into()) };
+        let one = ResourceUpdate { uri, tenant, within: true, key: Some("task:1".into()) };
         assert!(one.concerns("a", "memory://search/n?pattern=task%3A*"));
         assert!(one.concerns("a", "memory://search/n?text=word"), "whether it has the word is not known");
         assert!(!one.concerns("a", "memory://search/n?pattern=note%3A*&page=2"));

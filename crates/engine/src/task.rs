@@ -9,12 +9,12 @@ use uuid::Uuid;
 use crate::{
     clock::Timestamp,
     content::{Artifact, Content, Message, Metadata, Part, Role},
-    event::{Answered, ArtifactChunk, Entry, Event, Progress, Withdrawn},
+    event::{ArtifactChunk, Entry, Event, Progress, QuestionAnswer, QuestionWithdrawal},
     question::{Ask, Question},
 };
 
 /// What the caller said beside answers, of a task's history, oldest first.
-pub(crate) fn said_unasked(history: Vec<Message>) -> Vec<Message> {
+pub(crate) fn messages_beside_answers(history: Vec<Message>) -> Vec<Message> {
     let mut asked = false;
     let said = history.into_iter().filter(|message| {
         let answers = std::mem::replace(&mut asked, asks(message));
@@ -301,7 +301,8 @@ impl Task {
                 self.questions.push((self.seq, question));
                 self.show_oldest_question(at);
             }
-            Event::Answer(Answered { question, .. }) | Event::Withdrawn(Withdrawn { question, .. }) => {
+            Event::Answer(QuestionAnswer { question, .. })
+            | Event::Withdrawn(QuestionWithdrawal { question, .. }) => {
                 self.questions.retain(|(_, open)| open.id != question);
                 // Where others are open, a status that shows the next one follows if it has to.
                 if self.questions.is_empty() {

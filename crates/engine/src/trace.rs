@@ -17,7 +17,7 @@ use crate::{
 /// Takes what ended, and sends it to wherever traces are looked at. It must not wait.
 pub trait Tracer: Send + Sync + 'static {
     /// A piece of work has ended.
-    fn ended(&self, span: Span);
+    fn record_span(&self, span: Span);
 }
 
 /// The trace that a task belongs to, and the task's own place in it.

@@ -31,7 +31,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// Something of which callers have a share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Resource {
+pub enum MeteredResource {
     /// Tasks that hold a slot on this node.
     RunningTasks,
     /// Tasks that wait for a slot.
@@ -52,7 +52,7 @@ pub enum Resource {
     Tokens,
 }
 
-impl Resource {
+impl MeteredResource {
     /// All of them.
     pub const ALL: [Self; 9] = [
         Self::RunningTasks,
@@ -95,11 +95,11 @@ impl Resource {
 }
 
 /// How much is used of each resource.
-type Counts = [u64; Resource::ALL.len()];
+type ResourceCounts = [u64; MeteredResource::ALL.len()];
 
 /// How much of one resource is used, where a caller asks for more of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Used {
+pub struct ResourceUse {
     /// By the caller's owner.
     pub owner: u64,
     /// By all owners of its tenant.
@@ -115,26 +115,26 @@ pub struct TenantUsage {
     pub tenant: String,
     /// How many owners of it use something now.
     pub owners: usize,
-    counts: Counts,
+    counts: ResourceCounts,
 }
 
 impl TenantUsage {
     /// A tenant that uses nothing.
     pub fn none(tenant: &str) -> Self {
-        Self { tenant: tenant.to_owned(), owners: 0, counts: Counts::default() }
+        Self { tenant: tenant.to_owned(), owners: 0, counts: ResourceCounts::default() }
     }
 
     /// How much it uses of one resource.
-    pub fn of(&self, resource: Resource) -> u64 {
+    pub fn of(&self, resource: MeteredResource) -> u64 {
         self.counts[resource.index()]
     }
 }
 
 /// What owners and tenants use.
 #[derive(Debug, Default)]
-pub struct Ledger {
+pub struct UsageLedger {
     limits: UsageLimits,
-    books: Mutex<Books>,
+    books: Mutex<UsageCounts>,
     stored: Mutex<StoredAmounts>,
     /// Wakes callers that wait for something to be given back.
     released: Notify,
@@ -142,20 +142,20 @@ pub struct Ledger {
 
 /// The counts. An owner or tenant that uses nothing has no entry, so the maps are as large as what is in use.
 #[derive(Debug, Default)]
-struct Books {
-    owners: HashMap<Arc<str>, Counts>,
-    tenants: HashMap<Arc<str>, Counts>,
-    total: Counts,
+struct UsageCounts {
+    owners: HashMap<Arc<str>, ResourceCounts>,
+    tenants: HashMap<Arc<str>, ResourceCounts>,
+    total: ResourceCounts,
 }
 
-impl Ledger {
+impl UsageLedger {
     /// An empty ledger with these limits.
     pub fn new(limits: UsageLimits) -> Arc<Self> {
         Arc::new(Self { limits, ..Self::default() })
     }
 
     /// Takes one of a resource for a caller, until the permit is dropped.
-    pub fn take(self: &Arc<Self>, caller: &Caller, resource: Resource) -> Result<UsagePermit, Error> {
+    pub fn take(self: &Arc<Self>, caller: &Caller, resource: MeteredResource) -> Result<UsagePermit, Error> {
         self.take_amount(caller.owner(), resource, 1)
     }
 
@@ -163,7 +163,7 @@ impl Ledger {
     pub fn take_amount(
         self: &Arc<Self>,
         owner: &str,
-        resource: Resource,
+        resource: MeteredResource,
         amount: u64,
     ) -> Result<UsagePermit, Error> {
         let mut refused = None;
@@ -175,11 +175,11 @@ impl Ledger {
         permit.ok_or_else(|| refused.unwrap_or_else(full))
     }
 
-    /// As [`Ledger::take_amount`]; where there is too little, waits for so long until some is given back.
+    /// As [`UsageLedger::take_amount`]; where there is too little, waits for so long until some is given back.
     pub async fn acquire(
         self: &Arc<Self>,
         owner: &str,
-        resource: Resource,
+        resource: MeteredResource,
         amount: u64,
         patience: Duration,
     ) -> Result<UsagePermit, Error> {
@@ -201,9 +201,9 @@ impl Ledger {
     pub fn take_if(
         self: &Arc<Self>,
         owner: &str,
-        resource: Resource,
+        resource: MeteredResource,
         amount: u64,
-        fits: impl FnOnce(Used) -> bool,
+        fits: impl FnOnce(ResourceUse) -> bool,
     ) -> Option<UsagePermit> {
         let mut books = self.books.lock();
         if !fits(books.used(owner, resource)) {
@@ -219,20 +219,20 @@ impl Ledger {
     }
 
     /// How much is used of a resource.
-    pub fn used(&self, owner: &str, resource: Resource) -> Used {
+    pub fn used(&self, owner: &str, resource: MeteredResource) -> ResourceUse {
         self.books.lock().used(owner, resource)
     }
 
     /// Lets a tenant store so much more, or refuses it with the limit's name. It counts until the next measurement,
     /// which finds it in the store, or does not.
-    pub fn accept_stored(&self, tenant: &str, resource: Resource, amount: u64) -> Result<(), Error> {
+    pub fn accept_stored(&self, tenant: &str, resource: MeteredResource, amount: u64) -> Result<(), Error> {
         self.check_stored(tenant, resource, amount)?;
         self.add_stored(tenant, resource, amount);
         Ok(())
     }
 
     /// Refuses a tenant, with the limit's name, that may not store so much more.
-    pub fn check_stored(&self, tenant: &str, resource: Resource, amount: u64) -> Result<(), Error> {
+    pub fn check_stored(&self, tenant: &str, resource: MeteredResource, amount: u64) -> Result<(), Error> {
         if self.limits.of(resource).tenant.is_none() {
             return Ok(());
         }
@@ -244,7 +244,7 @@ impl Ledger {
     pub fn check_counted(
         &self,
         tenant: &str,
-        resource: Resource,
+        resource: MeteredResource,
         has: u64,
         amount: u64,
     ) -> Result<(), Error> {
@@ -260,7 +260,7 @@ impl Ledger {
     }
 
     /// Counts what a tenant has stored until the next measurement finds it.
-    pub fn add_stored(&self, tenant: &str, resource: Resource, amount: u64) {
+    pub fn add_stored(&self, tenant: &str, resource: MeteredResource, amount: u64) {
         self.lock_stored().accept(tenant, resource, amount);
     }
 
@@ -307,7 +307,7 @@ impl Ledger {
         &self.limits
     }
 
-    fn release(&self, owner: &Arc<str>, resource: Resource, amount: u64) {
+    fn release(&self, owner: &Arc<str>, resource: MeteredResource, amount: u64) {
         self.books.lock().subtract(owner, resource, amount);
         self.released.notify_waiters();
     }
@@ -317,10 +317,10 @@ impl Ledger {
     }
 }
 
-impl Books {
-    fn used(&self, owner: &str, resource: Resource) -> Used {
+impl UsageCounts {
+    fn used(&self, owner: &str, resource: MeteredResource) -> ResourceUse {
         let at = resource.index();
-        Used {
+        ResourceUse {
             owner: self.owners.get(owner).map_or(0, |counts| counts[at]),
             tenant: self.tenants.get(tenant_of(owner)).map_or(0, |counts| counts[at]),
             total: self.total[at],
@@ -328,7 +328,7 @@ impl Books {
     }
 
     /// The owner's name as the ledger keeps it, so that permits of one owner share it.
-    fn add(&mut self, owner: &str, resource: Resource, amount: u64) -> Arc<str> {
+    fn add(&mut self, owner: &str, resource: MeteredResource, amount: u64) -> Arc<str> {
         let at = resource.index();
         let name = match self.owners.get_key_value(owner) {
             Some((name, _)) => Arc::clone(name),
@@ -338,7 +338,7 @@ impl Books {
         match self.tenants.get_mut(tenant_of(owner)) {
             Some(counts) => counts[at] += amount,
             None => {
-                let mut counts = Counts::default();
+                let mut counts = ResourceCounts::default();
                 counts[at] = amount;
                 self.tenants.insert(Arc::from(tenant_of(owner)), counts);
             }
@@ -347,9 +347,9 @@ impl Books {
         name
     }
 
-    fn subtract(&mut self, owner: &Arc<str>, resource: Resource, amount: u64) {
+    fn subtract(&mut self, owner: &Arc<str>, resource: MeteredResource, amount: u64) {
         let at = resource.index();
-        let less = |counts: &mut Counts| {
+        let less = |counts: &mut ResourceCounts| {
             counts[at] = counts[at].saturating_sub(amount);
             counts.iter().all(|count| *count == 0)
         };
@@ -368,9 +368,9 @@ impl Books {
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is given back"]
 pub struct UsagePermit {
-    ledger: Arc<Ledger>,
+    ledger: Arc<UsageLedger>,
     owner: Arc<str>,
-    resource: Resource,
+    resource: MeteredResource,
     amount: u64,
 }
 
@@ -413,16 +413,16 @@ impl Drop for UsagePermit {
 mod tests {
     use super::*;
 
-    fn ledger(share: Share) -> Arc<Ledger> {
+    fn ledger(share: Share) -> Arc<UsageLedger> {
         let mut limits = UsageLimits::default();
-        limits.set(Resource::Streams, share);
-        Ledger::new(limits)
+        limits.set(MeteredResource::Streams, share);
+        UsageLedger::new(limits)
     }
 
     #[test]
     fn an_owner_a_tenant_and_all_together_have_each_their_limit() {
         let ledger = ledger(Share { owner: Some(2), tenant: Some(3), total: Some(4) });
-        let take = |owner: &str| ledger.take(&Caller::named(owner), Resource::Streams);
+        let take = |owner: &str| ledger.take(&Caller::named(owner), MeteredResource::Streams);
         let mut held = vec![take("acme/ada").unwrap(), take("acme/ada").unwrap()];
         let refused = take("acme/ada").unwrap_err();
         assert!(matches!(refused, Error::TooFast { .. }), "{refused}");
@@ -443,23 +443,23 @@ mod tests {
     #[test]
     fn a_permit_of_many_grows_and_shrinks_and_is_counted_once() {
         let ledger = ledger(Share { owner: Some(10), ..Share::default() });
-        let mut permit = ledger.take_amount("ada", Resource::Streams, 4).unwrap();
+        let mut permit = ledger.take_amount("ada", MeteredResource::Streams, 4).unwrap();
         permit.grow(6).unwrap();
         assert!(permit.grow(1).is_err());
         permit.shrink(3);
-        assert_eq!(ledger.used("ada", Resource::Streams).owner, 7);
-        assert_eq!(ledger.report()[0].of(Resource::Streams), 7);
+        assert_eq!(ledger.used("ada", MeteredResource::Streams).owner, 7);
+        assert_eq!(ledger.report()[0].of(MeteredResource::Streams), 7);
         drop(permit);
-        assert_eq!(ledger.used("ada", Resource::Streams).total, 0);
+        assert_eq!(ledger.used("ada", MeteredResource::Streams).total, 0);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_caller_over_its_share_waits_for_its_own_and_not_for_ever() {
         let ledger = ledger(Share { owner: Some(1), ..Share::default() });
-        let held = ledger.take_amount("ada", Resource::Streams, 1).unwrap();
+        let held = ledger.take_amount("ada", MeteredResource::Streams, 1).unwrap();
         let wait = |owner: &'static str| {
             let ledger = Arc::clone(&ledger);
-            async move { ledger.acquire(owner, Resource::Streams, 1, Duration::from_secs(5)).await }
+            async move { ledger.acquire(owner, MeteredResource::Streams, 1, Duration::from_secs(5)).await }
         };
         assert!(wait("ada").await.is_err(), "the deadline passed");
         assert!(wait("bob").await.is_ok());
@@ -472,9 +472,9 @@ mod tests {
     #[test]
     fn a_tenant_that_stores_as_much_as_it_may_is_refused_and_others_are_not() {
         let mut limits = UsageLimits::default();
-        limits.set(Resource::StoredBytes, Share { tenant: Some(100), ..Share::default() });
-        let ledger = Ledger::new(limits);
-        let accept = |tenant: &str, bytes| ledger.accept_stored(tenant, Resource::StoredBytes, bytes);
+        limits.set(MeteredResource::StoredBytes, Share { tenant: Some(100), ..Share::default() });
+        let ledger = UsageLedger::new(limits);
+        let accept = |tenant: &str, bytes| ledger.accept_stored(tenant, MeteredResource::StoredBytes, bytes);
         accept("acme", 60).unwrap();
         let refused = accept("acme", 41).unwrap_err();
         assert!(matches!(refused, Error::Limit(_)), "{refused}");
@@ -483,12 +483,19 @@ mod tests {
         }
         accept("acme", 40).unwrap();
         accept("other", 100).unwrap();
-        ledger.accept_stored("acme", Resource::Webhooks, 1_000_000).unwrap();
-        let held = ledger.take(&Caller::named("acme/ada"), Resource::Streams).unwrap();
+        ledger.accept_stored("acme", MeteredResource::Webhooks, 1_000_000).unwrap();
+        let held = ledger.take(&Caller::named("acme/ada"), MeteredResource::Streams).unwrap();
         let report = ledger.report();
         let shown: Vec<_> = report
             .iter()
-            .map(|one| (&*one.tenant, one.owners, one.of(Resource::StoredBytes), one.of(Resource::Streams)))
+            .map(|one| {
+                (
+                    &*one.tenant,
+                    one.owners,
+                    one.of(MeteredResource::StoredBytes),
+                    one.of(MeteredResource::Streams),
+                )
+            })
             .collect();
         assert_eq!(shown, [("acme", 1, 100, 1), ("other", 0, 100, 0)]);
         drop(held);

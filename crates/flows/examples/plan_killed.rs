@@ -21,16 +21,16 @@ use std::{
 
 use nuncio_agents::{Fleet, configured::AgentSpec};
 use nuncio_engine::{
-    Caller, Catalog, Content, Engine, List, Message, Part, Parts, Role, Submit, Task,
+    Caller, Catalog, Content, Engine, EngineParts, List, Message, Part, Role, Submit, Task,
     store::{ListQuery, Store},
 };
 use nuncio_flows::{
-    plan::{AGENT, PlanOptions, Plans, RESULT},
+    plan::{AGENT, PlanEngine, PlanOptions, RESULT},
     registry::{Registry, RegistryOptions},
 };
 use nuncio_store::{
     SqliteOptions, SqliteStore,
-    conformance::{Hooked, Moment, go_on},
+    conformance::{CommitMoment, HookedStore, proceed},
 };
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Map, Value, json};
@@ -49,7 +49,7 @@ async fn main() {
     let store = dying(Arc::new(store), Arc::clone(&commits), last);
     let engine = start(store, &agents).await;
     let task = begun(&engine, &plan).await;
-    let done = engine.settle(&Caller::local(), task).await.unwrap();
+    let done = engine.wait_until_idle(&Caller::local(), task).await.unwrap();
     let said = json!({
         "endedBefore": ended,
         "commits": commits.load(Ordering::SeqCst),
@@ -84,11 +84,11 @@ async fn ended(store: &SqliteStore) -> Vec<String> {
 
 /// The store, in a process that is killed right after that commit.
 fn dying(store: Arc<dyn Store>, commits: Arc<AtomicU64>, last: Option<u64>) -> Arc<dyn Store> {
-    Hooked::new(store, move |moment, _| {
-        if moment == Moment::After && Some(commits.fetch_add(1, Ordering::SeqCst) + 1) == last {
+    HookedStore::new(store, move |moment, _| {
+        if moment == CommitMoment::After && Some(commits.fetch_add(1, Ordering::SeqCst) + 1) == last {
             kill_process(getpid(), Signal::KILL).unwrap();
         }
-        go_on()
+        proceed()
     })
 }
 
@@ -100,12 +100,12 @@ async fn start(store: Arc<dyn Store>, agents: &std::path::Path) -> Engine {
         });
     let fleet = Fleet::new(specs.collect()).unwrap();
     let registry = Arc::new(Registry::new(RegistryOptions::default()));
-    let plans = Plans::new(PlanOptions::default(), Arc::clone(&registry));
+    let plans = PlanEngine::new(PlanOptions::default(), Arc::clone(&registry));
     let mut catalog = Catalog::default();
     for agent in fleet.agents().into_iter().chain(plans.agents()) {
         catalog.add(agent).unwrap();
     }
-    let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+    let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
     registry.watch(&engine);
     fleet.start(&engine).await;
     engine

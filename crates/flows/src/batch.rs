@@ -9,21 +9,21 @@
 //! of whoever asked for the batch, with what they may do.
 
 mod agent;
+mod attempt_slot;
 mod content;
 mod control;
 mod dispatch;
 pub mod files;
-mod held;
 pub mod input;
-mod live;
 mod load;
+pub mod load_probe;
 mod memory;
 pub mod metrics;
 mod operation;
-mod patience;
-pub mod probe;
 mod report;
 mod resources;
+mod retry;
+mod running_batch;
 mod scheduler;
 mod schemas;
 pub mod settings;
@@ -40,24 +40,24 @@ use std::{
 
 use nuncio_engine::{
     Agent, AgentError, Engine, Error, Surface, TaskContext, TaskId, access::HOME_TENANT, clock::Timestamp,
-    surface::ShapeError,
+    surface::SchemaError,
 };
 use parking_lot::{Mutex, MutexGuard};
 
 pub use self::{
     input::Strategy,
-    probe::{Machine, Probe},
+    load_probe::{HostLoadProbe, LoadProbe},
     scheduler::Priority,
-    settings::{Settings, Thresholds},
+    settings::{BatchSettings, BatchThresholds},
 };
 use self::{
-    input::{Input, Operation},
-    live::Live,
-    metrics::Meter,
-    operation::Common,
-    patience::patiently,
-    scheduler::Scheduler,
-    settings::Known,
+    input::{BatchInput, BatchOperation},
+    metrics::OperationMeter,
+    operation::BatchContext,
+    retry::retry_while_busy,
+    running_batch::RunningBatch,
+    scheduler::BatchScheduler,
+    settings::VersionedBatchSettings,
 };
 use crate::memory::MemoryBank;
 
@@ -83,7 +83,7 @@ pub struct BatchOptions {
     /// The folders of other tenants, by their names.
     pub tenant_files: BTreeMap<String, PathBuf>,
     /// What holds until `batch_configure` changes it.
-    pub settings: Settings,
+    pub settings: BatchSettings,
     /// Operations of one batch.
     pub operations_per_batch: usize,
     /// Bytes of one batch as it is asked for.
@@ -103,7 +103,7 @@ pub struct BatchOptions {
     /// How often changes made on other nodes are looked for.
     pub poll: Duration,
     /// Tells how busy the machine is. `None`: the machine itself is asked.
-    pub probe: Option<Arc<dyn Probe>>,
+    pub probe: Option<Arc<dyn LoadProbe>>,
 }
 
 impl Default for BatchOptions {
@@ -111,7 +111,7 @@ impl Default for BatchOptions {
         Self {
             files_dir: None,
             tenant_files: BTreeMap::new(),
-            settings: Settings::default(),
+            settings: BatchSettings::default(),
             operations_per_batch: 10_000,
             batch_bytes: 16 * 1024 * 1024,
             file_bytes: 64 * 1024 * 1024,
@@ -127,21 +127,25 @@ impl Default for BatchOptions {
 }
 
 /// The batch engine.
-pub struct Batch {
-    core: Arc<Core>,
+pub struct BatchEngine {
+    core: Arc<BatchCore>,
 }
 
-impl Batch {
+impl BatchEngine {
     /// With these options.
     pub fn new(options: BatchOptions) -> Self {
-        let probe = options.probe.clone().unwrap_or_else(|| Arc::new(Machine::default()));
-        let known = Known { settings: options.settings.clone(), version: 0, changed_at: Default::default() };
-        let core = Core {
-            scheduler: Scheduler::new(options.settings.max_concurrency),
+        let probe = options.probe.clone().unwrap_or_else(|| Arc::new(HostLoadProbe::default()));
+        let known = VersionedBatchSettings {
+            settings: options.settings.clone(),
+            version: 0,
+            changed_at: Default::default(),
+        };
+        let core = BatchCore {
+            scheduler: BatchScheduler::new(options.settings.max_concurrency),
             probe,
             known: Mutex::new(known),
             loaded: tokio::sync::OnceCell::new(),
-            meter: Meter::default(),
+            meter: OperationMeter::default(),
             lives: Mutex::default(),
             admitting: tokio::sync::Mutex::default(),
             let_through: Mutex::default(),
@@ -162,7 +166,7 @@ impl Batch {
         engine: &Engine,
         _bank: &Arc<MemoryBank>,
         surface: &Arc<Surface>,
-    ) -> Result<(), ShapeError> {
+    ) -> Result<(), SchemaError> {
         let _ = self.core.since.set(engine.clock().now());
         schemas::publish(surface);
         resources::install(&self.core, engine, surface);
@@ -173,14 +177,14 @@ impl Batch {
 }
 
 /// What all batches of this process share.
-pub(crate) struct Core {
+pub(crate) struct BatchCore {
     options: BatchOptions,
-    scheduler: Arc<Scheduler>,
-    probe: Arc<dyn Probe>,
-    known: Mutex<Known>,
+    scheduler: Arc<BatchScheduler>,
+    probe: Arc<dyn LoadProbe>,
+    known: Mutex<VersionedBatchSettings>,
     loaded: tokio::sync::OnceCell<()>,
-    meter: Meter,
-    lives: Mutex<HashMap<TaskId, Arc<Live>>>,
+    meter: OperationMeter,
+    lives: Mutex<HashMap<TaskId, Arc<RunningBatch>>>,
     admitting: tokio::sync::Mutex<()>,
     /// Messages of batches whose caller was let through by a tool of this process, and which no agent has seen yet.
     let_through: Mutex<HashSet<String>>,
@@ -188,7 +192,7 @@ pub(crate) struct Core {
     since: std::sync::OnceLock<Timestamp>,
 }
 
-impl Core {
+impl BatchCore {
     /// Reads the settings, the first time.
     async fn load(&self, engine: &Engine) {
         let load = || async {
@@ -202,12 +206,12 @@ impl Core {
     /// Reads the settings again and follows them.
     async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
         let known = settings::load(engine, &self.options.settings).await?;
-        self.follow(engine, &known);
+        self.apply_settings(engine, &known);
         Ok(())
     }
 
     /// Works by these settings from now on, unless newer ones are known.
-    fn follow(&self, engine: &Engine, known: &Known) {
+    fn apply_settings(&self, engine: &Engine, known: &VersionedBatchSettings) {
         {
             let mut current = self.known();
             if known.version <= current.version {
@@ -222,20 +226,20 @@ impl Core {
         }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, VersionedBatchSettings> {
         self.known.lock()
     }
 
-    fn settings(&self) -> Settings {
+    fn settings(&self) -> BatchSettings {
         self.known().settings.clone()
     }
 
-    fn lives(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<Live>>> {
+    fn lives(&self) -> MutexGuard<'_, HashMap<TaskId, Arc<RunningBatch>>> {
         self.lives.lock()
     }
 
     /// The batch of that id, if it is at work here.
-    fn live(&self, id: TaskId) -> Option<Arc<Live>> {
+    fn live(&self, id: TaskId) -> Option<Arc<RunningBatch>> {
         self.lives().get(&id).cloned()
     }
 
@@ -257,8 +261,8 @@ impl Core {
 
     /// Whether there is room for one more batch beside so many of the same tenant; else why not. A busy machine is no
     /// reason: it delays (`load.rs`).
-    fn check_queue(&self, input: &Input, there: usize) -> Result<(), Error> {
-        let Settings { enabled, thresholds, optimization_strategies, .. } = self.settings();
+    fn check_queue(&self, input: &BatchInput, there: usize) -> Result<(), Error> {
+        let BatchSettings { enabled, thresholds, optimization_strategies, .. } = self.settings();
         let later = |why: String| Err(Error::Busy { why, retry_after: Duration::from_secs(5) });
         if !enabled {
             return Err(Error::Invalid(
@@ -281,45 +285,45 @@ impl Core {
     }
 
     /// Seats a batch at the scheduler, paused if it was.
-    async fn enter(
+    async fn register_running_batch(
         self: &Arc<Self>,
         cx: &TaskContext,
-        common: &Common,
+        common: &BatchContext,
         tenant: &str,
-        operations: Arc<[Operation]>,
-    ) -> Result<Present, AgentError> {
+        operations: Arc<[BatchOperation]>,
+    ) -> Result<RunningBatchGuard, AgentError> {
         let (engine, id) = (&common.engine, cx.task_id());
         let mut types = BTreeMap::new();
         for operation in &*operations {
             *types.entry(operation.r#type.to_owned()).or_default() += 1;
         }
         let known = |control: &mut control::Control| control.types.clone_from(&types);
-        let control = patiently(cx, || control::change(engine, tenant, id, known)).await?;
+        let control = retry_while_busy(cx, || control::change(engine, tenant, id, known)).await?;
         let paused = control.is_some_and(|control| control.paused);
         let own_cap = common.input.max_concurrency.unwrap_or(usize::MAX);
-        let seat = self.scheduler.enter(id, tenant, own_cap, paused);
+        let seat = self.scheduler.register_batch(id, tenant, own_cap, paused);
         let room = self.options.batch_output_bytes;
-        let live = Live::new(id, tenant.to_owned(), engine.clock().now(), seat, operations, room);
+        let live = RunningBatch::new(id, tenant.to_owned(), engine.clock().now(), seat, operations, room);
         self.lives().insert(id, Arc::clone(&live));
-        Ok(Present { core: Arc::clone(self), live })
+        Ok(RunningBatchGuard { core: Arc::clone(self), live })
     }
 }
 
 /// A batch that can be found while it is at work here.
-struct Present {
-    core: Arc<Core>,
-    live: Arc<Live>,
+struct RunningBatchGuard {
+    core: Arc<BatchCore>,
+    live: Arc<RunningBatch>,
 }
 
-impl Deref for Present {
-    type Target = Arc<Live>;
+impl Deref for RunningBatchGuard {
+    type Target = Arc<RunningBatch>;
 
-    fn deref(&self) -> &Arc<Live> {
+    fn deref(&self) -> &Arc<RunningBatch> {
         &self.live
     }
 }
 
-impl Drop for Present {
+impl Drop for RunningBatchGuard {
     fn drop(&mut self) {
         let mut lives = self.core.lives();
         if lives.get(&self.live.id).is_some_and(|known| Arc::ptr_eq(known, &self.live)) {
@@ -329,7 +333,7 @@ impl Drop for Present {
 }
 
 /// Samples the machine, and follows what is changed on other nodes, until the engine stops.
-async fn watch(core: Arc<Core>, engine: Engine) {
+async fn watch(core: Arc<BatchCore>, engine: Engine) {
     let mut closing = engine.closing();
     core.load(&engine).await;
     let mut sampled = tokio::time::interval(Duration::from_secs(1));
@@ -341,12 +345,12 @@ async fn watch(core: Arc<Core>, engine: Engine) {
                 core.probe.sample();
                 core.follow_load();
             }
-            _ = looked.tick() => look(&core, &engine).await,
+            _ = looked.tick() => poll_other_nodes(&core, &engine).await,
         }
     }
 }
 
-async fn look(core: &Core, engine: &Engine) {
+async fn poll_other_nodes(core: &BatchCore, engine: &Engine) {
     if let Err(error) = core.refresh(engine).await {
         tracing::debug!(%error, "the batch settings could not be read");
     }

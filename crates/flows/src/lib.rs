@@ -7,23 +7,23 @@
 
 pub mod batch;
 pub mod memory;
-mod patience;
 pub mod plan;
 pub mod registry;
 pub mod resource;
+mod retry;
 pub mod sparc;
 pub mod tasks;
 
 use std::sync::Arc;
 
-use nuncio_engine::{Agent, Engine, surface::ShapeError};
+use nuncio_engine::{Agent, Engine, surface::SchemaError};
 
 use crate::{
-    batch::{Batch, BatchOptions},
+    batch::{BatchEngine, BatchOptions},
     memory::{MemoryBank, MemoryOptions},
-    plan::{PlanOptions, Plans},
+    plan::{PlanEngine, PlanOptions},
     registry::{Registry, RegistryOptions},
-    sparc::{Sparc, SparcModel, SparcOptions},
+    sparc::{SparcEngine, SparcModel, SparcOptions},
 };
 
 /// What an operator may set.
@@ -59,10 +59,10 @@ impl Default for FlowsOptions {
 /// Everything that is shared, before the engine starts and after.
 pub struct Flows {
     options: FlowsOptions,
-    sparc: Arc<Sparc>,
-    batch: Arc<Batch>,
+    sparc: Arc<SparcEngine>,
+    batch: Arc<BatchEngine>,
     registry: Arc<Registry>,
-    plans: Plans,
+    plans: PlanEngine,
 }
 
 impl Flows {
@@ -72,9 +72,9 @@ impl Flows {
         let mut plan = options.plan.clone();
         plan.model = plan.model.or_else(|| options.sparc.model.as_ref().map(SparcModel::options));
         Self {
-            sparc: Arc::new(Sparc::new(options.sparc.clone())),
-            batch: Arc::new(Batch::new(options.batch.clone())),
-            plans: Plans::new(plan, Arc::clone(&registry)),
+            sparc: Arc::new(SparcEngine::new(options.sparc.clone())),
+            batch: Arc::new(BatchEngine::new(options.batch.clone())),
+            plans: PlanEngine::new(plan, Arc::clone(&registry)),
             registry,
             options,
         }
@@ -87,13 +87,13 @@ impl Flows {
     }
 
     /// Says that callers of this server have to show a token.
-    pub fn asks_for_tokens(&self) {
-        self.registry.asks_for_tokens();
+    pub fn require_tokens(&self) {
+        self.registry.require_tokens();
     }
 
     /// Offers everything on the surface of an engine that has started, and begins what goes on in the background
     /// until the engine stops.
-    pub fn install(&self, engine: &Engine) -> Result<(), ShapeError> {
+    pub fn install(&self, engine: &Engine) -> Result<(), SchemaError> {
         let surface = engine.catalog().surface();
         surface.set_aliases(&self.options.alias_hosts, &["sparc", "memory", "batchtools", "a2a"]);
         let bank = MemoryBank::new(engine.clone(), self.options.memory.clone());

@@ -14,10 +14,10 @@
 //! Only what is read by its key counts as a read (`accessed`, `accessCount`, that read included); lists,
 //! searches and exports do not.
 
+mod entry_json;
 mod preview;
 mod resources;
 mod schemas;
-mod shapes;
 mod tools;
 mod transfer;
 
@@ -25,9 +25,9 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     Engine, Memory, Surface,
-    knowledge::Sought,
+    knowledge::MemoryQuery,
     memory::words,
-    surface::{HandlerError, ShapeError},
+    surface::{HandlerError, SchemaError},
 };
 
 /// What an operator may set about the memory bank. What it holds at most is set in the engine.
@@ -66,21 +66,21 @@ impl MemoryBank {
 }
 
 /// Offers the memory bank on a surface.
-pub fn install(bank: &Arc<MemoryBank>, surface: &Arc<Surface>) -> Result<(), ShapeError> {
+pub fn install(bank: &Arc<MemoryBank>, surface: &Arc<Surface>) -> Result<(), SchemaError> {
     schemas::publish(surface);
-    resources::offer(bank, surface);
-    tools::offer(bank, surface)
+    resources::install(bank, surface);
+    tools::install(bank, surface)
 }
 
 /// What to search for, of which exactly one is to be given.
-fn sought(pattern: Option<&str>, text: Option<&str>) -> Result<Sought, HandlerError> {
+fn sought(pattern: Option<&str>, text: Option<&str>) -> Result<MemoryQuery, HandlerError> {
     match (pattern, text) {
-        (Some(pattern), None) => Ok(Sought::Keys(pattern.to_owned())),
+        (Some(pattern), None) => Ok(MemoryQuery::Keys(pattern.to_owned())),
         (None, Some(text)) => match words(text) {
             words if words.is_empty() => {
                 Err(HandlerError::Invalid("text: has no letters or digits to search for".into()))
             }
-            words => Ok(Sought::Words(words)),
+            words => Ok(MemoryQuery::Words(words)),
         },
         (Some(_), Some(_)) => Err(HandlerError::Invalid(
             "pattern, text: give one of them, either a pattern of keys or words in values".into(),

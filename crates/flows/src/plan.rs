@@ -4,33 +4,33 @@
 //! by a model (`make.rs`), drawn (`graph.rs`, `draw.rs`), and run by the agent `orchestrator` as a durable task: every
 //! subtask is a task of its own, called from a branch of its own, so that nothing that was finished is done again.
 
+mod agent_choice;
 mod check;
-mod draw;
+mod drawing;
 mod file;
 mod graph;
 mod make;
 mod orchestrator;
-mod pick;
+mod poll_slice;
 mod reference;
 mod schemas;
-mod slice;
 mod status;
+mod subtask_permits;
 mod synthesis;
 mod tools;
-mod turns;
 
 use std::{sync::Arc, time::Duration};
 
 use nuncio_client::model::ModelOptions;
-use nuncio_engine::{Agent, Engine, Surface, surface::ShapeError};
+use nuncio_engine::{Agent, Engine, Surface, surface::SchemaError};
 
 pub use self::{
-    check::{PROBLEMS, Problem, Problems, Roster},
-    draw::{Drawing, draw},
-    file::{Budget, Input, Plan, Planned, Retry, Synthesis, Target, in_words},
-    graph::{Before, Graph},
-    make::{Made, MakeError, Match, Unfit, make},
-    status::{Part, PartState, PassedOver, Status},
+    check::{PROBLEMS, PlanProblem, PlanProblems, Roster},
+    drawing::{PlanDrawing, draw},
+    file::{Plan, PlanBudget, PlanRetry, PlanTarget, PlanTask, PlanTaskInput, Synthesis, format_duration},
+    graph::{PlanGraph, PlanPredecessors},
+    make::{PlanDraft, PlanMakeError, PlanMatch, UnmatchedPart, make},
+    status::{PlanStatus, SubtaskState, SubtaskStatus, UnavailableAgent},
 };
 use crate::registry::Registry;
 
@@ -92,21 +92,21 @@ impl Default for PlanOptions {
 }
 
 /// Plans, and the agent that runs them.
-pub struct Plans {
-    core: Arc<Core>,
+pub struct PlanEngine {
+    core: Arc<PlanCore>,
 }
 
-pub(crate) struct Core {
+pub(crate) struct PlanCore {
     pub(crate) options: PlanOptions,
     pub(crate) registry: Arc<Registry>,
-    pub(crate) turns: turns::Turns,
+    pub(crate) turns: subtask_permits::SubtaskPermits,
 }
 
-impl Plans {
+impl PlanEngine {
     /// With these options; who is well is looked up in that registry.
     pub fn new(options: PlanOptions, registry: Arc<Registry>) -> Self {
-        let turns = turns::Turns::new(options.subtasks_per_tenant);
-        Self { core: Arc::new(Core { options, registry, turns }) }
+        let turns = subtask_permits::SubtaskPermits::new(options.subtasks_per_tenant);
+        Self { core: Arc::new(PlanCore { options, registry, turns }) }
     }
 
     /// The agents that belong to it.
@@ -115,7 +115,7 @@ impl Plans {
     }
 
     /// Offers the tools on a surface.
-    pub fn install(&self, engine: &Engine, surface: &Surface) -> Result<(), ShapeError> {
+    pub fn install(&self, engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
         tools::install(&self.core, engine, surface)
     }
 }

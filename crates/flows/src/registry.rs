@@ -5,8 +5,8 @@
 //! Nothing of it is kept: a server that starts looks for itself. What others read of it is in `offer.rs`.
 
 mod health;
-mod offer;
 mod probe;
+mod tools;
 
 use std::{
     collections::BTreeMap,
@@ -20,7 +20,7 @@ use std::{
 use nuncio_engine::{
     Agent, Engine, Probe, Surface,
     clock::Timestamp,
-    surface::{Change, ShapeError},
+    surface::{SchemaError, SurfaceChange},
 };
 use nuncio_wire::a2a::card::{self, CardContext};
 use parking_lot::Mutex;
@@ -32,9 +32,9 @@ use tokio::{
 };
 
 pub use self::{
-    health::{Breaker, Health, Pace, spread},
-    offer::URI,
-    probe::{Found, NetworkProber, Prober, Remote, RemoteKind},
+    health::{Breaker, Health, ProbeSchedule, spread},
+    probe::{NetworkProber, ProbeFindings, Prober, RegistryRemote, RemoteKind},
+    tools::URI,
 };
 
 /// Characters of an error that is kept.
@@ -49,7 +49,7 @@ const FRESH: Duration = Duration::from_secs(1);
 #[derive(Debug, Clone)]
 pub struct RegistryOptions {
     /// Who is known beside the local agents.
-    pub remotes: Vec<Remote>,
+    pub remotes: Vec<RegistryRemote>,
     /// From probe to probe of one remote, ±20 %.
     pub interval: Duration,
     /// How long a probe may take.
@@ -77,14 +77,14 @@ impl Default for RegistryOptions {
 
 /// Where somebody known is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum AgentLocation {
     /// An agent of this server.
     Local,
     /// Elsewhere.
     Remote(RemoteKind),
 }
 
-impl Place {
+impl AgentLocation {
     /// Its name in JSON.
     pub fn name(self) -> &'static str {
         match self {
@@ -96,13 +96,13 @@ impl Place {
 
 /// Somebody who is known, as of now.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Known {
+pub struct RegistryEntry {
     /// What it is called.
     pub name: String,
     /// Where it is, without what looks like a secret; `None` where that is not told.
     pub url: Option<String>,
     /// Whether it is here, and what it speaks if not.
-    pub place: Place,
+    pub location: AgentLocation,
     /// Whether the last attempt to reach it was a good one.
     pub healthy: bool,
     /// Whether calls are worth trying.
@@ -126,8 +126,8 @@ pub struct Registry {
     options: RegistryOptions,
     prober: Arc<dyn Prober>,
     engine: OnceLock<Engine>,
-    places: Semaphore,
-    state: Mutex<State>,
+    probe_permits: Semaphore,
+    state: Mutex<RegistryState>,
     /// Moves when somebody is not as they were.
     news: watch::Sender<()>,
     /// Whether the cards of local agents ask for a token.
@@ -135,42 +135,42 @@ pub struct Registry {
 }
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     /// Whoever is probed: remotes, and agents with a probe.
-    remotes: BTreeMap<String, Watched>,
+    remotes: BTreeMap<String, ProbeRecord>,
     /// The catalog's generation whose agents are among them.
     generation: Option<u64>,
     /// When it was last looked who is due; local agents were seen then.
     last_scan: Option<Timestamp>,
 }
 
-struct Watched {
-    who: Who,
+struct ProbeRecord {
+    who: ProbeTarget,
     health: Health,
-    found: Found,
+    found: ProbeFindings,
     latency: Option<Duration>,
     /// When the last probe ended.
-    looked: Option<Timestamp>,
+    probed_at: Option<Timestamp>,
     /// The last probe: it goes on as long as there is somebody at the other end.
-    looking: Option<watch::Receiver<()>>,
+    probe_in_progress: Option<watch::Receiver<()>>,
 }
 
 /// A probe that is to be made; when it is dropped, those who wait for it go on.
-struct Due {
-    who: Who,
-    _looks: watch::Sender<()>,
+struct PendingProbe {
+    who: ProbeTarget,
+    _done: watch::Sender<()>,
 }
 
 /// Who is probed.
 #[derive(Clone)]
-enum Who {
+enum ProbeTarget {
     /// A remote that the operator configured.
-    Remote(Remote),
+    Remote(RegistryRemote),
     /// An agent of this server that stands for somebody elsewhere.
     Agent { name: String, agent: Arc<dyn Agent>, probe: Arc<dyn Probe> },
 }
 
-impl Who {
+impl ProbeTarget {
     fn name(&self) -> &str {
         match self {
             Self::Remote(remote) => &remote.name,
@@ -179,10 +179,10 @@ impl Who {
     }
 }
 
-impl State {
+impl RegistryState {
     /// Follows the catalog: who came is due at once, who went is forgotten, and who was put in another's place is
     /// looked at anew.
-    fn follow(&mut self, engine: &Engine) {
+    fn sync_with_catalog(&mut self, engine: &Engine) {
         let catalog = engine.catalog();
         let generation = Some(catalog.generation());
         if self.generation == generation {
@@ -194,17 +194,18 @@ impl State {
             catalog.get(name).is_ok_and(|registered| Arc::ptr_eq(&registered.agent, known))
         };
         self.remotes.retain(|name, watched| match &watched.who {
-            Who::Remote(_) => true,
-            Who::Agent { agent, .. } => is_there(name, agent),
+            ProbeTarget::Remote(_) => true,
+            ProbeTarget::Agent { agent, .. } => is_there(name, agent),
         });
         for registered in catalog.iter() {
             let (name, agent) = (registered.profile.name.clone(), Arc::clone(&registered.agent));
             let known = self.remotes.get(&name).map(|watched| &watched.who);
-            let Some(probe) = agent.probe().filter(|_| !matches!(known, Some(Who::Agent { .. }))) else {
+            let Some(probe) = agent.probe().filter(|_| !matches!(known, Some(ProbeTarget::Agent { .. })))
+            else {
                 continue;
             };
-            let who = Who::Agent { name: name.clone(), agent, probe };
-            self.remotes.insert(name, Watched::new(who, now));
+            let who = ProbeTarget::Agent { name: name.clone(), agent, probe };
+            self.remotes.insert(name, ProbeRecord::new(who, now));
         }
     }
 }
@@ -218,12 +219,12 @@ impl Registry {
 
     /// With another way to find out whether somebody is there.
     pub fn with_prober(options: RegistryOptions, prober: Arc<dyn Prober>) -> Self {
-        let places = Semaphore::new(options.max_probes.max(1));
+        let probe_permits = Semaphore::new(options.max_probes.max(1));
         Self {
             options,
             prober,
             engine: OnceLock::new(),
-            places,
+            probe_permits,
             state: Mutex::default(),
             news: watch::Sender::new(()),
             bearer: AtomicBool::new(false),
@@ -231,14 +232,14 @@ impl Registry {
     }
 
     /// Says that callers of this server have to show a token, as its cards do.
-    pub fn asks_for_tokens(&self) {
+    pub fn require_tokens(&self) {
         self.bearer.store(true, Ordering::Relaxed);
     }
 
     /// Offers it on a surface, and probes until the engine stops.
-    pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), ShapeError> {
+    pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaError> {
         self.watch(engine);
-        offer::offer(self, engine, surface)?;
+        tools::install(self, engine, surface)?;
         tokio::spawn(Arc::clone(self).run());
         Ok(())
     }
@@ -257,17 +258,17 @@ impl Registry {
                 );
                 continue;
             }
-            let watched = Watched::new(Who::Remote(remote.clone()), now);
+            let watched = ProbeRecord::new(ProbeTarget::Remote(remote.clone()), now);
             state.remotes.insert(remote.name.clone(), watched);
         }
-        state.follow(engine);
+        state.sync_with_catalog(engine);
     }
 
     /// Everybody who is known, by name.
-    pub fn agents(&self) -> Vec<Known> {
+    pub fn agents(&self) -> Vec<RegistryEntry> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let mut state = self.state.lock();
-        state.follow(engine);
+        state.sync_with_catalog(engine);
         let base = engine.catalog().surface().base_url();
         let bearer = self.bearer.load(Ordering::Relaxed);
         let local = engine.catalog().iter().map(|agent| {
@@ -276,9 +277,9 @@ impl Registry {
             // One that stands for somebody elsewhere is as well as that one.
             let watched = state.remotes.get(&profile.name);
             let health = watched.map(|watched| &watched.health);
-            Known {
+            RegistryEntry {
                 name: profile.name.clone(),
-                place: Place::Local,
+                location: AgentLocation::Local,
                 healthy: health.is_none_or(|health| health.healthy),
                 breaker: health.map_or(Breaker::Closed, |health| health.breaker),
                 capabilities: profile.skills.iter().map(|skill| skill.id.clone()).collect(),
@@ -291,28 +292,28 @@ impl Registry {
             }
         });
         let remote = state.remotes.values().filter_map(|watched| watched.known(engine));
-        let mut all: Vec<Known> = local.chain(remote).collect();
+        let mut all: Vec<RegistryEntry> = local.chain(remote).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
 
     /// The one of that name.
-    pub fn agent(&self, name: &str) -> Option<Known> {
+    pub fn agent(&self, name: &str) -> Option<RegistryEntry> {
         self.agents().into_iter().find(|known| known.name == name)
     }
 
     /// Those who are well and can do that.
-    pub fn healthy(&self, skill: &str) -> Vec<Known> {
-        let able = |known: &Known| known.healthy && known.capabilities.iter().any(|can| can == skill);
+    pub fn healthy(&self, skill: &str) -> Vec<RegistryEntry> {
+        let able = |known: &RegistryEntry| known.healthy && known.capabilities.iter().any(|can| can == skill);
         self.agents().into_iter().filter(able).collect()
     }
 
     /// Why somebody is not worth a call now, as far as that is known: the last attempt was a bad one. `None`: nothing
     /// is known against it.
-    pub fn down(&self, name: &str) -> Option<String> {
+    pub fn down_reason(&self, name: &str) -> Option<String> {
         let engine = self.engine.get()?;
         let mut state = self.state.lock();
-        state.follow(engine);
+        state.sync_with_catalog(engine);
         let health = &state.remotes.get(name)?.health;
         let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
         let is_down = health.breaker != Breaker::Closed || (!health.healthy && health.last_error.is_some());
@@ -320,7 +321,7 @@ impl Registry {
     }
 
     /// Why somebody is given up for a while: their breaker is open.
-    pub fn given_up(&self, name: &str) -> Option<String> {
+    pub fn open_breaker_reason(&self, name: &str) -> Option<String> {
         let state = self.state.lock();
         let health = &state.remotes.get(name)?.health;
         let why = || health.last_error.clone().unwrap_or_else(|| "its breaker is open".into());
@@ -328,16 +329,16 @@ impl Registry {
     }
 
     /// Tells when somebody is not as they were.
-    pub fn news(&self) -> watch::Receiver<()> {
+    pub fn subscribe_health(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
 
     /// Looks at somebody now, and says why they are not worth a call. `None`: nothing speaks against it, or nobody of
     /// that name is ever probed.
-    pub async fn look(self: &Arc<Self>, name: &str) -> Option<String> {
+    pub async fn probe_down_reason(self: &Arc<Self>, name: &str) -> Option<String> {
         // What was seen a moment ago says nothing: something has happened since.
         self.probe_unless(name, Duration::ZERO).await?;
-        self.down(name)
+        self.down_reason(name)
     }
 
     /// When it was last looked who is due.
@@ -347,32 +348,32 @@ impl Registry {
 
     /// A call to somebody did well, or not: it counts as a probe does. Who is never probed is passed over.
     pub fn report(&self, name: &str, outcome: Result<(), &str>) {
-        self.note(name, |watched, note| match outcome {
-            Ok(()) => watched.health.good(note.pace, note.now, note.chance),
-            Err(why) => watched.health.bad(note.pace, note.now, note.chance, note.why(why)),
+        self.update_health(name, |watched, note| match outcome {
+            Ok(()) => watched.health.record_success(note.pace, note.now, note.chance),
+            Err(why) => watched.health.record_failure(note.pace, note.now, note.chance, note.why(why)),
         });
     }
 
     /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so. One probe of somebody
     /// is made at a time, and shared by all who ask meanwhile and a moment later; it goes on when they leave.
-    pub async fn probe(self: &Arc<Self>, name: &str) -> Option<Known> {
+    pub async fn probe(self: &Arc<Self>, name: &str) -> Option<RegistryEntry> {
         self.probe_unless(name, FRESH).await
     }
 
     /// Probes somebody, unless that was done within that time.
-    async fn probe_unless(self: &Arc<Self>, name: &str, fresh: Duration) -> Option<Known> {
+    async fn probe_unless(self: &Arc<Self>, name: &str, fresh: Duration) -> Option<RegistryEntry> {
         let engine = self.engine.get()?;
         let now = engine.clock().now();
         let looking = {
             let mut state = self.state.lock();
-            state.follow(engine);
+            state.sync_with_catalog(engine);
             state.remotes.get_mut(name).and_then(|watched| match watched.under_way() {
                 Some(looking) => Some(looking.clone()),
-                None if watched.looked.is_some_and(|at| now.since(at) < fresh) => None,
+                None if watched.probed_at.is_some_and(|at| now.since(at) < fresh) => None,
                 None => {
                     let (registry, due) = (Arc::clone(self), watched.begin(self.probing_until()));
                     tokio::spawn(async move { registry.attempt(&due).await });
-                    watched.looking.clone()
+                    watched.probe_in_progress.clone()
                 }
             })
         };
@@ -396,11 +397,12 @@ impl Registry {
         let mut changes = engine.catalog().surface().changes();
         let mut probes = JoinSet::new();
         loop {
-            for due in self.take_due(self.places.available_permits()) {
+            for due in self.take_due(self.probe_permits.available_permits()) {
                 let registry = Arc::clone(&self);
                 probes.spawn(async move { registry.attempt(&due).await });
             }
-            let shortest = if self.places.available_permits() > 0 { SHORTEST_WAIT } else { WAIT_FOR_PLACE };
+            let shortest =
+                if self.probe_permits.available_permits() > 0 { SHORTEST_WAIT } else { WAIT_FOR_PLACE };
             let wait = self.next_due().since(engine.clock().now()).max(shortest);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -414,13 +416,13 @@ impl Registry {
     }
 
     /// Those who are due, at most so many; they are being probed from now on.
-    fn take_due(&self, most: usize) -> Vec<Due> {
+    fn take_due(&self, most: usize) -> Vec<PendingProbe> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let now = engine.clock().now();
         let mut state = self.state.lock();
-        state.follow(engine);
+        state.sync_with_catalog(engine);
         state.last_scan = Some(now);
-        let mut due: Vec<&mut Watched> =
+        let mut due: Vec<&mut ProbeRecord> =
             state.remotes.values_mut().filter(|watched| watched.is_due(now)).collect();
         due.sort_by_key(|watched| watched.health.due);
         due.truncate(most);
@@ -444,15 +446,17 @@ impl Registry {
     }
 
     /// Probes somebody, and notes what came of it.
-    async fn attempt(&self, Due { who, .. }: &Due) {
+    async fn attempt(&self, PendingProbe { who, .. }: &PendingProbe) {
         // It is never closed.
-        let _place = self.places.acquire().await;
+        let _place = self.probe_permits.acquire().await;
         let (started, patience) = (Instant::now(), self.options.timeout);
         let looking = async {
             match who {
-                Who::Remote(remote) => self.prober.probe(remote).await,
+                ProbeTarget::Remote(remote) => self.prober.probe(remote).await,
                 // What it can do stands in the catalog.
-                Who::Agent { probe, .. } => probe.look().await.map(|()| Found::default()),
+                ProbeTarget::Agent { probe, .. } => {
+                    probe.check_reachable().await.map(|()| ProbeFindings::default())
+                }
             }
         };
         let found = match timeout(patience, looking).await {
@@ -460,29 +464,30 @@ impl Registry {
             Err(_) => Err(format!("no answer within {} s", patience.as_secs_f32())),
         };
         let latency = started.elapsed();
-        self.note(who.name(), |watched, note| {
-            (watched.latency, watched.looked) = (Some(latency), Some(note.now));
+        self.update_health(who.name(), |watched, note| {
+            (watched.latency, watched.probed_at) = (Some(latency), Some(note.now));
             match found {
                 Ok(found) => {
                     watched.found = found;
-                    watched.health.good(note.pace, note.now, note.chance);
+                    watched.health.record_success(note.pace, note.now, note.chance);
                 }
-                Err(why) => watched.health.bad(note.pace, note.now, note.chance, note.why(&why)),
+                Err(why) => watched.health.record_failure(note.pace, note.now, note.chance, note.why(&why)),
             }
         });
     }
 
     /// Changes what is known of a remote, and tells whoever follows the registry if that is news.
-    fn note(&self, name: &str, change: impl FnOnce(&mut Watched, &Note<'_>)) {
+    fn update_health(&self, name: &str, change: impl FnOnce(&mut ProbeRecord, &HealthUpdate<'_>)) {
         let Some(engine) = self.engine.get() else { return };
         let RegistryOptions { interval, failures_to_open, longest_pause, .. } = self.options;
-        let pace = Pace { interval, failures: failures_to_open, longest_pause };
-        let note = Note { engine, pace: &pace, now: engine.clock().now(), chance: engine.clock().chance() };
+        let pace = ProbeSchedule { interval, failures: failures_to_open, longest_pause };
+        let note =
+            HealthUpdate { engine, pace: &pace, now: engine.clock().now(), chance: engine.clock().chance() };
         let mut state = self.state.lock();
         let Some(watched) = state.remotes.get_mut(name) else { return };
-        let before = watched.health.shown();
+        let before = watched.health.published_state();
         change(watched, &note);
-        let after = watched.health.shown();
+        let after = watched.health.published_state();
         let why = watched.health.last_error.clone();
         drop(state);
         if before == after {
@@ -496,14 +501,14 @@ impl Registry {
 }
 
 /// The circumstances of a change.
-struct Note<'a> {
+struct HealthUpdate<'a> {
     engine: &'a Engine,
-    pace: &'a Pace,
+    pace: &'a ProbeSchedule,
     now: Timestamp,
     chance: f64,
 }
 
-impl Note<'_> {
+impl HealthUpdate<'_> {
     /// An error as others may read it.
     fn why(&self, error: &str) -> String {
         let redacted = self.engine.redactor().text(error);
@@ -512,10 +517,10 @@ impl Note<'_> {
 }
 
 /// Returns when agents may have come or gone.
-async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<Change>) {
+async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<SurfaceChange>) {
     loop {
         match changes.recv().await {
-            Ok(Change::Tools) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => return,
+            Ok(SurfaceChange::Tools) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => return,
             Ok(_) => {}
             // The surface is there as long as the engine is.
             Err(tokio::sync::broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -523,10 +528,10 @@ async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<Change>) 
     }
 }
 
-impl Watched {
-    fn new(who: Who, due: Timestamp) -> Self {
-        let (health, found) = (Health::unknown(due), Found::default());
-        Self { who, health, found, latency: None, looked: None, looking: None }
+impl ProbeRecord {
+    fn new(who: ProbeTarget, due: Timestamp) -> Self {
+        let (health, found) = (Health::unknown(due), ProbeFindings::default());
+        Self { who, health, found, latency: None, probed_at: None, probe_in_progress: None }
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -535,24 +540,24 @@ impl Watched {
 
     /// The probe that is being made.
     fn under_way(&self) -> Option<&watch::Receiver<()>> {
-        self.looking.as_ref().filter(|looking| looking.has_changed().is_ok())
+        self.probe_in_progress.as_ref().filter(|looking| looking.has_changed().is_ok())
     }
 
     /// Begins a probe.
-    fn begin(&mut self, until: Timestamp) -> Due {
+    fn begin(&mut self, until: Timestamp) -> PendingProbe {
         self.health.probing(until);
         let (looks, looking) = watch::channel(());
-        self.looking = Some(looking);
-        Due { who: self.who.clone(), _looks: looks }
+        self.probe_in_progress = Some(looking);
+        PendingProbe { who: self.who.clone(), _done: looks }
     }
 
     /// How a remote is. An agent of this server is shown as one.
-    fn known(&self, engine: &Engine) -> Option<Known> {
-        let Who::Remote(remote) = &self.who else { return None };
-        Some(Known {
+    fn known(&self, engine: &Engine) -> Option<RegistryEntry> {
+        let ProbeTarget::Remote(remote) = &self.who else { return None };
+        Some(RegistryEntry {
             name: remote.name.clone(),
             url: Some(engine.redactor().text(remote.url.as_str()).into_owned()),
-            place: Place::Remote(remote.kind),
+            location: AgentLocation::Remote(remote.kind),
             healthy: self.health.healthy,
             breaker: self.health.breaker,
             capabilities: self.found.capabilities.clone(),

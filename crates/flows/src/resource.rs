@@ -2,16 +2,16 @@
 
 pub use nuncio_engine::surface::{CachePolicy, STATIC_FRESH_MS};
 use nuncio_engine::{
-    Caller, Kind, Surface,
+    AccessKind, Caller, Surface,
     clock::Timestamp,
-    surface::{Described, ResourceContent, ResourceProfile},
+    surface::{ResourceContent, ResourceDescription, ResourceProfile},
 };
 use serde_json::Value;
 
 /// What is said about a resource beside its content.
-pub struct About<'a> {
+pub struct ResourceDetails<'a> {
     /// The type of the resource.
-    pub kind: Kind,
+    pub kind: AccessKind,
     /// What grants go by: a namespace, a context, an agent.
     pub name: &'a str,
     /// The name of its schema on the surface.
@@ -27,11 +27,11 @@ pub fn content(
     surface: &Surface,
     caller: &Caller,
     uri: &str,
-    about: &About<'_>,
+    about: &ResourceDetails<'_>,
     value: &Value,
 ) -> ResourceContent {
-    let About { kind, name, schema, modified, policy } = *about;
-    let described = Described { kind, name, schema, modified: &iso(modified), policy };
+    let ResourceDetails { kind, name, schema, modified, policy } = *about;
+    let described = ResourceDescription { kind, name, schema, modified: &iso(modified), policy };
     let meta = Some(surface.metadata(caller, uri, &described));
     ResourceContent { meta, ..ResourceContent::json(uri, value) }
 }

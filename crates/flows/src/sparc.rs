@@ -5,11 +5,11 @@
 //! work on it through tools and resources, agents through their tasks (`agents`); all of them by the same calls.
 
 mod agents;
-mod answer;
 mod command;
 mod error;
 mod forms;
 mod gate;
+mod model_prompt;
 mod phase;
 mod prompts;
 mod resources;
@@ -24,18 +24,18 @@ mod workflows;
 use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
 use nuncio_client::model::ModelOptions;
-use nuncio_engine::{Agent, Engine, Surface, access::HOME_TENANT, surface::ShapeError};
+use nuncio_engine::{Agent, Engine, Surface, access::HOME_TENANT, surface::SchemaError};
 use tokio::sync::Semaphore;
 
 pub use self::{
     command::{CommandReport, TestCommand},
     error::SparcError,
-    gate::{MAX_VIOLATIONS, Verdict, Violation},
-    phase::{Phase, Role},
-    store::Stored,
-    templates::Template,
-    workflow::{MAX_VERSIONS, Refusal, Status, Workflow},
-    workflows::{MAX_CONTEXT_ID, MAX_PAGE, Submitted, Who, Workflows},
+    gate::{GateVerdict, MAX_VIOLATIONS, Violation},
+    phase::{SparcPhase, SparcRole},
+    store::StoredWorkflow,
+    templates::PhaseTemplate,
+    workflow::{MAX_VERSIONS, PhaseStatus, Workflow, WorkflowRefusal},
+    workflows::{MAX_CONTEXT_ID, MAX_PAGE, SubmissionResult, WorkflowActor, Workflows},
 };
 
 /// What an operator may set.
@@ -96,12 +96,12 @@ pub struct SparcModel {
 }
 
 /// The options, and what all workflows of the process share by them.
-pub(crate) struct Configured {
+pub(crate) struct SparcShared {
     options: SparcOptions,
-    test_places: Semaphore,
+    test_permits: Semaphore,
 }
 
-impl Deref for Configured {
+impl Deref for SparcShared {
     type Target = SparcOptions;
 
     fn deref(&self) -> &SparcOptions {
@@ -118,15 +118,15 @@ impl SparcModel {
 }
 
 /// SPARC workflows: five phases, each of which ends at a gate.
-pub struct Sparc {
-    options: Arc<Configured>,
+pub struct SparcEngine {
+    options: Arc<SparcShared>,
 }
 
-impl Sparc {
+impl SparcEngine {
     /// With these options.
     pub fn new(options: SparcOptions) -> Self {
         let test_places = Semaphore::new(options.test_commands.clamp(1, Semaphore::MAX_PERMITS));
-        Self { options: Arc::new(Configured { options, test_places }) }
+        Self { options: Arc::new(SparcShared { options, test_permits: test_places }) }
     }
 
     /// The agents that belong to it.
@@ -140,7 +140,7 @@ impl Sparc {
     }
 
     /// Offers it on a surface.
-    pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), ShapeError> {
+    pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaError> {
         let workflows = self.workflows(engine);
         resources::install(&workflows, surface);
         prompts::install(surface);

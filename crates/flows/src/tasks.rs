@@ -2,15 +2,15 @@
 //! done in the caller's name by the engine, which lets through, counts and audits; a task of somebody else is answered
 //! as one that does not exist.
 
-mod act;
-mod look;
-mod shown;
+mod read_tools;
+mod view;
+mod write_tools;
 
 use std::{future::Future, sync::Arc};
 
 use nuncio_engine::{
     Engine, Surface,
-    surface::{HandlerError, Request, Said, ShapeError, Tool, ToolOutput, ToolProfile, tool},
+    surface::{HandlerError, HandlerReply, HandlerRequest, SchemaError, Tool, ToolOutput, ToolProfile, tool},
 };
 use serde_json::{Value, json};
 
@@ -18,17 +18,17 @@ use serde_json::{Value, json};
 const MAX_NAME: u64 = 256;
 
 /// Offers them on a surface.
-pub fn install(engine: &Engine, surface: &Arc<Surface>) -> Result<(), ShapeError> {
-    surface.add_tool(act::send(engine))?;
-    surface.add_tool(act::reply(engine))?;
-    surface.add_tool(act::cancel(engine))?;
-    surface.add_tool(look::get(engine))?;
-    surface.add_tool(look::list(engine))?;
-    surface.add_tool(look::events(engine))
+pub fn install(engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaError> {
+    surface.add_tool(write_tools::send(engine))?;
+    surface.add_tool(write_tools::reply(engine))?;
+    surface.add_tool(write_tools::cancel(engine))?;
+    surface.add_tool(read_tools::get(engine))?;
+    surface.add_tool(read_tools::list(engine))?;
+    surface.add_tool(read_tools::events(engine))
 }
 
 /// What a tool says: words, and the same for programs.
-struct Told {
+struct TaskToolReply {
     text: String,
     value: Value,
 }
@@ -36,17 +36,17 @@ struct Told {
 /// A tool that asks the engine for something.
 fn of_engine<F, A>(engine: &Engine, profile: ToolProfile, answer: F) -> impl Tool
 where
-    F: Fn(Engine, Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<Told, HandlerError>> + Send + 'static,
+    F: Fn(Engine, HandlerRequest) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<TaskToolReply, HandlerError>> + Send + 'static,
 {
     let engine = engine.clone();
-    tool(profile, move |request: Request| {
+    tool(profile, move |request: HandlerRequest| {
         let told = answer(engine.clone(), request);
         async move {
-            let Told { text, value } = told.await?;
+            let TaskToolReply { text, value } = told.await?;
             let mut output = ToolOutput::text(text);
             output.structured = Some(value);
-            Ok(Said::Done(output))
+            Ok(HandlerReply::Done(output))
         }
     })
 }

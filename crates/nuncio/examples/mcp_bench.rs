@@ -5,14 +5,14 @@ use std::{error::Error, io::Write as _, path::PathBuf, sync::Arc, time::Duration
 
 use clap::Parser;
 use nuncio::{
-    Nuncio, Signals,
+    Nuncio, ShutdownSignals,
     engine::surface::{
-        HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, ToolOutput, ToolProfile,
-        tool,
+        HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile, ToolOutput,
+        ToolProfile, tool,
     },
     prelude::*,
 };
-use nuncio_agents::Echo;
+use nuncio_agents::EchoAgent;
 
 // As the server ships.
 #[global_allocator]
@@ -43,13 +43,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
         "properties": { "text": { "type": "string" } },
         "required": ["text"],
     }));
-    surface.add_tool(tool(echo, |request: Request| async move {
-        Ok(Said::Done(ToolOutput::text(request.text("text").unwrap_or_default())))
+    surface.add_tool(tool(echo, |request: HandlerRequest| async move {
+        Ok(HandlerReply::Done(ToolOutput::text(request.text("text").unwrap_or_default())))
     }))?;
     surface.add_resource(Text("x".repeat(TEXT_BYTES)));
 
-    let signals = Signals::new()?;
-    let server = Nuncio::new().agent(Echo).agent(Talker).surface(surface);
+    let signals = ShutdownSignals::new()?;
+    let server = Nuncio::new().agent(EchoAgent).agent(Talker).surface(surface);
     let running = server.listen(options.listen).data(options.data).start().await?;
     writeln!(std::io::stdout(), "{}/mcp", running.url())?;
     running.until(signals).await;
@@ -65,8 +65,8 @@ impl Resource for Text {
         ResourceProfile::new(TEXT, "text").media_type("text/plain")
     }
 
-    async fn read(&self, _: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError> {
-        Ok(Said::Done(vec![ResourceContent::text(TEXT, "text/plain", &*self.0)]))
+    async fn read(&self, _: HandlerRequest) -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError> {
+        Ok(HandlerReply::Done(vec![ResourceContent::text(TEXT, "text/plain", &*self.0)]))
     }
 }
 

@@ -17,10 +17,10 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use nuncio_agents::Echo;
-use nuncio_engine::{Caller, Catalog, Engine, Message, Part, Parts, Role, State, Submit, Task};
+use nuncio_agents::EchoAgent;
+use nuncio_engine::{Caller, Catalog, Engine, EngineParts, Message, Part, Role, State, Submit, Task};
 use nuncio_flows::{
-    plan::{AGENT, PlanOptions, Plans},
+    plan::{AGENT, PlanEngine, PlanOptions},
     registry::{Registry, RegistryOptions},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
@@ -83,14 +83,14 @@ fn cpu_seconds() -> f64 {
 
 async fn start(folder: &Path) -> Engine {
     let registry = Arc::new(Registry::new(RegistryOptions::default()));
-    let plans = Plans::new(PlanOptions::default(), Arc::clone(&registry));
+    let plans = PlanEngine::new(PlanOptions::default(), Arc::clone(&registry));
     let mut catalog = Catalog::default();
-    catalog.add(Arc::new(Echo)).unwrap();
+    catalog.add(Arc::new(EchoAgent)).unwrap();
     for agent in plans.agents() {
         catalog.add(agent).unwrap();
     }
     let store = SqliteStore::open(folder, SqliteOptions::default()).unwrap();
-    let engine = Engine::start(Parts::new(Arc::new(store), catalog)).await.unwrap();
+    let engine = Engine::start(EngineParts::new(Arc::new(store), catalog)).await.unwrap();
     registry.watch(&engine);
     engine
 }
@@ -105,7 +105,7 @@ async fn direct(engine: &Engine, n: usize) {
 async fn run(engine: &Engine, plan: &Value) -> Task {
     let message = Message::of("", Role::User, vec![Part::data(json!({ "plan": plan }))]);
     let task = engine.submit(&Caller::local(), Submit::new(AGENT, message)).await.unwrap();
-    let ended = engine.settle(&Caller::local(), task).await.unwrap();
+    let ended = engine.wait_until_idle(&Caller::local(), task).await.unwrap();
     assert_eq!(ended.state, State::Completed, "{:?}", ended.status_message);
     ended
 }

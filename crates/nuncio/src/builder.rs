@@ -13,11 +13,13 @@ use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
 use nuncio_store::PostgresOptions;
 
-use crate::{End, OtlpOptions, Running, SecurityOptions, Signals, StartError, running};
+use crate::{
+    OtlpOptions, RunningServer, SecurityOptions, ServerEnd, ShutdownSignals, StartError, running_server,
+};
 
 /// Where tasks are kept.
 #[derive(Debug, Clone)]
-pub enum StorePlace {
+pub enum StoreLocation {
     /// In an SQLite database in this folder, for one server.
     Sqlite(PathBuf),
     /// In a PostgreSQL database, which any number of servers share.
@@ -40,7 +42,7 @@ pub struct Nuncio {
     pub(crate) allow_remote: bool,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) data: PathBuf,
-    pub(crate) store: Option<StorePlace>,
+    pub(crate) store: Option<StoreLocation>,
     pub(crate) allow_private_webhooks: bool,
     pub(crate) https_only_webhooks: bool,
     pub(crate) options: Options,
@@ -98,7 +100,7 @@ impl Nuncio {
     }
 
     /// Adds agents that are made of configuration: programs, endpoints, models, agents elsewhere. They can be changed
-    /// while the server runs, see [`Running::fleet`].
+    /// while the server runs, see [`RunningServer::fleet`].
     #[must_use]
     pub fn configured(mut self, specs: impl IntoIterator<Item = AgentSpec>) -> Self {
         self.configured.extend(specs);
@@ -167,12 +169,12 @@ impl Nuncio {
     /// Another folder for the tasks alone.
     #[must_use]
     pub fn store_dir(self, dir: impl Into<PathBuf>) -> Self {
-        self.store(StorePlace::Sqlite(dir.into()))
+        self.store(StoreLocation::Sqlite(dir.into()))
     }
 
     /// Where tasks are kept, if not in the data folder.
     #[must_use]
-    pub fn store(mut self, place: StorePlace) -> Self {
+    pub fn store(mut self, place: StoreLocation) -> Self {
         self.store = Some(place);
         self
     }
@@ -233,20 +235,20 @@ impl Nuncio {
         self
     }
 
-    /// Starts, and returns as soon as requests are taken. The server runs until [`Running::stop`].
-    pub async fn start(self) -> Result<Running, StartError> {
-        running::start(self).await
+    /// Starts, and returns as soon as requests are taken. The server runs until [`RunningServer::stop`].
+    pub async fn start(self) -> Result<RunningServer, StartError> {
+        running_server::start(self).await
     }
 
     /// Starts, says on the standard output where the server is, and serves until Ctrl-C or SIGTERM. What
     /// runs is handed back to the store then. A second Ctrl-C does not wait for that.
     pub async fn serve(self) -> Result<(), StartError> {
         use std::io::Write as _;
-        let signals = Signals::new()?;
+        let signals = ShutdownSignals::new()?;
         let running = self.start().await?;
         let _ = write!(std::io::stdout(), "{}", running.places());
         match running.until(signals).await {
-            End::Stopped | End::AtOnce => Ok(()),
+            ServerEnd::Stopped | ServerEnd::AtOnce => Ok(()),
         }
     }
 

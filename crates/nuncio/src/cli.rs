@@ -10,7 +10,6 @@ mod card;
 mod chat;
 mod connection;
 mod credential_origin;
-mod desk;
 mod error;
 mod follow;
 mod form;
@@ -18,6 +17,7 @@ mod listen;
 mod local_server;
 mod mcp;
 mod memory;
+mod operator;
 mod output;
 mod parts;
 mod plan;
@@ -25,7 +25,7 @@ mod progress;
 mod push;
 mod send;
 mod serve;
-mod shared;
+mod server_connection;
 mod sparc;
 mod store;
 mod table;
@@ -76,15 +76,15 @@ enum Command {
     #[command(subcommand)]
     Push(push::Command),
     /// Keep values under keys, find them again, export and import them
-    Memory(memory::Memory),
+    Memory(memory::MemoryFlags),
     /// Lead work through five phases, each with a gate
-    Sparc(sparc::Sparc),
+    Sparc(sparc::SparcFlags),
     /// Have many operations done as one task
-    Batch(batch::Batch),
+    Batch(batch::BatchFlags),
     /// Cut work into tasks for many agents, have them done, and put the parts together
-    Plan(plan::Plan),
+    Plan(plan::PlanFlags),
     /// Look who can be reached, and how they are
-    Agents(agents::Agents),
+    Agents(agents::AgentListFlags),
     /// Make tokens for those who may call, list them, take them back
     #[command(subcommand)]
     Token(token::Command),

@@ -20,12 +20,12 @@ use std::{
 
 use nuncio::{
     FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
-    StorePlace,
+    StoreLocation,
     engine::{AccessOptions, Options, outbox::OutboxOptions},
 };
 
 pub(crate) use agents::AgentTables;
-pub(crate) use settings::{SETTINGS, Setting, Shape, store as store_url};
+pub(crate) use settings::{SETTINGS, Setting, SettingShape, store as store_url};
 pub(crate) use trust::{is_trusted, trust};
 
 /// How long lines of the audit are kept.
@@ -91,10 +91,10 @@ pub(crate) enum StoreUrl {
 
 impl StoreUrl {
     /// The place that it names.
-    pub(crate) fn place(&self, options: &PostgresOptions) -> StorePlace {
+    pub(crate) fn store_location(&self, options: &PostgresOptions) -> StoreLocation {
         match self {
-            Self::Sqlite(dir) => StorePlace::Sqlite(dir.clone()),
-            Self::Postgres(url) => StorePlace::Postgres { url: url.clone(), options: options.clone() },
+            Self::Sqlite(dir) => StoreLocation::Sqlite(dir.clone()),
+            Self::Postgres(url) => StoreLocation::Postgres { url: url.clone(), options: options.clone() },
         }
     }
 }
@@ -142,17 +142,17 @@ impl Default for Config {
 
 impl Config {
     /// Where the tasks are.
-    pub(crate) fn place(&self) -> StorePlace {
+    pub(crate) fn store_location(&self) -> StoreLocation {
         match &self.store {
-            Some(url) => url.place(&self.postgres),
-            None => StorePlace::Sqlite(self.data.clone()),
+            Some(url) => url.store_location(&self.postgres),
+            None => StoreLocation::Sqlite(self.data.clone()),
         }
     }
 }
 
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum SettingSource {
     /// Nobody said anything.
     Default,
     /// A configuration file.
@@ -163,7 +163,7 @@ pub(crate) enum Source {
     Flag(String),
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for SettingSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -194,7 +194,7 @@ pub(crate) enum ConfigError {
     Table { path: PathBuf, table: &'static str, why: String },
     /// A value that its setting does not take.
     #[error("{}: {why}", place(key, from))]
-    Value { key: &'static str, from: Source, why: String },
+    Value { key: &'static str, from: SettingSource, why: String },
 }
 
 fn did_you_mean(nearest: Option<&str>) -> String {
@@ -202,18 +202,18 @@ fn did_you_mean(nearest: Option<&str>) -> String {
 }
 
 /// Where a value stands that is wrong.
-fn place(key: &str, from: &Source) -> String {
+fn place(key: &str, from: &SettingSource) -> String {
     match from {
-        Source::File(path) => format!("{}: {key}", path.display()),
-        Source::Flag(name) | Source::Environment(name) => name.clone(),
-        Source::Default => key.to_owned(),
+        SettingSource::File(path) => format!("{}: {key}", path.display()),
+        SettingSource::Flag(name) | SettingSource::Environment(name) => name.clone(),
+        SettingSource::Default => key.to_owned(),
     }
 }
 
 /// A configuration with the source of each value.
-pub(crate) struct Loaded {
+pub(crate) struct LoadedConfig {
     pub(crate) config: Config,
-    sources: BTreeMap<&'static str, Source>,
+    sources: BTreeMap<&'static str, SettingSource>,
     /// Things that are probably not meant so.
     pub(crate) warnings: Vec<String>,
     /// The file that was read, or that would have been if it were there.
@@ -222,23 +222,23 @@ pub(crate) struct Loaded {
     pub(crate) is_found: bool,
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// Whether the file has programs started, or tests run.
     pub(crate) fn runs_code(&self) -> bool {
         !self.config.agents.is_empty()
-            || matches!(self.sources.get("sparc.test-command"), Some(Source::File(_)))
+            || matches!(self.sources.get("sparc.test-command"), Some(SettingSource::File(_)))
     }
 }
 
 /// What was given on the command line: text by key.
-pub(crate) type Given = BTreeMap<&'static str, String>;
+pub(crate) type FlagValues = BTreeMap<&'static str, String>;
 
 /// The file that is read when none is named.
 const FILE: &str = "nuncio.toml";
 
 /// Puts the layers together. `file` must exist if it is named; without a name `nuncio.toml` is read where
 /// there is one.
-pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigError> {
+pub(crate) fn load(flags: &FlagValues, file: Option<&Path>) -> Result<LoadedConfig, ConfigError> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, value)| name.starts_with("NUNCIO_") && !value.is_empty())
@@ -257,11 +257,11 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
     let (mut config, mut sources) = (Config::default(), BTreeMap::new());
     for setting in SETTINGS {
         let (text, source) = if let Some(text) = flags.get(setting.key) {
-            (text, Source::Flag(format!("--{}", setting.key)))
+            (text, SettingSource::Flag(format!("--{}", setting.key)))
         } else if let Some(text) = environment.get(&setting.environment()) {
-            (text, Source::Environment(setting.environment()))
+            (text, SettingSource::Environment(setting.environment()))
         } else if let (Some(text), Some(path)) = (from_file.values.get(setting.key), &path) {
-            (text, Source::File(path.clone()))
+            (text, SettingSource::File(path.clone()))
         } else {
             continue;
         };
@@ -276,15 +276,15 @@ pub(crate) fn load(flags: &Given, file: Option<&Path>) -> Result<Loaded, ConfigE
     config.agents = from_file.agents;
     complete(&config, &sources)?;
     let file = path.unwrap_or_else(|| FILE.into());
-    Ok(Loaded { config, sources, warnings: unknown_variables(environment.keys()), file, is_found })
+    Ok(LoadedConfig { config, sources, warnings: unknown_variables(environment.keys()), file, is_found })
 }
 
 /// Looks at settings that mean something only together.
-fn complete(config: &Config, sources: &BTreeMap<&'static str, Source>) -> Result<(), ConfigError> {
+fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) -> Result<(), ConfigError> {
     if config.model.as_ref().is_some_and(|model| model.name.is_empty()) {
         let set = ["model.provider", "model.base-url", "model.key-variable"];
         let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or("model.name");
-        let from = sources.get(key).cloned().unwrap_or(Source::Default);
+        let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
         return Err(ConfigError::Value {
             key,
             from,
@@ -299,7 +299,7 @@ fn complete(config: &Config, sources: &BTreeMap<&'static str, Source>) -> Result
     };
     let set = ["sparc.model-url", "sparc.model-name", "sparc.model-key-variable"];
     let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or(missing);
-    let from = sources.get(key).cloned().unwrap_or(Source::Default);
+    let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
     Err(ConfigError::Value { key, from, why: format!("a model has {missing} as well: set it, too") })
 }
 

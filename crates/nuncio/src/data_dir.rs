@@ -24,7 +24,7 @@ const STATE_FILE: &str = "state-secret";
 /// A running server, as its data folder tells of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Published {
+pub struct PublishedServer {
     /// Where it listens, as a URL for this machine.
     pub url: String,
     /// Its process.
@@ -33,7 +33,7 @@ pub struct Published {
     pub admin_token: String,
 }
 
-impl Published {
+impl PublishedServer {
     /// What the folder tells, if it tells anything.
     pub fn read(data: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(data.join(SERVER_FILE)).ok()?).ok()

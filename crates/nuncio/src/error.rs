@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use nuncio_agents::configured::SpecError;
 use nuncio_engine::catalog::CatalogError;
-use nuncio_store::{OpenError, PostgresError};
+use nuncio_store::{PostgresError, SqliteOpenError};
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub enum StartError {
     },
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] OpenError),
+    Store(#[from] SqliteOpenError),
     /// The database cannot be used.
     #[error(transparent)]
     Postgres(#[from] PostgresError),

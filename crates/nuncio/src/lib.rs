@@ -29,11 +29,11 @@ pub mod data_dir;
 mod descriptors;
 mod error;
 mod otlp;
-mod running;
+mod running_server;
 pub mod security;
 mod socket;
 
-pub use builder::{Nuncio, StorePlace};
+pub use builder::{Nuncio, StoreLocation};
 pub use descriptors::raise_limit as raise_descriptor_limit;
 pub use error::StartError;
 pub use nuncio_agents as agents;
@@ -43,7 +43,7 @@ pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions, TrustedProxy};
 pub use nuncio_store::PostgresOptions;
 pub use otlp::OtlpOptions;
-pub use running::{End, Running, Signals};
+pub use running_server::{RunningServer, ServerEnd, ShutdownSignals};
 pub use security::{AuthMode, SecurityOptions};
 
 /// What an agent is written with.

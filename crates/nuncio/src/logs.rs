@@ -20,7 +20,7 @@ use crate::config::LogFormat;
 pub(crate) fn start(filter: &str, format: LogFormat, redactor: &Arc<Redactor>) {
     // The filter was checked when it was read; a program that embeds this may have its own subscriber.
     let filter = EnvFilter::try_new(filter).unwrap_or_default();
-    let writer = Redacting { redactor: Arc::clone(redactor), to: io::stderr };
+    let writer = RedactingMakeWriter { redactor: Arc::clone(redactor), to: io::stderr };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let _ = match format {
         LogFormat::Text => {
@@ -37,25 +37,25 @@ pub(crate) fn start(filter: &str, format: LogFormat, redactor: &Arc<Redactor>) {
 }
 
 /// Writes lines without what looks like a secret.
-struct Redacting<W> {
+struct RedactingMakeWriter<W> {
     redactor: Arc<Redactor>,
     to: W,
 }
 
-impl<'a, W: Fn() -> O + 'a, O: Write> MakeWriter<'a> for Redacting<W> {
-    type Writer = Line<'a, O>;
+impl<'a, W: Fn() -> O + 'a, O: Write> MakeWriter<'a> for RedactingMakeWriter<W> {
+    type Writer = RedactingWriter<'a, O>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line { redactor: &self.redactor, to: (self.to)() }
+        RedactingWriter { redactor: &self.redactor, to: (self.to)() }
     }
 }
 
-struct Line<'a, O> {
+struct RedactingWriter<'a, O> {
     redactor: &'a Redactor,
     to: O,
 }
 
-impl<O: Write> Write for Line<'_, O> {
+impl<O: Write> Write for RedactingWriter<'_, O> {
     /// Takes all of it: an event comes in one piece.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);

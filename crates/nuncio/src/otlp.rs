@@ -48,10 +48,10 @@ impl Default for OtlpOptions {
 }
 
 /// Takes spans from the engine.
-struct Queue(mpsc::Sender<Span>);
+struct SpanQueue(mpsc::Sender<Span>);
 
-impl Tracer for Queue {
-    fn ended(&self, span: Span) {
+impl Tracer for SpanQueue {
+    fn record_span(&self, span: Span) {
         if self.0.try_send(span).is_err() {
             metrics::counter!("nuncio_trace_spans_total", "outcome" => "dropped").increment(1);
         }
@@ -59,16 +59,16 @@ impl Tracer for Queue {
 }
 
 /// The sender of traces. Dropped, it sends what waits, in the background.
-pub(crate) struct Exporter {
+pub(crate) struct SpanExporter {
     stop: Option<oneshot::Sender<()>>,
     sending: JoinHandle<()>,
 }
 
 /// The two ends of what sends traces.
-type Started = (Arc<dyn Tracer>, Exporter);
+type TracerAndExporter = (Arc<dyn Tracer>, SpanExporter);
 
 /// Begins to send, if there is somebody to send to.
-pub(crate) fn start(options: &OtlpOptions) -> Result<Option<Started>, String> {
+pub(crate) fn start(options: &OtlpOptions) -> Result<Option<TracerAndExporter>, String> {
     let Some(endpoint) = &options.endpoint else { return Ok(None) };
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let url = url::Url::parse(&url).map_err(|error| format!("otlp.endpoint: {endpoint:?}: {error}"))?;
@@ -90,12 +90,13 @@ pub(crate) fn start(options: &OtlpOptions) -> Result<Option<Started>, String> {
         .map_err(|error| format!("traces cannot be sent: {error}"))?;
     let (spans, waiting) = mpsc::channel(QUEUE);
     let (stop, stopped) = oneshot::channel();
-    let sender = Sender { client, url, service: options.service_name.clone(), interval: options.interval };
+    let sender =
+        SpanSender { client, url, service: options.service_name.clone(), interval: options.interval };
     let sending = tokio::spawn(sender.run(waiting, stopped));
-    Ok(Some((Arc::new(Queue(spans)), Exporter { stop: Some(stop), sending })))
+    Ok(Some((Arc::new(SpanQueue(spans)), SpanExporter { stop: Some(stop), sending })))
 }
 
-impl Exporter {
+impl SpanExporter {
     /// Sends what waits, and ends.
     pub(crate) async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
@@ -105,14 +106,14 @@ impl Exporter {
     }
 }
 
-struct Sender {
+struct SpanSender {
     client: reqwest::Client,
     url: url::Url,
     service: String,
     interval: Duration,
 }
 
-impl Sender {
+impl SpanSender {
     async fn run(self, mut waiting: mpsc::Receiver<Span>, mut stopped: oneshot::Receiver<()>) {
         let mut stopping = false;
         while !stopping {

@@ -17,16 +17,17 @@ use std::{
 use async_trait::async_trait;
 use http::HeaderMap;
 use nuncio_engine::{
-    Access, Action, AuditLevel, Caller, Engine, Kind, Meter, Resource, access::HOME_TENANT, admin::Eraser,
+    AccessKind, AccessRequest, Action, AuditLevel, Caller, Engine, MeteredResource, StorageMeter,
+    access::HOME_TENANT, admin::Eraser,
 };
 use nuncio_server::{
     AuthError, Authenticator, ServerOptions,
-    auth::{DeskError, NewToken, TokenDesk, bearer},
+    auth::{NewToken, TokenAdmin, TokenAdminError, bearer},
     order_json,
 };
 use serde_json::Value;
 
-pub use self::{jwt::Jwt, tokens::Tokens};
+pub use self::{jwt::JwtVerifier, tokens::ServerTokens};
 use crate::{StartError, data_dir};
 
 /// Whether callers have to say who they are.
@@ -46,7 +47,7 @@ pub enum AuthMode {
 }
 
 /// What is known of the way to a server.
-pub(crate) struct Reach<'a> {
+pub(crate) struct ServerExposure<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) server: &'a ServerOptions,
     pub(crate) has_socket: bool,
@@ -103,7 +104,7 @@ impl Default for SecurityOptions {
 
 impl SecurityOptions {
     /// Whether callers are asked who they are, if the address may be listened on like that.
-    pub(crate) fn secures(&self, reach: &Reach<'_>) -> Result<bool, StartError> {
+    pub(crate) fn requires_auth(&self, reach: &ServerExposure<'_>) -> Result<bool, StartError> {
         match self.auth {
             AuthMode::File if self.issuer.is_some() => Err(StartError::Security(
                 "auth = \"file\" takes no tokens of an issuer: set auth = \"on\", or remove jwt.issuer"
@@ -123,7 +124,7 @@ impl SecurityOptions {
     }
 
     /// Why more than the operator may reach the server, if so.
-    fn reason(&self, reach: &Reach<'_>) -> Option<String> {
+    fn reason(&self, reach: &ServerExposure<'_>) -> Option<String> {
         if !reach.address.ip().is_loopback() {
             return Some(format!("{} can be reached from other machines", reach.address));
         }
@@ -185,29 +186,30 @@ pub(crate) fn install(
     server: &mut ServerOptions,
 ) -> Result<(), StartError> {
     let clock = Arc::clone(engine.clock());
-    let tokens = Arc::new(Tokens::new(Arc::clone(engine.store()), Arc::clone(&clock)));
-    let jwt = Jwt::new(options, clock)?;
+    let tokens = Arc::new(ServerTokens::new(Arc::clone(engine.store()), Arc::clone(&clock)));
+    let jwt = JwtVerifier::new(options, clock)?;
     let tokens_to_erase = Arc::clone(&tokens);
-    server.tokens = Some(Arc::new(Desk { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
+    server.tokens =
+        Some(Arc::new(AuthorizedTokenAdmin { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
     // A program that embeds the server may know callers by other means.
     if secured && server.authenticator.is_none() {
-        tokio::spawn(tokens::keep_uses(Arc::clone(&tokens), engine.closing()));
-        server.authenticator = Some(Arc::new(Gatekeeper { tokens, jwt }));
+        tokio::spawn(tokens::record_uses_periodically(Arc::clone(&tokens), engine.closing()));
+        server.authenticator = Some(Arc::new(TokenAuthenticator { tokens, jwt }));
     }
-    engine.add_meter(Arc::clone(&tokens_to_erase) as Arc<dyn Meter>);
+    engine.add_meter(Arc::clone(&tokens_to_erase) as Arc<dyn StorageMeter>);
     engine.add_eraser(tokens_to_erase as Arc<dyn Eraser>);
     audit_log::install(engine);
     Ok(())
 }
 
 /// Knows callers by their tokens, whoever issued them.
-struct Gatekeeper {
-    tokens: Arc<Tokens>,
-    jwt: Option<Jwt>,
+struct TokenAuthenticator {
+    tokens: Arc<ServerTokens>,
+    jwt: Option<JwtVerifier>,
 }
 
 #[async_trait]
-impl Authenticator for Gatekeeper {
+impl Authenticator for TokenAuthenticator {
     async fn authenticate(&self, headers: &HeaderMap, _from: Option<IpAddr>) -> Result<Caller, AuthError> {
         let shown = match bearer(headers) {
             Some(shown) => shown,
@@ -228,46 +230,47 @@ impl Authenticator for Gatekeeper {
 }
 
 /// Tokens for callers that the guard lets through to them.
-struct Desk {
+struct AuthorizedTokenAdmin {
     engine: Engine,
-    tokens: Arc<Tokens>,
+    tokens: Arc<ServerTokens>,
 }
 
-impl Desk {
+impl AuthorizedTokenAdmin {
     fn allow(
         &self,
         caller: &Caller,
         action: Action,
         operation: &'static str,
         resource: &str,
-    ) -> Result<(), DeskError> {
-        let access = Access { action, kind: Kind::Admin, name: "tokens", operation, resource: &resource };
+    ) -> Result<(), TokenAdminError> {
+        let access =
+            AccessRequest { action, kind: AccessKind::Admin, name: "tokens", operation, resource: &resource };
         Ok(self.engine.allow(caller, &access)?)
     }
 }
 
 #[async_trait]
-impl TokenDesk for Desk {
-    async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, DeskError> {
+impl TokenAdmin for AuthorizedTokenAdmin {
+    async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, TokenAdminError> {
         let id = tokens::draw_id()?;
         let tenant = wish.tenant.as_deref().unwrap_or(caller.tenant());
-        self.allow(caller, Action::Write, "token.create", &Tokens::created_address(&id, tenant))?;
+        self.allow(caller, Action::Write, "token.create", &ServerTokens::created_address(&id, tenant))?;
         // Who makes one elsewhere is refused below, and is not told how many there are.
         if caller.tenant() == HOME_TENANT || caller.tenant() == tenant {
             // Counted, not measured: tokens are made seldom, and their limit is small.
             let counts = self.tokens.measure().await?;
             let has = counts.iter().find(|(name, _)| name == tenant).map_or(0, |(_, count)| *count);
-            self.engine.usage().check_counted(tenant, Resource::Tokens, has, 1)?;
+            self.engine.usage().check_counted(tenant, MeteredResource::Tokens, has, 1)?;
         }
         self.tokens.create_as(&id, caller, wish).await
     }
 
-    async fn list(&self, caller: &Caller) -> Result<Value, DeskError> {
+    async fn list(&self, caller: &Caller) -> Result<Value, TokenAdminError> {
         self.allow(caller, Action::Read, "token.list", "admin://tokens")?;
         self.tokens.list(caller).await
     }
 
-    async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, DeskError> {
+    async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, TokenAdminError> {
         self.allow(caller, Action::Write, "token.revoke", &format!("admin://tokens/{id}"))?;
         let mut revoked = self.tokens.revoke(caller, id).await?;
         if stop {

@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 use crate::{
     app::{App, peer_of},
     audit,
-    auth::{DeskError, Peer, TokenDesk},
-    gate::{self, Refusal},
+    auth::{ConnectionPeer, TokenAdmin, TokenAdminError},
+    request_checks::{self, HttpRefusal},
     rpc,
 };
 
@@ -30,7 +30,7 @@ const MOST: usize = 1000;
 
 /// `GET /admin/dead-letters`
 pub(crate) async fn dead_letters(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    if let Some(refused) = refuse_stranger(&app, &headers) {
+    if let Some(refused) = refuse_unless_operator(&app, &headers) {
         return refused;
     }
     match app.engine.store().dead_letters(MOST).await {
@@ -42,24 +42,24 @@ pub(crate) async fn dead_letters(State(app): State<Arc<App>>, headers: HeaderMap
 /// Which dead letters to deliver after all: one, or all of them. A wish that is not understood is not one for all.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct Replay {
+struct ReplayRequest {
     delivery: Option<String>,
 }
 
 /// `POST /admin/dead-letters/replay` with `{"delivery": id}`, or `{}` for all.
 pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    if let Some(refused) = refuse_stranger(&app, request.headers()) {
+    if let Some(refused) = refuse_unless_operator(&app, request.headers()) {
         return refused;
     }
     let body = match read_body(&app, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
     };
-    let Replay { delivery } = match serde_json::from_slice(&body) {
+    let ReplayRequest { delivery } = match serde_json::from_slice(&body) {
         Ok(replay) => replay,
         Err(error) => {
             let message = format!("the body is neither {{\"delivery\": \"…\"}} nor {{}}: {error}");
-            return rpc::refuse(&Refusal { status: StatusCode::BAD_REQUEST, message });
+            return rpc::refuse(&HttpRefusal { status: StatusCode::BAD_REQUEST, message });
         }
     };
     let now = app.engine.clock().now();
@@ -74,19 +74,21 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
 
 /// `GET /admin/tokens`
 pub(crate) async fn tokens(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let (caller, desk) = match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
-        Ok(found) => found,
-        Err(refused) => return refused,
-    };
+    let (caller, desk) =
+        match admin_and_tokens(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
+            Ok(found) => found,
+            Err(refused) => return refused,
+        };
     answer(&app, desk.list(&caller).await)
 }
 
 /// `POST /admin/tokens` with `{"name": …, "tenant": …, "scopes": […], "expiresIn": seconds}`
 pub(crate) async fn create_token(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let (caller, desk) = match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
-        Ok(found) => found,
-        Err(refused) => return refused,
-    };
+    let (caller, desk) =
+        match admin_and_tokens(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
+            Ok(found) => found,
+            Err(refused) => return refused,
+        };
     let body = match read_body(&app, request).await {
         Ok(body) => body,
         Err(refused) => return refused,
@@ -94,7 +96,7 @@ pub(crate) async fn create_token(State(app): State<Arc<App>>, request: Request<B
     match serde_json::from_slice(&body) {
         Ok(wish) => answer(&app, desk.create(&caller, wish).await),
         Err(error) => {
-            answer(&app, Err(DeskError::Invalid(format!("the body is no wish for a token: {error}"))))
+            answer(&app, Err(TokenAdminError::Invalid(format!("the body is no wish for a token: {error}"))))
         }
     }
 }
@@ -105,9 +107,9 @@ pub(crate) async fn revoke_token(
     Path(id): Path<String>,
     request: Request<Body>,
 ) -> Response<Body> {
-    match at_desk(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
+    match admin_and_tokens(&app, request.headers(), &peer_of(&request), "/admin/tokens").await {
         Ok((caller, desk)) => {
-            let stop = match Query::<Revocation>::try_from_uri(request.uri()) {
+            let stop = match Query::<RevocationQuery>::try_from_uri(request.uri()) {
                 Ok(Query(wish)) => wish.stop,
                 Err(error) => return invalid(&app, error.body_text()),
             };
@@ -120,37 +122,37 @@ pub(crate) async fn revoke_token(
 /// How a token is taken back.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Revocation {
+struct RevocationQuery {
     #[serde(default)]
     stop: bool,
 }
 
 /// `GET /admin/audit`, with the same query as `audit://log`.
 pub(crate) async fn audit(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/audit").await {
+    let caller = match authenticate_admin(&app, request.headers(), &peer_of(&request), "/admin/audit").await {
         Ok(caller) => caller,
         Err(refused) => return refused,
     };
     let query = match Query::<BTreeMap<String, String>>::try_from_uri(request.uri()) {
         Ok(Query(query)) => query,
-        Err(error) => return answer(&app, Err(DeskError::Invalid(error.body_text()))),
+        Err(error) => return answer(&app, Err(TokenAdminError::Invalid(error.body_text()))),
     };
     let arguments = query.into_iter().map(|(name, value)| (name, value.into())).collect();
     let read = match audit::read_query(&arguments) {
-        Ok(query) => audit::read(&app.engine, &caller, query).await.map_err(DeskError::from),
-        Err(why) => Err(DeskError::Invalid(why)),
+        Ok(query) => audit::read(&app.engine, &caller, query).await.map_err(TokenAdminError::from),
+        Err(why) => Err(TokenAdminError::Invalid(why)),
     };
     answer(&app, read)
 }
 
 /// The caller, and who keeps the tokens.
-async fn at_desk<'a>(
+async fn admin_and_tokens<'a>(
     app: &'a App,
     headers: &HeaderMap,
-    peer: &Peer,
+    peer: &ConnectionPeer,
     path: &str,
-) -> Result<(Caller, &'a dyn TokenDesk), Response<Body>> {
-    let caller = administrator(app, headers, peer, path).await?;
+) -> Result<(Caller, &'a dyn TokenAdmin), Response<Body>> {
+    let caller = authenticate_admin(app, headers, peer, path).await?;
     match &app.options.tokens {
         Some(desk) => Ok((caller, &**desk)),
         None => Err(nothing_here()),
@@ -158,18 +160,18 @@ async fn at_desk<'a>(
 }
 
 /// Whoever asks, where there is anything to ask for. What it may do is decided by the engine.
-async fn administrator(
+async fn authenticate_admin(
     app: &App,
     headers: &HeaderMap,
-    peer: &Peer,
+    peer: &ConnectionPeer,
     path: &str,
 ) -> Result<Caller, Response<Body>> {
     if app.is_operator(headers) {
-        return Ok(peer.named(Caller::local()));
+        return Ok(peer.attach_address(Caller::local()));
     }
     if app.options.authenticator.is_none() {
         // Nobody has scopes here, so that the folder's secret is the only way in.
-        return Err(refuse_stranger(app, headers).unwrap_or_else(nothing_here));
+        return Err(refuse_unless_operator(app, headers).unwrap_or_else(nothing_here));
     }
     app.caller(headers, peer, path).await.map_err(|error| app.challenge.refusal("", &error))
 }
@@ -178,27 +180,28 @@ async fn administrator(
 async fn read_body(app: &App, request: Request<Body>) -> Result<Bytes, Response<Body>> {
     let limits = &app.options.limits;
     let (parts, body) = request.into_parts();
-    let body = gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await;
+    let body =
+        request_checks::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await;
     body.map_err(|refusal| rpc::refuse(&refusal))
 }
 
-fn answer(app: &App, said: Result<Value, DeskError>) -> Response<Body> {
+fn answer(app: &App, said: Result<Value, TokenAdminError>) -> Response<Body> {
     let (status, message) = match said {
         Ok(value) => return rpc::json(value.to_string()),
-        Err(DeskError::Engine(error)) => return refused(app, &error),
-        Err(error @ DeskError::Invalid(_)) => (StatusCode::BAD_REQUEST, error.to_string()),
-        Err(error @ DeskError::NoSuchToken(_)) => (StatusCode::NOT_FOUND, error.to_string()),
+        Err(TokenAdminError::Engine(error)) => return refused(app, &error),
+        Err(error @ TokenAdminError::Invalid(_)) => (StatusCode::BAD_REQUEST, error.to_string()),
+        Err(error @ TokenAdminError::NoSuchToken(_)) => (StatusCode::NOT_FOUND, error.to_string()),
     };
-    rpc::refuse(&Refusal { status, message })
+    rpc::refuse(&HttpRefusal { status, message })
 }
 
 /// An answer of the engine, as administrators get it.
 fn answer_engine(app: &App, said: Result<Value, Error>) -> Response<Body> {
-    answer(app, said.map_err(DeskError::Engine))
+    answer(app, said.map_err(TokenAdminError::Engine))
 }
 
 fn invalid(app: &App, why: String) -> Response<Body> {
-    answer(app, Err(DeskError::Invalid(why)))
+    answer(app, Err(TokenAdminError::Invalid(why)))
 }
 
 /// What the engine said, outside of any dialect.
@@ -213,7 +216,7 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, None),
     };
-    let mut response = rpc::refuse(&Refusal { status, message: error.to_string() });
+    let mut response = rpc::refuse(&HttpRefusal { status, message: error.to_string() });
     if let Error::Forbidden(scope) | Error::NotOperator(scope) = error {
         app.challenge.forbid(&mut response, "", scope);
     }
@@ -224,10 +227,10 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
 }
 
 fn nothing_here() -> Response<Body> {
-    rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "there is nothing here".into() })
+    rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: "there is nothing here".into() })
 }
 
-fn refuse_stranger(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
+fn refuse_unless_operator(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
     if app.options.admin_token.is_none() {
         return Some(nothing_here());
     }
@@ -238,11 +241,11 @@ fn refuse_stranger(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
         "administration needs the secret of the data folder: run this command as the user who owns that \
                    folder (its server.json has the secret), or ask for tokens with auth = \"on\""
             .into();
-    let mut refusal = rpc::refuse(&Refusal { status: StatusCode::UNAUTHORIZED, message });
+    let mut refusal = rpc::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refusal)
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Response<Body> {
-    rpc::refuse(&Refusal { status: StatusCode::SERVICE_UNAVAILABLE, message: error.to_string() })
+    rpc::refuse(&HttpRefusal { status: StatusCode::SERVICE_UNAVAILABLE, message: error.to_string() })
 }

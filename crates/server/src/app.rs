@@ -10,22 +10,22 @@ use axum::{
     routing::{any, delete, get, post},
 };
 use hyper::body::Incoming;
-use nuncio_engine::{Action, Caller, Engine, Error, Kind};
+use nuncio_engine::{AccessKind, Action, Caller, Engine, Error};
 use tower::ServiceExt;
 
 use crate::{
     admin,
-    auth::{self, AuthError, Challenge, Failures, Peer, Vigil},
+    auth::{self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck},
     cards::{self, Cards},
     cors::Cors,
-    gate::{HostCheck, Refusal},
     health,
-    mcp::{self, Mcp, sse::Connections},
+    mcp::{self, Mcp, sse::SseConnections},
     options::{HttpLimits, ServerOptions},
     proxies,
+    request_checks::{HostCheck, HttpRefusal},
     request_rate::RequestRate,
     rpc,
-    streams::{self, Place, Streams},
+    streams::{self, OpenStreams, StreamSlot},
 };
 
 pub(crate) struct App {
@@ -33,12 +33,12 @@ pub(crate) struct App {
     pub(crate) options: ServerOptions,
     pub(crate) cards: Cards,
     pub(crate) mcp: Arc<Mcp>,
-    pub(crate) connections: Connections,
-    pub(crate) challenge: Challenge,
+    pub(crate) connections: SseConnections,
+    pub(crate) challenge: BearerChallenge,
     hosts: HostCheck,
     cors: Option<Cors>,
-    streams: Arc<Streams>,
-    failures: Failures,
+    streams: Arc<OpenStreams>,
+    failures: AuthFailureLog,
     request_rate: RequestRate,
 }
 
@@ -54,21 +54,21 @@ impl App {
             false => RequestRate::new(0, 0),
         };
         let each = secured.then_some(options.limits.max_streams_per_caller);
-        let streams = Streams::new(engine.clone(), options.limits.max_streams, each);
-        if let Err(error) = streams::offer(&streams) {
+        let streams = OpenStreams::new(engine.clone(), options.limits.max_streams, each);
+        if let Err(error) = streams::register_stream_resources(&streams) {
             // The schema is a constant that the tests compile.
             tracing::error!(%error, "the open streams are not offered");
         }
         Self {
             cards: Cards::new(engine.catalog(), base_url, secured),
-            challenge: Challenge::new(base_url),
+            challenge: BearerChallenge::new(base_url),
             hosts: HostCheck::new(&options),
             cors: Cors::new(&options.cors_origins),
             streams,
-            failures: Failures::default(),
+            failures: AuthFailureLog::default(),
             request_rate,
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),
-            connections: Connections::default(),
+            connections: SseConnections::default(),
             engine,
             options,
         }
@@ -79,36 +79,41 @@ impl App {
     pub(crate) async fn caller(
         &self,
         headers: &HeaderMap,
-        peer: &Peer,
+        peer: &ConnectionPeer,
         path: &str,
     ) -> Result<Caller, AuthError> {
         if self.is_operator(headers) {
-            return Ok(peer.named(Caller::local()));
+            return Ok(peer.attach_address(Caller::local()));
         }
         let Some(authenticator) = &self.options.authenticator else {
-            return Ok(peer.named(Caller::unverified()));
+            return Ok(peer.attach_address(Caller::unverified()));
         };
         if is_own_process(headers, peer) {
-            return Ok(peer.named(Caller::unverified()));
+            return Ok(peer.attach_address(Caller::unverified()));
         }
         match authenticator.authenticate(headers, peer.ip()).await {
             Ok(caller) => match self.engine.check_tenant(caller.tenant()) {
-                Ok(()) => Ok(peer.named(caller)),
+                Ok(()) => Ok(peer.attach_address(caller)),
                 Err(closed) => {
                     let error = AuthError::Suspended(closed.to_string());
-                    self.failures.note(&self.engine, peer, path, &error);
+                    self.failures.record_failure(&self.engine, peer, path, &error);
                     Err(error)
                 }
             },
             Err(error) => {
-                self.failures.note(&self.engine, peer, path, &error);
+                self.failures.record_failure(&self.engine, peer, path, &error);
                 Err(error)
             }
         }
     }
 
     /// The same, where a caller that has not said who it is does not count.
-    async fn known_caller(&self, headers: &HeaderMap, peer: &Peer, path: &str) -> Result<Caller, AuthError> {
+    async fn known_caller(
+        &self,
+        headers: &HeaderMap,
+        peer: &ConnectionPeer,
+        path: &str,
+    ) -> Result<Caller, AuthError> {
         match self.options.authenticator.is_some() || self.is_operator(headers) {
             true => self.caller(headers, peer, path).await,
             false => Err(AuthError::Missing),
@@ -116,23 +121,25 @@ impl App {
     }
 
     /// Watches over the credentials that a request shows, for as long as its answer lasts.
-    pub(crate) fn vigil(&self, headers: &HeaderMap, peer: &Peer) -> Vigil {
+    pub(crate) fn start_recheck(&self, headers: &HeaderMap, peer: &ConnectionPeer) -> CredentialRecheck {
         match &self.options.authenticator {
             Some(authenticator) if !self.is_operator(headers) && !is_own_process(headers, peer) => {
-                Vigil::over(authenticator, &self.engine, headers, peer)
+                CredentialRecheck::of_request(authenticator, &self.engine, headers, peer)
             }
-            _ => Vigil::none(),
+            _ => CredentialRecheck::none(),
         }
     }
 
     /// Whether the request shows the operator's own secret.
     pub(crate) fn is_operator(&self, headers: &HeaderMap) -> bool {
         let (token, shown) = (self.options.admin_token.as_deref(), auth::bearer(headers));
-        token.zip(shown).is_some_and(|(token, shown)| auth::same(token.as_bytes(), shown.as_bytes()))
+        token
+            .zip(shown)
+            .is_some_and(|(token, shown)| auth::constant_time_eq(token.as_bytes(), shown.as_bytes()))
     }
 
     /// Why the request is refused for the way that it came, if it is.
-    fn refuse_proxied(&self, headers: &HeaderMap, peer: &Peer) -> Option<String> {
+    fn refuse_proxied(&self, headers: &HeaderMap, peer: &ConnectionPeer) -> Option<String> {
         if self.options.authenticator.is_some() || self.is_operator(headers) {
             return None;
         }
@@ -159,29 +166,29 @@ impl App {
     }
 
     /// Refuses a caller that may do nothing at all: it holds no session and no stream.
-    pub(crate) fn check_useful(&self, caller: &Caller) -> Result<(), Error> {
+    pub(crate) fn check_any_grant(&self, caller: &Caller) -> Result<(), Error> {
         let may = |kind| Action::ALL.into_iter().any(|action| caller.grants().allow_some(action, kind));
-        match Kind::ALL.into_iter().any(may) {
+        match AccessKind::ALL.into_iter().any(may) {
             true => Ok(()),
             false => Err(Error::Forbidden("read:a2a".into())),
         }
     }
 
     /// A slot for one more stream of that caller.
-    pub(crate) fn place_for_stream(&self, caller: &Caller) -> Result<Place, Error> {
-        self.check_useful(caller)?;
-        self.streams.place(caller)
+    pub(crate) fn reserve_stream_slot(&self, caller: &Caller) -> Result<StreamSlot, Error> {
+        self.check_any_grant(caller)?;
+        self.streams.reserve_slot(caller)
     }
 
     /// How many streams are open.
     pub(crate) fn open_streams(&self) -> usize {
-        self.streams.taken()
+        self.streams.count_open()
     }
 }
 
 /// Whether a process of the server's own user asks, and shows nothing else. Such a process could read the folder's
 /// secret; it may be a proxy, so that it has to show the secret before it administers.
-fn is_own_process(headers: &HeaderMap, peer: &Peer) -> bool {
+fn is_own_process(headers: &HeaderMap, peer: &ConnectionPeer) -> bool {
     peer.is_own_user()
         && !headers.contains_key(header::AUTHORIZATION)
         && proxies::forwarding_header(headers).is_none()
@@ -236,10 +243,10 @@ impl Site {
     }
 
     /// Answers one request.
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let is_get = request.method() == Method::GET;
         let mut response = match self.app.refuse_proxied(request.headers(), peer) {
-            Some(message) => rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message }),
+            Some(message) => rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message }),
             None => match proxies::client_of(&self.app.options.trusted_proxies, peer, request.headers()) {
                 Some(client) => self.answer_page(request, &client).await,
                 None => self.answer_page(request, peer).await,
@@ -250,7 +257,7 @@ impl Site {
     }
 
     /// Answers a request whose peer is known, also where a page of another origin sent it.
-    async fn answer_page(&self, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+    async fn answer_page(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let Some(cors) = &self.app.cors else { return self.answer_here(request, peer, false).await };
         let Some(origin) = cors.allowed(request.headers()) else {
             return self.answer_here(request, peer, false).await;
@@ -266,11 +273,11 @@ impl Site {
     async fn answer_here(
         &self,
         mut request: Request<Incoming>,
-        peer: &Peer,
+        peer: &ConnectionPeer,
         origin_allowed: bool,
     ) -> Response<Body> {
         if let Some(why) = self.app.hosts.refuse(request.headers(), origin_allowed) {
-            return rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message: why.into() });
+            return rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
         }
         // Where most requests go: the router's boxes and clones cost as much as a small task does.
         if request.method() == Method::POST && request.uri().path() == "/" {
@@ -281,11 +288,11 @@ impl Site {
         }
         if self.app.options.private_cards
             && request.method() == Method::GET
-            && cards::is_at(request.uri().path())
+            && cards::is_card_path(request.uri().path())
             && let Err(error) = self.app.known_caller(request.headers(), peer, request.uri().path()).await
         {
             let message = "cards are shown to known callers alone (cards = \"private\"): show a token";
-            let refusal = Refusal { status: StatusCode::UNAUTHORIZED, message: message.into() };
+            let refusal = HttpRefusal { status: StatusCode::UNAUTHORIZED, message: message.into() };
             let mut response = rpc::refuse(&refusal);
             self.app.challenge.refuse(&mut response, "", &error);
             return response;
@@ -310,8 +317,8 @@ fn protect(headers: &mut HeaderMap, is_get: bool) {
 }
 
 /// The other end of the connection that brought a request.
-pub(crate) fn peer_of<B>(request: &Request<B>) -> Peer {
-    request.extensions().get::<Peer>().cloned().unwrap_or_else(Peer::unknown)
+pub(crate) fn peer_of<B>(request: &Request<B>) -> ConnectionPeer {
+    request.extensions().get::<ConnectionPeer>().cloned().unwrap_or_else(ConnectionPeer::unknown)
 }
 
 async fn resource_metadata(State(app): State<Arc<App>>) -> Response<Body> {
@@ -352,10 +359,10 @@ async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Respon
 pub(crate) async fn not_found() -> Response<Body> {
     let message = "there is nothing here: agents are at / and /agents/{name}, MCP at /mcp, cards at \
                    /.well-known/agent-card.json, health at /healthz and /readyz";
-    rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message: message.into() })
+    rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: message.into() })
 }
 
 async fn method_not_allowed() -> Response<Body> {
     let message = "this address has another method: the Allow header of this answer names it";
-    rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() })
+    rpc::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() })
 }

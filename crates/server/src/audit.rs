@@ -3,7 +3,7 @@
 //! An administrator of the home tenant sees all of it, any other only what happened in its own tenant.
 
 use nuncio_engine::{
-    Access, Action, Caller, Engine, Error, Kind,
+    AccessKind, AccessRequest, Action, Caller, Engine, Error,
     access::HOME_TENANT,
     knowledge::{AuditEntry, AuditQuery},
 };
@@ -28,8 +28,8 @@ pub fn read_query(arguments: &Map<String, Value>) -> Result<AuditQuery, String> 
             "tenant" => query.tenant = Some(text.to_owned()),
             "caller" => query.caller = Some(text.to_owned()),
             "type" => {
-                let kind = Kind::ALL.into_iter().find(|kind| kind.name() == text);
-                let names = Kind::ALL.map(Kind::name).join(", ");
+                let kind = AccessKind::ALL.into_iter().find(|kind| kind.name() == text);
+                let names = AccessKind::ALL.map(AccessKind::name).join(", ");
                 query.kind = Some(kind.ok_or_else(|| format!("type: {text:?} is none of {names}"))?);
             }
             "refused" => {
@@ -61,8 +61,9 @@ pub fn read_query(arguments: &Map<String, Value>) -> Result<AuditQuery, String> 
 
 /// A page of the audit, for a caller who may read it.
 pub async fn read(engine: &Engine, caller: &Caller, mut query: AuditQuery) -> Result<Value, Error> {
-    let (action, kind, operation) = (Action::Read, Kind::Admin, "audit.read");
-    engine.allow(caller, &Access { action, kind, name: "audit", operation, resource: &"audit://log" })?;
+    let (action, kind, operation) = (Action::Read, AccessKind::Admin, "audit.read");
+    engine
+        .allow(caller, &AccessRequest { action, kind, name: "audit", operation, resource: &"audit://log" })?;
     if caller.tenant() != HOME_TENANT {
         let own = query.tenant.as_deref().is_none_or(|tenant| tenant == caller.tenant());
         if !own {
@@ -123,7 +124,7 @@ pub fn schema() -> Value {
                     "from": maybe,
                     "operation": text,
                     "action": { "enum": Action::ALL.map(Action::name) },
-                    "type": { "enum": Kind::ALL.map(Kind::name) },
+                    "type": { "enum": AccessKind::ALL.map(AccessKind::name) },
                     "resource": text,
                     "allowed": { "type": "boolean" },
                     "reason": maybe,

@@ -6,7 +6,7 @@
 //! authenticator's business; what a caller may do is the engine's.
 
 mod failures;
-mod vigil;
+mod recheck;
 
 use std::{
     net::{IpAddr, SocketAddr},
@@ -19,13 +19,13 @@ use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
-use nuncio_engine::{Action, Caller, Kind, error::whole_seconds};
+use nuncio_engine::{AccessKind, Action, Caller, error::whole_seconds};
 use nuncio_wire::mcp::{FORBIDDEN, McpFault, UNAUTHENTICATED};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-pub(crate) use self::{failures::Failures, vigil::Vigil};
-use crate::{gate::Refusal, rpc};
+pub(crate) use self::{failures::AuthFailureLog, recheck::CredentialRecheck};
+use crate::{request_checks::HttpRefusal, rpc};
 
 /// Says who is behind a request.
 #[async_trait]
@@ -58,13 +58,13 @@ pub enum AuthError {
 
 /// Makes, shows and takes back the server's own tokens, for callers that may do so.
 #[async_trait]
-pub trait TokenDesk: Send + Sync + 'static {
+pub trait TokenAdmin: Send + Sync + 'static {
     /// Makes a token. What is returned is the only place that ever shows it.
-    async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, DeskError>;
+    async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, TokenAdminError>;
     /// All tokens that the caller may know of, without their secrets.
-    async fn list(&self, caller: &Caller) -> Result<Value, DeskError>;
+    async fn list(&self, caller: &Caller) -> Result<Value, TokenAdminError>;
     /// Takes a token back; `stop` has all that it made canceled, too.
-    async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, DeskError>;
+    async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, TokenAdminError>;
 }
 
 /// A token that is wished for.
@@ -86,7 +86,7 @@ pub struct NewToken {
 
 /// Why the desk did not do it.
 #[derive(Debug, thiserror::Error)]
-pub enum DeskError {
+pub enum TokenAdminError {
     /// The wish is wrong.
     #[error("{0}")]
     Invalid(String),
@@ -100,14 +100,14 @@ pub enum DeskError {
 
 /// The other end of a connection.
 #[derive(Debug, Clone)]
-pub(crate) struct Peer {
+pub(crate) struct ConnectionPeer {
     ip: Option<IpAddr>,
     text: Option<Arc<str>>,
     /// Whether the system says that it is a process of the server's own user.
     own_user: bool,
 }
 
-impl Peer {
+impl ConnectionPeer {
     pub(crate) fn new(address: SocketAddr) -> Self {
         Self::of_client(address.ip().to_canonical())
     }
@@ -140,7 +140,7 @@ impl Peer {
     }
 
     /// The caller, reached from there.
-    pub(crate) fn named(&self, caller: Caller) -> Caller {
+    pub(crate) fn attach_address(&self, caller: Caller) -> Caller {
         match &self.text {
             Some(text) => caller.from_address(Arc::clone(text)),
             None => caller,
@@ -156,19 +156,19 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 }
 
 /// Compares without telling by its time where the difference is.
-pub fn same(a: &[u8], b: &[u8]) -> bool {
+pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
 /// What clients are told about the way in (RFC 6750 and RFC 9728).
-pub(crate) struct Challenge {
+pub(crate) struct BearerChallenge {
     base_url: String,
 }
 
 /// How long to wait where credentials cannot be verified.
 const AGAIN: Duration = Duration::from_secs(2);
 
-impl Challenge {
+impl BearerChallenge {
     pub(crate) fn new(base_url: &str) -> Self {
         Self { base_url: base_url.to_owned() }
     }
@@ -214,14 +214,14 @@ impl Challenge {
     /// The answer where neither JSON-RPC nor a dialect was spoken.
     pub(crate) fn refusal(&self, path: &str, error: &AuthError) -> Response<Body> {
         let message = message(error).to_owned();
-        let mut response = rpc::refuse(&Refusal { status: StatusCode::UNAUTHORIZED, message });
+        let mut response = rpc::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
         self.refuse(&mut response, path, error);
         response
     }
 
     /// RFC 9728: what the resource at that path is, and whose tokens it takes.
     pub(crate) fn metadata(&self, path: &str, issuers: &[String]) -> Value {
-        let scopes: Vec<String> = Kind::ALL
+        let scopes: Vec<String> = AccessKind::ALL
             .into_iter()
             .flat_map(|kind| Action::ALL.map(|action| format!("{}:{}", action.name(), kind.name())))
             .collect();

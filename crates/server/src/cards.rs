@@ -8,7 +8,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
 use jiff::{Timestamp, fmt::rfc2822};
-use nuncio_engine::{Catalog, Error, Profile, catalog::Registered};
+use nuncio_engine::{Catalog, Error, Profile, catalog::RegisteredAgent};
 use nuncio_wire::a2a::{
     Dialect,
     card::{self, CardContext},
@@ -17,10 +17,10 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{app::App, gate::Refusal, rpc};
+use crate::{app::App, request_checks::HttpRefusal, rpc};
 
 /// Whether a path is that of a card, or of the list of agents.
-pub(crate) fn is_at(path: &str) -> bool {
+pub(crate) fn is_card_path(path: &str) -> bool {
     matches!(path, "/" | "/.well-known/agent-card.json" | "/.well-known/agent.json")
         || path.starts_with("/agents/")
 }
@@ -29,34 +29,34 @@ pub(crate) fn is_at(path: &str) -> bool {
 pub(crate) struct Cards {
     base_url: String,
     bearer: bool,
-    made: Mutex<Arc<Made>>,
+    card_set: Mutex<Arc<CardSet>>,
 }
 
 /// The cards of all agents, in every generation of the protocol.
-struct Made {
+struct CardSet {
     /// Of which agents.
-    of: u64,
-    agents: BTreeMap<String, Generations>,
-    default: Option<Generations>,
-    index: Document,
-    made: HeaderValue,
+    catalog_generation: u64,
+    agents: BTreeMap<String, CardVersions>,
+    default: Option<CardVersions>,
+    index: CardDocument,
+    last_modified: HeaderValue,
 }
 
 #[derive(Clone)]
-struct Generations {
-    both: Document,
-    v1: Document,
-    v0_3: Document,
-    v0_1: Document,
+struct CardVersions {
+    both: CardDocument,
+    v1: CardDocument,
+    v0_3: CardDocument,
+    v0_1: CardDocument,
 }
 
 #[derive(Clone)]
-struct Document {
+struct CardDocument {
     body: Bytes,
     etag: HeaderValue,
 }
 
-impl Document {
+impl CardDocument {
     fn new(value: &Value) -> Self {
         let body = value.to_string();
         let digest = Sha256::digest(body.as_bytes());
@@ -66,14 +66,14 @@ impl Document {
     }
 }
 
-impl Generations {
+impl CardVersions {
     fn new(profile: &Profile, url: String, bearer: bool) -> Self {
         let cx = CardContext { bearer, ..CardContext::new(url) };
         Self {
-            both: Document::new(&card::combined(profile, &cx)),
-            v1: Document::new(&card::v1(profile, &cx)),
-            v0_3: Document::new(&card::v0_3(profile, &cx)),
-            v0_1: Document::new(&card::v0_1(profile, &cx)),
+            both: CardDocument::new(&card::combined(profile, &cx)),
+            v1: CardDocument::new(&card::v1(profile, &cx)),
+            v0_3: CardDocument::new(&card::v0_3(profile, &cx)),
+            v0_1: CardDocument::new(&card::v0_1(profile, &cx)),
         }
     }
 }
@@ -81,27 +81,27 @@ impl Generations {
 impl Cards {
     /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a token.
     pub(crate) fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
-        let made = Mutex::new(Arc::new(Made::new(catalog, base_url, bearer)));
-        Self { base_url: base_url.to_owned(), bearer, made }
+        let card_set = Mutex::new(Arc::new(CardSet::new(catalog, base_url, bearer)));
+        Self { base_url: base_url.to_owned(), bearer, card_set }
     }
 
     /// The cards of the agents that there are now.
-    fn current(&self, catalog: &Catalog) -> Arc<Made> {
-        let mut made = self.made.lock();
-        if made.of != catalog.generation() {
-            *made = Arc::new(Made::new(catalog, &self.base_url, self.bearer));
+    fn current(&self, catalog: &Catalog) -> Arc<CardSet> {
+        let mut made = self.card_set.lock();
+        if made.catalog_generation != catalog.generation() {
+            *made = Arc::new(CardSet::new(catalog, &self.base_url, self.bearer));
         }
         Arc::clone(&made)
     }
 }
 
-impl Made {
+impl CardSet {
     fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
         // Before the agents are looked at: a change meanwhile makes them anew once more.
-        let of = catalog.generation();
-        let card_of = |registered: &Registered| {
+        let catalog_generation = catalog.generation();
+        let card_of = |registered: &RegisteredAgent| {
             let url = format!("{base_url}/agents/{}", registered.profile.name);
-            Generations::new(&registered.profile, url, bearer)
+            CardVersions::new(&registered.profile, url, bearer)
         };
         let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), card_of(&agent))).collect();
         // The default agent's card names the root, so that a client which knows only the server finds it.
@@ -120,15 +120,15 @@ impl Made {
         let made = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
         let made = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&made).unwrap_or_default();
         Self {
-            of,
+            catalog_generation,
             agents,
-            default: default.map(|agent| Generations::new(&agent.profile, format!("{base_url}/"), bearer)),
-            index: Document::new(&index),
-            made: HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static("")),
+            default: default.map(|agent| CardVersions::new(&agent.profile, format!("{base_url}/"), bearer)),
+            index: CardDocument::new(&index),
+            last_modified: HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static("")),
         }
     }
 
-    fn serve(&self, app: &App, document: &Document, headers: &HeaderMap) -> Response<Body> {
+    fn serve(&self, app: &App, document: &CardDocument, headers: &HeaderMap) -> Response<Body> {
         let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
         let etag = document.etag.to_str().unwrap_or_default();
         let unchanged = known.is_some_and(|known| {
@@ -148,7 +148,7 @@ impl Made {
         headers.insert(header::ETAG, document.etag.clone());
         let policy = if app.options.private_cards { "private, max-age=300" } else { "public, max-age=300" };
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(policy));
-        headers.insert(header::LAST_MODIFIED, self.made.clone());
+        headers.insert(header::LAST_MODIFIED, self.last_modified.clone());
         headers.insert(header::VARY, HeaderValue::from_static("A2A-Version"));
         response
     }
@@ -159,7 +159,7 @@ fn card(
     app: &App,
     agent: Option<&str>,
     headers: &HeaderMap,
-    pick: impl FnOnce(&Generations) -> &Document,
+    pick: impl FnOnce(&CardVersions) -> &CardDocument,
 ) -> Response<Body> {
     let made = app.cards.current(app.engine.catalog());
     let cards = match agent {
@@ -168,12 +168,12 @@ fn card(
     };
     match cards {
         Ok(cards) => made.serve(app, pick(cards), headers),
-        Err(message) => rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message }),
+        Err(message) => rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message }),
     }
 }
 
 /// The card as the client names its version; who names none, or an unknown one, gets what most can read.
-fn by_version<'a>(app: &App, cards: &'a Generations, headers: &HeaderMap) -> &'a Document {
+fn by_version<'a>(app: &App, cards: &'a CardVersions, headers: &HeaderMap) -> &'a CardDocument {
     let version = headers.get("a2a-version").and_then(|value| value.to_str().ok());
     match version.and_then(Dialect::from_version) {
         Some(Dialect::V1) => &cards.v1,

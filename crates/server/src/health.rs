@@ -7,7 +7,7 @@ use axum::{
     extract::State,
     http::{HeaderValue, Request, Response, StatusCode, header},
 };
-use nuncio_engine::{Access, Action, Kind, Resource, TenantUsage};
+use nuncio_engine::{AccessKind, AccessRequest, Action, MeteredResource, TenantUsage};
 use serde_json::json;
 
 use crate::{
@@ -45,8 +45,8 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request<Body>)
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("", &error),
     };
-    let (action, kind, operation) = (Action::Read, Kind::Admin, "metrics.read");
-    let access = Access { action, kind, name: "metrics", operation, resource: &"/metrics" };
+    let (action, kind, operation) = (Action::Read, AccessKind::Admin, "metrics.read");
+    let access = AccessRequest { action, kind, name: "metrics", operation, resource: &"/metrics" };
     if let Err(error) = app.engine.allow(&caller, &access) {
         return admin::refused(&app, &error);
     }
@@ -65,7 +65,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request<Body>)
 /// The ledger by resource: all tenants together, and the one that uses most. Tenants have no label of their own: callers
 /// could make as many figures as there are names.
 fn set_usage(report: &[TenantUsage]) {
-    for resource in Resource::ALL {
+    for resource in MeteredResource::ALL {
         let amounts = || report.iter().map(|tenant| tenant.of(resource));
         let name = resource.name();
         metrics::gauge!("nuncio_usage", "resource" => name).set(amounts().sum::<u64>() as f64);

@@ -23,10 +23,10 @@ use tokio::{
 
 use crate::{
     app::Site,
-    auth::Peer,
+    auth::ConnectionPeer,
     options::HttpLimits,
     proxies::{self, TrustedProxy},
-    stall::StallGuard,
+    stall_guard::StallGuard,
     streams::CONNECTION,
 };
 
@@ -45,13 +45,13 @@ pub(crate) struct Listeners {
 }
 
 /// A connection that was accepted.
-enum Stream {
+enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Listeners {
-    async fn accept(&self, own_uid: u32) -> io::Result<(Stream, Peer)> {
+    async fn accept(&self, own_uid: u32) -> io::Result<(AcceptedStream, ConnectionPeer)> {
         let unix = async {
             match &self.unix {
                 Some(listener) => listener.accept().await,
@@ -62,19 +62,19 @@ impl Listeners {
             accepted = self.tcp.accept() => {
                 let (stream, address) = accepted?;
                 tune(&stream);
-                Ok((Stream::Tcp(stream), Peer::new(address)))
+                Ok((AcceptedStream::Tcp(stream), ConnectionPeer::new(address)))
             }
             accepted = unix => {
                 let (stream, _) = accepted?;
                 let uid = stream.peer_cred()?.uid();
-                Ok((Stream::Unix(stream), Peer::of_user(uid, own_uid)))
+                Ok((AcceptedStream::Unix(stream), ConnectionPeer::of_user(uid, own_uid)))
             }
         }
     }
 }
 
 /// What connections are bounded by.
-pub(crate) struct Bounds<'a> {
+pub(crate) struct ConnectionLimits<'a> {
     pub(crate) limits: &'a HttpLimits,
     pub(crate) trusted: Vec<TrustedProxy>,
 }
@@ -83,13 +83,13 @@ pub(crate) struct Bounds<'a> {
 pub(crate) async fn serve(
     listeners: Listeners,
     site: Arc<Site>,
-    bounds: Bounds<'_>,
+    bounds: ConnectionLimits<'_>,
     shutdown: impl Future<Output = ()>,
     drain: Duration,
 ) {
     let limits = bounds.limits;
     let places = Arc::new(Semaphore::new(limits.max_connections));
-    let addresses = Arc::new(Addresses::new(&bounds));
+    let addresses = Arc::new(AddressConnections::new(&bounds));
     let refusals = Arc::new(Semaphore::new(REFUSALS));
     let (stop, stopping) = watch::channel(());
     let mut builder = http1::Builder::new();
@@ -115,11 +115,11 @@ pub(crate) async fn serve(
             },
             () = &mut shutdown => break,
         };
-        let admitted = match Addresses::admit(&addresses, &peer) {
+        let admitted = match AddressConnections::admit(&addresses, &peer) {
             None => Err(TOO_MANY_OF_ADDRESS),
             Some(counted) => Arc::clone(&places)
                 .try_acquire_owned()
-                .map(|permit| Admitted { _permit: permit, _counted: counted })
+                .map(|permit| ConnectionPermits { _permit: permit, _counted: counted })
                 .map_err(|_| TOO_MANY),
         };
         let admitted = match admitted {
@@ -128,8 +128,8 @@ pub(crate) async fn serve(
                 if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
                     tokio::spawn(async move {
                         match stream {
-                            Stream::Tcp(stream) => refuse(stream, why).await,
-                            Stream::Unix(stream) => refuse(stream, why).await,
+                            AcceptedStream::Tcp(stream) => refuse(stream, why).await,
+                            AcceptedStream::Unix(stream) => refuse(stream, why).await,
                         }
                         drop(permit);
                     });
@@ -138,7 +138,7 @@ pub(crate) async fn serve(
             }
         };
         accepted_so_far += 1;
-        let connection = Connection {
+        let connection = HttpConnection {
             number: accepted_so_far,
             site: Arc::clone(&site),
             peer,
@@ -148,8 +148,8 @@ pub(crate) async fn serve(
             admitted,
         };
         match stream {
-            Stream::Tcp(stream) => connection.spawn(&builder, stream),
-            Stream::Unix(stream) => connection.spawn(&builder, stream),
+            AcceptedStream::Tcp(stream) => connection.spawn(&builder, stream),
+            AcceptedStream::Unix(stream) => connection.spawn(&builder, stream),
         }
     }
     drop(listeners);
@@ -160,23 +160,23 @@ pub(crate) async fn serve(
 }
 
 /// What a connection holds for as long as it lasts.
-struct Admitted {
+struct ConnectionPermits {
     _permit: OwnedSemaphorePermit,
-    _counted: Counted,
+    _counted: AddressPermit,
 }
 
 /// A connection that is about to be served.
-struct Connection {
+struct HttpConnection {
     number: u64,
     site: Arc<Site>,
-    peer: Peer,
+    peer: ConnectionPeer,
     stopping: watch::Receiver<()>,
     drain: Duration,
     write_timeout: Duration,
-    admitted: Admitted,
+    admitted: ConnectionPermits,
 }
 
-impl Connection {
+impl HttpConnection {
     fn spawn<S>(self, builder: &http1::Builder, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -213,7 +213,7 @@ impl Connection {
 }
 
 /// How many connections each address has, so that one of them cannot take all.
-struct Addresses {
+struct AddressConnections {
     /// For this machine, which has its own bound, or none.
     local_limit: usize,
     limit: usize,
@@ -222,10 +222,10 @@ struct Addresses {
 }
 
 /// One connection of an address; counted until it is dropped.
-struct Counted(Option<(Arc<Addresses>, IpAddr)>);
+struct AddressPermit(Option<(Arc<AddressConnections>, IpAddr)>);
 
-impl Addresses {
-    fn new(bounds: &Bounds<'_>) -> Self {
+impl AddressConnections {
+    fn new(bounds: &ConnectionLimits<'_>) -> Self {
         let given = bounds.limits.max_connections_per_address;
         Self {
             local_limit: given.unwrap_or(usize::MAX),
@@ -236,9 +236,9 @@ impl Addresses {
     }
 
     /// Counts a connection, or says that its address has as many as it may have.
-    fn admit(addresses: &Arc<Self>, peer: &Peer) -> Option<Counted> {
+    fn admit(addresses: &Arc<Self>, peer: &ConnectionPeer) -> Option<AddressPermit> {
         let Some(address) = peer.ip().filter(|_| !proxies::is_trusted(&addresses.trusted, peer)) else {
-            return Some(Counted(None));
+            return Some(AddressPermit(None));
         };
         let limit = if address.is_loopback() { addresses.local_limit } else { addresses.limit };
         let address = group_of(address);
@@ -248,11 +248,11 @@ impl Addresses {
             return None;
         }
         *count += 1;
-        Some(Counted(Some((Arc::clone(addresses), address))))
+        Some(AddressPermit(Some((Arc::clone(addresses), address))))
     }
 }
 
-impl Drop for Counted {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
         let Some((addresses, address)) = &self.0 else { return };
         let mut open = addresses.open.lock();

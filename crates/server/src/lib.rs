@@ -8,19 +8,19 @@ mod app;
 pub mod audit;
 pub mod auth;
 mod cards;
-mod charged;
+mod charged_body;
 mod cors;
-mod gate;
 mod health;
 mod http;
 mod mcp;
 mod options;
 mod proxies;
 pub mod push;
+mod request_checks;
 mod request_rate;
 mod rpc;
 pub mod signature;
-mod stall;
+mod stall_guard;
 mod stream;
 mod streams;
 pub mod webhook_keys;
@@ -79,7 +79,7 @@ impl Server {
             engine.begin_stop();
         };
         let drain = engine.options().stop_within / 2;
-        let bounds = http::Bounds { limits: &limits, trusted };
+        let bounds = http::ConnectionLimits { limits: &limits, trusted };
         http::serve(http::Listeners { tcp: listener, unix: socket }, site, bounds, stop, drain).await;
         Ok(())
     }

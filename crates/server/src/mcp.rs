@@ -5,26 +5,26 @@
 //! `call` and `task_stream` are a tool call from its arguments to its result. Sessions (to 2025-11-25) are kept by
 //! the store; a stream of a call is its task's log from a cursor, so that both outlive the process.
 
-mod ask;
 mod batch;
 mod call;
+mod call_stream;
 mod client;
 mod dispatch;
 pub(crate) mod duplex;
 mod handler;
+mod header_match;
 pub(crate) mod http;
 mod listen;
 mod lists;
-mod mirror;
 mod options;
 mod pipe;
 mod progress_numbers;
+mod questions;
+mod request_state;
 mod resources;
 mod resume;
-mod seal;
 mod session;
 pub(crate) mod sse;
-mod stream;
 mod task_resource;
 mod task_stream;
 mod tasks;
@@ -34,24 +34,24 @@ use std::sync::Arc;
 use nuncio_engine::{Engine, Surface};
 use nuncio_wire::mcp::Implementation;
 
-use self::{
-    ask::{Waiting, Wrong},
-    seal::Seal,
-    session::Sessions,
-    task_stream::Waiters,
-};
 pub use self::{options::McpOptions, pipe::serve_pipe};
+use self::{
+    questions::{ClientQuestions, WrongAnswers},
+    request_state::RequestStateSigner,
+    session::McpSessions,
+    task_stream::StatelessWaiters,
+};
 
 /// What answers MCP requests.
 pub(crate) struct Mcp {
     pub(crate) engine: Engine,
     pub(crate) options: McpOptions,
     info: Implementation,
-    seal: Seal,
-    pub(crate) sessions: Sessions,
-    waiting: Waiting,
-    wrong: Wrong,
-    waiters: Waiters,
+    state_signer: RequestStateSigner,
+    pub(crate) sessions: McpSessions,
+    client_questions: ClientQuestions,
+    wrong_answers: WrongAnswers,
+    stateless_waiters: StatelessWaiters,
 }
 
 impl Mcp {
@@ -63,17 +63,17 @@ impl Mcp {
         }
         let info = Implementation { name: "nuncio".into(), version: env!("CARGO_PKG_VERSION").into() };
         task_resource::publish(engine.catalog().surface());
-        let seal = Seal::new(&options.secret);
-        let sessions = Sessions::new(engine.clone(), &options);
+        let seal = RequestStateSigner::new(&options.secret);
+        let sessions = McpSessions::new(engine.clone(), &options);
         Arc::new(Self {
             engine,
             options,
             info,
-            seal,
+            state_signer: seal,
             sessions,
-            waiting: Waiting::default(),
-            wrong: Wrong::default(),
-            waiters: Waiters::default(),
+            client_questions: ClientQuestions::default(),
+            wrong_answers: WrongAnswers::default(),
+            stateless_waiters: StatelessWaiters::default(),
         })
     }
 

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Authenticator, McpOptions, auth::TokenDesk, proxies::TrustedProxy, webhook_keys::WebhookKeys};
+use crate::{Authenticator, McpOptions, auth::TokenAdmin, proxies::TrustedProxy, webhook_keys::WebhookKeys};
 
 /// How the server presents itself and what it bears.
 #[derive(Clone, Default)]
@@ -25,7 +25,7 @@ pub struct ServerOptions {
     /// Says who is calling; without one every request acts in the operator's name, without administration.
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Keeps the server's own tokens.
-    pub tokens: Option<Arc<dyn TokenDesk>>,
+    pub tokens: Option<Arc<dyn TokenAdmin>>,
     /// The keys that webhooks are signed with.
     pub webhook_keys: Option<Arc<WebhookKeys>>,
     /// The operator's secret, for one run of the server: whoever shows it is the operator. Without one there is

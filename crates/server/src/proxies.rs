@@ -9,7 +9,7 @@ use std::{fmt, net::IpAddr, str::FromStr};
 
 use axum::http::{HeaderMap, HeaderName, header};
 
-use crate::auth::Peer;
+use crate::auth::ConnectionPeer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
@@ -32,7 +32,7 @@ impl TrustedProxy {
         matches!(self, Self::Network(network) if network.contains(address))
     }
 
-    fn is(&self, peer: &Peer) -> bool {
+    fn is(&self, peer: &ConnectionPeer) -> bool {
         match self {
             Self::Socket => peer.is_socket(),
             Self::Network(network) => peer.ip().is_some_and(|address| network.contains(address)),
@@ -122,13 +122,17 @@ pub(crate) fn forwarding_header(headers: &HeaderMap) -> Option<&HeaderName> {
 }
 
 /// Whether the peer is one of the proxies that the operator named.
-pub(crate) fn is_trusted(proxies: &[TrustedProxy], peer: &Peer) -> bool {
+pub(crate) fn is_trusted(proxies: &[TrustedProxy], peer: &ConnectionPeer) -> bool {
     proxies.iter().any(|proxy| proxy.is(peer))
 }
 
 /// The client behind a trusted proxy: the last address of the chain that is not itself a trusted proxy. What stands
 /// before it was written by the client.
-pub(crate) fn client_of(proxies: &[TrustedProxy], peer: &Peer, headers: &HeaderMap) -> Option<Peer> {
+pub(crate) fn client_of(
+    proxies: &[TrustedProxy],
+    peer: &ConnectionPeer,
+    headers: &HeaderMap,
+) -> Option<ConnectionPeer> {
     if proxies.is_empty() || !is_trusted(proxies, peer) {
         return None;
     }
@@ -148,7 +152,7 @@ pub(crate) fn client_of(proxies: &[TrustedProxy], peer: &Peer, headers: &HeaderM
             break;
         }
     }
-    client.map(Peer::of_client)
+    client.map(ConnectionPeer::of_client)
 }
 
 /// The elements of a list that may stand in several headers, from its end.
@@ -224,7 +228,7 @@ mod tests {
     fn the_client_is_the_last_address_that_no_trusted_proxy_has() {
         let proxies: Vec<TrustedProxy> = ["127.0.0.1", "10.0.0.0/8"].map(|text| text.parse().unwrap()).into();
         let check = |peer: &str, list: &[(&'static str, &str)], client: Option<&str>| {
-            let peer = Peer::new(format!("{peer}:1").parse().unwrap());
+            let peer = ConnectionPeer::new(format!("{peer}:1").parse().unwrap());
             let found = client_of(&proxies, &peer, &headers(list)).and_then(|peer| peer.ip());
             assert_eq!(found.map(|ip| ip.to_string()).as_deref(), client, "{list:?}");
         };

@@ -7,11 +7,11 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::fmt::rfc2822;
-use nuncio_client::outbound::{Answer, Outbound, OutboundError, Url};
+use nuncio_client::outbound::{Outbound, OutboundError, OutboundResponse, Url};
 use nuncio_engine::{
     access::tenant_of,
     clock::{Clock, Timestamp},
-    outbox::{Courier, Parcel, Verdict},
+    outbox::{DeliveryResult, WebhookDelivery, WebhookSender},
     trace::{Span, SpanKind, Trace, Tracer},
     webhook::WebhookConfig,
 };
@@ -31,7 +31,7 @@ const TOKENS: [HeaderName; 2] =
 const MAX_SECRET: usize = 4096;
 
 /// The courier over HTTP.
-pub struct HttpCourier {
+pub struct HttpWebhookSender {
     outbound: Outbound,
     keys: Arc<WebhookKeys>,
     https_only: bool,
@@ -42,7 +42,7 @@ pub struct HttpCourier {
 /// Why a webhook cannot be registered, or not be delivered to as it is. The words are for whoever
 /// registered it, and quote no secret.
 #[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
+pub enum WebhookConfigError {
     /// The address.
     #[error("the webhook's url cannot be used: {0}")]
     Url(#[from] OutboundError),
@@ -66,7 +66,7 @@ pub enum ConfigError {
     Dialect(String),
 }
 
-impl HttpCourier {
+impl HttpWebhookSender {
     /// A courier that signs with `secret`, whoever's webhook it is.
     pub fn new(outbound: Outbound, secret: SigningSecret, clock: Arc<dyn Clock>) -> Self {
         Self::with_keys(outbound, WebhookKeys::new(secret), clock)
@@ -92,7 +92,7 @@ impl HttpCourier {
     }
 
     /// Whether deliveries to this webhook can be made at all, as far as that shows without making one.
-    pub fn check_config(&self, config: &WebhookConfig) -> Result<(), ConfigError> {
+    pub fn check_config(&self, config: &WebhookConfig) -> Result<(), WebhookConfigError> {
         dialect(config)?;
         self.check_url(&config.url)?;
         header_value("id", &config.id)?;
@@ -100,25 +100,25 @@ impl HttpCourier {
         Ok(())
     }
 
-    fn check_url(&self, url: &str) -> Result<Url, ConfigError> {
+    fn check_url(&self, url: &str) -> Result<Url, WebhookConfigError> {
         let url = self.outbound.check_url(url)?;
         match self.https_only && url.scheme() != "https" {
-            true => Err(ConfigError::NotHttps),
+            true => Err(WebhookConfigError::NotHttps),
             false => Ok(url),
         }
     }
 
     async fn headers(
         &self,
-        parcel: &Parcel<'_>,
+        parcel: &WebhookDelivery<'_>,
         media_type: &'static str,
         body: &[u8],
-    ) -> Result<HeaderMap, ConfigError> {
+    ) -> Result<HeaderMap, WebhookConfigError> {
         // Each attempt has its own time: receivers refuse what is older than some minutes.
         let timestamp = self.clock.now().0.div_euclid(1000);
         let tenant = tenant_of(&parcel.task.origin.owner);
         let signed = self.keys.sign(tenant, parcel.delivery_id, timestamp, body).await;
-        let signature = signed.map_err(|error| ConfigError::Key(error.to_string()))?;
+        let signature = signed.map_err(|error| WebhookConfigError::Key(error.to_string()))?;
         let mut headers = known_by(parcel.webhook)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
         headers.insert(WEBHOOK_ID, header_value("id", parcel.delivery_id)?);
@@ -131,7 +131,12 @@ impl HttpCourier {
     }
 
     /// Tells of an attempt. An event that the webhook's protocol has no words for was none.
-    fn trace(&self, parcel: &Parcel<'_>, began: Timestamp, posted: &Result<Option<Answer>, ConfigError>) {
+    fn trace(
+        &self,
+        parcel: &WebhookDelivery<'_>,
+        began: Timestamp,
+        posted: &Result<Option<OutboundResponse>, WebhookConfigError>,
+    ) {
         let (Some(tracer), trace) = (&self.tracer, Trace::of(&parcel.task.origin)) else { return };
         let error = match posted {
             Ok(None) => return,
@@ -142,7 +147,7 @@ impl HttpCourier {
         if !trace.sampled {
             return;
         }
-        tracer.ended(Span {
+        tracer.record_span(Span {
             trace: trace.id,
             id: trace.part(&attempt_name(parcel)),
             parent: Some(trace.span),
@@ -159,7 +164,10 @@ impl HttpCourier {
         });
     }
 
-    async fn post(&self, parcel: &Parcel<'_>) -> Result<Option<Answer>, ConfigError> {
+    async fn post(
+        &self,
+        parcel: &WebhookDelivery<'_>,
+    ) -> Result<Option<OutboundResponse>, WebhookConfigError> {
         let mut body = Vec::new();
         let dialect = dialect(parcel.webhook)?;
         let Some(media_type) = dialect.push_body(&mut body, parcel.task, parcel.seq, parcel.entry) else {
@@ -172,41 +180,41 @@ impl HttpCourier {
 }
 
 #[async_trait]
-impl Courier for HttpCourier {
-    async fn deliver(&self, parcel: &Parcel<'_>) -> Verdict {
+impl WebhookSender for HttpWebhookSender {
+    async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult {
         let began = self.clock.now();
         let posted = self.post(parcel).await;
         self.trace(parcel, began, &posted);
         match posted {
             Ok(Some(answer)) => judge(&answer, self.clock.now()),
-            Ok(None) => Verdict::NothingToSend,
-            Err(ConfigError::Key(reason)) => Verdict::Retry { after: None, reason },
+            Ok(None) => DeliveryResult::NothingToSend,
+            Err(WebhookConfigError::Key(reason)) => DeliveryResult::Retry { after: None, reason },
             // The one error of an address that time may mend.
-            Err(ConfigError::Url(error)) if !error.is_permanent() => {
-                Verdict::Retry { after: None, reason: error.to_string() }
+            Err(WebhookConfigError::Url(error)) if !error.is_permanent() => {
+                DeliveryResult::Retry { after: None, reason: error.to_string() }
             }
-            Err(error) => Verdict::Dead { reason: error.to_string() },
+            Err(error) => DeliveryResult::Dead { reason: error.to_string() },
         }
     }
 }
 
 /// What tells one attempt from another, in traces.
-fn attempt_name(parcel: &Parcel<'_>) -> String {
+fn attempt_name(parcel: &WebhookDelivery<'_>) -> String {
     format!("webhook {} {}", parcel.delivery_id, parcel.attempt)
 }
 
 /// What an answer means. Its body is not quoted: a receiver may echo what it was sent, secrets included.
-fn judge(answer: &Answer, now: Timestamp) -> Verdict {
+fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
     let status = answer.status;
     if status.is_success() {
-        return Verdict::Delivered;
+        return DeliveryResult::Delivered;
     }
     if status == StatusCode::GONE {
-        return Verdict::Dead { reason: "the receiver answered 410 Gone".to_owned() };
+        return DeliveryResult::Dead { reason: "the receiver answered 410 Gone".to_owned() };
     }
     let note = if status.is_redirection() { "; redirects are not followed" } else { "" };
     let reason = format!("the receiver answered {status}{note}");
-    Verdict::Retry { after: retry_after(&answer.headers, now), reason }
+    DeliveryResult::Retry { after: retry_after(&answer.headers, now), reason }
 }
 
 /// How long the receiver wants to be left alone: seconds, or a date.
@@ -219,12 +227,12 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     Some(Timestamp(date.as_millisecond()).since(now))
 }
 
-fn dialect(config: &WebhookConfig) -> Result<Dialect, ConfigError> {
-    Dialect::from_name(&config.dialect).ok_or_else(|| ConfigError::Dialect(config.dialect.clone()))
+fn dialect(config: &WebhookConfig) -> Result<Dialect, WebhookConfigError> {
+    Dialect::from_name(&config.dialect).ok_or_else(|| WebhookConfigError::Dialect(config.dialect.clone()))
 }
 
 /// The headers by which a receiver knows that it was asked for: the token, and the credentials.
-fn known_by(config: &WebhookConfig) -> Result<HeaderMap, ConfigError> {
+fn known_by(config: &WebhookConfig) -> Result<HeaderMap, WebhookConfigError> {
     let mut headers = HeaderMap::new();
     if let Some(token) = &config.token {
         for name in TOKENS {
@@ -233,29 +241,29 @@ fn known_by(config: &WebhookConfig) -> Result<HeaderMap, ConfigError> {
     }
     let Some(authentication) = &config.authentication else { return Ok(headers) };
     if authentication.schemes.iter().any(|scheme| !is_token(scheme)) {
-        return Err(ConfigError::Scheme);
+        return Err(WebhookConfigError::Scheme);
     }
     if let Some(credentials) = &authentication.credentials {
-        let scheme = authentication.schemes.first().ok_or(ConfigError::NoScheme)?;
+        let scheme = authentication.schemes.first().ok_or(WebhookConfigError::NoScheme)?;
         let value = secret_value("credentials", &format!("{scheme} {credentials}"))?;
         headers.insert(header::AUTHORIZATION, value);
     }
     Ok(headers)
 }
 
-fn secret_value(what: &'static str, text: &str) -> Result<HeaderValue, ConfigError> {
+fn secret_value(what: &'static str, text: &str) -> Result<HeaderValue, WebhookConfigError> {
     let mut value = header_value(what, text)?;
     value.set_sensitive(true);
     Ok(value)
 }
 
 /// Printable ASCII, which is what all receivers read alike.
-fn header_value(what: &'static str, text: &str) -> Result<HeaderValue, ConfigError> {
+fn header_value(what: &'static str, text: &str) -> Result<HeaderValue, WebhookConfigError> {
     let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if !printable || text.len() > MAX_SECRET || text.trim() != text {
-        return Err(ConfigError::Header(what));
+        return Err(WebhookConfigError::Header(what));
     }
-    HeaderValue::from_str(text).map_err(|_| ConfigError::Header(what))
+    HeaderValue::from_str(text).map_err(|_| WebhookConfigError::Header(what))
 }
 
 /// A `token` of RFC 9110.
@@ -287,7 +295,7 @@ mod tests {
     fn check(change: impl FnOnce(&mut WebhookConfig)) -> Result<(), String> {
         let outbound = Outbound::new(OutboundOptions::default()).unwrap();
         let secret = SigningSecret::from_random([1; 32]);
-        let courier = HttpCourier::new(outbound, secret, Arc::new(SystemClock));
+        let courier = HttpWebhookSender::new(outbound, secret, Arc::new(SystemClock));
         let mut config = config();
         change(&mut config);
         courier.check_config(&config).map_err(|error| error.to_string())
@@ -341,14 +349,14 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.extend(retry_after.map(|text| (header::RETRY_AFTER, HeaderValue::from_static(text))));
             let status = StatusCode::from_u16(status).unwrap();
-            judge(&Answer { status, headers, body: "s3cret".into(), complete: true }, now)
+            judge(&OutboundResponse { status, headers, body: "s3cret".into(), complete: true }, now)
         };
         for status in [200, 201, 202, 204] {
-            assert_eq!(judged(status, None), Verdict::Delivered);
+            assert_eq!(judged(status, None), DeliveryResult::Delivered);
         }
-        assert!(matches!(judged(410, None), Verdict::Dead { .. }));
+        assert!(matches!(judged(410, None), DeliveryResult::Dead { .. }));
         for status in [100, 301, 307, 400, 401, 403, 404, 429, 500, 503] {
-            assert!(matches!(judged(status, None), Verdict::Retry { after: None, .. }), "{status}");
+            assert!(matches!(judged(status, None), DeliveryResult::Retry { after: None, .. }), "{status}");
         }
         let cases = [
             ("120", Some(120)),
@@ -359,7 +367,7 @@ mod tests {
             ("-5", None),
         ];
         for (text, expected) in cases {
-            let Verdict::Retry { after, .. } = judged(503, Some(text)) else { panic!("{text}") };
+            let DeliveryResult::Retry { after, .. } = judged(503, Some(text)) else { panic!("{text}") };
             assert_eq!(after, expected.map(Duration::from_secs), "{text}");
         }
     }

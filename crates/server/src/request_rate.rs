@@ -19,16 +19,16 @@ const MAX_BUCKETS: usize = 16_384;
 pub(crate) struct RequestRate {
     per_caller: f64,
     per_tenant: f64,
-    buckets: Mutex<Buckets>,
+    buckets: Mutex<RequestBuckets>,
 }
 
 #[derive(Default)]
-struct Buckets {
-    callers: HashMap<String, Bucket>,
-    tenants: HashMap<String, Bucket>,
+struct RequestBuckets {
+    callers: HashMap<String, RequestBucket>,
+    tenants: HashMap<String, RequestBucket>,
 }
 
-struct Bucket {
+struct RequestBucket {
     left: f64,
     at: Instant,
 }
@@ -46,7 +46,7 @@ impl RequestRate {
     }
 
     fn take_at(&self, caller: &Caller, now: Instant) -> Result<(), Error> {
-        let Buckets { callers, tenants } = &mut *self.buckets.lock();
+        let RequestBuckets { callers, tenants } = &mut *self.buckets.lock();
         let of_tenant = wait(tenants, caller.tenant(), self.per_tenant, now);
         let of_caller = wait(callers, caller.owner(), self.per_caller, now);
         let (name, rate, wait) = match (of_caller, of_tenant) {
@@ -63,18 +63,23 @@ impl RequestRate {
 }
 
 /// Fills a bucket up to now; how long until it holds one.
-fn wait(buckets: &mut HashMap<String, Bucket>, name: &str, rate: f64, now: Instant) -> Option<Duration> {
+fn wait(
+    buckets: &mut HashMap<String, RequestBucket>,
+    name: &str,
+    rate: f64,
+    now: Instant,
+) -> Option<Duration> {
     if rate == 0.0 {
         return None;
     }
     if !buckets.contains_key(name) {
         if buckets.len() >= MAX_BUCKETS {
-            let is_short = |bucket: &Bucket| {
+            let is_short = |bucket: &RequestBucket| {
                 bucket.left + now.duration_since(bucket.at).as_secs_f64() * rate < rate * BURST
             };
             buckets.retain(|_, bucket| is_short(bucket));
         }
-        buckets.insert(name.to_owned(), Bucket { left: rate * BURST, at: now });
+        buckets.insert(name.to_owned(), RequestBucket { left: rate * BURST, at: now });
     }
     let bucket = buckets.get_mut(name)?;
     let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
@@ -83,7 +88,7 @@ fn wait(buckets: &mut HashMap<String, Bucket>, name: &str, rate: f64, now: Insta
     (bucket.left < 1.0).then(|| Duration::from_secs_f64((1.0 - bucket.left) / rate))
 }
 
-fn spend(buckets: &mut HashMap<String, Bucket>, name: &str) {
+fn spend(buckets: &mut HashMap<String, RequestBucket>, name: &str) {
     if let Some(bucket) = buckets.get_mut(name) {
         bucket.left -= 1.0;
     }

@@ -12,21 +12,24 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
 use nuncio_engine::{
-    Caller, Error, List, Reply, Submit, Task, catalog::Registered, error::whole_seconds,
+    Caller, Error, List, Reply, Submit, Task, catalog::RegisteredAgent, error::whole_seconds,
     webhook::WebhookConfig,
 };
 use nuncio_wire::{
-    a2a::{A2aCall, DialectChoice, Dialect, A2aFault, TaskListPage, A2aProblem, SendMessage, TaskDetail, card::LOG_EXTENSION, choose_dialect},
+    a2a::{
+        A2aCall, A2aFault, A2aProblem, Dialect, DialectChoice, SendMessage, TaskDetail, TaskListPage,
+        card::LOG_EXTENSION, choose_dialect,
+    },
     jsonrpc::{self, RpcId},
     sse,
 };
 
 use crate::{
     app::{App, peer_of},
-    auth::{self, AuthError, Peer},
-    charged::{self, charged},
-    gate::{self, Refusal},
-    stream::{Begin, EXTENSIONS, EventStream, event_stream},
+    auth::{self, AuthError, ConnectionPeer},
+    charged_body::{self, charge_response},
+    request_checks::{self, HttpRefusal},
+    stream::{A2aEventStream, EXTENSIONS, StreamStart, event_stream},
 };
 
 /// The id of a webhook that came without one: setting it again replaces it.
@@ -36,16 +39,17 @@ const DEFAULT_WEBHOOK: &str = "default";
 const GLANCE: usize = 64 * 1024;
 
 /// The endpoint of the default agent.
-pub(crate) async fn root<B>(app: &Arc<App>, request: Request<B>, peer: &Peer) -> Response<Body>
+pub(crate) async fn root<B>(app: &Arc<App>, request: Request<B>, peer: &ConnectionPeer) -> Response<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
     match app.engine.catalog().default_agent() {
         Some(agent) => serve(app, &agent, request, peer).await,
-        None => {
-            refuse(&Refusal { status: StatusCode::NOT_FOUND, message: "this server has no agents".into() })
-        }
+        None => refuse(&HttpRefusal {
+            status: StatusCode::NOT_FOUND,
+            message: "this server has no agents".into(),
+        }),
     }
 }
 
@@ -58,11 +62,16 @@ pub(crate) async fn named(
     let peer = peer_of(&request);
     match app.engine.catalog().get(&name) {
         Ok(agent) => serve(&app, &agent, request, &peer).await,
-        Err(error) => refuse(&Refusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
+        Err(error) => refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
     }
 }
 
-async fn serve<B>(app: &Arc<App>, agent: &Registered, request: Request<B>, peer: &Peer) -> Response<Body>
+async fn serve<B>(
+    app: &Arc<App>,
+    agent: &RegisteredAgent,
+    request: Request<B>,
+    peer: &ConnectionPeer,
+) -> Response<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -72,19 +81,19 @@ where
     let headers = &parts.headers;
     if parts.method != Method::POST {
         let message = "an A2A endpoint takes POST requests with a JSON-RPC body".into();
-        let mut response = refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
+        let mut response = refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,HEAD,POST"));
         return response;
     }
-    if !gate::is_json(headers) {
+    if !request_checks::is_json(headers) {
         let message = "the Content-Type of a request is application/json".into();
-        return refuse(&Refusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
+        return refuse(&HttpRefusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
     }
     // Before anything is read of it.
     let caller = match app.caller(headers, peer, parts.uri.path()).await {
         Ok(caller) => caller,
         Err(error) => {
-            let body = gate::arrived_body(headers, body, limits.max_body_bytes.min(GLANCE));
+            let body = request_checks::take_arrived_body(headers, body, limits.max_body_bytes.min(GLANCE));
             return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
@@ -93,14 +102,14 @@ where
     }
     let served = serve_caller(app, agent, &parts, peer, body, caller.clone());
     let response = app.engine.cpu().meter(caller.owner(), served).await;
-    charged(&app.engine, &caller, response)
+    charge_response(&app.engine, &caller, response)
 }
 
 async fn serve_caller<B>(
     app: &Arc<App>,
-    agent: &Registered,
+    agent: &RegisteredAgent,
     parts: &Parts,
-    peer: &Peer,
+    peer: &ConnectionPeer,
     body: B,
     caller: Caller,
 ) -> Response<Body>
@@ -109,7 +118,7 @@ where
     B::Error: Into<BoxError>,
 {
     let (limits, headers) = (&app.options.limits, &parts.headers);
-    let (body, permit) = match charged::read_body(&app.engine, &caller, headers, body, limits).await {
+    let (body, permit) = match charged_body::read_body(&app.engine, &caller, headers, body, limits).await {
         Ok(read) => read,
         Err(refusal) => return *refusal,
     };
@@ -125,7 +134,7 @@ where
     let version = header_text(headers, "a2a-version").or_else(in_query);
     // Whoever leaves the id out waits for an answer all the same: over HTTP there is no other way to send.
     let id = request.id.clone().unwrap_or_else(RpcId::null);
-    let exchange = Exchange { app, agent, headers, peer, caller, id };
+    let exchange = A2aExchange { app, agent, headers, peer, caller, id };
     let choice = match choose_dialect(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
@@ -171,21 +180,22 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
 }
 
 /// One request and what its answer needs.
-struct Exchange<'a> {
+struct A2aExchange<'a> {
     app: &'a Arc<App>,
-    agent: &'a Registered,
+    agent: &'a RegisteredAgent,
     headers: &'a HeaderMap,
-    peer: &'a Peer,
+    peer: &'a ConnectionPeer,
     caller: Caller,
     id: RpcId,
 }
 
-impl Exchange<'_> {
+impl A2aExchange<'_> {
     /// `tasks/get` and its like without a version: the task was made in 0.1, or it is spoken of in 0.3.
     async fn dialect_of_task(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Dialect, Error> {
         // Both dialects name the task in the same place; what else is wrong is found by the one chosen.
         let call = Dialect::V0_1.read_call(&request.method, request.params);
-        let Ok(A2aCall::Get { task, .. } | A2aCall::Cancel { task, .. } | A2aCall::Subscribe { task }) = call else {
+        let Ok(A2aCall::Get { task, .. } | A2aCall::Cancel { task, .. } | A2aCall::Subscribe { task }) = call
+        else {
             return Ok(DialectChoice::ByTask.resolve(None));
         };
         match self.app.engine.origin(&self.caller, &task).await {
@@ -210,7 +220,7 @@ impl Exchange<'_> {
                 let message = "this agent has no extended card";
                 return self.fault(dialect, &dialect.problem(A2aProblem::ExtendedCardUnsupported, message));
             }
-            call => Box::pin(self.manage(dialect, call)).await,
+            call => Box::pin(self.handle_task_call(dialect, call)).await,
         };
         match answered {
             Ok(response) => response,
@@ -236,9 +246,9 @@ impl Exchange<'_> {
 
     async fn send(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
         let (blocking, view) = (send.blocking, TaskDetail::history(send.history_length));
-        let mut task = self.take(dialect, send).await?;
+        let mut task = self.submit_message(dialect, send).await?;
         if blocking {
-            task = self.app.engine.settle(&self.caller, task).await?;
+            task = self.app.engine.wait_until_idle(&self.caller, task).await?;
         }
         let mut out = Vec::with_capacity(1024);
         self.result(&mut out, |out| dialect.write_sent(out, &task, view));
@@ -246,7 +256,7 @@ impl Exchange<'_> {
     }
 
     /// The calls around tasks: cancel, list, webhooks.
-    async fn manage(&self, dialect: Dialect, call: A2aCall) -> Result<Response<Body>, Error> {
+    async fn handle_task_call(&self, dialect: Dialect, call: A2aCall) -> Result<Response<Body>, Error> {
         let engine = &self.app.engine;
         let mut out = Vec::with_capacity(1024);
         match call {
@@ -255,7 +265,8 @@ impl Exchange<'_> {
                 self.result(&mut out, |out| dialect.write_task(out, &task, TaskDetail::default()));
             }
             A2aCall::List(list) => {
-                let view = TaskDetail { history_length: list.history_length, artifacts: list.include_artifacts };
+                let view =
+                    TaskDetail { history_length: list.history_length, artifacts: list.include_artifacts };
                 let page_size = list.page_size;
                 let query = List {
                     context: list.context,
@@ -301,7 +312,7 @@ impl Exchange<'_> {
     }
 
     /// Gives a message to the engine: a new task, or one that exists.
-    async fn take(&self, dialect: Dialect, send: SendMessage) -> Result<Task, Error> {
+    async fn submit_message(&self, dialect: Dialect, send: SendMessage) -> Result<Task, Error> {
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
         let idempotency_key = self.idempotency_key()?;
         if let Some(task) = send.task_id {
@@ -324,33 +335,33 @@ impl Exchange<'_> {
     async fn stream(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
         // Before the message is taken: a refusal must not leave a task behind.
-        let place = self.app.place_for_stream(&self.caller)?;
+        let place = self.app.reserve_stream_slot(&self.caller)?;
         let follow_up = send.task_id.is_some();
-        let task = self.take(dialect, send).await?;
+        let task = self.submit_message(dialect, send).await?;
         let existed = follow_up || task.history.len() > 1;
         let (name, after) = (task.origin.id.to_string(), if existed { task.seq } else { 0 });
         let follower = self.app.engine.follow(&self.caller, &name, after).await?;
-        let stream = EventStream {
+        let stream = A2aEventStream {
             dialect,
             id: self.id.clone(),
             origin: task.origin.clone(),
             follower,
-            begin: if existed { Begin::Current(Arc::new(task)) } else { Begin::Birth },
+            begin: if existed { StreamStart::Current(Arc::new(task)) } else { StreamStart::Birth },
             one_turn: true,
             logs: self.wants_logs(),
             keep_alive: self.app.options.limits.keep_alive,
             live: place.open(&self.caller, "a2a", self.headers),
-            vigil: self.app.vigil(self.headers, self.peer),
+            recheck: self.app.start_recheck(self.headers, self.peer),
         };
         Ok(stream.respond())
     }
 
     async fn subscribe(&self, dialect: Dialect, name: &str) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
-        let place = self.app.place_for_stream(&self.caller)?;
+        let place = self.app.reserve_stream_slot(&self.caller)?;
         let engine = &self.app.engine;
         let (origin, after, begin) = match self.last_event_id()? {
-            Some(cursor) => (engine.origin(&self.caller, name).await?, cursor, Begin::Nothing),
+            Some(cursor) => (engine.origin(&self.caller, name).await?, cursor, StreamStart::Nothing),
             None => {
                 let task = engine.get(&self.caller, name).await?;
                 if task.state.is_terminal() && dialect == Dialect::V1 {
@@ -359,10 +370,10 @@ impl Exchange<'_> {
                         task.state
                     )));
                 }
-                (task.origin.clone(), task.seq, Begin::Current(task))
+                (task.origin.clone(), task.seq, StreamStart::Current(task))
             }
         };
-        let stream = EventStream {
+        let stream = A2aEventStream {
             dialect,
             id: self.id.clone(),
             origin,
@@ -372,7 +383,7 @@ impl Exchange<'_> {
             logs: self.wants_logs(),
             keep_alive: self.app.options.limits.keep_alive,
             live: place.open(&self.caller, "a2a", self.headers),
-            vigil: self.app.vigil(self.headers, self.peer),
+            recheck: self.app.start_recheck(self.headers, self.peer),
         };
         Ok(stream.respond())
     }
@@ -513,13 +524,13 @@ pub(crate) fn refuse_busy(error: &Error) -> Response<Body> {
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, *retry_after),
         _ => (StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)),
     };
-    let mut response = refuse(&Refusal { status, message: error.to_string() });
+    let mut response = refuse(&HttpRefusal { status, message: error.to_string() });
     response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after).into());
     response
 }
 
 /// An answer to a request that nobody looked into: with a body that JSON-RPC clients can read.
-pub(crate) fn refuse(refusal: &Refusal) -> Response<Body> {
+pub(crate) fn refuse(refusal: &HttpRefusal) -> Response<Body> {
     let mut out = Vec::new();
     jsonrpc::write_error(&mut out, None, jsonrpc::INVALID_REQUEST, &refusal.message, None);
     let mut response = json(out);

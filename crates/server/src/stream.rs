@@ -10,9 +10,9 @@ use axum::{
     http::{HeaderValue, Response, header},
 };
 use futures_util::stream;
-use nuncio_engine::{Event, Follower, Next, Task, event::Batch, task::Origin};
+use nuncio_engine::{Event, Follower, Next, Task, event::EntryBatch, task::Origin};
 use nuncio_wire::{
-    a2a::{Dialect, A2aFrame, TaskIds, TaskDetail, card::LOG_EXTENSION},
+    a2a::{A2aFrame, Dialect, TaskDetail, TaskIds, card::LOG_EXTENSION},
     jsonrpc::{self, RpcId},
     sse,
 };
@@ -20,16 +20,16 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::{
-    auth::Vigil,
+    auth::CredentialRecheck,
     rpc,
-    streams::{Live, MAX_TYPE, STREAM_ID},
+    streams::{MAX_TYPE, OpenStream, STREAM_ID},
 };
 
 /// Where a request activates extensions of A2A, and where the response says which are active.
 pub(crate) const EXTENSIONS: &str = "a2a-extensions";
 
 /// What a stream shows first.
-pub(crate) enum Begin {
+pub(crate) enum StreamStart {
     /// The task as it was made, when its first event comes by.
     Birth,
     /// The task as it stands.
@@ -39,32 +39,32 @@ pub(crate) enum Begin {
 }
 
 /// A stream that is about to be written.
-pub(crate) struct EventStream {
+pub(crate) struct A2aEventStream {
     pub(crate) dialect: Dialect,
     pub(crate) id: RpcId,
     pub(crate) origin: Origin,
     pub(crate) follower: Follower,
-    pub(crate) begin: Begin,
+    pub(crate) begin: StreamStart,
     /// Whether the stream belongs to one message and ends when the agent has had its say.
     pub(crate) one_turn: bool,
     /// Whether the client activated the extension for log lines.
     pub(crate) logs: bool,
     pub(crate) keep_alive: Duration,
-    pub(crate) live: Live,
+    pub(crate) live: OpenStream,
     /// Watches over what the caller showed: the stream ends when that is not good any more.
-    pub(crate) vigil: Vigil,
+    pub(crate) recheck: CredentialRecheck,
 }
 
-impl EventStream {
+impl A2aEventStream {
     /// The response that carries it.
     pub(crate) fn respond(self) -> Response<Body> {
         let (birth, current) = match self.begin {
-            Begin::Birth => (true, None),
-            Begin::Current(task) => (false, Some(task)),
-            Begin::Nothing => (false, None),
+            StreamStart::Birth => (true, None),
+            StreamStart::Current(task) => (false, Some(task)),
+            StreamStart::Nothing => (false, None),
         };
         let (name, logs) = (self.live.header(), self.logs);
-        let state = Writer {
+        let state = A2aStreamWriter {
             task_id: self.origin.public_id().into(),
             dialect: self.dialect,
             id: self.id,
@@ -77,7 +77,7 @@ impl EventStream {
             keep_alive: self.keep_alive,
             ended: false,
             live: self.live,
-            vigil: self.vigil,
+            recheck: self.recheck,
         };
         let frames = stream::unfold(state, |mut writer| async move {
             let bytes = writer.next().await?;
@@ -104,7 +104,7 @@ pub(crate) fn event_stream(body: Body) -> Response<Body> {
     response
 }
 
-struct Writer {
+struct A2aStreamWriter {
     dialect: Dialect,
     id: RpcId,
     task_id: Arc<str>,
@@ -118,11 +118,11 @@ struct Writer {
     logs: bool,
     keep_alive: Duration,
     ended: bool,
-    live: Live,
-    vigil: Vigil,
+    live: OpenStream,
+    recheck: CredentialRecheck,
 }
 
-impl Writer {
+impl A2aStreamWriter {
     /// The next piece of the body; `None` closes the stream.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(task) = self.current.take() {
@@ -135,7 +135,7 @@ impl Writer {
         while !self.ended {
             let next = tokio::select! {
                 biased;
-                () = self.vigil.ended() => return None,
+                () = self.recheck.wait_until_invalid() => return None,
                 next = tokio::time::timeout_at(quiet_until, self.follower.next()) => next,
             };
             let next = match next {
@@ -162,8 +162,10 @@ impl Writer {
                     self.ended = true;
                     let mut out = Vec::new();
                     let fault = rpc::fault_of(self.dialect, &error);
-                    sse::write_numbered_event(&mut out, None, |out| self.dialect.write_fault(out, Some(&self.id), &fault));
-                    self.live.told(Cow::Borrowed("error"), Some(&self.task_id), None);
+                    sse::write_numbered_event(&mut out, None, |out| {
+                        self.dialect.write_fault(out, Some(&self.id), &fault)
+                    });
+                    self.live.record_event(Cow::Borrowed("error"), Some(&self.task_id), None);
                     return Some(out.into());
                 }
             }
@@ -171,7 +173,7 @@ impl Writer {
         None
     }
 
-    fn write_batch(&mut self, batch: &Batch) -> Vec<u8> {
+    fn write_batch(&mut self, batch: &EntryBatch) -> Vec<u8> {
         let mut out = Vec::with_capacity(batch.entries.len() * 384);
         for (seq, entry) in batch.iter() {
             self.ended = if seq == 1 && std::mem::take(&mut self.birth) {
@@ -207,14 +209,16 @@ impl Writer {
     ) -> bool {
         let start = out.len();
         let mut frame = None;
-        sse::write_numbered_event(out, Some(seq), |out| jsonrpc::write_result(out, &self.id, |out| frame = write(out)));
+        sse::write_numbered_event(out, Some(seq), |out| {
+            jsonrpc::write_result(out, &self.id, |out| frame = write(out))
+        });
         match frame {
             None => {
                 out.truncate(start);
                 false
             }
             Some(frame) => {
-                self.live.told_with(kind, Some(&self.task_id), Some(seq), &data);
+                self.live.record_event_with_data(kind, Some(&self.task_id), Some(seq), &data);
                 frame.ends_stream || (self.one_turn && frame.ends_turn)
             }
         }

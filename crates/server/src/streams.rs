@@ -2,8 +2,8 @@
 //! what the last of them were. Of an event its type, its place in a task's log, its time and a short summary are kept,
 //! without what looks like a secret. Every stream has a place among `max_streams`, so what is known of them is bounded by that.
 
-mod offer;
-mod places;
+mod resource;
+mod slots;
 
 use std::{
     borrow::Cow,
@@ -23,9 +23,9 @@ use nuncio_engine::{
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
-use self::places::{Permit, Places};
+use self::slots::{StreamPermit, StreamSlots};
 
-pub(crate) use offer::offer;
+pub(crate) use resource::register_stream_resources;
 
 /// The header by which a client learns how its stream is called.
 pub(crate) const STREAM_ID: &str = "nuncio-stream-id";
@@ -45,14 +45,14 @@ tokio::task_local! {
 }
 
 /// The open streams, and the places for more of them.
-pub(crate) struct Streams {
+pub(crate) struct OpenStreams {
     engine: Engine,
-    places: Places,
-    live: Mutex<HashMap<String, Arc<Entry>>>,
+    slots: StreamSlots,
+    live: Mutex<HashMap<String, Arc<OpenStreamRecord>>>,
 }
 
 /// What is known of an open stream.
-struct Entry {
+struct OpenStreamRecord {
     id: String,
     owner: String,
     connection: String,
@@ -60,11 +60,11 @@ struct Entry {
     started: Timestamp,
     client: Option<String>,
     total: AtomicU64,
-    last: Mutex<VecDeque<Told>>,
+    last: Mutex<VecDeque<SentEvent>>,
 }
 
 /// What is remembered of an event.
-struct Told {
+struct SentEvent {
     kind: Cow<'static, str>,
     at: Timestamp,
     task: Option<Arc<str>>,
@@ -72,50 +72,50 @@ struct Told {
     data: Value,
 }
 
-impl Streams {
+impl OpenStreams {
     /// `each`: places of one caller, where callers are told apart.
     pub(crate) fn new(engine: Engine, most: usize, each: Option<usize>) -> Arc<Self> {
-        Arc::new(Self { engine, places: Places::new(most, each), live: Mutex::default() })
+        Arc::new(Self { engine, slots: StreamSlots::new(most, each), live: Mutex::default() })
     }
 
     /// A place for one more stream of that caller.
-    pub(crate) fn place(self: &Arc<Self>, caller: &Caller) -> Result<Place, Error> {
-        let permit = self.places.place(&self.engine, caller)?;
-        Ok(Place { streams: Arc::clone(self), permit, client: None })
+    pub(crate) fn reserve_slot(self: &Arc<Self>, caller: &Caller) -> Result<StreamSlot, Error> {
+        let permit = self.slots.reserve_slot(&self.engine, caller)?;
+        Ok(StreamSlot { streams: Arc::clone(self), permit, client: None })
     }
 
     /// How many places are taken.
-    pub(crate) fn taken(&self) -> usize {
-        Places::taken(&self.engine)
+    pub(crate) fn count_open(&self) -> usize {
+        StreamSlots::count_used(&self.engine)
     }
 
     /// The caller's stream of that name.
-    fn find(&self, caller: &Caller, id: &str) -> Option<Arc<Entry>> {
+    fn find(&self, caller: &Caller, id: &str) -> Option<Arc<OpenStreamRecord>> {
         self.lock().get(id).filter(|entry| caller.sees(&entry.owner)).cloned()
     }
 
     /// The caller's streams, oldest first.
-    fn of(&self, caller: &Caller) -> Vec<Arc<Entry>> {
+    fn list_of_caller(&self, caller: &Caller) -> Vec<Arc<OpenStreamRecord>> {
         let mut all: Vec<_> =
             self.lock().values().filter(|entry| caller.sees(&entry.owner)).cloned().collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Entry>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenStreamRecord>>> {
         self.live.lock()
     }
 }
 
 /// A place among the streams that may be open. A request that might become a stream has one; it is given back when
 /// the request is answered otherwise.
-pub(crate) struct Place {
-    streams: Arc<Streams>,
-    permit: Permit,
+pub(crate) struct StreamSlot {
+    streams: Arc<OpenStreams>,
+    permit: StreamPermit,
     client: Option<String>,
 }
 
-impl Place {
+impl StreamSlot {
     /// The same, for a client that said in its protocol what it is called.
     #[must_use]
     pub(crate) fn of_client(mut self, client: Option<String>) -> Self {
@@ -124,12 +124,12 @@ impl Place {
     }
 
     /// Opens a stream of that kind in this place.
-    pub(crate) fn open(self, caller: &Caller, kind: &'static str, headers: &HeaderMap) -> Live {
+    pub(crate) fn open(self, caller: &Caller, kind: &'static str, headers: &HeaderMap) -> OpenStream {
         let Self { streams, permit, client } = self;
         let said = client.map(|said| streams.engine.redactor().text(&said).into_owned());
         let clock = streams.engine.clock();
         let connection = CONNECTION.try_with(|number| *number).unwrap_or_default();
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(OpenStreamRecord {
             id: format!("stream-{}", clock.new_id().simple()),
             owner: caller.owner().to_owned(),
             connection: format!("conn-{connection}"),
@@ -140,7 +140,7 @@ impl Place {
             last: Mutex::default(),
         });
         streams.lock().insert(entry.id.clone(), Arc::clone(&entry));
-        Live { entry, streams, _permit: permit }
+        OpenStream { entry, streams, _permit: permit }
     }
 }
 
@@ -152,13 +152,13 @@ fn client_info(engine: &Engine, headers: &HeaderMap) -> Option<String> {
 }
 
 /// An open stream. It is forgotten when this is dropped, which is when its body is.
-pub(crate) struct Live {
-    entry: Arc<Entry>,
-    streams: Arc<Streams>,
-    _permit: Permit,
+pub(crate) struct OpenStream {
+    entry: Arc<OpenStreamRecord>,
+    streams: Arc<OpenStreams>,
+    _permit: StreamPermit,
 }
 
-impl Live {
+impl OpenStream {
     /// The header that tells its name.
     pub(crate) fn header(&self) -> HeaderValue {
         // Made of letters and digits.
@@ -166,12 +166,12 @@ impl Live {
     }
 
     /// Counts an event that is sent, and remembers it for a while.
-    pub(crate) fn told(&self, kind: Cow<'static, str>, task: Option<&Arc<str>>, seq: Option<u64>) {
-        self.told_with(kind, task, seq, &Value::Null);
+    pub(crate) fn record_event(&self, kind: Cow<'static, str>, task: Option<&Arc<str>>, seq: Option<u64>) {
+        self.record_event_with_data(kind, task, seq, &Value::Null);
     }
 
     /// The same, with what the event says. What is too long for a summary is left out.
-    pub(crate) fn told_with(
+    pub(crate) fn record_event_with_data(
         &self,
         kind: Cow<'static, str>,
         task: Option<&Arc<str>>,
@@ -187,7 +187,7 @@ impl Live {
         if last.len() >= MAX_REMEMBERED {
             last.pop_front();
         }
-        last.push_back(Told { kind, at, task: task.cloned(), seq, data });
+        last.push_back(SentEvent { kind, at, task: task.cloned(), seq, data });
         // Under the lock, so that whoever reads both finds them in step.
         self.entry.total.fetch_add(1, Ordering::Relaxed);
     }
@@ -197,7 +197,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for OpenStream {
     fn drop(&mut self) {
         self.streams.lock().remove(&self.entry.id);
     }

@@ -11,10 +11,10 @@ use std::{
 };
 
 use nuncio_engine::{
-    Access, Action, Caller, Engine, Error, Kind,
+    AccessKind, AccessRequest, Action, Caller, Engine, Error,
     access::HOME_TENANT,
     clock::Timestamp,
-    knowledge::{Expect, RecordError, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordWrite},
 };
 use nuncio_wire::timestamp;
 use parking_lot::Mutex;
@@ -37,7 +37,7 @@ const MAX_OVERLAP: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 /// Which key a tenant has. Fields are only ever added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Generation {
+struct WebhookKeyGeneration {
     /// Counts rotations.
     number: u64,
     /// Until when the one before is good, too.
@@ -48,7 +48,7 @@ struct Generation {
 pub struct WebhookKeys {
     home: SigningSecret,
     engine: OnceLock<Engine>,
-    known: Mutex<HashMap<String, (Generation, Timestamp)>>,
+    known: Mutex<HashMap<String, (WebhookKeyGeneration, Timestamp)>>,
 }
 
 impl WebhookKeys {
@@ -105,11 +105,14 @@ impl WebhookKeys {
         loop {
             let (generation, version) = self.read(engine, &tenant).await?;
             let now = engine.clock().now();
-            let next = Generation { number: generation.number + 1, previous_until: Some(now.after(overlap)) };
+            let next = WebhookKeyGeneration {
+                number: generation.number + 1,
+                previous_until: Some(now.after(overlap)),
+            };
             let write = RecordWrite {
                 key: RecordKey::new(&*tenant, KIND, ID),
                 body: Some(serde_json::to_vec(&next).unwrap_or_default().into()),
-                expected: version.map_or(Expect::Absent, Expect::Version),
+                expected: version.map_or(ExpectedVersion::Absent, ExpectedVersion::Version),
                 expires_at: None,
                 now,
             };
@@ -128,7 +131,13 @@ impl WebhookKeys {
         self.engine.get().ok_or_else(|| Error::Internal("the keys of webhooks have no engine yet".into()))
     }
 
-    fn shown(&self, engine: &Engine, tenant: &str, generation: Generation, now: Timestamp) -> Value {
+    fn shown(
+        &self,
+        engine: &Engine,
+        tenant: &str,
+        generation: WebhookKeyGeneration,
+        now: Timestamp,
+    ) -> Value {
         let keys = self.keys(engine, tenant, generation, now);
         json!({
             "tenant": tenant,
@@ -144,7 +153,7 @@ impl WebhookKeys {
         &self,
         engine: &Engine,
         tenant: &str,
-        generation: Generation,
+        generation: WebhookKeyGeneration,
         now: Timestamp,
     ) -> Vec<SigningSecret> {
         let key = |number: u64| match (tenant, number) {
@@ -162,7 +171,12 @@ impl WebhookKeys {
         keys
     }
 
-    async fn generation(&self, engine: &Engine, tenant: &str, now: Timestamp) -> Result<Generation, Error> {
+    async fn generation(
+        &self,
+        engine: &Engine,
+        tenant: &str,
+        now: Timestamp,
+    ) -> Result<WebhookKeyGeneration, Error> {
         let known = self.known.lock().get(tenant).copied();
         if let Some((generation, at)) = known
             && at <= now
@@ -175,7 +189,7 @@ impl WebhookKeys {
         Ok(generation)
     }
 
-    fn remember(&self, tenant: &str, generation: Generation, now: Timestamp) {
+    fn remember(&self, tenant: &str, generation: WebhookKeyGeneration, now: Timestamp) {
         let mut known = self.known.lock();
         if known.len() >= REMEMBERED {
             known.clear();
@@ -183,10 +197,14 @@ impl WebhookKeys {
         known.insert(tenant.to_owned(), (generation, now));
     }
 
-    async fn read(&self, engine: &Engine, tenant: &str) -> Result<(Generation, Option<u64>), Error> {
+    async fn read(
+        &self,
+        engine: &Engine,
+        tenant: &str,
+    ) -> Result<(WebhookKeyGeneration, Option<u64>), Error> {
         let key = RecordKey::new(tenant, KIND, ID);
         let Some(record) = engine.store().knowledge().record(&key, engine.clock().now()).await? else {
-            return Ok((Generation::default(), None));
+            return Ok((WebhookKeyGeneration::default(), None));
         };
         let damaged = |error| Error::Internal(format!("the webhook key of {tenant:?} is damaged: {error}"));
         Ok((serde_json::from_slice(&record.body).map_err(damaged)?, Some(record.version)))
@@ -204,7 +222,8 @@ fn allow(
 ) -> Result<String, Error> {
     let tenant = tenant.unwrap_or(caller.tenant());
     let resource = format!("admin://webhook-key?tenant={tenant}");
-    let access = Access { action, kind: Kind::Admin, name: "webhooks", operation, resource: &resource };
+    let access =
+        AccessRequest { action, kind: AccessKind::Admin, name: "webhooks", operation, resource: &resource };
     engine.allow(caller, &access)?;
     let reached = caller.tenant() == HOME_TENANT || caller.tenant() == tenant;
     match reached && !tenant.is_empty() && !tenant.contains(['/', ':']) && tenant.len() <= 64 {

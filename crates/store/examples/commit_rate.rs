@@ -24,7 +24,7 @@ use nuncio_engine::{
     clock::{Clock, SystemClock},
     content::{Message, Part, Role},
     event::{ArtifactChunk, Entry, Event, Status, encode},
-    store::{Change, Guard, ListQuery, NewTask, NodeId, RunChange, Store, TaskKey, TaskNo},
+    store::{Change, ListQuery, NewTask, NodeId, Precondition, RunChange, Store, TaskKey, TaskNo},
     task::{State, TaskId},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
@@ -78,7 +78,7 @@ impl Bench {
 
     async fn append(self: Arc<Self>) {
         let task = self.running[self.next.fetch_add(1, Ordering::Relaxed) % self.running.len()];
-        let mut change = Change::new(Guard::Runner { task, epoch: 1 });
+        let mut change = Change::new(Precondition::Runner { task, epoch: 1 });
         change.events = Some(encode(&[Entry(SystemClock.now(), chunk(&"x".repeat(200)))]));
         self.store.commit(change).await.unwrap();
     }
@@ -175,7 +175,7 @@ fn echo() -> (TaskId, Change) {
         status(State::Completed),
     ]
     .map(|event| Entry(now, event));
-    let mut change = Change::new(Guard::Create(Box::new(NewTask {
+    let mut change = Change::new(Precondition::Create(Box::new(NewTask {
         id,
         client_id: None,
         owner: "local".into(),

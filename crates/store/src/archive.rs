@@ -29,7 +29,7 @@ const READ_BYTES: usize = 4 << 20;
 
 /// A task with all that belongs to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dump {
+pub struct TaskDump {
     /// The row, held by nobody and without a number.
     pub row: TaskRow,
     /// The whole log.
@@ -37,14 +37,14 @@ pub struct Dump {
     /// The whole journal.
     pub journal: Vec<JournalRecord>,
     /// The webhooks, in the order of their ids.
-    pub webhooks: Vec<(Webhook, HookState)>,
+    pub webhooks: Vec<(Webhook, WebhookState)>,
     /// What is kept beside that.
-    pub details: Details,
+    pub details: TaskDetails,
 }
 
 /// What a store keeps of a task and tells nobody else.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Details {
+pub struct TaskDetails {
     /// When it may be claimed. What was held is due since the beginning of time.
     pub due_at: Option<Timestamp>,
     /// The key that made it.
@@ -52,12 +52,12 @@ pub struct Details {
     /// Deliveries that were given up, in the order of their events and webhooks.
     pub dead_letters: Vec<DeadLetter>,
     /// How its webhooks stand, in the order of their ids.
-    pub hooks: Vec<HookState>,
+    pub hooks: Vec<WebhookState>,
 }
 
 /// How a webhook stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct HookState {
+pub struct WebhookState {
     /// Failed attempts at the next delivery.
     pub attempts: u32,
     /// When it is due. What was being delivered is due since the beginning of time.
@@ -95,10 +95,10 @@ pub trait Archive: Store {
     async fn ids(&self, after: Option<TaskId>, limit: usize) -> Result<Vec<TaskId>, StoreError>;
 
     /// What is kept of a task that `Store` does not tell.
-    async fn details(&self, task: TaskNo) -> Result<Details, StoreError>;
+    async fn details(&self, task: TaskNo) -> Result<TaskDetails, StoreError>;
 
     /// Puts a task there; false if it is there already. All of it or nothing, also in a crash.
-    async fn restore(&self, dump: Dump) -> Result<bool, StoreError>;
+    async fn restore(&self, dump: TaskDump) -> Result<bool, StoreError>;
 
     /// The ids of sessions after this one, in their order.
     async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError>;
@@ -142,7 +142,7 @@ pub trait Archive: Store {
 
 /// What a copy did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Copied {
+pub struct CopyReport {
     /// Tasks that were put there.
     pub copied: u64,
     /// Tasks that were there already.
@@ -186,14 +186,14 @@ pub enum CopyError {
 pub async fn copy(
     from: &dyn Archive,
     to: &dyn Archive,
-    tell: impl Fn(Copied) + Send + Sync,
-) -> Result<Copied, CopyError> {
+    tell: impl Fn(CopyReport) + Send + Sync,
+) -> Result<CopyReport, CopyError> {
     for (store, name) in [(from, "the store that is copied"), (to, "the store that is copied to")] {
         if store.in_use().await? {
             return Err(CopyError::InUse(name));
         }
     }
-    let mut copied = Copied::default();
+    let mut copied = CopyReport::default();
     let mut after = None;
     loop {
         let ids = from.ids(after, PAGE).await?;
@@ -254,8 +254,8 @@ pub async fn copy(
 async fn copy_knowledge(
     from: &dyn Archive,
     to: &dyn Archive,
-    copied: &mut Copied,
-    tell: &(impl Fn(Copied) + Send + Sync),
+    copied: &mut CopyReport,
+    tell: &(impl Fn(CopyReport) + Send + Sync),
 ) -> Result<(), CopyError> {
     let mut after: Option<MemoryKey> = None;
     loop {
@@ -338,7 +338,7 @@ async fn copy_session(from: &dyn Archive, to: &dyn Archive, id: &str) -> Result<
 }
 
 /// A task with all that belongs to it.
-pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<Dump>, StoreError> {
+pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<TaskDump>, StoreError> {
     let Some(mut row) = store.row(&TaskKey::Id(id)).await? else { return Ok(None) };
     let no = row.no;
     let (mut log, mut after) = (vec![], 0);
@@ -351,8 +351,8 @@ pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<Dump>, Store
     }
     let journal = store.journal(no).await?;
     let details = store.details(no).await?;
-    let hooks = details.hooks.clone().into_iter().chain(std::iter::repeat(HookState::default()));
+    let hooks = details.hooks.clone().into_iter().chain(std::iter::repeat(WebhookState::default()));
     let webhooks = store.webhooks(no).await?.into_iter().zip(hooks).collect();
     (row.no, row.node) = (TaskNo(0), None);
-    Ok(Some(Dump { row, log, journal, webhooks, details }))
+    Ok(Some(TaskDump { row, log, journal, webhooks, details }))
 }

@@ -8,5 +8,5 @@ mod knowledge;
 mod postgres;
 mod sqlite;
 
-pub use postgres::{OpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
-pub use sqlite::{OpenError, SqliteOptions, SqliteStore};
+pub use postgres::{PostgresOpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
+pub use sqlite::{SqliteOpenError, SqliteOptions, SqliteStore};

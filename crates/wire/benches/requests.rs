@@ -13,7 +13,7 @@ use nuncio_engine::{
     task::{Origin, State, Task, TaskId},
 };
 use nuncio_wire::{
-    a2a::{Dialect, TaskIds, TaskDetail},
+    a2a::{Dialect, TaskDetail, TaskIds},
     jsonrpc::{self, RpcId},
     sse,
 };

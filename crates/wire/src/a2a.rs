@@ -39,7 +39,7 @@ use nuncio_engine::{
 };
 use serde_json::value::RawValue;
 pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
-pub use task::{TaskView, TaskDetail, write_resource as write_task_resource};
+pub use task::{TaskDetail, TaskView, write_resource as write_task_resource};
 
 use crate::json;
 
@@ -142,7 +142,13 @@ impl Dialect {
     /// Writes an event of a stream. `None`: it has no frame in this dialect, and nothing was written.
     ///
     /// The same event at the same place always gives the same bytes.
-    pub fn write_event(self, out: &mut Vec<u8>, ids: &TaskIds<'_>, seq: u64, entry: &Entry) -> Option<A2aFrame> {
+    pub fn write_event(
+        self,
+        out: &mut Vec<u8>,
+        ids: &TaskIds<'_>,
+        seq: u64,
+        entry: &Entry,
+    ) -> Option<A2aFrame> {
         event::write(out, self, *ids, seq, entry)
     }
 
@@ -244,7 +250,8 @@ impl Dialect {
 
     /// Reads a page of tasks.
     pub fn read_list(self, json: &RawValue) -> Result<TaskList, MalformedInput> {
-        input::parse::<task::TaskListIn<'_>>("result", json.get())?.read(self, input::JsonPath::Root("result"))
+        input::parse::<task::TaskListIn<'_>>("result", json.get())?
+            .read(self, input::JsonPath::Root("result"))
     }
 
     /// Reads a webhook with the id of its task.
@@ -253,7 +260,10 @@ impl Dialect {
     }
 
     /// Reads a page of webhooks, with where the next one begins.
-    pub fn read_webhooks(self, json: &RawValue) -> Result<(Vec<WebhookConfig>, Option<String>), MalformedInput> {
+    pub fn read_webhooks(
+        self,
+        json: &RawValue,
+    ) -> Result<(Vec<WebhookConfig>, Option<String>), MalformedInput> {
         webhook::read_page(self, json.get())
     }
 }

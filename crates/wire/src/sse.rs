@@ -2,7 +2,7 @@
 
 mod parser;
 
-pub use parser::{SseOverflow, SseParser, ServerEvent};
+pub use parser::{ServerEvent, SseOverflow, SseParser};
 
 use std::{fmt::Display, io::Write as _};
 

@@ -18,7 +18,7 @@ use serde_json::{Map, Value};
 use tokio::net::TcpStream;
 use url::{Host, Url};
 
-use self::answer::{Body, Turn};
+use self::answer::{HttpAnswerBody, HttpTurn};
 use super::{
     protocol,
     spec::{AgentSpec, HttpSpec, SpecError},
@@ -44,7 +44,7 @@ pub(super) struct HttpAgent {
 }
 
 /// What becomes of a request that was not answered.
-enum Refused {
+enum HttpRequestFailure {
     /// It may be made again, after so long if the other side says so.
     Passing(String, Option<Duration>),
     /// It may not.
@@ -74,14 +74,14 @@ impl HttpAgent {
         cx: &TaskContext,
         step: &StepContext,
         answers: &[Value],
-    ) -> Result<Turn, AgentError> {
+    ) -> Result<HttpTurn, AgentError> {
         // Under one key goes one body: what was said since is no part of it.
         let said = cx.messages_until_answer();
-        let mut input = protocol::input(cx, said, &self.profile.name, self.spec.tell_caller);
+        let mut input = protocol::render_input(cx, said, &self.profile.name, self.spec.tell_caller);
         input.insert("answers".into(), answers.into());
         let response = self.deliver(cx, step, &step.idempotency_key(), &input).await?;
-        let mut body = Body::new(response, self.spec.timeout, self.spec.max_answer_bytes);
-        body.turn(step, || cx.receive_messages(), self.pass_messages(cx, step)).await
+        let mut body = HttpAnswerBody::new(response, self.spec.timeout, self.spec.max_answer_bytes);
+        body.read_turn(step, || cx.receive_messages(), self.pass_messages(cx, step)).await
     }
 
     /// Passes messages of the caller on, one request each. One that is not taken is a line of the log. It returns only
@@ -89,7 +89,7 @@ impl HttpAgent {
     async fn pass_messages(&self, cx: &TaskContext, step: &StepContext) -> AgentError {
         let mut given = 0;
         loop {
-            cx.message_due(given).await;
+            cx.wait_for_message(given).await;
             let message = match cx.next_message(given) {
                 Ok(Some(message)) => message,
                 Ok(None) => continue,
@@ -121,8 +121,8 @@ impl HttpAgent {
         loop {
             let (why, wait) = match self.request(cx, step, key, body, attempt).await {
                 Ok(response) => return Ok(response),
-                Err(Refused::Final(error)) => return Err(error),
-                Err(Refused::Passing(why, wait)) => (why, wait),
+                Err(HttpRequestFailure::Final(error)) => return Err(error),
+                Err(HttpRequestFailure::Passing(why, wait)) => (why, wait),
             };
             if attempt > self.spec.retries {
                 let times = if attempt > 1 { format!(" ({attempt} requests)") } else { String::new() };
@@ -144,7 +144,7 @@ impl HttpAgent {
         key: &str,
         body: &Map<String, Value>,
         attempt: u32,
-    ) -> Result<Response, Refused> {
+    ) -> Result<Response, HttpRequestFailure> {
         let request = self
             .client
             .post(self.spec.url.expose().clone())
@@ -156,7 +156,7 @@ impl HttpAgent {
             .json(body);
         let sent = tokio::select! {
             biased;
-            () = step.canceled() => return Err(Refused::Final(AgentError::Canceled)),
+            () = step.canceled() => return Err(HttpRequestFailure::Final(AgentError::Canceled)),
             sent = tokio::time::timeout(self.spec.timeout, request.send()) => sent,
         };
         let limit = self.spec.timeout;
@@ -166,7 +166,7 @@ impl HttpAgent {
         let response = match sent {
             Ok(response) => response,
             Err(error) if error.is_connect() => {
-                return Err(Refused::Passing(format!("no connection: {}", cause(&error)), None));
+                return Err(HttpRequestFailure::Passing(format!("no connection: {}", cause(&error)), None));
             }
             Err(error) => return Err(failed(format!("the request was cut: {}", cause(&error)))),
         };
@@ -175,10 +175,10 @@ impl HttpAgent {
             return Ok(response);
         }
         let wait = retry_after(response.headers());
-        let words = answer::words(response, limit).await;
+        let words = answer::read_refusal_text(response, limit).await;
         let why = format!("it answered {status}{words}");
         if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
-            return Err(Refused::Passing(why, wait));
+            return Err(HttpRequestFailure::Passing(why, wait));
         }
         let hint = if status.is_redirection() {
             "; redirects are not followed: name the address itself"
@@ -189,8 +189,8 @@ impl HttpAgent {
     }
 }
 
-fn failed(why: String) -> Refused {
-    Refused::Final(AgentError::Failed(why))
+fn failed(why: String) -> HttpRequestFailure {
+    HttpRequestFailure::Final(AgentError::Failed(why))
 }
 
 #[async_trait]
@@ -206,25 +206,25 @@ impl Agent for HttpAgent {
             // Kept with the question or the end that it leads to.
             let turn = cx.step_unwaited(&name, async |step| self.turn(&cx, &step, &answers).await).await?;
             let (question, answer) = match turn {
-                Turn::Done { text: Some(text) } => return Ok(Outcome::said(text)),
-                Turn::Done { text: None } => return Ok(Outcome::done()),
-                Turn::Failed { text } => return Ok(Outcome::Failed(text)),
-                Turn::Rejected { text } => return Ok(Outcome::Rejected(text)),
-                Turn::Ask { text, schema } => {
+                HttpTurn::Done { text: Some(text) } => return Ok(Outcome::said(text)),
+                HttpTurn::Done { text: None } => return Ok(Outcome::done()),
+                HttpTurn::Failed { text } => return Ok(Outcome::Failed(text)),
+                HttpTurn::Rejected { text } => return Ok(Outcome::Rejected(text)),
+                HttpTurn::Ask { text, schema } => {
                     let answer = cx.ask(text.clone(), protocol::form(schema)).await?;
                     (text, answer)
                 }
-                Turn::Sample { text, system, max_tokens } => {
+                HttpTurn::Sample { text, system, max_tokens } => {
                     let tokens = protocol::sample_tokens(max_tokens);
                     let answer = cx.sample(text.clone(), system, tokens).await?;
                     (text, answer)
                 }
-                Turn::Authorize { text, url } => {
+                HttpTurn::Authorize { text, url } => {
                     let answer = cx.authorize(text.clone(), url).await?;
                     (text, answer)
                 }
             };
-            let mut heard: Map<String, Value> = protocol::answer(&answer);
+            let mut heard: Map<String, Value> = protocol::render_answer(&answer);
             heard.insert("question".into(), question.into());
             answers.push(Value::Object(heard));
             if answers.len() > MAX_QUESTIONS {
@@ -236,16 +236,16 @@ impl Agent for HttpAgent {
     }
 
     fn probe(&self) -> Option<Arc<dyn Probe>> {
-        Some(Arc::new(Listens(self.spec.url.expose().clone())))
+        Some(Arc::new(HttpEndpointProbe(self.spec.url.expose().clone())))
     }
 }
 
 /// Whether somebody listens at the address. Nothing is said there: a request would be work.
-struct Listens(Url);
+struct HttpEndpointProbe(Url);
 
 #[async_trait]
-impl Probe for Listens {
-    async fn look(&self) -> Result<(), String> {
+impl Probe for HttpEndpointProbe {
+    async fn check_reachable(&self) -> Result<(), String> {
         let port = self.0.port_or_known_default().unwrap_or(80);
         let connected = match self.0.host() {
             Some(Host::Domain(name)) => TcpStream::connect((name, port)).await,

@@ -7,14 +7,14 @@
 mod answer;
 mod budget;
 mod call;
+mod render;
 mod toolbox;
-mod words;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
-use nuncio_client::model::{Model, ModelOptions, Provider, Said, Stop, Turn};
+use nuncio_client::model::{Model, ModelOptions, ModelReply, ModelTurn, Provider, StopReason};
 use nuncio_engine::{
     Agent, AgentError, Level, List, MemoryLimits, Outcome, Probe, Profile, State, StepContext, TaskContext,
     TaskId,
@@ -22,11 +22,11 @@ use nuncio_engine::{
 use serde::{Deserialize, Serialize};
 
 use self::{
-    answer::Answered,
-    budget::{Budget, Spent},
-    toolbox::Offered,
+    answer::LlmAnswerRecord,
+    budget::{LlmBudget, LlmUsage},
+    toolbox::LlmTool,
 };
-use super::{AgentSpec, Made, SpecError, spec::LlmSpec};
+use super::{AgentSpec, BuiltAgent, SpecError, spec::LlmSpec};
 
 /// The artifact that the answer is.
 const ANSWER: &str = "answer";
@@ -44,24 +44,24 @@ struct LlmAgent {
 
 /// What is known when the work begins. Kept, so that the agents of this server may change meanwhile.
 #[derive(Serialize, Deserialize)]
-struct Begun {
-    tools: Vec<Offered>,
-    earlier: Vec<Turn>,
+struct LlmStart {
+    tools: Vec<LlmTool>,
+    earlier: Vec<ModelTurn>,
 }
 
 /// The conversation so far: all of it comes out of the journal.
-struct Talk {
-    tools: Vec<Offered>,
-    turns: Vec<Turn>,
-    spent: Spent,
+struct LlmConversation {
+    tools: Vec<LlmTool>,
+    turns: Vec<ModelTurn>,
+    spent: LlmUsage,
     /// How many of the caller's messages are in it.
-    heard: usize,
+    received: usize,
     /// Whether some text stands in the artifact.
     shown: bool,
 }
 
 /// Makes the agent of a table.
-pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<Made, SpecError> {
+pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<BuiltAgent, SpecError> {
     let provider: Provider =
         llm.provider.parse().map_err(|error| spec.wrong("provider", format!("{error}")))?;
     check(spec, llm, provider)?;
@@ -74,7 +74,7 @@ pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<Made, SpecError> {
     };
     let model = Model::new(&options).map_err(|error| spec.wrong("base-url", error.to_string()))?;
     let profile = spec.profile(&format!("Answers with the model {} of {}.", llm.model, provider.name()));
-    Ok(Made { agent: Arc::new(LlmAgent { profile, spec: llm.clone(), model }), living: None })
+    Ok(BuiltAgent { agent: Arc::new(LlmAgent { profile, spec: llm.clone(), model }), managed: None })
 }
 
 fn check(spec: &AgentSpec, llm: &LlmSpec, provider: Provider) -> Result<(), SpecError> {
@@ -115,23 +115,24 @@ impl Agent for LlmAgent {
     }
 
     fn probe(&self) -> Option<Arc<dyn Probe>> {
-        Some(Arc::new(Reachable(self.model.clone())))
+        Some(Arc::new(ModelProbe(self.model.clone())))
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        if words::of_message(cx.input()).is_empty() {
+        if render::render_message(cx.input()).is_empty() {
             return Ok(Outcome::rejected("there is nothing to answer: send a text, or data"));
         }
-        let Begun { tools, earlier } = cx.step("begin", async |step| self.begin(&cx, &step).await).await?;
-        let mut talk = Talk { tools, turns: earlier, spent: Spent::default(), heard: 0, shown: false };
-        let budget = Budget::of(&self.spec);
+        let LlmStart { tools, earlier } = cx.step("begin", async |step| self.begin(&cx, &step).await).await?;
+        let mut talk =
+            LlmConversation { tools, turns: earlier, spent: LlmUsage::default(), received: 0, shown: false };
+        let budget = LlmBudget::of(&self.spec);
         loop {
             if let Some(why) = budget.refuse_question(&talk.spent) {
                 return Ok(Outcome::failed(why));
             }
             let answered = cx.step("model", async |step| self.ask(&cx, &step, &talk, &budget).await).await?;
             let said = talk.take(answered);
-            if said.stop != Stop::Tools {
+            if said.stop != StopReason::Tools {
                 return Ok(self.end(&said));
             }
             if let Some(why) = budget.refuse_calls(&talk.spent, said.calls.len()) {
@@ -143,28 +144,28 @@ impl Agent for LlmAgent {
 }
 
 /// Finds out whether the provider can be reached.
-struct Reachable(Model);
+struct ModelProbe(Model);
 
 #[async_trait]
-impl Probe for Reachable {
-    async fn look(&self) -> Result<(), String> {
-        self.0.look().await.map_err(|error| error.to_string())
+impl Probe for ModelProbe {
+    async fn check_reachable(&self) -> Result<(), String> {
+        self.0.check_reachable().await.map_err(|error| error.to_string())
     }
 }
 
 impl LlmAgent {
     /// Finds out what can be called, and what was said before in this conversation.
-    async fn begin(&self, cx: &TaskContext, step: &StepContext) -> Result<Begun, AgentError> {
-        let (tools, missing) = toolbox::offered(cx.engine().catalog(), &self.spec, cx.can_ask());
+    async fn begin(&self, cx: &TaskContext, step: &StepContext) -> Result<LlmStart, AgentError> {
+        let (tools, missing) = toolbox::available_tools(cx.engine().catalog(), &self.spec, cx.can_ask());
         for why in missing {
             step.report(Level::Warning, why).await?;
         }
-        Ok(Begun { tools, earlier: self.earlier(cx).await })
+        Ok(LlmStart { tools, earlier: self.earlier(cx).await })
     }
 
     /// What was asked and answered before in the same conversation. A task that another one made stands for itself:
     /// its siblings are in the same conversation.
-    async fn earlier(&self, cx: &TaskContext) -> Vec<Turn> {
+    async fn earlier(&self, cx: &TaskContext) -> Vec<ModelTurn> {
         let context = cx.context_id();
         if cx.is_called() || TaskId::of_own_context(context) == Some(cx.task_id()) {
             return vec![];
@@ -180,9 +181,9 @@ impl LlmAgent {
         let Ok(listed) = cx.engine().list(&cx.caller(), list).await else { return vec![] };
         let (mut left, mut turns) = (EARLIER_BYTES, vec![]);
         for task in listed.tasks.iter().filter(|task| task.origin.id != cx.task_id()) {
-            let asked = task.history.first().map(words::of_message).unwrap_or_default();
+            let asked = task.history.first().map(render::render_message).unwrap_or_default();
             let answer = task.artifacts.iter().find(|artifact| artifact.id == ANSWER);
-            let answer = answer.map(|answer| words::of_parts(&answer.parts)).unwrap_or_default();
+            let answer = answer.map(|answer| render::render_parts(&answer.parts)).unwrap_or_default();
             if asked.is_empty() || answer.is_empty() {
                 continue;
             }
@@ -191,61 +192,66 @@ impl LlmAgent {
                 None => break,
             }
             // The newest come first in the list, and last in the conversation.
-            turns.push(Turn::Model(Said { text: answer, ..Said::default() }));
-            turns.push(Turn::User(asked));
+            turns.push(ModelTurn::Model(ModelReply { text: answer, ..ModelReply::default() }));
+            turns.push(ModelTurn::User(asked));
         }
         turns.reverse();
         turns
     }
 
     /// Makes all calls of an answer beside each other.
-    async fn call_all(&self, cx: &TaskContext, talk: &mut Talk, said: &Said) -> Result<(), AgentError> {
+    async fn call_all(
+        &self,
+        cx: &TaskContext,
+        talk: &mut LlmConversation,
+        said: &ModelReply,
+    ) -> Result<(), AgentError> {
         let names: Vec<&str> = said.calls.iter().map(|call| call.name.as_str()).collect();
         let asked = talk.spent.questions;
         cx.progress(f64::from(asked), None, format!("calling {}", names.join(", "))).await?;
         let calls = said.calls.iter().enumerate().map(|(n, call)| {
             let branch = cx.branch(&format!("turn-{asked}-call-{}", n + 1));
-            call::make(branch, &talk.tools, &self.spec, call)
+            call::call_tool(branch, &talk.tools, &self.spec, call)
         });
         let results = try_join_all(calls).await?;
         talk.spent.calls += u32::try_from(results.len()).unwrap_or(u32::MAX);
-        talk.turns.push(Turn::Results(results));
+        talk.turns.push(ModelTurn::Results(results));
         Ok(())
     }
 
     /// What becomes of the task with the last answer. What is missing from it is said.
-    fn end(&self, said: &Said) -> Outcome {
+    fn end(&self, said: &ModelReply) -> Outcome {
         let cut_calls = !said.calls.is_empty();
         match &said.stop {
-            Stop::Refused(why) => Outcome::failed(format!("the model would not answer: {why}")),
+            StopReason::Refused(why) => Outcome::failed(format!("the model would not answer: {why}")),
             stop if cut_calls => {
                 Outcome::failed(format!("the model's answer broke off in a call of a tool: {stop}"))
             }
             stop if said.text.trim().is_empty() => {
                 Outcome::failed(format!("the model's answer is empty: {stop}"))
             }
-            Stop::Length => {
+            StopReason::Length => {
                 let limit =
                     self.spec.max_tokens.map(|max| format!(" (max-tokens is {max})")).unwrap_or_default();
                 Outcome::said(format!("The answer is not complete: the model ran out of tokens{limit}."))
             }
-            Stop::Other(why) => {
+            StopReason::Other(why) => {
                 Outcome::said(format!("The answer may not be complete: it stopped with {why}."))
             }
-            Stop::End | Stop::Tools => Outcome::done(),
+            StopReason::End | StopReason::Tools => Outcome::done(),
         }
     }
 }
 
-impl Talk {
+impl LlmConversation {
     /// Adds what the model was told and what it said.
-    fn take(&mut self, answered: Answered) -> Said {
+    fn take(&mut self, answered: LlmAnswerRecord) -> ModelReply {
         self.spent.add(&answered);
-        let Answered { heard, said, .. } = answered;
-        self.heard += heard.len();
-        self.turns.extend(heard.into_iter().map(Turn::User));
+        let LlmAnswerRecord { heard, said, .. } = answered;
+        self.received += heard.len();
+        self.turns.extend(heard.into_iter().map(ModelTurn::User));
         self.shown |= !said.text.is_empty();
-        self.turns.push(Turn::Model(said.clone()));
+        self.turns.push(ModelTurn::Model(said.clone()));
         said
     }
 }

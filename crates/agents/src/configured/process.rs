@@ -4,11 +4,11 @@
 //! waited for; what it did before is replayed by the task's context. Nothing of it is kept while a task waits.
 
 mod lines;
-mod places;
-mod plain;
 mod program;
+mod session;
+mod slots;
 mod stderr;
-mod talk;
+mod text_only;
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -16,13 +16,13 @@ use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, TaskContext};
 
 use self::{
-    places::{Place, Places},
-    program::Program,
-    talk::{Ended, Talk},
+    program::AgentProcess,
+    session::{ProcessSession, ProcessSessionEnd},
+    slots::{ProcessSlot, ProcessSlots},
 };
 use super::{
     protocol,
-    spec::{AgentSpec, ProcessSpec, Speaks, SpecError},
+    spec::{AgentSpec, PipeFormat, ProcessSpec, SpecError},
 };
 
 /// The wait before a program that crashed is started again; it doubles up to the longest.
@@ -33,7 +33,7 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 pub(super) struct ProcessAgent {
     profile: Profile,
     spec: ProcessSpec,
-    places: Places,
+    slots: ProcessSlots,
 }
 
 impl ProcessAgent {
@@ -55,39 +55,39 @@ impl ProcessAgent {
             }
         }
         let profile = table.profile(&format!("The program {}.", table.name));
-        Ok(Self { profile, places: Places::new(spec.max_processes), spec: spec.clone() })
+        Ok(Self { profile, slots: ProcessSlots::new(spec.max_processes), spec: spec.clone() })
     }
 
     /// One process, from its start to its end.
-    async fn once(&self, cx: &TaskContext, attempt: u32) -> Result<Ended, AgentError> {
+    async fn run_process(&self, cx: &TaskContext, attempt: u32) -> Result<ProcessSessionEnd, AgentError> {
         let mut variables = vec![
             ("NUNCIO_TASK", cx.task_id().to_string()),
             ("NUNCIO_CONTEXT", cx.context_digest()),
             ("NUNCIO_ATTEMPT", attempt.to_string()),
         ];
         variables.extend(program::caller_variables(&self.spec, cx));
-        let mut place = self.places.take(cx).await?;
-        let mut program = Program::start(&self.spec, &variables)?;
+        let mut place = self.slots.acquire(cx).await?;
+        let mut program = AgentProcess::start(&self.spec, &variables)?;
         let stderr = Arc::clone(&program.stderr);
         let ended = tokio::select! {
             biased;
-            ended = self.talk(cx, &mut program, &mut place, attempt) => ended,
+            ended = self.run_session(cx, &mut program, &mut place, attempt) => ended,
             Err(error) = stderr.pump(cx) => Err(error),
         };
         match ended {
-            Ok(Ended::With(outcome)) => {
+            Ok(ProcessSessionEnd::With(outcome)) => {
                 stderr.drain_what_is_there(cx).await?;
-                program.let_go(self.spec.grace);
-                Ok(Ended::With(outcome))
+                program.release(self.spec.grace);
+                Ok(ProcessSessionEnd::With(outcome))
             }
-            Ok(ended @ Ended::Canceled) => Ok(ended),
-            Ok(Ended::Crashed(why)) => {
+            Ok(ended @ ProcessSessionEnd::Canceled) => Ok(ended),
+            Ok(ProcessSessionEnd::Crashed(why)) => {
                 stderr.drain(cx).await?;
-                Ok(Ended::Crashed(format!("{why}{}", stderr.tail(cx))))
+                Ok(ProcessSessionEnd::Crashed(format!("{why}{}", stderr.tail(cx))))
             }
-            Ok(Ended::Silent(why)) => {
+            Ok(ProcessSessionEnd::Silent(why)) => {
                 stderr.drain(cx).await?;
-                Ok(Ended::Silent(format!("{why}{}", stderr.tail(cx))))
+                Ok(ProcessSessionEnd::Silent(format!("{why}{}", stderr.tail(cx))))
             }
             Err(AgentError::Misuse(why)) => {
                 stderr.drain_what_is_there(cx).await?;
@@ -97,21 +97,21 @@ impl ProcessAgent {
         }
     }
 
-    async fn talk(
+    async fn run_session(
         &self,
         cx: &TaskContext,
-        program: &mut Program,
-        place: &mut Place,
+        program: &mut AgentProcess,
+        place: &mut ProcessSlot,
         attempt: u32,
-    ) -> Result<Ended, AgentError> {
-        let mut input = protocol::input(cx, cx.messages(), &self.profile.name, self.spec.tell_caller);
+    ) -> Result<ProcessSessionEnd, AgentError> {
+        let mut input = protocol::render_input(cx, cx.messages(), &self.profile.name, self.spec.tell_caller);
         input.insert("attempt".into(), attempt.into());
-        program.tell(&input).await?;
-        let mut talk = Talk::new(cx, program, place);
-        let ended = talk.go_on().await;
+        program.send(&input).await?;
+        let mut talk = ProcessSession::new(cx, program, place);
+        let ended = talk.run().await;
         // A question that is canceled says so by its error.
-        if matches!(ended, Ok(Ended::Canceled) | Err(AgentError::Canceled)) {
-            return Ok(Ended::With(talk.cancel(self.grace(cx)).await));
+        if matches!(ended, Ok(ProcessSessionEnd::Canceled) | Err(AgentError::Canceled)) {
+            return Ok(ProcessSessionEnd::With(talk.cancel(self.grace(cx)).await));
         }
         ended
     }
@@ -122,14 +122,14 @@ impl ProcessAgent {
         self.spec.grace.min(cx.engine().options().cancel_grace / 2)
     }
 
-    async fn converse(&self, mut cx: TaskContext) -> Result<Outcome, AgentError> {
+    async fn run_with_restarts(&self, mut cx: TaskContext) -> Result<Outcome, AgentError> {
         let (mut attempt, mut backoff) = (1, FIRST_BACKOFF);
         loop {
-            let why = match self.once(&cx, attempt).await? {
-                Ended::With(outcome) => return Ok(outcome),
-                Ended::Canceled => return Err(AgentError::Canceled),
-                Ended::Silent(why) => return Err(AgentError::Misuse(why)),
-                Ended::Crashed(why) => why,
+            let why = match self.run_process(&cx, attempt).await? {
+                ProcessSessionEnd::With(outcome) => return Ok(outcome),
+                ProcessSessionEnd::Canceled => return Err(AgentError::Canceled),
+                ProcessSessionEnd::Silent(why) => return Err(AgentError::Misuse(why)),
+                ProcessSessionEnd::Crashed(why) => why,
             };
             if attempt > self.spec.restarts {
                 let times = if attempt > 1 { format!(" (started {attempt} times)") } else { String::new() };
@@ -144,7 +144,7 @@ impl ProcessAgent {
                 () = tokio::time::sleep(backoff) => {}
             }
             (attempt, backoff) = (attempt + 1, (backoff * 2).min(LONGEST_BACKOFF));
-            cx = cx.again();
+            cx = cx.restart();
         }
     }
 }
@@ -157,25 +157,25 @@ impl Agent for ProcessAgent {
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
         match self.spec.speaks {
-            Speaks::Json => {
-                cx.durable().await;
-                self.converse(cx).await
+            PipeFormat::Json => {
+                cx.wait_until_durable().await;
+                self.run_with_restarts(cx).await
             }
-            Speaks::Lines => plain::run(&self.spec, &self.places, &cx).await,
+            PipeFormat::Lines => text_only::run(&self.spec, &self.slots, &cx).await,
         }
     }
 
     fn probe(&self) -> Option<Arc<dyn Probe>> {
-        Some(Arc::new(IsThere(self.spec.clone())))
+        Some(Arc::new(ProgramProbe(self.spec.clone())))
     }
 }
 
 /// Looks for the program.
-struct IsThere(ProcessSpec);
+struct ProgramProbe(ProcessSpec);
 
 #[async_trait]
-impl Probe for IsThere {
-    async fn look(&self) -> Result<(), String> {
+impl Probe for ProgramProbe {
+    async fn check_reachable(&self) -> Result<(), String> {
         let Some(program) = self.0.command.first() else { return Err("there is no command".into()) };
         let beside = |dir: PathBuf| dir.join(program.expose()).is_file();
         let found = if program.expose().contains('/') {

@@ -1,6 +1,6 @@
 //! What goes between this server and a program, or an endpoint, that is an agent: one object of JSON a line.
 //!
-//! [`Said`] is what the other side says, [`Told`] what it is told. An object with a member that means nothing is
+//! [`ProgramMessage`] is what the other side says, [`ProgramReply`] what it is told. An object with a member that means nothing is
 //! refused, because a limit, a name or a type that is silently ignored is found much later. `docs/agents-process.md`
 //! has the whole of it as a table.
 
@@ -22,7 +22,7 @@ const RESULT: &str = "result";
 /// What the other side says.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub(super) enum Said {
+pub(super) enum ProgramMessage {
     /// How far it is.
     Progress {
         #[serde(default)]
@@ -38,7 +38,7 @@ pub(super) enum Said {
         text: String,
     },
     /// A result, or a piece of one.
-    Artifact(Piece),
+    Artifact(ArtifactPiece),
     /// It takes messages of the caller from now on, while it works.
     Listen,
     /// A form for whoever called.
@@ -89,7 +89,7 @@ pub(super) enum Said {
 /// A result, or a piece of one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct Piece {
+pub(super) struct ArtifactPiece {
     #[serde(default = "result_id")]
     id: String,
     name: Option<String>,
@@ -119,9 +119,9 @@ fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error
     Value::deserialize(from).map(Some)
 }
 
-impl Said {
+impl ProgramMessage {
     /// The word for it, as it is on the line.
-    pub(super) fn word(&self) -> &'static str {
+    pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Progress { .. } => "progress",
             Self::Log { .. } => "log",
@@ -147,29 +147,29 @@ impl Said {
 }
 
 /// Where words go: to the task itself, or to the step that is under way.
-pub(super) enum Voice<'a> {
+pub(super) enum ReportTarget<'a> {
     Task(&'a TaskContext),
     Step(&'a StepContext),
 }
 
-impl Voice<'_> {
+impl ReportTarget<'_> {
     /// Passes progress, log lines and artifacts on; what is none of these comes back. `written`: the artifacts that
     /// have been begun.
     pub(super) async fn pass_on(
         &self,
-        said: Said,
+        said: ProgramMessage,
         written: &mut Vec<String>,
-    ) -> Result<Option<Said>, AgentError> {
+    ) -> Result<Option<ProgramMessage>, AgentError> {
         match said {
-            Said::Progress { done, total, text } => match self {
+            ProgramMessage::Progress { done, total, text } => match self {
                 Self::Task(cx) => cx.progress(done, total, text).await,
                 Self::Step(step) => step.progress(done, total, text).await,
             },
-            Said::Log { level, text } => match self {
+            ProgramMessage::Log { level, text } => match self {
                 Self::Task(cx) => cx.log(level, text).await,
                 Self::Step(step) => step.log(level, text).await,
             },
-            Said::Artifact(piece) => self.artifact(piece.chunk(written)?).await,
+            ProgramMessage::Artifact(piece) => self.artifact(piece.chunk(written)?).await,
             other => return Ok(Some(other)),
         }
         .map(|()| None)
@@ -188,7 +188,7 @@ impl Voice<'_> {
     }
 }
 
-impl Piece {
+impl ArtifactPiece {
     fn chunk(self, written: &mut Vec<String>) -> Result<Chunk, AgentError> {
         let wrong = |why: &str| Err(AgentError::Misuse(format!("artifact {:?}: {why}", self.id)));
         let begun = written.contains(&self.id);
@@ -222,13 +222,13 @@ impl Piece {
 }
 
 /// How a task ends by these words; `None` where they are no end.
-pub(super) fn outcome(said: &Said) -> Option<Outcome> {
+pub(super) fn outcome(said: &ProgramMessage) -> Option<Outcome> {
     Some(match said {
-        Said::Done { text: Some(text), .. } => Outcome::said(text),
-        Said::Done { text: None, .. } => Outcome::done(),
-        Said::Failed { text } => Outcome::failed(text),
-        Said::Rejected { text } => Outcome::rejected(text),
-        Said::Canceled { text } => Outcome::Canceled(text.clone()),
+        ProgramMessage::Done { text: Some(text), .. } => Outcome::said(text),
+        ProgramMessage::Done { text: None, .. } => Outcome::done(),
+        ProgramMessage::Failed { text } => Outcome::failed(text),
+        ProgramMessage::Rejected { text } => Outcome::rejected(text),
+        ProgramMessage::Canceled { text } => Outcome::Canceled(text.clone()),
         _ => return None,
     })
 }
@@ -236,7 +236,7 @@ pub(super) fn outcome(said: &Said) -> Option<Outcome> {
 /// What the other side is told.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
-pub(super) enum Told<'a> {
+pub(super) enum ProgramReply<'a> {
     /// The step is to be done. The key is the same whenever it is done again.
     Run { name: &'a str, key: String },
     /// The step was done before, with this result.
@@ -268,7 +268,7 @@ pub(super) fn caller_message(message: &Message, number: u64) -> Map<String, Valu
 }
 
 /// What the other side begins with. `said`: what the caller has said so far. `tell_caller`: whose task it is, too.
-pub(super) fn input(
+pub(super) fn render_input(
     cx: &TaskContext,
     said: &[Message],
     agent: &str,
@@ -321,7 +321,7 @@ fn part(part: &Part) -> Value {
 }
 
 /// An answer as the protocol has it: what was done with the question, and the data or the model's text.
-pub(super) fn answer(answer: &Answer) -> Map<String, Value> {
+pub(super) fn render_answer(answer: &Answer) -> Map<String, Value> {
     let (action, data) = match answer {
         Answer::Accept(data) => ("accept", data.clone()),
         Answer::Decline(_) => ("decline", Value::Null),
@@ -341,7 +341,7 @@ pub(super) fn answer(answer: &Answer) -> Map<String, Value> {
 }
 
 /// How another agent's work ended, as the protocol has it.
-pub(super) fn called(task: &Task) -> Map<String, Value> {
+pub(super) fn render_called_task(task: &Task) -> Map<String, Value> {
     let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
     let made = |artifact: &Artifact| {
         let parts: Vec<Value> = artifact.parts.iter().map(part).collect();
@@ -383,27 +383,27 @@ pub(super) fn sample_tokens(wanted: Option<u32>) -> u32 {
 mod tests {
     use super::*;
 
-    fn read(line: &str) -> Result<Said, String> {
+    fn read(line: &str) -> Result<ProgramMessage, String> {
         serde_json::from_str(line).map_err(|error| error.to_string())
     }
 
     #[test]
     fn words_are_few_and_mostly_optional() {
-        let done = |text: Option<&str>, data| Said::Done { text: text.map(Into::into), data };
+        let done = |text: Option<&str>, data| ProgramMessage::Done { text: text.map(Into::into), data };
         assert_eq!(read(r#"{"type":"done"}"#), Ok(done(None, None)));
         assert_eq!(
             read(r#"{"type":"done","text":"hi","data":null}"#),
             Ok(done(Some("hi"), Some(Value::Null)))
         );
-        let progress = Said::Progress { done: 3.0, total: Some(4.0), text: String::new() };
+        let progress = ProgramMessage::Progress { done: 3.0, total: Some(4.0), text: String::new() };
         assert_eq!(read(r#"{"type":"progress","done":3,"total":4}"#), Ok(progress));
         assert_eq!(
             read(r#"{"type":"log","text":"x"}"#),
-            Ok(Said::Log { level: Level::Info, text: "x".into() })
+            Ok(ProgramMessage::Log { level: Level::Info, text: "x".into() })
         );
         assert_eq!(
             read(r#"{"type":"sample","text":"x","maxTokens":5}"#),
-            Ok(Said::Sample { text: "x".into(), system: None, max_tokens: Some(5) })
+            Ok(ProgramMessage::Sample { text: "x".into(), system: None, max_tokens: Some(5) })
         );
     }
 
@@ -425,7 +425,9 @@ mod tests {
     fn an_artifact_has_one_content_and_goes_on_only_if_it_says_so() {
         let mut written = vec![];
         let mut chunk = |line: &str| match read(line) {
-            Ok(Said::Artifact(piece)) => piece.chunk(&mut written).map(|_| ()).map_err(|e| e.to_string()),
+            Ok(ProgramMessage::Artifact(piece)) => {
+                piece.chunk(&mut written).map(|_| ()).map_err(|e| e.to_string())
+            }
             other => panic!("{other:?}"),
         };
         assert_eq!(chunk(r#"{"type":"artifact","id":"a","text":"x","last":false}"#), Ok(()));

@@ -6,14 +6,14 @@
 //! answer, `withdraw.rs` takes a question back that
 //! was closed over there.
 
-mod access;
 mod artifacts;
-mod choose;
 mod conversation;
+mod credentials;
 mod form;
-mod pool;
+mod parked_calls;
 mod profile;
 mod run;
+mod select_tool;
 mod turn;
 mod watch;
 mod withdraw;
@@ -22,42 +22,42 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    a2a::{A2aOptions, A2aPeer},
-    mcp::{McpOptions, McpPeer},
-    peer::{Offer, Peer, Protocol},
+    a2a::{A2aPeer, A2aPeerOptions},
+    mcp::{McpPeer, McpPeerOptions},
+    peer::{Peer, PeerCapability, PeerProtocol},
 };
 use nuncio_engine::{Agent, AgentError, Outcome, Probe, Profile, TaskContext};
 use nuncio_wire::{a2a::Dialect, mcp::McpVersion};
 use parking_lot::RwLock;
 
 use super::{
-    AgentSpec, Made, SpecError,
-    spec::{A2aSpec, Lost, McpSpec},
+    AgentSpec, BuiltAgent, SpecError,
+    spec::{A2aSpec, LostCallPolicy, McpSpec},
 };
 
-pub use self::access::{sign_in, sign_out};
+pub use self::credentials::{sign_in, sign_out};
 
 /// How long others may be away.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
+pub struct RemoteTimeouts {
     /// How long it is tried to begin a call, before the task fails.
     pub begin: Duration,
     /// How long it is tried to go on with one.
     pub resume: Duration,
     /// How soon it is tried again, at first.
-    pub again: Duration,
+    pub first_pause: Duration,
     /// How often it is looked what is offered, where nobody tells.
     pub look: Duration,
     /// How long one that was replaced is kept at most for calls that go on; a call may wait for a person.
     pub retire: Duration,
 }
 
-impl Default for Patience {
+impl Default for RemoteTimeouts {
     fn default() -> Self {
         Self {
             begin: Duration::from_secs(20),
             resume: Duration::from_secs(300),
-            again: Duration::from_millis(200),
+            first_pause: Duration::from_millis(200),
             look: Duration::from_secs(300),
             retire: Duration::from_secs(24 * 3600),
         }
@@ -65,38 +65,38 @@ impl Default for Patience {
 }
 
 /// What a remote agent is made of.
-pub struct Remote {
+pub struct RemoteAgentBuilder {
     /// Who does the work.
     pub peer: Arc<dyn Peer>,
     /// What becomes of a call that was lost.
-    pub lost: Lost,
+    pub lost: LostCallPolicy,
     /// Tools that are offered; empty: all.
     pub tools: Vec<String>,
     /// How long others may be away.
-    pub patience: Patience,
+    pub patience: RemoteTimeouts,
 }
 
-impl Remote {
+impl RemoteAgentBuilder {
     /// An agent that stands for this peer.
     pub fn new(peer: Arc<dyn Peer>) -> Self {
-        Self { peer, lost: Lost::default(), tools: vec![], patience: Patience::default() }
+        Self { peer, lost: LostCallPolicy::default(), tools: vec![], patience: RemoteTimeouts::default() }
     }
 
     /// The agent of that table over this peer.
-    pub fn make(self, spec: &AgentSpec) -> Made {
-        let there = Arc::new(There {
+    pub fn build(self, spec: &AgentSpec) -> BuiltAgent {
+        let there = Arc::new(RemoteSide {
             remote: self,
             spec: spec.clone(),
             offers: RwLock::default(),
             used: Arc::default(),
         });
         let agent = Arc::new(RemoteAgent::new(Arc::clone(&there)));
-        Made { living: Some(Arc::new(watch::Watch::new(there, agent.profile()))), agent }
+        BuiltAgent { managed: Some(Arc::new(watch::RemoteWatch::new(there, agent.profile()))), agent }
     }
 }
 
 /// An agent of kind `a2a`.
-pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
+pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecError> {
     let dialect = match own.dialect.as_deref() {
         None => None,
         Some(version) => match Dialect::from_version(version) {
@@ -104,20 +104,20 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<Made, SpecError> {
             None => return Err(spec.wrong("dialect", format!("expected 1.0, 0.3 or 0.1, not {version:?}"))),
         },
     };
-    let options = A2aOptions {
-        authorizer: access::authorizer(spec)?,
+    let options = A2aPeerOptions {
+        authorizer: credentials::authorizer(spec)?,
         dialect,
         whole_server: false,
-        ..A2aOptions::default()
+        ..A2aPeerOptions::default()
     };
     let peer = Arc::new(A2aPeer::new(own.url.expose().clone(), options));
     let patience = patience(own.patience, own.away);
-    Ok(Remote { lost: own.lost, patience, ..Remote::new(peer) }.make(spec))
+    Ok(RemoteAgentBuilder { lost: own.lost, patience, ..RemoteAgentBuilder::new(peer) }.build(spec))
 }
 
 /// An agent of kind `mcp`.
-pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
-    let place = own.place().map_err(|why| spec.wrong("command", why))?;
+pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<BuiltAgent, SpecError> {
+    let place = own.location().map_err(|why| spec.wrong("command", why))?;
     let version = match own.revision.as_deref() {
         None => None,
         Some(revision) => match McpVersion::parse(revision) {
@@ -129,28 +129,34 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<Made, SpecError> {
             }
         },
     };
-    let authorizer = access::authorizer(spec)?;
-    let options = McpOptions { version, authorizer, silence: own.silence, ..McpOptions::default() };
+    let authorizer = credentials::authorizer(spec)?;
+    let options = McpPeerOptions { version, authorizer, silence: own.silence, ..McpPeerOptions::default() };
     let peer = Arc::new(McpPeer::new(place, options));
     let patience = patience(own.patience, own.away);
-    Ok(Remote { lost: own.lost, tools: own.tools.clone(), patience, ..Remote::new(peer) }.make(spec))
+    Ok(RemoteAgentBuilder {
+        lost: own.lost,
+        tools: own.tools.clone(),
+        patience,
+        ..RemoteAgentBuilder::new(peer)
+    }
+    .build(spec))
 }
 
-fn patience(begin: Duration, resume: Duration) -> Patience {
-    Patience { begin, resume, ..Patience::default() }
+fn patience(begin: Duration, resume: Duration) -> RemoteTimeouts {
+    RemoteTimeouts { begin, resume, ..RemoteTimeouts::default() }
 }
 
 /// The other side, and what is known of it.
-struct There {
-    remote: Remote,
+struct RemoteSide {
+    remote: RemoteAgentBuilder,
     spec: AgentSpec,
     /// What it offered when it was last looked.
-    offers: RwLock<Option<Arc<[Offer]>>>,
+    offers: RwLock<Option<Arc<[PeerCapability]>>>,
     /// Held by every task that is at work with it, and by every call that goes on.
     used: Arc<()>,
 }
 
-impl There {
+impl RemoteSide {
     fn peer(&self) -> &Arc<dyn Peer> {
         &self.remote.peer
     }
@@ -164,35 +170,35 @@ impl There {
         Arc::strong_count(&self.used) > 1
     }
 
-    fn known(&self) -> Option<Arc<[Offer]>> {
+    fn cached_capabilities(&self) -> Option<Arc<[PeerCapability]>> {
         self.offers.read().clone()
     }
 
     /// What it offers now, as far as the table lets it.
-    async fn look(&self) -> Result<Arc<[Offer]>, nuncio_client::peer::PeerError> {
+    async fn refresh_capabilities(&self) -> Result<Arc<[PeerCapability]>, nuncio_client::peer::PeerError> {
         let tools = &self.remote.tools;
-        let offers = self.peer().offers().await?;
+        let offers = self.peer().list_capabilities().await?;
         let allowed = offers.into_iter().filter(|offer| tools.is_empty() || tools.contains(&offer.name));
-        let offers: Arc<[Offer]> = allowed.collect();
+        let offers: Arc<[PeerCapability]> = allowed.collect();
         *self.offers.write() = Some(Arc::clone(&offers));
         Ok(offers)
     }
 
     fn has_tools(&self) -> bool {
-        self.peer().protocol() == Protocol::Mcp
+        self.peer().protocol() == PeerProtocol::Mcp
     }
 }
 
 /// An agent that stands for somebody elsewhere, as that one presented itself when it was made.
 struct RemoteAgent {
-    there: Arc<There>,
+    side: Arc<RemoteSide>,
     profile: Profile,
 }
 
 impl RemoteAgent {
-    fn new(there: Arc<There>) -> Self {
-        let profile = profile::of(&there.spec, there.has_tools(), there.known().as_deref());
-        Self { there, profile }
+    fn new(side: Arc<RemoteSide>) -> Self {
+        let profile = profile::of(&side.spec, side.has_tools(), side.cached_capabilities().as_deref());
+        Self { side, profile }
     }
 }
 
@@ -203,11 +209,11 @@ impl Agent for RemoteAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        run::run(&self.there, &cx).await
+        run::run(&self.side, &cx).await
     }
 
     fn probe(&self) -> Option<Arc<dyn Probe>> {
-        Some(Arc::new(Looks(Arc::clone(self.there.peer()))))
+        Some(Arc::new(RemoteProbe(Arc::clone(self.side.peer()))))
     }
 
     fn works_elsewhere(&self) -> bool {
@@ -215,11 +221,11 @@ impl Agent for RemoteAgent {
     }
 }
 
-struct Looks(Arc<dyn Peer>);
+struct RemoteProbe(Arc<dyn Peer>);
 
 #[async_trait]
-impl Probe for Looks {
-    async fn look(&self) -> Result<(), String> {
-        self.0.look().await.map_err(|error| error.to_string())
+impl Probe for RemoteProbe {
+    async fn check_reachable(&self) -> Result<(), String> {
+        self.0.check_reachable().await.map_err(|error| error.to_string())
     }
 }

@@ -5,13 +5,13 @@
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
-use nuncio_client::peer::{Place, Program};
+use nuncio_client::peer::{PeerLocation, PeerProgram};
 use nuncio_engine::{Profile, Skill, redact::KnownSecrets};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
-pub use super::filled::{Filled, FilledUrl, Secret, path_beside};
-use super::filled::{fill, is_filled};
+pub use super::filled_text::{FilledText, FilledUrl, Secret, path_beside};
+use super::filled_text::{fill, is_filled};
 
 /// A table that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -41,7 +41,7 @@ pub struct AgentSpec {
     /// How long it may run, waiting not counted.
     pub time_limit: Option<Duration>,
     /// What it is.
-    pub kind: Kind,
+    pub kind: AgentKind,
     /// What the variables stand for that the table names.
     pub known: KnownSecrets,
 }
@@ -67,7 +67,7 @@ pub struct SkillSpec {
 
 /// The kinds of agents.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Kind {
+pub enum AgentKind {
     /// A program that speaks lines of JSON on its pipes.
     Process(ProcessSpec),
     /// An endpoint that takes POST requests.
@@ -85,13 +85,13 @@ pub enum Kind {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProcessSpec {
     /// The program and its arguments.
-    pub command: Vec<Filled>,
+    pub command: Vec<FilledText>,
     /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
-    pub env: BTreeMap<String, Filled>,
+    pub env: BTreeMap<String, FilledText>,
     /// Where it starts; relative to the folder of the file.
     #[serde(default)]
-    pub dir: Option<Filled>,
+    pub dir: Option<FilledText>,
     /// How often it is started again after it has crashed, for one task.
     #[serde(default = "three")]
     pub restarts: u32,
@@ -100,7 +100,7 @@ pub struct ProcessSpec {
     pub grace: Duration,
     /// What goes over its pipes.
     #[serde(default)]
-    pub speaks: Speaks,
+    pub speaks: PipeFormat,
     /// Processes of it at once; further tasks wait.
     #[serde(default = "sixty_four")]
     pub max_processes: usize,
@@ -118,7 +118,7 @@ pub struct ProcessSpec {
 /// What goes over a program's pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Speaks {
+pub enum PipeFormat {
     /// Lines of JSON, in both directions.
     #[default]
     Json,
@@ -134,7 +134,7 @@ pub struct HttpSpec {
     pub url: FilledUrl,
     /// Headers of every request.
     #[serde(default)]
-    pub headers: BTreeMap<String, Filled>,
+    pub headers: BTreeMap<String, FilledText>,
     /// How long an answer may take, or the next piece of one that streams.
     #[serde(default = "two_minutes", deserialize_with = "duration")]
     pub timeout: Duration,
@@ -155,13 +155,13 @@ pub struct HttpSpec {
 pub struct McpSpec {
     /// The program and its arguments.
     #[serde(default)]
-    pub command: Vec<Filled>,
+    pub command: Vec<FilledText>,
     /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
-    pub env: BTreeMap<String, Filled>,
+    pub env: BTreeMap<String, FilledText>,
     /// Where it starts; relative to the folder of the file.
     #[serde(default)]
-    pub dir: Option<Filled>,
+    pub dir: Option<FilledText>,
     /// Where it is, if it is not a program.
     #[serde(default)]
     pub url: Option<FilledUrl>,
@@ -170,7 +170,7 @@ pub struct McpSpec {
     pub token: Option<Secret>,
     /// The file that it stands in, read anew for every request; relative to the folder of the file.
     #[serde(default)]
-    pub token_file: Option<Filled>,
+    pub token_file: Option<FilledText>,
     /// How to get tokens.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
@@ -182,7 +182,7 @@ pub struct McpSpec {
     pub revision: Option<String>,
     /// What becomes of a call that was lost with its connection and cannot be taken up again.
     #[serde(default)]
-    pub lost: Lost,
+    pub lost: LostCallPolicy,
     /// How long it is tried to begin a call, before the task fails.
     #[serde(default = "twenty_seconds", deserialize_with = "duration")]
     pub patience: Duration,
@@ -205,7 +205,7 @@ pub struct A2aSpec {
     pub token: Option<Secret>,
     /// The file that it stands in, read anew for every request; relative to the folder of the file.
     #[serde(default)]
-    pub token_file: Option<Filled>,
+    pub token_file: Option<FilledText>,
     /// How to get tokens.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
@@ -214,7 +214,7 @@ pub struct A2aSpec {
     pub dialect: Option<String>,
     /// What becomes of a call that was lost with its connection and cannot be taken up again.
     #[serde(default)]
-    pub lost: Lost,
+    pub lost: LostCallPolicy,
     /// How long it is tried to begin a call, before the task fails.
     #[serde(default = "twenty_seconds", deserialize_with = "duration")]
     pub patience: Duration,
@@ -232,16 +232,16 @@ pub struct OAuthSpec {
     pub grant: Option<GrantKind>,
     /// An id that the issuer has given out.
     #[serde(default)]
-    pub client_id: Option<Filled>,
+    pub client_id: Option<FilledText>,
     /// The secret that belongs to it.
     #[serde(default)]
     pub client_secret: Option<Secret>,
     /// The file that the secret stands in; relative to the folder of the file.
     #[serde(default)]
-    pub client_secret_file: Option<Filled>,
+    pub client_secret_file: Option<FilledText>,
     /// Who issues the tokens; a server that names another is refused. Required with a secret.
     #[serde(default)]
-    pub issuer: Option<Filled>,
+    pub issuer: Option<FilledText>,
     /// What to ask for; empty: what the server says.
     #[serde(default)]
     pub scopes: Vec<String>,
@@ -263,7 +263,7 @@ pub enum GrantKind {
 /// What becomes of a call that was lost with its connection and cannot be taken up again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Lost {
+pub enum LostCallPolicy {
     /// It is made again: it may be carried out twice.
     Again,
     /// It is made again if the other side says that twice is no more than once, or honours the key that goes with the
@@ -281,7 +281,7 @@ pub struct LlmSpec {
     /// openai (and whatever speaks like it), anthropic, gemini or ollama.
     pub provider: String,
     /// The model's name there.
-    pub model: Filled,
+    pub model: FilledText,
     /// Where it is, if not where the provider is.
     #[serde(default)]
     pub base_url: Option<FilledUrl>,
@@ -290,7 +290,7 @@ pub struct LlmSpec {
     pub api_key: Option<Secret>,
     /// What it is told before anything else.
     #[serde(default)]
-    pub system: Option<Filled>,
+    pub system: Option<FilledText>,
     /// Agents of this server that it may call: a name, or `agent/skill` for one tool of an MCP server.
     #[serde(default)]
     pub tools: Vec<String>,
@@ -400,7 +400,7 @@ const NO_VARIABLE: &str = "takes no variable ${NAME}: it is no place for a secre
 /// What all kinds have in common.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
-struct Common {
+struct CommonAgentKeys {
     description: Option<String>,
     version: Option<String>,
     #[serde(default)]
@@ -441,13 +441,13 @@ impl AgentSpec {
         }
         let (common, own): (Map<String, Value>, Map<String, Value>) =
             table.into_iter().partition(|(key, _)| COMMON.contains(&key.as_str()));
-        let Common { description, version, skills, input_schema, time_limit } = read(&name, common)?;
+        let CommonAgentKeys { description, version, skills, input_schema, time_limit } = read(&name, common)?;
         let kind = match kind.as_str() {
-            "process" => Kind::Process(read(&name, own)?),
-            "http" => Kind::Http(read(&name, own)?),
-            "mcp" => Kind::Mcp(read(&name, own)?),
-            "a2a" => Kind::A2a(read(&name, own)?),
-            "llm" => Kind::Llm(read(&name, own)?),
+            "process" => AgentKind::Process(read(&name, own)?),
+            "http" => AgentKind::Http(read(&name, own)?),
+            "mcp" => AgentKind::Mcp(read(&name, own)?),
+            "a2a" => AgentKind::A2a(read(&name, own)?),
+            "llm" => AgentKind::Llm(read(&name, own)?),
             other => {
                 let why = format!("expected process, http, mcp, a2a or llm, not {other:?}");
                 return Err(wrong(&name, "kind", why));
@@ -491,10 +491,10 @@ impl SkillSpec {
 
 impl McpSpec {
     /// Where the server is.
-    pub fn place(&self) -> Result<Place, String> {
+    pub fn location(&self) -> Result<PeerLocation, String> {
         match (&self.url, self.command.is_empty()) {
-            (Some(url), true) => Ok(Place::Url(url.expose().clone())),
-            (None, false) => Ok(Place::Command(Program {
+            (Some(url), true) => Ok(PeerLocation::Url(url.expose().clone())),
+            (None, false) => Ok(PeerLocation::Command(PeerProgram {
                 command: self.command.iter().map(|word| word.expose().to_owned()).collect(),
                 env: self.env.iter().map(|(name, value)| (name.clone(), value.expose().to_owned())).collect(),
                 dir: self.dir.as_ref().map(|dir| dir.path().to_owned()),
@@ -551,18 +551,18 @@ mod tests {
         let spec = spec(table).unwrap();
         assert_eq!(spec.time_limit, Some(Duration::from_secs(300)));
         assert_eq!(spec.profile("a program").skills[0].tags, ["loud"]);
-        let Kind::Process(process) = spec.kind else { panic!("a process") };
+        let AgentKind::Process(process) = spec.kind else { panic!("a process") };
         assert_eq!((process.restarts, process.env["API"].expose()), (3, "k-1!"));
     }
 
     #[test]
     fn how_long_others_may_be_away_can_be_said() {
         let table = json!({ "name": "a", "kind": "mcp", "url": "http://x", "silence": "2h", "away": "1m" });
-        let Ok(AgentSpec { kind: Kind::Mcp(mcp), .. }) = spec(table) else { panic!("an MCP server") };
+        let Ok(AgentSpec { kind: AgentKind::Mcp(mcp), .. }) = spec(table) else { panic!("an MCP server") };
         let seconds = |time: Duration| time.as_secs();
         assert_eq!((seconds(mcp.silence), seconds(mcp.away), seconds(mcp.patience)), (7200, 60, 20));
         let table = json!({ "name": "a", "kind": "a2a", "url": "http://x", "patience": "3s" });
-        let Ok(AgentSpec { kind: Kind::A2a(a2a), .. }) = spec(table) else { panic!("an agent") };
+        let Ok(AgentSpec { kind: AgentKind::A2a(a2a), .. }) = spec(table) else { panic!("an agent") };
         assert_eq!((seconds(a2a.patience), seconds(a2a.away)), (3, 300));
     }
 

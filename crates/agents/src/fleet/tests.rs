@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use nuncio_engine::{AgentError, Catalog, Outcome, Parts, Profile, TaskContext};
+use nuncio_engine::{AgentError, Catalog, EngineParts, Outcome, Profile, TaskContext};
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -31,8 +31,8 @@ struct Puppet {
 }
 
 #[async_trait]
-impl Living for Puppet {
-    async fn renewed(&self) -> Arc<dyn Agent> {
+impl ManagedAgent for Puppet {
+    async fn wait_for_update(&self) -> Arc<dyn Agent> {
         match self.words.lock().await.recv().await {
             Some(words) => Arc::new(Described(words)),
             None => std::future::pending().await,
@@ -61,15 +61,20 @@ async fn scene() -> Scene {
     let folder = tempfile::tempdir().unwrap();
     let (says, words) = mpsc::channel(4);
     let puppet = Arc::new(Puppet { words: Mutex::new(words), closed: AtomicBool::new(false) });
-    let living: Option<Arc<dyn Living>> = Some(Arc::clone(&puppet) as _);
-    let member = Member { spec: spec("far"), agent: Arc::new(Described("unknown")), living, watcher: None };
+    let living: Option<Arc<dyn ManagedAgent>> = Some(Arc::clone(&puppet) as _);
+    let member = FleetMember {
+        spec: spec("far"),
+        agent: Arc::new(Described("unknown")),
+        managed: living,
+        watcher: None,
+    };
     let fleet = Fleet::new(vec![]).unwrap();
     fleet.0.members.lock().await.by_name.insert("far".into(), member);
     let mut catalog = Catalog::default();
-    catalog.add(Arc::new(crate::Echo)).unwrap();
+    catalog.add(Arc::new(crate::EchoAgent)).unwrap();
     catalog.add(fleet.agents().remove(0)).unwrap();
     let store = open_in(folder.path(), SqliteOptions::default()).await;
-    let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+    let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
     fleet.start(&engine).await;
     Scene { _folder: folder, engine, fleet, puppet, says }
 }

@@ -1,6 +1,6 @@
 use std::{collections::HashSet, time::Duration};
 
-use nuncio_agents::{AgentOptions, Bench, built_in};
+use nuncio_agents::{AgentOptions, BenchAgent, built_in};
 use nuncio_engine::{Agent, Profile};
 
 #[test]
@@ -16,7 +16,7 @@ fn a_step_takes_two_seconds_unless_told_otherwise() {
 
 #[test]
 fn every_profile_tells_what_a_caller_needs() {
-    for profile in profiles().into_iter().chain([Bench.profile()]) {
+    for profile in profiles().into_iter().chain([BenchAgent.profile()]) {
         let name = &profile.name;
         let schema = profile.input_schema.as_ref().unwrap_or_else(|| panic!("{name} has a schema"));
         assert_eq!(schema["type"], "object", "{name}: MCP wants an object");

@@ -28,7 +28,7 @@ fn in_main(agent: &str) -> Submit {
 async fn run(server: &Server, owner: &str, agent: &str) {
     let caller = Caller::named(owner);
     let task = within(server.engine.submit(&caller, in_main(agent))).await.unwrap();
-    let task = within(server.engine.settle(&caller, task)).await.unwrap();
+    let task = within(server.engine.wait_until_idle(&caller, task)).await.unwrap();
     assert_eq!(task.state, nuncio_engine::State::Completed, "{:?}", task.status_message);
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nuncio_agents::{Echo, Fleet, configured::AgentSpec, fleet::Applied};
+use nuncio_agents::{EchoAgent, Fleet, configured::AgentSpec, fleet::FleetChanges};
 use nuncio_engine::{Agent, Part, State};
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn says(name: &str, words: &str) -> AgentSpec {
 
 async fn serve(specs: Vec<AgentSpec>) -> (Server, Fleet) {
     let fleet = Fleet::new(specs).unwrap();
-    let mut agents: Vec<Arc<dyn Agent>> = vec![Arc::new(Echo)];
+    let mut agents: Vec<Arc<dyn Agent>> = vec![Arc::new(EchoAgent)];
     agents.extend(fleet.agents());
     let server = Server::with(agents).await;
     fleet.start(&server.engine).await;
@@ -41,8 +41,11 @@ async fn what_changed_is_replaced_what_is_new_comes_what_is_gone_goes_and_the_re
     let mut told = server.engine.catalog().surface().changes();
 
     let applied = fleet.apply(vec![says("new", "2"), says("other", "2"), says("same", "1")]).await.unwrap();
-    let expected =
-        Applied { added: vec!["new".into()], replaced: vec!["other".into()], removed: vec!["gone".into()] };
+    let expected = FleetChanges {
+        added: vec!["new".into()],
+        replaced: vec!["other".into()],
+        removed: vec!["gone".into()],
+    };
     assert_eq!(applied, expected);
     assert_eq!(applied.to_string(), "added new; replaced other; removed gone");
     assert_eq!(names(&server), ["echo", "new", "other", "same"]);

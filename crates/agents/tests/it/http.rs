@@ -440,8 +440,8 @@ async fn words_of_programs_are_not_for_endpoints() {
 async fn whether_somebody_listens_is_found_out_without_a_request() {
     let endpoint = Endpoint::saying("text/plain", "x").await;
     let there = agent(json!({ "name": "a", "kind": "http", "url": endpoint.url }));
-    assert_eq!(there.probe().unwrap().look().await, Ok(()));
+    assert_eq!(there.probe().unwrap().check_reachable().await, Ok(()));
     assert!(endpoint.got().is_empty());
     let gone = agent(json!({ "name": "a", "kind": "http", "url": "http://127.0.0.1:9/" }));
-    assert!(gone.probe().unwrap().look().await.is_err());
+    assert!(gone.probe().unwrap().check_reachable().await.is_err());
 }

@@ -15,7 +15,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use nuncio_agents::configured::{AgentSpec, make};
+use nuncio_agents::configured::{AgentSpec, build_agent};
 use nuncio_engine::{Agent, AgentError, Chunk, Event, Outcome, Part, Profile, Task, TaskContext};
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, Notify};
@@ -40,7 +40,7 @@ fn llm(stand_in: &StandIn, more: Value) -> Arc<dyn Agent> {
     }
     let spec = AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap();
     assert!(!format!("{spec:?}").contains(KEY));
-    make(&spec).unwrap().agent
+    build_agent(&spec).unwrap().agent
 }
 
 /// Counts its runs, and waits for what it is told to wait for.

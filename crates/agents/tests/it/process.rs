@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use nuncio_agents::Echo;
+use nuncio_agents::EchoAgent;
 use nuncio_engine::{Event, Level, Part, State, Task};
 use serde_json::{Value, json};
 
@@ -472,13 +472,13 @@ async fn what_a_program_may_not_say_is_named() {
 #[tokio::test]
 async fn a_program_that_is_not_there_is_named() {
     let agent = agent(json!({ "name": "program", "kind": "process", "command": ["no-such-program", "x"] }));
-    let looked = agent.probe().unwrap().look().await;
+    let looked = agent.probe().unwrap().check_reachable().await;
     assert!(looked.unwrap_err().contains("no-such-program"));
     let server = Server::with(vec![agent]).await;
     let why = failure(&server.send("program", Part::text("go")).await);
     assert!(why.contains("\"no-such-program x\" cannot be started"), "{why}");
     let there = crate::program::agent(json!({ "name": "a", "kind": "process", "command": ["sh"] }));
-    assert_eq!(there.probe().unwrap().look().await, Ok(()));
+    assert_eq!(there.probe().unwrap().check_reachable().await, Ok(()));
 }
 
 #[tokio::test]
@@ -495,7 +495,7 @@ told = hear()
 say(type="done", text=told["state"], data=told)
 "#,
     );
-    let server = Server::with(vec![program.agent(json!({})), std::sync::Arc::new(Echo)]).await;
+    let server = Server::with(vec![program.agent(json!({})), std::sync::Arc::new(EchoAgent)]).await;
     let task = server.send("program", Part::text("go")).await;
     assert_eq!(ending(&task).1, "completed");
     assert!(result_data(&task).to_string().contains("hello"), "{:?}", result_data(&task));

@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use nuncio_agents::configured::{AgentSpec, make};
+use nuncio_agents::configured::{AgentSpec, build_agent};
 use nuncio_engine::Agent;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -76,7 +76,7 @@ impl Program {
 
 /// The agent of a table.
 pub(crate) fn agent(table: Value) -> Arc<dyn Agent> {
-    make(&spec(table)).unwrap_or_else(|error| panic!("{error}")).agent
+    build_agent(&spec(table)).unwrap_or_else(|error| panic!("{error}")).agent
 }
 
 pub(crate) fn spec(table: Value) -> AgentSpec {

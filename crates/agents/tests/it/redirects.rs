@@ -1,6 +1,6 @@
 //! Messages that reach programs while they work, at the same places after a restart.
 
-use nuncio_agents::Echo;
+use nuncio_agents::EchoAgent;
 use nuncio_engine::{Event, Part, State, Task};
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ fn listening(text: &str) -> Program {
 }
 
 async fn begin(program: &Program, keys: Value) -> (Server, Task) {
-    let server = Server::with(vec![program.agent(keys), std::sync::Arc::new(Echo)]).await;
+    let server = Server::with(vec![program.agent(keys), std::sync::Arc::new(EchoAgent)]).await;
     let task = server.submit(submit("program", Part::text("go"))).await;
     (server, task)
 }

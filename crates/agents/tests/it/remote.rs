@@ -13,11 +13,11 @@ use std::{
 };
 
 use nuncio_agents::configured::{
-    AgentSpec, Made,
-    remote::{Patience, Remote},
-    spec::Lost,
+    AgentSpec, BuiltAgent,
+    remote::{RemoteAgentBuilder, RemoteTimeouts},
+    spec::LostCallPolicy,
 };
-use nuncio_client::peer::{Happened, Peer, Protocol, whole};
+use nuncio_client::peer::{CallEvent, Peer, PeerProtocol, whole_artifact};
 use nuncio_engine::{
     Answer, Event, Message, Part, State, Task,
     event::{ArtifactChunk, Progress},
@@ -27,26 +27,26 @@ use serde_json::{Value, json};
 use self::far::{Act, Far, FarPeer, ended, form, question};
 use crate::server::{Server, ending, submit, within};
 
-fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut Remote)) -> Made {
-    let kind = if far.protocol == Protocol::Mcp { "mcp" } else { "a2a" };
+fn made_with(far: &Arc<Far>, change: impl FnOnce(&mut RemoteAgentBuilder)) -> BuiltAgent {
+    let kind = if far.protocol == PeerProtocol::Mcp { "mcp" } else { "a2a" };
     let table = json!({ "name": "far", "kind": kind, "url": "http://far.example/" });
     let Value::Object(table) = table else { unreachable!() };
     let spec = AgentSpec::read(&table, &|_| None).unwrap();
     let peer: Arc<dyn Peer> = Arc::new(FarPeer(Arc::clone(far)));
-    let mut remote = Remote::new(peer);
-    remote.lost = Lost::Again;
-    remote.patience = Patience {
+    let mut remote = RemoteAgentBuilder::new(peer);
+    remote.lost = LostCallPolicy::Again;
+    remote.patience = RemoteTimeouts {
         begin: Duration::from_millis(500),
         resume: Duration::from_secs(10),
-        again: Duration::from_millis(5),
+        first_pause: Duration::from_millis(5),
         look: Duration::from_secs(600),
-        ..Patience::default()
+        ..RemoteTimeouts::default()
     };
     change(&mut remote);
-    remote.make(&spec)
+    remote.build(&spec)
 }
 
-fn made(far: &Arc<Far>) -> Made {
+fn made(far: &Arc<Far>) -> BuiltAgent {
     made_with(far, |_| {})
 }
 
@@ -61,11 +61,15 @@ async fn restart(server: Server, far: &Arc<Far>) -> Server {
 }
 
 fn chunk(text: &str, append: bool, last: bool) -> Act {
-    Act::Tell(Happened::Artifact(ArtifactChunk { append, last, ..whole("text", vec![Part::text(text)]) }))
+    Act::Tell(CallEvent::Artifact(ArtifactChunk {
+        append,
+        last,
+        ..whole_artifact("text", vec![Part::text(text)])
+    }))
 }
 
 fn progress(done: f64) -> Act {
-    Act::Tell(Happened::Progress(Progress {
+    Act::Tell(CallEvent::Progress(Progress {
         done,
         total: Some(2.0),
         text: Some("at work".into()),
@@ -114,7 +118,7 @@ async fn what_is_said_goes_over_and_what_happens_comes_back() {
         chunk("world", true, true),
         ended(State::Completed, "done"),
     ];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.send("far", Part::text("say hello")).await;
     assert_eq!(ending(&task), (State::Completed, "done".into(), vec!["text"]));
@@ -130,7 +134,7 @@ async fn what_is_said_goes_over_and_what_happens_comes_back() {
 
 #[tokio::test]
 async fn a_call_that_ends_at_once_is_written_before_it_is_made_and_with_its_end() {
-    for protocol in [Protocol::A2a, Protocol::Mcp] {
+    for protocol in [PeerProtocol::A2a, PeerProtocol::Mcp] {
         let script = vec![progress(1.0), chunk("Hello", false, true), ended(State::Completed, "")];
         let far = Far::new(protocol, true, vec![script; 6]);
         let server = server(&far).await;
@@ -148,7 +152,7 @@ async fn a_call_that_ends_at_once_is_written_before_it_is_made_and_with_its_end(
 #[tokio::test]
 async fn every_end_keeps_its_state_and_its_words() {
     for state in [State::Failed, State::Rejected, State::Canceled] {
-        let far = Far::new(Protocol::A2a, true, vec![vec![ended(state, "for a reason")]]);
+        let far = Far::new(PeerProtocol::A2a, true, vec![vec![ended(state, "for a reason")]]);
         let task = server(&far).await.send("far", Part::text("x")).await;
         assert_eq!(ending(&task), (state, "for a reason".into(), vec![]));
     }
@@ -165,7 +169,7 @@ async fn a_question_there_is_a_question_here_and_the_artifact_keeps_its_beginnin
         ended(State::Completed, ""),
     ];
     for keeps in [true, false] {
-        let far = Far::new(Protocol::A2a, keeps, vec![script.clone()]);
+        let far = Far::new(PeerProtocol::A2a, keeps, vec![script.clone()]);
         let server = server(&far).await;
         let task = server.send("far", Part::text("write")).await;
         assert_eq!((task.state, text_of(&task).as_str()), (State::InputRequired, "Dear "));
@@ -194,7 +198,7 @@ async fn a_question_there_is_a_question_here_and_the_artifact_keeps_its_beginnin
 async fn a_restart_in_the_middle_takes_the_call_up_where_it_was() {
     let script =
         vec![chunk("one ", false, false), Act::Hold, chunk("two", true, true), ended(State::Completed, "")];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.submit(submit("far", Part::text("x"))).await;
     server.log_until(&task, |event| matches!(event, Event::Artifact(_))).await;
@@ -214,7 +218,7 @@ async fn an_answer_after_a_restart_goes_over_to_the_same_call() {
         chunk("Ada", true, true),
         ended(State::Completed, ""),
     ];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.send("far", Part::text("x")).await;
     let server = restart(server, &far).await;
@@ -229,7 +233,7 @@ async fn a_call_that_is_gone_is_made_again_and_nobody_is_asked_twice() {
     let second =
         vec![form("r1", "Who?"), chunk("Ada", false, true), form("r2", "Why?"), ended(State::Completed, "")];
     for keeps in [true, false] {
-        let far = Far::new(Protocol::A2a, keeps, vec![first.clone(), second.clone()]);
+        let far = Far::new(PeerProtocol::A2a, keeps, vec![first.clone(), second.clone()]);
         let server = server(&far).await;
         let task = server.send("far", Part::text("x")).await;
         assert_eq!(task.questions[0].1.text, "Who?");
@@ -245,11 +249,13 @@ async fn a_call_that_is_gone_is_made_again_and_nobody_is_asked_twice() {
 
 #[tokio::test]
 async fn a_call_that_is_gone_fails_where_the_table_says_so() {
-    for (lost, idempotent, again) in
-        [(Lost::Fail, true, false), (Lost::Safe, false, false), (Lost::Safe, true, true)]
-    {
+    for (lost, idempotent, again) in [
+        (LostCallPolicy::Fail, true, false),
+        (LostCallPolicy::Safe, false, false),
+        (LostCallPolicy::Safe, true, true),
+    ] {
         let far = Far::new(
-            Protocol::A2a,
+            PeerProtocol::A2a,
             false,
             vec![vec![progress(1.0), Act::Cut], vec![ended(State::Completed, "")]],
         );
@@ -265,14 +271,14 @@ async fn a_call_that_is_gone_fails_where_the_table_says_so() {
 #[tokio::test]
 async fn a_restart_while_a_call_begins_makes_it_again_only_where_the_table_says_so() {
     for (lost, idempotent, again) in [
-        (Lost::Again, false, true),
-        (Lost::Fail, true, false),
-        (Lost::Safe, false, false),
-        (Lost::Safe, true, true),
+        (LostCallPolicy::Again, false, true),
+        (LostCallPolicy::Fail, true, false),
+        (LostCallPolicy::Safe, false, false),
+        (LostCallPolicy::Safe, true, true),
     ] {
         // Nothing was heard of it yet, so nobody knows whether it was taken.
         let script = vec![Act::Hold, ended(State::Completed, "")];
-        let far = Far::new(Protocol::A2a, false, vec![script, vec![ended(State::Completed, "")]]);
+        let far = Far::new(PeerProtocol::A2a, false, vec![script, vec![ended(State::Completed, "")]]);
         far.offers.lock().unwrap()[0].idempotent = idempotent;
         let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
         let task = server.submit(submit("far", Part::text("x"))).await;
@@ -288,11 +294,13 @@ async fn a_restart_while_a_call_begins_makes_it_again_only_where_the_table_says_
 
 #[tokio::test]
 async fn a_restart_in_a_call_without_a_way_back_makes_it_again_only_where_the_table_says_so() {
-    for (lost, idempotent, again) in
-        [(Lost::Fail, true, false), (Lost::Safe, false, false), (Lost::Safe, true, true)]
-    {
+    for (lost, idempotent, again) in [
+        (LostCallPolicy::Fail, true, false),
+        (LostCallPolicy::Safe, false, false),
+        (LostCallPolicy::Safe, true, true),
+    ] {
         let script = vec![progress(1.0), Act::Hold];
-        let far = Far::new(Protocol::A2a, false, vec![script, vec![ended(State::Completed, "")]]);
+        let far = Far::new(PeerProtocol::A2a, false, vec![script, vec![ended(State::Completed, "")]]);
         far.offers.lock().unwrap()[0].idempotent = idempotent;
         let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
         let task = server.submit(submit("far", Part::text("x"))).await;
@@ -309,7 +317,7 @@ async fn a_restart_in_a_call_without_a_way_back_makes_it_again_only_where_the_ta
 #[tokio::test]
 async fn a_call_that_is_always_lost_is_not_made_for_ever() {
     let scripts = vec![vec![progress(1.0), Act::Cut]; 5];
-    let far = Far::new(Protocol::A2a, false, scripts);
+    let far = Far::new(PeerProtocol::A2a, false, scripts);
     let task = server(&far).await.send("far", Part::text("x")).await;
     let words = "the call was lost 5 times: ";
     assert!(task.state == State::Failed && ending(&task).1.starts_with(words), "{:?}", ending(&task));
@@ -318,14 +326,14 @@ async fn a_call_that_is_always_lost_is_not_made_for_ever() {
 
 #[tokio::test]
 async fn a_question_that_is_answered_over_there_is_taken_back_here() {
-    let settled = |id: &str| Act::Tell(Happened::Settled(id.into()));
+    let settled = |id: &str| Act::Tell(CallEvent::QuestionClosed(id.into()));
     for (keeps, rest) in [
         (true, vec![settled("who"), chunk("Eve", false, true), ended(State::Completed, "")]),
         (false, vec![settled("who"), form("why", "Why?"), ended(State::Completed, "")]),
         (false, vec![ended(State::Canceled, "nobody answered")]),
     ] {
         let script = [vec![Act::Wonder(question("who", "Who?")), Act::Hold], rest.clone()].concat();
-        let far = Far::new(Protocol::A2a, keeps, vec![script]);
+        let far = Far::new(PeerProtocol::A2a, keeps, vec![script]);
         let server = server(&far).await;
         let task = server.send("far", Part::text("x")).await;
         assert_eq!(task.questions[0].1.text, "Who?");
@@ -350,7 +358,7 @@ async fn a_question_that_is_answered_over_there_is_taken_back_here() {
 
 #[tokio::test]
 async fn a_cancel_here_is_a_cancel_there() {
-    let far = Far::new(Protocol::A2a, true, vec![vec![progress(1.0), Act::Hold]]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![vec![progress(1.0), Act::Hold]]);
     let server = server(&far).await;
     let task = server.submit(submit("far", Part::text("x"))).await;
     server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
@@ -362,7 +370,7 @@ async fn a_cancel_here_is_a_cancel_there() {
 #[tokio::test]
 async fn a_cancel_while_a_question_is_open_reaches_the_other_side_too() {
     for restarts in [false, true] {
-        let far = Far::new(Protocol::A2a, true, vec![vec![form("who", "Who?")]]);
+        let far = Far::new(PeerProtocol::A2a, true, vec![vec![form("who", "Who?")]]);
         let mut server = server(&far).await;
         let task = server.send("far", Part::text("x")).await;
         assert_eq!(task.state, State::InputRequired);
@@ -377,7 +385,7 @@ async fn a_cancel_while_a_question_is_open_reaches_the_other_side_too() {
 
 #[tokio::test]
 async fn who_is_away_is_called_again_and_then_it_is_said() {
-    let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
     far.away.store(3, Ordering::SeqCst);
     let server = server(&far).await;
     assert_eq!(server.send("far", Part::text("x")).await.state, State::Completed);
@@ -388,13 +396,13 @@ async fn who_is_away_is_called_again_and_then_it_is_said() {
 
 #[tokio::test]
 async fn the_agent_presents_itself_as_the_other_side_does() {
-    let far = Far::new(Protocol::A2a, true, vec![]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![]);
     let made = made(&far);
     assert_eq!(made.agent.profile().description, "An agent elsewhere, spoken to in A2A.");
-    let living = made.living.unwrap();
-    let seen = living.renewed().await.profile();
+    let living = made.managed.unwrap();
+    let seen = living.wait_for_update().await.profile();
     assert_eq!((seen.description.as_str(), seen.skills[0].id.as_str()), ("Does far.", "far"));
-    let renewed = tokio::spawn(async move { living.renewed().await.profile() });
+    let renewed = tokio::spawn(async move { living.wait_for_update().await.profile() });
     far.offers.lock().unwrap()[0].description = "Does more.".into();
     until(|| {
         far.offers_changed.notify_waiters();
@@ -405,7 +413,7 @@ async fn the_agent_presents_itself_as_the_other_side_does() {
 }
 
 fn said(text: &str) -> Act {
-    Act::Tell(Happened::Said(Message::text("m", nuncio_engine::Role::Agent, text)))
+    Act::Tell(CallEvent::Message(Message::text("m", nuncio_engine::Role::Agent, text)))
 }
 
 /// How far it was, with the words.
@@ -420,12 +428,12 @@ async fn progress_of(server: &Server, task: &Task) -> Vec<(f64, String)> {
 
 #[tokio::test]
 async fn who_does_not_tell_is_looked_at_from_time_to_time() {
-    let far = Far::new(Protocol::A2a, true, vec![]);
-    let look = |remote: &mut Remote| remote.patience.look = Duration::from_millis(20);
-    let living = made_with(&far, look).living.unwrap();
-    assert_eq!(living.renewed().await.profile().description, "Does far.");
+    let far = Far::new(PeerProtocol::A2a, true, vec![]);
+    let look = |remote: &mut RemoteAgentBuilder| remote.patience.look = Duration::from_millis(20);
+    let living = made_with(&far, look).managed.unwrap();
+    assert_eq!(living.wait_for_update().await.profile().description, "Does far.");
     far.offers.lock().unwrap()[0].description = "Does more.".into();
-    let renewed = tokio::time::timeout(Duration::from_secs(20), living.renewed()).await;
+    let renewed = tokio::time::timeout(Duration::from_secs(20), living.wait_for_update()).await;
     assert_eq!(renewed.expect("nobody had to tell").profile().description, "Does more.");
 }
 
@@ -433,7 +441,7 @@ async fn who_does_not_tell_is_looked_at_from_time_to_time() {
 async fn words_are_counted_on_after_a_restart_and_in_another_call() {
     let first = vec![said("one"), said("two"), Act::Hold, said("three"), Act::Forget, Act::Cut];
     let second = vec![said("four"), ended(State::Completed, "")];
-    let far = Far::new(Protocol::A2a, true, vec![first, second]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![first, second]);
     let server = server(&far).await;
     let task = server.submit(submit("far", Part::text("x"))).await;
     let two = |event: &Event| matches!(event, Event::Progress(p) if p.text.as_deref() == Some("two"));
@@ -452,7 +460,7 @@ async fn words_are_counted_on_after_a_restart_and_in_another_call() {
 #[tokio::test]
 async fn words_on_the_way_are_seen() {
     let far = Far::new(
-        Protocol::A2a,
+        PeerProtocol::A2a,
         true,
         vec![vec![said("looking"), said("found"), ended(State::Completed, "")]],
     );
@@ -464,9 +472,10 @@ async fn words_on_the_way_are_seen() {
 
 #[tokio::test]
 async fn what_is_said_to_a_task_at_work_goes_over_and_under_one_id() {
-    let told = |text: &str| Act::Tell(Happened::Said(Message::text("w", nuncio_engine::Role::Agent, text)));
+    let told =
+        |text: &str| Act::Tell(CallEvent::Message(Message::text("w", nuncio_engine::Role::Agent, text)));
     let script = vec![told("at it"), Act::Hold, ended(State::Completed, "done")];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     let server = server(&far).await;
     let task = server.submit(submit("far", Part::text("go"))).await;
     server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;

@@ -3,10 +3,10 @@
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use nuncio_agents::{AgentOptions, Bench, built_in};
+use nuncio_agents::{AgentOptions, BenchAgent, built_in};
 use nuncio_engine::{
-    Agent, Caller, Catalog, Engine, Error, Event, Level, Message, Next, Part, Parts, Reply, Role, Sampler,
-    State, Submit, Task,
+    Agent, Caller, Catalog, Engine, EngineParts, Error, Event, Level, Message, Next, Part, Reply, Role,
+    Sampler, State, Submit, Task,
     store::{TaskKey, TaskRow},
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -27,7 +27,7 @@ impl Server {
     /// The built-in agents, with steps of this length.
     pub(crate) async fn start(step: Duration) -> Self {
         let mut agents = built_in(&AgentOptions { step });
-        agents.push(Arc::new(Bench));
+        agents.push(Arc::new(BenchAgent));
         Self::with(agents).await
     }
 
@@ -68,7 +68,7 @@ impl Server {
     }
 
     pub(crate) async fn settle(&self, task: Task) -> Task {
-        within(self.engine.settle(&caller(), task)).await.unwrap()
+        within(self.engine.wait_until_idle(&caller(), task)).await.unwrap()
     }
 
     pub(crate) async fn try_answer(&self, task: &Task, part: Part) -> Result<Task, Error> {
@@ -163,7 +163,7 @@ async fn open(folder: &TempDir, agents: &[Arc<dyn Agent>], sampler: Option<Arc<d
     for agent in agents {
         catalog.add(Arc::clone(agent)).unwrap();
     }
-    Engine::start(Parts { sampler, ..Parts::new(store, catalog) }).await.unwrap()
+    Engine::start(EngineParts { sampler, ..EngineParts::new(store, catalog) }).await.unwrap()
 }
 
 pub(crate) fn caller() -> Caller {

@@ -10,8 +10,8 @@ use serde_json::{Value, value::RawValue};
 use url::Url;
 
 use super::{
-    ApiKeyPlace, ClientError, Credentials, Preference, Received,
-    http::{Http, HttpOptions},
+    A2aClientError, A2aCredentials, A2aResponse, ApiKeyPlace, InterfacePreference,
+    http::{A2aHttp, A2aHttpOptions},
 };
 
 /// Where an agent's card stands on its host.
@@ -34,8 +34,8 @@ impl CardReference {
     /// file.
     ///
     /// What has no scheme is a file if there is one of that name or if it looks like a path, else a host.
-    pub fn parse(text: &str) -> Result<Self, ClientError> {
-        let no_card = |why: String| ClientError::NoCard { at: text.to_owned(), why };
+    pub fn parse(text: &str) -> Result<Self, A2aClientError> {
+        let no_card = |why: String| A2aClientError::NoCard { at: text.to_owned(), why };
         if text.starts_with("file://") {
             let url = Url::parse(text).map_err(|error| no_card(error.to_string()))?;
             let path = url.to_file_path().map_err(|()| no_card("not a path on this machine".into()))?;
@@ -94,7 +94,7 @@ pub struct AgentCard {
     /// Who it is.
     pub name: String,
     /// How this client can reach it, in the server's order of preference.
-    pub interfaces: Vec<Interface>,
+    pub interfaces: Vec<AgentInterface>,
     /// All bindings that it names.
     pub bindings: Vec<String>,
     /// Whether it streams.
@@ -109,7 +109,7 @@ pub struct AgentCard {
 
 /// One way to reach an agent over JSON-RPC.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interface {
+pub struct AgentInterface {
     /// The address.
     pub url: Url,
     /// The generation spoken there.
@@ -120,32 +120,32 @@ pub struct Interface {
 
 pub(super) async fn fetch(
     reference: &CardReference,
-    options: &HttpOptions,
-    credentials: &Credentials,
-) -> Result<Received<AgentCard>, ClientError> {
+    options: &A2aHttpOptions,
+    credentials: &A2aCredentials,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let at = reference.to_string();
     let bytes = match reference {
         CardReference::File(path) => std::fs::read(path)
-            .map_err(|error| ClientError::NoCard { at: at.clone(), why: error.to_string() })?,
+            .map_err(|error| A2aClientError::NoCard { at: at.clone(), why: error.to_string() })?,
         CardReference::Url(url) => {
-            let http = Http::new(options, url)?.with_credentials(credentials)?;
+            let http = A2aHttp::new(options, url)?.with_credentials(credentials)?;
             let fetched = http.get(url, "application/json").await;
             fetched.map_err(|error| match error {
-                ClientError::Http { status, body, .. } => {
+                A2aClientError::Http { status, body, .. } => {
                     let why =
                         if body.is_empty() || status == 404 { String::new() } else { format!(": {body}") };
-                    ClientError::NoCard { at: at.clone(), why: format!("HTTP {status}{why}") }
+                    A2aClientError::NoCard { at: at.clone(), why: format!("HTTP {status}{why}") }
                 }
                 other => other,
             })?
         }
     };
-    let bad = |why: String| ClientError::BadCard { at: at.clone(), why };
+    let bad = |why: String| A2aClientError::BadCard { at: at.clone(), why };
     let json: Box<RawValue> =
         serde_json::from_slice(&bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
     let value: Value = serde_json::from_str(json.get()).map_err(|error| bad(error.to_string()))?;
     let card = AgentCard::read(&value, &at).map_err(bad)?;
-    Ok(Received { json, value: card })
+    Ok(A2aResponse { json, value: card })
 }
 
 impl AgentCard {
@@ -172,7 +172,7 @@ impl AgentCard {
     }
 
     /// The first interface that both sides can use, in the card's order.
-    pub(super) fn pick(&self, preference: &Preference) -> Result<Interface, ClientError> {
+    pub(super) fn pick(&self, preference: &InterfacePreference) -> Result<AgentInterface, A2aClientError> {
         let wanted = &preference.bindings;
         if !wanted.is_empty() && !wanted.iter().any(|binding| binding.eq_ignore_ascii_case(JSONRPC)) {
             // A preference is none for this alone: where nothing preferred is usable the card's order counts.
@@ -184,25 +184,25 @@ impl AgentCard {
         }
         // Cards of 0.1 name no version. Who asks for it knows what stands at the one address that they have.
         let unnamed =
-            |interface: &&Interface| interface.dialect == Dialect::V0_3 && interface.tenant.is_none();
+            |interface: &&AgentInterface| interface.dialect == Dialect::V0_3 && interface.tenant.is_none();
         if preference.dialect == Dialect::V0_1
             && let Some(found) = self.interfaces.iter().rev().find(unnamed)
         {
-            return Ok(Interface { dialect: Dialect::V0_1, ..found.clone() });
+            return Ok(AgentInterface { dialect: Dialect::V0_1, ..found.clone() });
         }
         if self.interfaces.is_empty() {
             let offered =
                 if self.bindings.is_empty() { "no interface".into() } else { self.bindings.join(", ") };
             let why = format!("the agent offers {offered}; this client speaks {JSONRPC}");
-            return Err(ClientError::NoCommonBinding(why));
+            return Err(A2aClientError::NoCommonBinding(why));
         }
         let offered: Vec<_> = self.interfaces.iter().map(|interface| interface.dialect.version()).collect();
         let (offered, wanted) = (offered.join(", "), preference.dialect.version());
-        Err(ClientError::NoCommonVersion(format!("the agent speaks A2A {offered}, not {wanted}")))
+        Err(A2aClientError::NoCommonVersion(format!("the agent speaks A2A {offered}, not {wanted}")))
     }
 }
 
-fn interfaces_v1(card: &Value) -> Result<Vec<Interface>, String> {
+fn interfaces_v1(card: &Value) -> Result<Vec<AgentInterface>, String> {
     let mut interfaces = vec![];
     for (index, entry) in card["supportedInterfaces"].as_array().into_iter().flatten().enumerate() {
         let text = |member: &str| entry[member].as_str().filter(|text| !text.is_empty());
@@ -215,18 +215,18 @@ fn interfaces_v1(card: &Value) -> Result<Vec<Interface>, String> {
         let member = format!("supportedInterfaces[{index}].url");
         let url = text("url").ok_or_else(|| format!("{member}: is required"))?;
         let url = Url::parse(url).map_err(|error| format!("{member}: {error}"))?;
-        interfaces.push(Interface { url, dialect, tenant: text("tenant").map(str::to_owned) });
+        interfaces.push(AgentInterface { url, dialect, tenant: text("tenant").map(str::to_owned) });
     }
     Ok(interfaces)
 }
 
 /// The one interface that every card before 1.0 has.
-fn interface_v0_3(card: &Value) -> Option<Interface> {
+fn interface_v0_3(card: &Value) -> Option<AgentInterface> {
     let url = Url::parse(card["url"].as_str()?).ok()?;
     let dialect =
         dialect_of(card["protocolVersion"].as_str().unwrap_or("0.3")).filter(|d| *d != Dialect::V1)?;
     let binding = card["preferredTransport"].as_str().unwrap_or(JSONRPC);
-    (binding == JSONRPC).then_some(Interface { url, dialect, tenant: None })
+    (binding == JSONRPC).then_some(AgentInterface { url, dialect, tenant: None })
 }
 
 fn dialect_of(version: &str) -> Option<Dialect> {
@@ -332,9 +332,9 @@ mod tests {
             interface("http://a/old", "JSONRPC", "0.3"),
             interface("http://a/new", "JSONRPC", "1.0"),
         ]));
-        let picked = card.pick(&Preference::default()).unwrap();
+        let picked = card.pick(&InterfacePreference::default()).unwrap();
         assert_eq!((picked.url.as_str(), picked.tenant.as_deref()), ("http://a/new", Some("t")));
-        let older = Preference { dialect: Dialect::V0_3, ..Preference::default() };
+        let older = InterfacePreference { dialect: Dialect::V0_3, ..InterfacePreference::default() };
         assert_eq!(card.pick(&older).unwrap().url.as_str(), "http://a/old");
     }
 
@@ -342,9 +342,9 @@ mod tests {
     fn what_cannot_be_spoken_is_said() {
         let interfaces =
             json!([{ "url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "0.3" }]);
-        let refused = card(&interfaces).pick(&Preference::default()).unwrap_err();
+        let refused = card(&interfaces).pick(&InterfacePreference::default()).unwrap_err();
         assert_eq!(refused.to_string(), "the agent speaks A2A 0.3, not 1.0");
-        let refused = card(&json!([])).pick(&Preference::default()).unwrap_err();
+        let refused = card(&json!([])).pick(&InterfacePreference::default()).unwrap_err();
         assert_eq!(refused.to_string(), "the agent offers no interface; this client speaks JSONRPC");
     }
 

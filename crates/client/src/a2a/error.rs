@@ -6,7 +6,7 @@ use nuncio_wire::jsonrpc::RpcErrorObject;
 
 /// What went wrong between this client and an agent.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum ClientError {
+pub enum A2aClientError {
     /// The reference leads to no card.
     #[error("there is no agent card at {at}: {why}")]
     NoCard {
@@ -94,7 +94,7 @@ pub enum ClientError {
         /// How often it was tried.
         tries: u32,
         /// What the last attempt said.
-        last: Box<ClientError>,
+        last: Box<A2aClientError>,
     },
     /// A stream ended although its task had not.
     #[error("the server ended the stream")]
@@ -104,10 +104,10 @@ pub enum ClientError {
     Setup(String),
 }
 
-impl ClientError {
+impl A2aClientError {
     /// Whether the same request may succeed a little later: the network, or a server that is on its way
     /// down or up.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Ended => true,
             Self::Http { status, .. } => matches!(status, 429 | 502..=504),

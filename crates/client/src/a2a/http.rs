@@ -14,12 +14,12 @@ use nuncio_wire::a2a::Dialect;
 use reqwest::{redirect, retry};
 use url::{Host, Url};
 
-use super::{AgentCard, ClientError};
+use super::{A2aClientError, AgentCard};
 use crate::outbound::USER_AGENT;
 
 /// How requests are made.
 #[derive(Debug, Clone)]
-pub struct HttpOptions {
+pub struct A2aHttpOptions {
     /// Whether certificates are taken as they come. For development only.
     pub insecure: bool,
     /// How long connecting may take.
@@ -34,7 +34,7 @@ pub struct HttpOptions {
     pub resumes: u32,
 }
 
-impl Default for HttpOptions {
+impl Default for A2aHttpOptions {
     fn default() -> Self {
         Self {
             insecure: false,
@@ -49,7 +49,7 @@ impl Default for HttpOptions {
 
 /// What a request carries beside its content.
 #[derive(Clone, Default)]
-pub struct Credentials {
+pub struct A2aCredentials {
     /// A bearer token.
     pub bearer: Option<String>,
     /// An API key.
@@ -77,13 +77,13 @@ impl Default for ApiKeyPlace {
     }
 }
 
-impl fmt::Debug for Credentials {
+impl fmt::Debug for A2aCredentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Credentials").finish_non_exhaustive()
     }
 }
 
-impl Credentials {
+impl A2aCredentials {
     /// The credentials, with the API key where the card wants it.
     #[must_use]
     pub(super) fn placed_by(mut self, card: &AgentCard) -> Self {
@@ -96,9 +96,9 @@ impl Credentials {
 
 /// The HTTP client of one agent.
 #[derive(Debug, Clone)]
-pub(super) struct Http {
+pub(super) struct A2aHttp {
     client: reqwest::Client,
-    options: HttpOptions,
+    options: A2aHttpOptions,
     headers: HeaderMap,
     /// A name and an API key for the query.
     query: Option<(String, String)>,
@@ -106,14 +106,14 @@ pub(super) struct Http {
 }
 
 /// A stream that has begun.
-pub(super) struct Opened {
+pub(super) struct OpenedEventStream {
     pub(super) response: reqwest::Response,
     pub(super) max_event: usize,
     pub(super) resumes: u32,
 }
 
-impl Http {
-    pub(super) fn new(options: &HttpOptions, peer: &Url) -> Result<Self, ClientError> {
+impl A2aHttp {
+    pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Result<Self, A2aClientError> {
         // An error means that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
@@ -128,7 +128,7 @@ impl Http {
             // A proxy would look for the server on its own machine.
             builder = builder.no_proxy();
         }
-        let client = builder.build().map_err(|error| ClientError::Setup(chain(&error)))?;
+        let client = builder.build().map_err(|error| A2aClientError::Setup(chain(&error)))?;
         Ok(Self {
             client,
             options: options.clone(),
@@ -138,13 +138,14 @@ impl Http {
         })
     }
 
-    pub(super) fn with_credentials(mut self, credentials: &Credentials) -> Result<Self, ClientError> {
+    pub(super) fn with_credentials(mut self, credentials: &A2aCredentials) -> Result<Self, A2aClientError> {
         let secret = |text: String| {
             let value = HeaderValue::try_from(text);
-            let mut value = value
-                .map_err(|_| ClientError::Setup("a credential has characters that no header takes".into()))?;
+            let mut value = value.map_err(|_| {
+                A2aClientError::Setup("a credential has characters that no header takes".into())
+            })?;
             value.set_sensitive(true);
-            Ok::<_, ClientError>(value)
+            Ok::<_, A2aClientError>(value)
         };
         for (name, value) in &credentials.service_parameters {
             self.authenticated |= name == header::AUTHORIZATION;
@@ -159,7 +160,7 @@ impl Http {
             match &credentials.api_key_place {
                 ApiKeyPlace::Header(name) => {
                     let name = HeaderName::try_from(name.as_str()).map_err(|_| {
-                        ClientError::Setup(format!(
+                        A2aClientError::Setup(format!(
                             "the card wants its API key in {name:?}, which is no header"
                         ))
                     })?;
@@ -179,7 +180,7 @@ impl Http {
     }
 
     /// Fetches a document.
-    pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, ClientError> {
+    pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, A2aClientError> {
         let request =
             self.client.get(url.clone()).headers(self.headers.clone()).header(header::ACCEPT, accept);
         let response = self.send(url, request).await?;
@@ -187,7 +188,7 @@ impl Http {
             let target = response.headers().get(header::LOCATION).and_then(|target| target.to_str().ok());
             let body = target.map(|target| format!("moved to {target}")).unwrap_or_default();
             let status = response.status().as_u16();
-            return Err(ClientError::Http { at: origin(url), status, body, retry_after: None });
+            return Err(A2aClientError::Http { at: origin(url), status, body, retry_after: None });
         }
         let (head, body) = self.read(url, response).await?;
         if !head.status.is_success() {
@@ -202,7 +203,7 @@ impl Http {
         url: &Url,
         dialect: Dialect,
         body: Vec<u8>,
-    ) -> Result<Vec<u8>, ClientError> {
+    ) -> Result<Vec<u8>, A2aClientError> {
         let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
         let (head, answer) = self.read(url, response).await?;
         tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
@@ -221,7 +222,7 @@ impl Http {
         dialect: Dialect,
         body: Vec<u8>,
         after: Option<&str>,
-    ) -> Result<Opened, ClientError> {
+    ) -> Result<OpenedEventStream, A2aClientError> {
         let mut request = self.request(url, dialect, body, "text/event-stream");
         if let Some(cursor) = after {
             request = request.header("Last-Event-ID", cursor);
@@ -230,8 +231,8 @@ impl Http {
         let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let streams = content_type.is_some_and(|value| value.starts_with("text/event-stream"));
         if response.status().is_success() && streams {
-            let HttpOptions { max_event, resumes, .. } = self.options;
-            return Ok(Opened { response, max_event, resumes });
+            let A2aHttpOptions { max_event, resumes, .. } = self.options;
+            return Ok(OpenedEventStream { response, max_event, resumes });
         }
         let (head, answer) = self.read(url, response).await?;
         tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
@@ -239,9 +240,9 @@ impl Http {
             return Err(self.refused(url, &head, &answer));
         }
         match super::result_of(&answer) {
-            Err(error @ ClientError::Rpc(_)) => Err(error),
+            Err(error @ A2aClientError::Rpc(_)) => Err(error),
             _ if !head.status.is_success() => Err(self.refused(url, &head, &answer)),
-            _ => Err(ClientError::Malformed("expected a stream of events".into())),
+            _ => Err(A2aClientError::Malformed("expected a stream of events".into())),
         }
     }
 
@@ -270,25 +271,29 @@ impl Http {
         &self,
         url: &Url,
         request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, ClientError> {
+    ) -> Result<reqwest::Response, A2aClientError> {
         let started = Instant::now();
         let answer = tokio::time::timeout(self.options.answer_timeout, request.send()).await;
         let limit = self.options.answer_timeout;
-        let response = answer.map_err(|_| ClientError::Timeout { at: origin(url), limit })?;
+        let response = answer.map_err(|_| A2aClientError::Timeout { at: origin(url), limit })?;
         let response = response.map_err(|error| unreachable_peer(url, error))?;
         let elapsed = started.elapsed();
         tracing::debug!(to = %without_query(url), status = response.status().as_u16(), ?elapsed, "answered");
         Ok(response)
     }
 
-    async fn read(&self, url: &Url, mut response: reqwest::Response) -> Result<(Head, Vec<u8>), ClientError> {
-        let head = Head::of(&response);
+    async fn read(
+        &self,
+        url: &Url,
+        mut response: reqwest::Response,
+    ) -> Result<(ResponseHead, Vec<u8>), A2aClientError> {
+        let head = ResponseHead::of(&response);
         let mut body = Vec::new();
         let all = async {
             while let Some(chunk) = response.chunk().await.map_err(|error| unreachable_peer(url, error))? {
                 if body.len() + chunk.len() > self.options.max_answer {
                     let max = self.options.max_answer;
-                    return Err(ClientError::Malformed(format!("it is longer than {max} bytes")));
+                    return Err(A2aClientError::Malformed(format!("it is longer than {max} bytes")));
                 }
                 body.extend_from_slice(&chunk);
             }
@@ -297,29 +302,29 @@ impl Http {
         let limit = self.options.answer_timeout;
         tokio::time::timeout(limit, all)
             .await
-            .map_err(|_| ClientError::Timeout { at: origin(url), limit })??;
+            .map_err(|_| A2aClientError::Timeout { at: origin(url), limit })??;
         Ok((head, body))
     }
 
-    fn refused(&self, url: &Url, head: &Head, body: &[u8]) -> ClientError {
+    fn refused(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
         let (at, status) = (origin(url), head.status.as_u16());
         let body = lossy(body).trim().chars().take(200).collect();
         if is_auth(head.status) {
             let (supplied, challenge) = (self.authenticated, head.challenge.clone());
-            return ClientError::Unauthorized { at, status, supplied, body, challenge };
+            return A2aClientError::Unauthorized { at, status, supplied, body, challenge };
         }
-        ClientError::Http { at, status, body, retry_after: head.retry_after }
+        A2aClientError::Http { at, status, body, retry_after: head.retry_after }
     }
 }
 
 /// What is kept of the head of an answer.
-struct Head {
+struct ResponseHead {
     status: StatusCode,
     challenge: Option<String>,
     retry_after: Option<Duration>,
 }
 
-impl Head {
+impl ResponseHead {
     fn of(response: &reqwest::Response) -> Self {
         let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
         let seconds = text(header::RETRY_AFTER).and_then(|text| text.trim().parse().ok());
@@ -335,9 +340,9 @@ fn is_auth(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
-fn unreachable_peer(url: &Url, error: reqwest::Error) -> ClientError {
+fn unreachable_peer(url: &Url, error: reqwest::Error) -> A2aClientError {
     let sent = !error.is_connect();
-    ClientError::Unreachable { at: origin(url), why: chain(&error.without_url()), sent }
+    A2aClientError::Unreachable { at: origin(url), why: chain(&error.without_url()), sent }
 }
 
 /// Scheme, host and port: what may be shown of any URL.

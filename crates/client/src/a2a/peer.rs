@@ -5,11 +5,11 @@
 //! questions and answers into messages.
 
 mod agents;
+mod authorized_client;
 mod call;
+pub(crate) mod event_translator;
 mod fault;
-mod line;
 mod question;
-pub(crate) mod told;
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,19 +19,19 @@ use parking_lot::Mutex;
 use url::Url;
 
 use self::{
-    agents::{Found, Known},
-    call::Feed,
-    line::Line,
+    agents::{AgentDirectory, KnownAgent},
+    authorized_client::AuthorizedClient,
+    call::CallFeed,
 };
-use super::HttpOptions;
+use super::A2aHttpOptions;
 use crate::{
     auth::Authorizer,
-    peer::{Begin, Call, Handle, Offer, Peer, PeerError, Protocol},
+    peer::{CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerProtocol},
 };
 
 /// How agents are spoken to.
 #[derive(Clone)]
-pub struct A2aOptions {
+pub struct A2aPeerOptions {
     /// Who we are to them.
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// The generation to speak; `None`: the first of the card that is known here.
@@ -39,10 +39,10 @@ pub struct A2aOptions {
     /// Whether the address of a Nuncio server stands for all of its agents; else for the default one.
     pub whole_server: bool,
     /// How requests are made.
-    pub http: HttpOptions,
+    pub http: A2aHttpOptions,
     /// How long an agent may be away in the middle of a call before the call is given up.
     pub away: Duration,
-    /// How soon a task is looked at again where there are no streams. It gets slower, up to [`A2aOptions::slowest`].
+    /// How soon a task is looked at again where there are no streams. It gets slower, up to [`A2aPeerOptions::slowest`].
     pub poll: Duration,
     /// How slow that gets.
     pub slowest: Duration,
@@ -50,14 +50,14 @@ pub struct A2aOptions {
     pub logs: bool,
 }
 
-impl Default for A2aOptions {
+impl Default for A2aPeerOptions {
     fn default() -> Self {
         Self {
             authorizer: None,
             dialect: None,
             whole_server: true,
             // A stranger without streams may hold the answer until the work is done.
-            http: HttpOptions { answer_timeout: Duration::from_secs(300), ..HttpOptions::default() },
+            http: A2aHttpOptions { answer_timeout: Duration::from_secs(300), ..A2aHttpOptions::default() },
             away: Duration::from_secs(120),
             poll: Duration::from_millis(250),
             slowest: Duration::from_secs(5),
@@ -69,28 +69,28 @@ impl Default for A2aOptions {
 /// An A2A agent, or the agents of a Nuncio server.
 pub struct A2aPeer {
     url: Url,
-    options: Arc<A2aOptions>,
-    found: Mutex<Option<Arc<Found>>>,
+    options: Arc<A2aPeerOptions>,
+    directory: Mutex<Option<Arc<AgentDirectory>>>,
 }
 
 impl A2aPeer {
     /// Whoever is at that address: an agent, its card, or a Nuncio server. Nobody is called yet.
-    pub fn new(url: Url, mut options: A2aOptions) -> Self {
+    pub fn new(url: Url, mut options: A2aPeerOptions) -> Self {
         // A cut is mended here, in more ways than the client knows.
         options.http.resumes = 0;
-        Self { url, options: Arc::new(options), found: Mutex::default() }
+        Self { url, options: Arc::new(options), directory: Mutex::default() }
     }
 
     /// What leads back to a task that somebody began, by its id: to all that it said from its beginning, where the
     /// agent has cursors; else to where it stands.
-    pub async fn task(&self, task: &str) -> Result<Handle, PeerError> {
+    pub async fn task(&self, task: &str) -> Result<CallHandle, PeerError> {
         let found = match self.found() {
             Some(found) => found,
             None => self.find().await?,
         };
         let mut first = None;
         for agent in &found.agents {
-            match call::handle_of(&self.line(Arc::clone(agent)), task).await {
+            match call::handle_of(&self.client_for(Arc::clone(agent)), task).await {
                 Ok(handle) => return Ok(handle),
                 Err(error) => drop(first.get_or_insert(error)),
             }
@@ -99,22 +99,22 @@ impl A2aPeer {
     }
 
     /// Looks who is there now.
-    async fn find(&self) -> Result<Arc<Found>, PeerError> {
+    async fn find(&self) -> Result<Arc<AgentDirectory>, PeerError> {
         let found = Arc::new(agents::find(&self.url, &self.options).await?);
-        *self.found.lock() = Some(Arc::clone(&found));
+        *self.directory.lock() = Some(Arc::clone(&found));
         Ok(found)
     }
 
-    fn found(&self) -> Option<Arc<Found>> {
-        self.found.lock().clone()
+    fn found(&self) -> Option<Arc<AgentDirectory>> {
+        self.directory.lock().clone()
     }
 
     /// The agent of that name. Who is not known may have come since.
-    async fn agent(&self, name: &str) -> Result<Arc<Known>, PeerError> {
+    async fn agent(&self, name: &str) -> Result<Arc<KnownAgent>, PeerError> {
         if let Some(known) = self.found().and_then(|found| found.agent(name)) {
             return Ok(known);
         }
-        let found = self.find().await.map_err(|error| error.of_a_look(&self.address()))?;
+        let found = self.find().await.map_err(|error| error.into_read_error(&self.address()))?;
         // One that stands alone is the one that is meant, whatever it calls itself by now.
         let alone = || (!self.options.whole_server).then(|| found.agents.first().cloned()).flatten();
         found.agent(name).or_else(alone).ok_or_else(|| {
@@ -127,15 +127,15 @@ impl A2aPeer {
         })
     }
 
-    fn line(&self, agent: Arc<Known>) -> Line {
-        Line::new(agent, Arc::clone(&self.options))
+    fn client_for(&self, agent: Arc<KnownAgent>) -> AuthorizedClient {
+        AuthorizedClient::new(agent, Arc::clone(&self.options))
     }
 }
 
 #[async_trait]
 impl Peer for A2aPeer {
-    fn protocol(&self) -> Protocol {
-        Protocol::A2a
+    fn protocol(&self) -> PeerProtocol {
+        PeerProtocol::A2a
     }
 
     fn address(&self) -> String {
@@ -146,32 +146,32 @@ impl Peer for A2aPeer {
         self.found().map(|found| found.name.clone())
     }
 
-    async fn offers(&self) -> Result<Vec<Offer>, PeerError> {
+    async fn list_capabilities(&self) -> Result<Vec<PeerCapability>, PeerError> {
         let found = self.find().await?;
         Ok(found.agents.iter().map(|agent| agent.offer.clone()).collect())
     }
 
-    async fn changed(&self) {
+    async fn wait_for_change(&self) {
         // Cards do not tell when they change: whoever wants to know looks again.
         std::future::pending::<()>().await;
     }
 
-    async fn look(&self) -> Result<(), PeerError> {
-        agents::look(&self.url, &self.options).await
+    async fn check_reachable(&self) -> Result<(), PeerError> {
+        agents::check_reachable(&self.url, &self.options).await
     }
 
-    async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
-        let line = self.line(self.agent(&begin.offer).await?);
-        Ok(call::follow(Feed::begin(line, begin).await?))
+    async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {
+        let line = self.client_for(self.agent(&begin.offer).await?);
+        Ok(call::follow(CallFeed::begin(line, begin).await?))
     }
 
-    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
+    async fn resume(&self, handle: &CallHandle) -> Result<PeerCall, PeerError> {
         let agent = self.agent(&handle.offer).await.map_err(|error| match error {
             PeerError::Refused(why) => PeerError::Gone(why),
             other => other,
         });
-        let line = self.line(agent?);
-        Ok(call::follow(Feed::resume(line, handle).await?))
+        let line = self.client_for(agent?);
+        Ok(call::follow(CallFeed::resume(line, handle).await?))
     }
 
     async fn close(&self) {}

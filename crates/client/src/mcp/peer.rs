@@ -6,23 +6,23 @@
 
 mod call;
 mod connection;
+mod connection_pool;
 mod content;
+mod duplex;
+mod error;
 mod exchange;
-mod fail;
-mod greet;
+mod handshake;
 mod http;
-mod hub;
 mod incoming;
-mod kept;
-mod listen;
-mod old_sse;
+mod legacy_sse;
 mod options;
 mod pipe;
 mod question;
-mod shared;
+mod resume_state;
+mod router;
+mod standing_streams;
 mod streamable;
 mod tools;
-mod wire;
 
 use std::sync::Arc;
 
@@ -31,24 +31,26 @@ use nuncio_engine::Level;
 use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 
-pub use self::options::{Declared, LogLevel, McpOptions};
+pub use self::options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions};
 use self::{
-    call::Conversation,
-    kept::{Again, Kept, Way},
-    shared::Shared,
+    call::McpCall,
+    connection_pool::McpConnectionPool,
+    resume_state::{CallResend, ResumeState, ResumeVia},
 };
-use crate::peer::{Begin, Call, Handle, Offer, Peer, PeerError, Place, Protocol};
+use crate::peer::{
+    CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerLocation, PeerProtocol,
+};
 
 /// An MCP server.
 #[derive(Clone)]
 pub struct McpPeer {
-    shared: Arc<Shared>,
+    shared: Arc<McpConnectionPool>,
 }
 
 impl McpPeer {
     /// The server at that place. Nothing is started or called until it is used.
-    pub fn new(place: Place, options: McpOptions) -> Self {
-        Self { shared: Arc::new(Shared::new(place, options)) }
+    pub fn new(place: PeerLocation, options: McpPeerOptions) -> Self {
+        Self { shared: Arc::new(McpConnectionPool::new(place, options)) }
     }
 
     /// Sends any other request of the protocol: resources, prompts, completion. Returns its result as it came; in
@@ -75,8 +77,8 @@ impl McpPeer {
 
 #[async_trait]
 impl Peer for McpPeer {
-    fn protocol(&self) -> Protocol {
-        Protocol::Mcp
+    fn protocol(&self) -> PeerProtocol {
+        PeerProtocol::Mcp
     }
 
     fn address(&self) -> String {
@@ -87,70 +89,71 @@ impl Peer for McpPeer {
         self.shared.name()
     }
 
-    async fn offers(&self) -> Result<Vec<Offer>, PeerError> {
+    async fn list_capabilities(&self) -> Result<Vec<PeerCapability>, PeerError> {
         let tools = self.shared.list_tools().await?;
         Ok(tools.iter().map(|tool| tool.offer.clone()).collect())
     }
 
-    async fn changed(&self) {
+    async fn wait_for_change(&self) {
         self.shared.changed().await;
     }
 
-    async fn want_logs(&self, level: Level) -> Result<(), PeerError> {
+    async fn set_log_level(&self, level: Level) -> Result<(), PeerError> {
         self.shared.want_logs(level).await
     }
 
-    async fn look(&self) -> Result<(), PeerError> {
+    async fn check_reachable(&self) -> Result<(), PeerError> {
         let connection = self.shared.connection().await?;
         let method = if connection.version.is_stateless() { "server/discover" } else { "ping" };
         self.shared.request(method, &json!({})).await.map(drop)
     }
 
-    async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
+    async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {
         let mut again = true;
         let tool = loop {
             let connection = self.shared.connection().await;
-            let connection = connection.map_err(|error| error.of_a_look(&self.shared.at))?;
+            let connection = connection.map_err(|error| error.into_read_error(&self.shared.at))?;
             match self.shared.tool(&connection, &begin.offer).await {
                 Ok(tool) => break tool,
-                Err(fail::Fail::SessionLost) if again => {
+                Err(error::McpRequestError::SessionLost) if again => {
                     again = false;
                     self.shared.forget(&connection).await;
                 }
-                Err(fail) => return Err(fail.into_peer(&self.shared.at).of_a_look(&self.shared.at)),
+                Err(fail) => return Err(fail.into_peer(&self.shared.at).into_read_error(&self.shared.at)),
             }
         };
         let key = Some(begin.input.id.clone()).filter(|key| !key.is_empty());
         let arguments = tool.arguments(&begin.input)?;
-        let call = Again { arguments, trace: begin.trace, key, ..Again::default() };
+        let call = CallResend { arguments, trace: begin.trace, key, ..CallResend::default() };
         let token = uuid::Uuid::now_v7().simple().to_string();
-        let place = self.shared.seat(&token).await.map_err(|error| error.of_a_look(&self.shared.at))?;
-        let (told, driver) = Call::new();
-        let conversation = Conversation::new(&self.shared, place, &begin.offer, token, call, driver);
+        let place =
+            self.shared.open_inbox(&token).await.map_err(|error| error.into_read_error(&self.shared.at))?;
+        let (told, driver) = PeerCall::new();
+        let conversation = McpCall::new(&self.shared, place, &begin.offer, token, call, driver);
         tokio::spawn(conversation.begin());
         Ok(told)
     }
 
-    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
-        let (kept, version) = Kept::read(handle)?;
-        let connection = self.shared.back(version, kept.session.as_deref()).await;
-        let connection = connection.map_err(|error| error.of_a_look(&self.shared.at))?;
-        let (told, driver) = Call::new();
+    async fn resume(&self, handle: &CallHandle) -> Result<PeerCall, PeerError> {
+        let (kept, version) = ResumeState::read(handle)?;
+        let connection = self.shared.connection_in_session(version, kept.session.as_deref()).await;
+        let connection = connection.map_err(|error| error.into_read_error(&self.shared.at))?;
+        let (told, driver) = PeerCall::new();
         let again = match &kept.way {
-            Way::Again(again) => again.clone(),
-            Way::Stream { .. } | Way::Sent | Way::Task => Again::default(),
+            ResumeVia::Again(again) => again.clone(),
+            ResumeVia::Stream { .. } | ResumeVia::Sent | ResumeVia::Task => CallResend::default(),
         };
         let token = kept.token.clone();
-        let seat = connection.hub.sit(&token, handle.task.as_deref());
+        let seat = connection.hub.open_inbox(&token, handle.task.as_deref());
         let place = (connection, seat);
-        let conversation = Conversation::new(&self.shared, place, &handle.offer, token, again, driver);
+        let conversation = McpCall::new(&self.shared, place, &handle.offer, token, again, driver);
         let task = handle.task.clone();
         tokio::spawn(async move { conversation.resume(kept, task.as_deref()).await });
         Ok(told)
     }
 
-    fn answers_by_calling(&self, handle: &Handle) -> bool {
-        matches!(Kept::read(handle), Ok((Kept { way: Way::Again(_), .. }, _)))
+    fn answer_repeats_call(&self, handle: &CallHandle) -> bool {
+        matches!(ResumeState::read(handle), Ok((ResumeState { way: ResumeVia::Again(_), .. }, _)))
     }
 
     async fn close(&self) {

@@ -9,7 +9,7 @@ use nuncio_wire::sse;
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::outbound::{Answer, Outbound, OutboundError};
+use crate::outbound::{Outbound, OutboundError, OutboundResponse};
 
 /// The revision that needs no session, and the newest that does.
 const STATELESS: &str = "2026-07-28";
@@ -20,7 +20,7 @@ const MAX_EVENT: usize = 64 * 1024;
 
 /// How a server is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Greeting {
+pub enum HandshakeMethod {
     /// By `server/discover`.
     Discover,
     /// By `initialize`.
@@ -29,13 +29,13 @@ pub enum Greeting {
 
 /// What a server says of itself.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Introduced {
+pub struct ServerIntroduction {
     /// Its name and version.
     pub server_info: Option<Value>,
     /// What it offers, by the protocol's names: `tools`, `resources`.
     pub capabilities: Vec<String>,
     /// What it was asked by: worth beginning with the next time.
-    pub greeting: Greeting,
+    pub greeting: HandshakeMethod,
 }
 
 /// Why a server did not say who it is.
@@ -50,25 +50,33 @@ pub enum ProbeError {
 }
 
 /// Asks the server at that endpoint who it is: by the greeting named, and if it does not know that one, by the other.
-pub async fn probe(outbound: &Outbound, url: &Url, first: Greeting) -> Result<Introduced, ProbeError> {
+pub async fn probe(
+    outbound: &Outbound,
+    url: &Url,
+    first: HandshakeMethod,
+) -> Result<ServerIntroduction, ProbeError> {
     let second = match first {
-        Greeting::Discover => Greeting::Initialize,
-        Greeting::Initialize => Greeting::Discover,
+        HandshakeMethod::Discover => HandshakeMethod::Initialize,
+        HandshakeMethod::Initialize => HandshakeMethod::Discover,
     };
-    match greet(outbound, url, first).await {
+    match request_introduction(outbound, url, first).await {
         // It is there, and may speak another revision.
-        Err(ProbeError::NotMcp(_)) => greet(outbound, url, second).await,
+        Err(ProbeError::NotMcp(_)) => request_introduction(outbound, url, second).await,
         answered => answered,
     }
 }
 
-async fn greet(outbound: &Outbound, url: &Url, greeting: Greeting) -> Result<Introduced, ProbeError> {
+async fn request_introduction(
+    outbound: &Outbound,
+    url: &Url,
+    greeting: HandshakeMethod,
+) -> Result<ServerIntroduction, ProbeError> {
     let client = json!({ "name": "nuncio", "version": env!("CARGO_PKG_VERSION") });
     let mut headers = HeaderMap::new();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
     let (method, params) = match greeting {
-        Greeting::Discover => {
+        HandshakeMethod::Discover => {
             headers.insert("mcp-protocol-version", HeaderValue::from_static(STATELESS));
             headers.insert("mcp-method", HeaderValue::from_static("server/discover"));
             let meta = json!({
@@ -78,14 +86,14 @@ async fn greet(outbound: &Outbound, url: &Url, greeting: Greeting) -> Result<Int
             });
             ("server/discover", json!({ "_meta": meta }))
         }
-        Greeting::Initialize => (
+        HandshakeMethod::Initialize => (
             "initialize",
             json!({ "protocolVersion": WITH_SESSIONS, "capabilities": {}, "clientInfo": client }),
         ),
     };
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
     let answer = outbound.send(Method::POST, url, headers, Bytes::from(body)).await?;
-    if greeting == Greeting::Initialize
+    if greeting == HandshakeMethod::Initialize
         && let Some(session) = answer.headers.get(SESSION)
     {
         let headers = HeaderMap::from_iter([(header::HeaderName::from_static(SESSION), session.clone())]);
@@ -95,7 +103,7 @@ async fn greet(outbound: &Outbound, url: &Url, greeting: Greeting) -> Result<Int
     let result = result_of(&answer)?;
     let server_info = [&result["serverInfo"], &result["_meta"]["io.modelcontextprotocol/serverInfo"]];
     let capabilities = result["capabilities"].as_object().into_iter().flatten();
-    Ok(Introduced {
+    Ok(ServerIntroduction {
         server_info: server_info.into_iter().find(|info| info.is_object()).cloned(),
         capabilities: capabilities.map(|(name, _)| name.clone()).collect(),
         greeting,
@@ -103,7 +111,7 @@ async fn greet(outbound: &Outbound, url: &Url, greeting: Greeting) -> Result<Int
 }
 
 /// The result of the response, whether it came alone or as an event.
-fn result_of(answer: &Answer) -> Result<Value, ProbeError> {
+fn result_of(answer: &OutboundResponse) -> Result<Value, ProbeError> {
     let wrong = |why: String| ProbeError::NotMcp(why);
     if answer.status != StatusCode::OK {
         return Err(wrong(format!("HTTP {}", answer.status.as_u16())));

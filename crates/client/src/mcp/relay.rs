@@ -24,7 +24,7 @@ use tokio::{
     time::Instant,
 };
 
-use self::envelope::{Line, Mirrors};
+use self::envelope::{MirroredHeaders, RelayMessage};
 
 /// How long requests may still be answered when the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -36,21 +36,21 @@ const AGAIN: Duration = Duration::from_millis(250);
 
 /// Knows where the server is: the same for as long as it lives.
 #[async_trait]
-pub trait Finder: Send + Sync + 'static {
+pub trait EndpointFinder: Send + Sync + 'static {
     /// The MCP endpoint, or why there is none.
-    async fn find(&self) -> Result<Endpoint, String>;
+    async fn find(&self) -> Result<RelayEndpoint, String>;
 }
 
 /// Where a server is, and how to be let in.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct RelayEndpoint {
     /// The URL of the MCP endpoint.
     pub url: String,
     /// A token to show.
     pub bearer: Option<String>,
 }
 
-impl Endpoint {
+impl RelayEndpoint {
     fn with(&self, request: RequestBuilder) -> RequestBuilder {
         match &self.bearer {
             Some(token) => request.bearer_auth(token),
@@ -66,25 +66,25 @@ pub struct RelayError(reqwest::Error);
 
 /// A client on pipes, on its way to a server.
 pub struct Relay {
-    wire: Arc<Wire>,
+    wire: Arc<RelayConnection>,
     /// Requests under way.
     work: JoinSet<()>,
     /// The session's own stream.
     listening: JoinSet<()>,
 }
 
-struct Wire {
+struct RelayConnection {
     client: Client,
-    finder: Box<dyn Finder>,
-    session: Mutex<Session>,
-    mirrors: Mutex<Mirrors>,
+    finder: Box<dyn EndpointFinder>,
+    session: Mutex<RelaySession>,
+    mirrors: Mutex<MirroredHeaders>,
     /// Requests that stand for themselves, and are cancelled by letting go of them.
     open: Mutex<HashMap<RpcId, AbortHandle>>,
     out: mpsc::Sender<Vec<u8>>,
 }
 
 #[derive(Default, Clone)]
-struct Session {
+struct RelaySession {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
     /// What began it: a session that the server has forgotten is begun again.
@@ -93,7 +93,7 @@ struct Session {
 
 impl Relay {
     /// A relay to the server that is found. What comes back goes to `out`, one message at a time.
-    pub fn new(finder: impl Finder, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
+    pub fn new(finder: impl EndpointFinder, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
         // An error means that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -103,7 +103,7 @@ impl Relay {
             .no_proxy()
             .build()
             .map_err(RelayError)?;
-        let wire = Wire {
+        let wire = RelayConnection {
             client,
             finder: Box::new(finder),
             session: Mutex::default(),
@@ -117,7 +117,7 @@ impl Relay {
     /// Passes on what the client says.
     pub async fn send(&mut self, line: Vec<u8>) {
         while self.work.try_join_next().is_some() {}
-        let line = Line::read(line);
+        let line = RelayMessage::read(line);
         if let Some(id) = line.cancels()
             && let Some(work) = self.wire.open.lock().remove(&id)
         {
@@ -166,10 +166,10 @@ impl Relay {
     }
 }
 
-impl Wire {
+impl RelayConnection {
     /// A request with the names of the session.
     fn addressed(&self, mut request: RequestBuilder) -> RequestBuilder {
-        let Session { id, version, .. } = self.session.lock().clone();
+        let RelaySession { id, version, .. } = self.session.lock().clone();
         if let Some(id) = id {
             request = request.header("mcp-session-id", id);
         }
@@ -180,7 +180,7 @@ impl Wire {
     }
 
     /// Sends a line, and tells the client what comes of it. Each of its requests is answered.
-    async fn post(&self, line: &Line) {
+    async fn post(&self, line: &RelayMessage) {
         let mut open = line.ids.clone();
         let why = match self.exchange(line, &mut open).await {
             Ok(()) => "the server did not answer".to_owned(),
@@ -191,7 +191,7 @@ impl Wire {
         }
     }
 
-    async fn exchange(&self, line: &Line, open: &mut Vec<RpcId>) -> Result<(), String> {
+    async fn exchange(&self, line: &RelayMessage, open: &mut Vec<RpcId>) -> Result<(), String> {
         let mut answered = self.send(line).await?;
         if answered.status() == StatusCode::NOT_FOUND && line.headers().is_none() && self.begin_again().await
         {
@@ -205,14 +205,14 @@ impl Wire {
         }
         let status = answered.status();
         let body = answered.bytes().await.map_err(|error| format!("the answer broke off: {error}"))?;
-        match self.tell(&body, open).await {
+        match self.deliver_message(&body, open).await {
             true => Ok(()),
             false => Err(format!("the server answered {status}: {}", envelope::error_in(&body))),
         }
     }
 
     /// Sends a line to the server, wherever that is by now.
-    async fn send(&self, line: &Line) -> Result<reqwest::Response, String> {
+    async fn send(&self, line: &RelayMessage) -> Result<reqwest::Response, String> {
         let until = Instant::now() + PATIENCE;
         loop {
             let why = match self.finder.find().await {
@@ -245,12 +245,12 @@ impl Wire {
     async fn begin_again(&self) -> bool {
         let Some(initialize) = self.session.lock().initialize.clone() else { return false };
         self.session.lock().id = None;
-        let Ok(answered) = self.send(&Line::read(initialize)).await else { return false };
+        let Ok(answered) = self.send(&RelayMessage::read(initialize)).await else { return false };
         let id = answered.headers().get("mcp-session-id").cloned();
         let begun = answered.status().is_success() && id.is_some();
         self.session.lock().id = id;
         let told = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#.to_vec();
-        begun && self.send(&Line::read(told)).await.is_ok()
+        begun && self.send(&RelayMessage::read(told)).await.is_ok()
     }
 
     /// Reads a stream until all requests are answered. One that is cut is taken up again.
@@ -263,7 +263,7 @@ impl Wire {
                 for event in parser.feed(&piece).map_err(|error| error.to_string())? {
                     last = event.id.or(last);
                     if !event.data.is_empty() {
-                        self.tell(event.data.as_bytes(), open).await;
+                        self.deliver_message(event.data.as_bytes(), open).await;
                     }
                 }
                 if open.is_empty() {
@@ -313,7 +313,7 @@ impl Wire {
                         while let Some(Ok(piece)) = pieces.next().await {
                             let Ok(events) = parser.feed(&piece) else { break };
                             for event in events.into_iter().filter(|event| !event.data.is_empty()) {
-                                self.tell(event.data.as_bytes(), &mut vec![]).await;
+                                self.deliver_message(event.data.as_bytes(), &mut vec![]).await;
                             }
                         }
                     }
@@ -327,7 +327,7 @@ impl Wire {
 
     /// Passes on what the server says, and takes the requests off that are answered with it. False: it answers
     /// none of them, and is not passed on where some wait.
-    async fn tell(&self, body: &[u8], open: &mut Vec<RpcId>) -> bool {
+    async fn deliver_message(&self, body: &[u8], open: &mut Vec<RpcId>) -> bool {
         let told = envelope::answers_in(body);
         let waited = !open.is_empty();
         open.retain(|id| !told.contains(id));

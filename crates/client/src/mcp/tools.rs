@@ -2,7 +2,7 @@
 //!
 //! There is no session to lose: a request that could not be sent is sent again by whoever wants to. An answer comes
 //! whole or as a stream, and is one thing to the caller. Work that takes long is a task, which is asked for and
-//! answered by its id ([`TaskSeen`]).
+//! answered by its id ([`ToolTaskView`]).
 
 mod error;
 mod exchange;
@@ -14,13 +14,13 @@ use std::{
 };
 
 use http::HeaderValue;
-use nuncio_wire::mcp::{TASKS, McpVersion};
+use nuncio_wire::mcp::{McpVersion, TASKS};
 use reqwest::{Client, redirect, retry};
 use serde_json::{Map, Value, json};
 
 pub use self::{
     error::ToolError,
-    task::{Question, TaskSeen, TaskStatus},
+    task::{ToolTaskQuestion, ToolTaskStatus, ToolTaskView},
 };
 
 /// How requests are made.
@@ -52,7 +52,7 @@ impl Default for ToolOptions {
 
 /// What a tool answered.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Called {
+pub struct ToolAnswer {
     /// For people, or a model.
     pub text: String,
     /// For programs.
@@ -61,16 +61,16 @@ pub struct Called {
 
 /// What became of a call that may take long.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum ToolStart {
     /// It was quick.
-    Done(Called),
+    Done(ToolAnswer),
     /// It goes on under this task.
-    Task(TaskSeen),
+    Task(ToolTaskView),
 }
 
 /// How far a call is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
+pub struct ToolProgress {
     /// What is done.
     pub done: f64,
     /// Of how much, where that is known.
@@ -113,11 +113,11 @@ impl ToolClient {
     }
 
     /// Calls a tool, and waits for its result.
-    pub async fn call(&self, tool: &str, arguments: Value) -> Result<Called, ToolError> {
+    pub async fn call(&self, tool: &str, arguments: Value) -> Result<ToolAnswer, ToolError> {
         let params = json!({ "name": tool, "arguments": arguments });
         match self.called(params, &json!({}), &mut |_| {}).await? {
-            Outcome::Done(called) => Ok(called),
-            Outcome::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
+            ToolStart::Done(called) => Ok(called),
+            ToolStart::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
         }
     }
 
@@ -126,18 +126,18 @@ impl ToolClient {
         &self,
         tool: &str,
         arguments: Value,
-        mut seen: impl FnMut(Progress),
-    ) -> Result<Called, ToolError> {
+        mut seen: impl FnMut(ToolProgress),
+    ) -> Result<ToolAnswer, ToolError> {
         let params =
             json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "progress" } });
         match self.called(params, &json!({}), &mut seen).await? {
-            Outcome::Done(called) => Ok(called),
-            Outcome::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
+            ToolStart::Done(called) => Ok(called),
+            ToolStart::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
         }
     }
 
     /// Calls a tool whose work may take long: it may answer with a task that goes on.
-    pub async fn start(&self, tool: &str, arguments: Value) -> Result<Outcome, ToolError> {
+    pub async fn start(&self, tool: &str, arguments: Value) -> Result<ToolStart, ToolError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.called(params, &with_tasks(), &mut |_| {}).await
     }
@@ -162,9 +162,9 @@ impl ToolClient {
     }
 
     /// A task as it stands.
-    pub async fn task(&self, task: &str) -> Result<TaskSeen, ToolError> {
+    pub async fn task(&self, task: &str) -> Result<ToolTaskView, ToolError> {
         let result = self.request("tasks/get", json!({ "taskId": task }), &with_tasks(), &mut |_| {}).await?;
-        TaskSeen::read(&result)
+        ToolTaskView::read(&result)
     }
 
     /// Answers questions of a task, by their names. An answer that does not fit its question is refused, and
@@ -178,12 +178,12 @@ impl ToolClient {
         &self,
         params: Value,
         capabilities: &Value,
-        seen: &mut dyn FnMut(Progress),
-    ) -> Result<Outcome, ToolError> {
+        seen: &mut dyn FnMut(ToolProgress),
+    ) -> Result<ToolStart, ToolError> {
         let result = self.request("tools/call", params, capabilities, seen).await?;
         match result["resultType"].as_str() {
-            Some("task") => TaskSeen::read(&result).map(Outcome::Task),
-            None | Some("complete") => called(&result).map(Outcome::Done),
+            Some("task") => ToolTaskView::read(&result).map(ToolStart::Task),
+            None | Some("complete") => called(&result).map(ToolStart::Done),
             Some(other) => Err(ToolError::Malformed(format!("a result of the type {other:?}"))),
         }
     }
@@ -194,7 +194,7 @@ impl ToolClient {
         method: &str,
         mut params: Value,
         capabilities: &Value,
-        seen: &mut dyn FnMut(Progress),
+        seen: &mut dyn FnMut(ToolProgress),
     ) -> Result<Value, ToolError> {
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = McpVersion::V2026_07_28.name().into();
@@ -215,10 +215,10 @@ impl ToolClient {
 }
 
 /// What a tool answered; what it says of an error is one.
-fn called(result: &Value) -> Result<Called, ToolError> {
+fn called(result: &Value) -> Result<ToolAnswer, ToolError> {
     let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
-    let called = Called { text: texts.join("\n"), structured: result.get("structuredContent").cloned() };
+    let called = ToolAnswer { text: texts.join("\n"), structured: result.get("structuredContent").cloned() };
     match result["isError"].as_bool() {
         Some(true) => Err(ToolError::Tool { why: called.text, structured: called.structured }),
         _ => Ok(called),

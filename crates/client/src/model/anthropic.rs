@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::{
     ModelError,
-    collect::Collector,
-    talk::{Request, Said, Stop, Tool, ToolResult, Turn},
+    accumulator::ReplyAccumulator,
+    messages::{ModelReply, ModelRequest, ModelTool, ModelToolResult, ModelTurn, StopReason},
 };
 
 /// The header that every request has.
@@ -19,7 +19,7 @@ pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 const MAX_TOKENS: u32 = 4096;
 
 /// The body of a request.
-pub(super) fn body(name: &str, request: &Request) -> Value {
+pub(super) fn body(name: &str, request: &ModelRequest) -> Value {
     let mut body = json!({
         "model": name,
         "messages": request.turns.iter().map(turn).collect::<Value>(),
@@ -38,18 +38,18 @@ pub(super) fn body(name: &str, request: &Request) -> Value {
     body
 }
 
-fn turn(turn: &Turn) -> Value {
+fn turn(turn: &ModelTurn) -> Value {
     match turn {
-        Turn::User(text) => json!({ "role": "user", "content": text }),
-        Turn::Model(said) => json!({ "role": "assistant", "content": blocks(said) }),
-        Turn::Results(results) => {
+        ModelTurn::User(text) => json!({ "role": "user", "content": text }),
+        ModelTurn::Model(said) => json!({ "role": "assistant", "content": blocks(said) }),
+        ModelTurn::Results(results) => {
             json!({ "role": "user", "content": results.iter().map(result).collect::<Value>() })
         }
     }
 }
 
 /// What was thought, what was said, what is called: in the order in which it came.
-fn blocks(said: &Said) -> Vec<Value> {
+fn blocks(said: &ModelReply) -> Vec<Value> {
     let mut blocks: Vec<Value> = said.opaque.iter().filter_map(Value::as_array).flatten().cloned().collect();
     if !said.text.is_empty() {
         blocks.push(json!({ "type": "text", "text": said.text }));
@@ -65,7 +65,7 @@ fn blocks(said: &Said) -> Vec<Value> {
     blocks
 }
 
-fn result(result: &ToolResult) -> Value {
+fn result(result: &ModelToolResult) -> Value {
     let mut block = json!({ "type": "tool_result", "tool_use_id": result.id, "content": result.text });
     if result.failed {
         block["is_error"] = true.into();
@@ -73,28 +73,28 @@ fn result(result: &ToolResult) -> Value {
     block
 }
 
-fn tool(tool: &Tool) -> Value {
+fn tool(tool: &ModelTool) -> Value {
     json!({ "name": tool.name, "description": tool.description, "input_schema": tool.schema })
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Event {
+enum AnthropicEvent {
     MessageStart {
-        message: Begun,
+        message: AnthropicMessageStart,
     },
     ContentBlockStart {
         index: u64,
-        content_block: Block,
+        content_block: AnthropicBlock,
     },
     ContentBlockDelta {
         index: u64,
-        delta: Addition,
+        delta: AnthropicDelta,
     },
     MessageDelta {
-        delta: Ending,
+        delta: AnthropicMessageDelta,
         #[serde(default)]
-        usage: Option<Tokens>,
+        usage: Option<AnthropicUsage>,
     },
     MessageStop,
     Error {
@@ -106,14 +106,14 @@ enum Event {
 }
 
 #[derive(Deserialize)]
-struct Begun {
+struct AnthropicMessageStart {
     #[serde(default)]
-    usage: Option<Tokens>,
+    usage: Option<AnthropicUsage>,
 }
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Block {
+enum AnthropicBlock {
     Text {
         #[serde(default)]
         text: String,
@@ -137,7 +137,7 @@ enum Block {
 
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Addition {
+enum AnthropicDelta {
     TextDelta {
         text: String,
     },
@@ -155,13 +155,13 @@ enum Addition {
 }
 
 #[derive(Deserialize)]
-struct Ending {
+struct AnthropicMessageDelta {
     #[serde(default)]
     stop_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Tokens {
+struct AnthropicUsage {
     #[serde(default)]
     input_tokens: Option<u64>,
     #[serde(default)]
@@ -172,7 +172,7 @@ struct Tokens {
     output_tokens: Option<u64>,
 }
 
-impl Tokens {
+impl AnthropicUsage {
     /// What was read from a cache, or put there, is counted apart from the rest.
     fn input(&self) -> Option<u64> {
         let cached = [self.cache_creation_input_tokens, self.cache_read_input_tokens];
@@ -181,57 +181,57 @@ impl Tokens {
 }
 
 /// Takes one event of a stream.
-pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
+pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     match serde_json::from_str(data).map_err(|error| ModelError::strange(&error))? {
-        Event::MessageStart { message: Begun { usage: Some(tokens) } } => {
+        AnthropicEvent::MessageStart { message: AnthropicMessageStart { usage: Some(tokens) } } => {
             collector.usage(tokens.input(), tokens.output_tokens);
         }
-        Event::ContentBlockStart { index, content_block } => match content_block {
-            Block::Text { text } => collector.text(&text),
-            Block::ToolUse { id, name } => {
+        AnthropicEvent::ContentBlockStart { index, content_block } => match content_block {
+            AnthropicBlock::Text { text } => collector.text(&text),
+            AnthropicBlock::ToolUse { id, name } => {
                 collector.call(index, Some(&id)).name = name;
             }
-            Block::Thinking { thinking, signature } => {
+            AnthropicBlock::Thinking { thinking, signature } => {
                 let block = json!({ "type": "thinking", "thinking": thinking, "signature": signature });
                 collector.thoughts().push(block);
             }
-            Block::RedactedThinking { data } => {
+            AnthropicBlock::RedactedThinking { data } => {
                 collector.thoughts().push(json!({ "type": "redacted_thinking", "data": data }));
             }
-            Block::Other => {}
+            AnthropicBlock::Other => {}
         },
-        Event::ContentBlockDelta { index, delta } => match delta {
-            Addition::TextDelta { text } => collector.text(&text),
-            Addition::InputJsonDelta { partial_json } => {
+        AnthropicEvent::ContentBlockDelta { index, delta } => match delta {
+            AnthropicDelta::TextDelta { text } => collector.text(&text),
+            AnthropicDelta::InputJsonDelta { partial_json } => {
                 collector.call(index, None).arguments.push_str(&partial_json);
             }
-            Addition::ThinkingDelta { thinking } => add(collector, "thinking", &thinking),
-            Addition::SignatureDelta { signature } => add(collector, "signature", &signature),
-            Addition::Other => {}
+            AnthropicDelta::ThinkingDelta { thinking } => add(collector, "thinking", &thinking),
+            AnthropicDelta::SignatureDelta { signature } => add(collector, "signature", &signature),
+            AnthropicDelta::Other => {}
         },
-        Event::MessageDelta { delta, usage } => {
+        AnthropicEvent::MessageDelta { delta, usage } => {
             if let Some(tokens) = usage {
                 collector.usage(tokens.input(), tokens.output_tokens);
             }
             if let Some(why) = delta.stop_reason {
                 collector.stop(match &*why {
-                    "end_turn" | "stop_sequence" => Stop::End,
-                    "tool_use" => Stop::Tools,
-                    "max_tokens" | "model_context_window_exceeded" => Stop::Length,
-                    "refusal" => Stop::Refused(why),
-                    _ => Stop::Other(why),
+                    "end_turn" | "stop_sequence" => StopReason::End,
+                    "tool_use" => StopReason::Tools,
+                    "max_tokens" | "model_context_window_exceeded" => StopReason::Length,
+                    "refusal" => StopReason::Refused(why),
+                    _ => StopReason::Other(why),
                 });
             }
         }
-        Event::MessageStop => collector.end(),
-        Event::Error { error } => return Err(ModelError::in_stream(&error)),
-        Event::MessageStart { .. } | Event::Other => {}
+        AnthropicEvent::MessageStop => collector.end(),
+        AnthropicEvent::Error { error } => return Err(ModelError::in_stream(&error)),
+        AnthropicEvent::MessageStart { .. } | AnthropicEvent::Other => {}
     }
     Ok(())
 }
 
 /// Adds to a member of the newest thought: they come one after another.
-fn add(collector: &mut Collector, member: &str, text: &str) {
+fn add(collector: &mut ReplyAccumulator, member: &str, text: &str) {
     let Some(block) = collector.thoughts().last_mut() else { return };
     let before = block[member].as_str().unwrap_or_default();
     block[member] = format!("{before}{text}").into();
@@ -241,27 +241,35 @@ fn add(collector: &mut Collector, member: &str, text: &str) {
 mod tests {
     use super::{
         super::{
-            collect::collect,
-            talk::{ToolCall, Usage},
+            accumulator::collect,
+            messages::{ModelToolCall, ModelUsage},
         },
         *,
     };
 
     #[test]
     fn a_conversation_as_it_is_sent() {
-        let call =
-            ToolCall { id: "t1".into(), name: "add".into(), arguments: "{\"n\":1}".into(), opaque: None };
-        let said = Said {
+        let call = ModelToolCall {
+            id: "t1".into(),
+            name: "add".into(),
+            arguments: "{\"n\":1}".into(),
+            opaque: None,
+        };
+        let said = ModelReply {
             text: "I add.".into(),
             calls: vec![call],
             opaque: Some(json!([{ "type": "thinking", "thinking": "hm", "signature": "s" }])),
-            ..Said::default()
+            ..ModelReply::default()
         };
-        let result = ToolResult { id: "t1".into(), name: "add".into(), text: "no".into(), failed: true };
-        let request = Request {
+        let result = ModelToolResult { id: "t1".into(), name: "add".into(), text: "no".into(), failed: true };
+        let request = ModelRequest {
             system: Some("Be short.".into()),
-            turns: vec![Turn::User("1+1?".into()), Turn::Model(said), Turn::Results(vec![result])],
-            tools: vec![Tool {
+            turns: vec![
+                ModelTurn::User("1+1?".into()),
+                ModelTurn::Model(said),
+                ModelTurn::Results(vec![result]),
+            ],
+            tools: vec![ModelTool {
                 name: "add".into(),
                 description: "Adds.".into(),
                 schema: json!({ "type": "object" }),
@@ -311,8 +319,8 @@ mod tests {
             r#"{"type":"message_stop"}"#,
         ])
         .unwrap();
-        assert_eq!((&*said.text, &said.stop), ("I add.", &Stop::Tools));
-        assert_eq!(said.usage, Usage { input: Some(15), output: Some(15) });
+        assert_eq!((&*said.text, &said.stop), ("I add.", &StopReason::Tools));
+        assert_eq!(said.usage, ModelUsage { input: Some(15), output: Some(15) });
         assert_eq!(said.calls[0].arguments().unwrap()["n"], 1);
         assert_eq!(said.opaque, Some(json!([{ "type": "thinking", "thinking": "hm", "signature": "s" }])));
     }
@@ -325,17 +333,17 @@ mod tests {
             )
         };
         let end = r#"{"type":"message_stop"}"#;
-        let check = |why: &str, expected: Stop| {
+        let check = |why: &str, expected: StopReason| {
             assert_eq!(collect(read, false, &[&stop(why), end]).unwrap().stop, expected);
         };
-        check("end_turn", Stop::End);
-        check("max_tokens", Stop::Length);
-        check("refusal", Stop::Refused("refusal".into()));
-        check("pause_turn", Stop::Other("pause_turn".into()));
+        check("end_turn", StopReason::End);
+        check("max_tokens", StopReason::Length);
+        check("refusal", StopReason::Refused("refusal".into()));
+        check("pause_turn", StopReason::Other("pause_turn".into()));
         assert!(matches!(collect(read, false, &[&stop("end_turn")]), Err(ModelError::Cut)));
         let error = r#"{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}"#;
         let error = collect(read, false, &[error]).unwrap_err();
-        assert!(error.is_passing());
+        assert!(error.is_transient());
         assert_eq!(error.to_string(), "the model broke its answer off: Overloaded (overloaded_error)");
     }
 }

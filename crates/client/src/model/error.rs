@@ -66,7 +66,7 @@ pub enum ModelError {
 
 impl ModelError {
     /// Whether another try may end better.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Outbound(error) => !error.is_permanent(),
             Self::Status { passing: Some(passing), .. } | Self::Broken { passing, .. } => *passing,
@@ -83,7 +83,7 @@ impl ModelError {
 
     /// An error that stands where a piece of the answer should.
     pub(super) fn in_stream(error: &Value) -> Self {
-        let (codes, text) = words(error);
+        let (codes, text) = error_text(error);
         let status =
             error["code"].as_u64().and_then(|code| StatusCode::from_u16(u16::try_from(code).ok()?).ok());
         let known = codes.iter().any(|code| {
@@ -106,8 +106,8 @@ impl ModelError {
     pub(super) fn refused(status: StatusCode, told: Option<bool>, body: &[u8], key: Option<&str>) -> Self {
         let (codes, text) = match serde_json::from_slice::<Value>(body) {
             // Gemini puts it into a list where it would have streamed.
-            Ok(Value::Array(mut items)) if !items.is_empty() => words(&items.swap_remove(0)["error"]),
-            Ok(value) if !value["error"].is_null() => words(&value["error"]),
+            Ok(Value::Array(mut items)) if !items.is_empty() => error_text(&items.swap_remove(0)["error"]),
+            Ok(value) if !value["error"].is_null() => error_text(&value["error"]),
             _ => (vec![], shortened(&String::from_utf8_lossy(body))),
         };
         let exhausted = codes.iter().any(|code| FINAL_CODES.contains(&&**code));
@@ -132,7 +132,7 @@ fn is_passing(status: StatusCode) -> bool {
 }
 
 /// The codes of an error, and its words.
-fn words(error: &Value) -> (Vec<String>, String) {
+fn error_text(error: &Value) -> (Vec<String>, String) {
     let text = error["message"].as_str().or_else(|| error.as_str()).unwrap_or_default();
     let codes = ["type", "code", "status"].iter().filter_map(|key| error[*key].as_str());
     let codes: Vec<String> = codes.map(str::to_owned).collect();
@@ -168,7 +168,7 @@ mod tests {
     fn refused(status: u16, body: &str) -> (String, bool) {
         let status = StatusCode::from_u16(status).unwrap();
         let error = ModelError::refused(status, None, body.as_bytes(), Some("k-1"));
-        (error.to_string(), error.is_passing())
+        (error.to_string(), error.is_transient())
     }
 
     #[test]
@@ -213,13 +213,13 @@ mod tests {
     #[test]
     fn a_provider_may_say_whether_another_try_is_worth_it() {
         let status = StatusCode::BAD_REQUEST;
-        assert!(ModelError::refused(status, Some(true), b"", None).is_passing());
-        assert!(!ModelError::refused(StatusCode::BAD_GATEWAY, Some(false), b"", None).is_passing());
+        assert!(ModelError::refused(status, Some(true), b"", None).is_transient());
+        assert!(!ModelError::refused(StatusCode::BAD_GATEWAY, Some(false), b"", None).is_transient());
     }
 
     #[test]
     fn an_error_within_an_answer_passes_unless_it_says_otherwise() {
-        let passing = |error: Value| ModelError::in_stream(&error).is_passing();
+        let passing = |error: Value| ModelError::in_stream(&error).is_transient();
         assert!(passing(serde_json::json!({ "type": "overloaded_error", "message": "Overloaded" })));
         assert!(passing(serde_json::json!("the runner has stopped")));
         assert!(passing(serde_json::json!({ "code": 503, "status": "UNAVAILABLE" })));

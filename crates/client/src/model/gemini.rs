@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use super::{
     ModelError,
-    collect::Collector,
-    talk::{Request, Said, Stop, Tool, ToolCall, ToolResult, Turn},
+    accumulator::ReplyAccumulator,
+    messages::{ModelReply, ModelRequest, ModelTool, ModelToolCall, ModelToolResult, ModelTurn, StopReason},
 };
 
 /// The body of a request. The model's name is in the address.
-pub(super) fn body(request: &Request) -> Value {
+pub(super) fn body(request: &ModelRequest) -> Value {
     let mut body = json!({ "contents": request.turns.iter().map(turn).collect::<Value>() });
     if let Some(system) = &request.system {
         body["systemInstruction"] = json!({ "parts": [{ "text": system }] });
@@ -35,18 +35,18 @@ pub(super) fn body(request: &Request) -> Value {
     body
 }
 
-fn turn(turn: &Turn) -> Value {
+fn turn(turn: &ModelTurn) -> Value {
     match turn {
-        Turn::User(text) => json!({ "role": "user", "parts": [{ "text": text }] }),
-        Turn::Model(said) => json!({ "role": "model", "parts": parts(said) }),
-        Turn::Results(results) => {
+        ModelTurn::User(text) => json!({ "role": "user", "parts": [{ "text": text }] }),
+        ModelTurn::Model(said) => json!({ "role": "model", "parts": parts(said) }),
+        ModelTurn::Results(results) => {
             json!({ "role": "user", "parts": results.iter().map(result).collect::<Value>() })
         }
     }
 }
 
 /// All calls of a turn stand together: only the first of them has a signature.
-fn parts(said: &Said) -> Vec<Value> {
+fn parts(said: &ModelReply) -> Vec<Value> {
     let mut parts = vec![];
     if !said.text.is_empty() || said.calls.is_empty() {
         parts.push(json!({ "text": said.text }));
@@ -65,7 +65,7 @@ fn parts(said: &Said) -> Vec<Value> {
     parts
 }
 
-fn result(result: &ToolResult) -> Value {
+fn result(result: &ModelToolResult) -> Value {
     let response = match result.failed {
         true => json!({ "error": result.text }),
         false => json!({ "output": result.text }),
@@ -77,7 +77,7 @@ fn result(result: &ToolResult) -> Value {
     json!({ "functionResponse": function })
 }
 
-fn tool(tool: &Tool) -> Value {
+fn tool(tool: &ModelTool) -> Value {
     let mut declared = json!({ "name": tool.name, "description": tool.description });
     // An object without properties is refused: a function without parameters has none to declare.
     if tool.schema["properties"].as_object().is_some_and(|properties| !properties.is_empty()) {
@@ -88,48 +88,48 @@ fn tool(tool: &Tool) -> Value {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Chunk {
+struct GeminiChunk {
     #[serde(default)]
-    candidates: Vec<Candidate>,
+    candidates: Vec<GeminiCandidate>,
     #[serde(default)]
-    prompt_feedback: Option<Feedback>,
+    prompt_feedback: Option<GeminiFeedback>,
     #[serde(default)]
-    usage_metadata: Option<Tokens>,
+    usage_metadata: Option<GeminiUsage>,
     #[serde(default)]
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Candidate {
+struct GeminiCandidate {
     #[serde(default)]
-    content: Option<Content>,
+    content: Option<GeminiContent>,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Content {
+struct GeminiContent {
     #[serde(default)]
-    parts: Vec<Part>,
+    parts: Vec<GeminiPart>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Part {
+struct GeminiPart {
     #[serde(default)]
     text: Option<String>,
     /// Whether it is what the model thought, which is not part of the answer.
     #[serde(default)]
     thought: bool,
     #[serde(default)]
-    function_call: Option<Function>,
+    function_call: Option<GeminiFunctionCall>,
     #[serde(default)]
     thought_signature: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Function {
+struct GeminiFunctionCall {
     #[serde(default)]
     id: Option<String>,
     name: String,
@@ -139,14 +139,14 @@ struct Function {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Feedback {
+struct GeminiFeedback {
     #[serde(default)]
     block_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Tokens {
+struct GeminiUsage {
     #[serde(default)]
     prompt_token_count: Option<u64>,
     #[serde(default)]
@@ -156,8 +156,8 @@ struct Tokens {
 }
 
 /// Takes one event of a stream.
-pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
-    let chunk: Chunk = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
+pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
+    let chunk: GeminiChunk = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
     if let Some(error) = chunk.error {
         return Err(ModelError::in_stream(&error));
     }
@@ -168,12 +168,12 @@ pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelErr
         collector.usage(tokens.prompt_token_count, output);
     }
     if let Some(why) = chunk.prompt_feedback.and_then(|feedback| feedback.block_reason) {
-        collector.stop(Stop::Refused(why));
+        collector.stop(StopReason::Refused(why));
     }
     let Some(candidate) = chunk.candidates.into_iter().next() else { return Ok(()) };
     for part in candidate.content.into_iter().flat_map(|content| content.parts) {
         if let Some(function) = part.function_call {
-            collector.whole_call(ToolCall {
+            collector.whole_call(ModelToolCall {
                 id: function.id.unwrap_or_default(),
                 name: function.name,
                 arguments: function
@@ -189,10 +189,10 @@ pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelErr
     }
     if let Some(why) = candidate.finish_reason {
         collector.stop(match &*why {
-            "STOP" => Stop::End,
-            "MAX_TOKENS" => Stop::Length,
-            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" => Stop::Refused(why),
-            _ => Stop::Other(why),
+            "STOP" => StopReason::End,
+            "MAX_TOKENS" => StopReason::Length,
+            "SAFETY" | "RECITATION" | "BLOCKLIST" | "PROHIBITED_CONTENT" | "SPII" => StopReason::Refused(why),
+            _ => StopReason::Other(why),
         });
     }
     Ok(())
@@ -201,29 +201,36 @@ pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelErr
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{collect::collect, talk::Usage},
+        super::{accumulator::collect, messages::ModelUsage},
         *,
     };
 
     #[test]
     fn a_conversation_as_it_is_sent() {
-        let call = |id: &str, opaque| ToolCall {
+        let call = |id: &str, opaque| ModelToolCall {
             id: id.into(),
             name: "add".into(),
             arguments: "{\"n\":1}".into(),
             opaque,
         };
-        let said = Said { calls: vec![call("", Some(json!("sig"))), call("f2", None)], ..Said::default() };
-        let result =
-            |id: &str, failed| ToolResult { id: id.into(), name: "add".into(), text: "2".into(), failed };
-        let tool = |name: &str, schema| Tool { name: name.into(), description: "Does.".into(), schema };
+        let said = ModelReply {
+            calls: vec![call("", Some(json!("sig"))), call("f2", None)],
+            ..ModelReply::default()
+        };
+        let result = |id: &str, failed| ModelToolResult {
+            id: id.into(),
+            name: "add".into(),
+            text: "2".into(),
+            failed,
+        };
+        let tool = |name: &str, schema| ModelTool { name: name.into(), description: "Does.".into(), schema };
         let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
-        let request = Request {
+        let request = ModelRequest {
             system: Some("Be short.".into()),
             turns: vec![
-                Turn::User("1+1?".into()),
-                Turn::Model(said),
-                Turn::Results(vec![result("", false), result("f2", true)]),
+                ModelTurn::User("1+1?".into()),
+                ModelTurn::Model(said),
+                ModelTurn::Results(vec![result("", false), result("f2", true)]),
             ],
             tools: vec![tool("add", schema.clone()), tool("now", json!({ "type": "object" }))],
             max_tokens: Some(9),
@@ -259,8 +266,8 @@ mod tests {
             r#"{"candidates":[{"content":{"parts":[{"text":""}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":11,"candidatesTokenCount":4,"thoughtsTokenCount":3,"totalTokenCount":18}}"#,
         ])
         .unwrap();
-        assert_eq!((&*said.text, &said.stop), ("I add.", &Stop::Tools));
-        assert_eq!(said.usage, Usage { input: Some(11), output: Some(7) });
+        assert_eq!((&*said.text, &said.stop), ("I add.", &StopReason::Tools));
+        assert_eq!(said.usage, ModelUsage { input: Some(11), output: Some(7) });
         assert_eq!(said.calls[0].opaque, Some(json!("sig")));
         let calls: Vec<_> =
             said.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
@@ -272,18 +279,18 @@ mod tests {
         let stop = |why: &str| {
             format!(r#"{{"candidates":[{{"content":{{"parts":[{{"text":"x"}}]}},"finishReason":"{why}"}}]}}"#)
         };
-        let check = |why: &str, expected: Stop| {
+        let check = |why: &str, expected: StopReason| {
             assert_eq!(collect(read, true, &[&stop(why)]).unwrap().stop, expected);
         };
-        check("STOP", Stop::End);
-        check("MAX_TOKENS", Stop::Length);
-        check("SAFETY", Stop::Refused("SAFETY".into()));
-        check("MALFORMED_FUNCTION_CALL", Stop::Other("MALFORMED_FUNCTION_CALL".into()));
+        check("STOP", StopReason::End);
+        check("MAX_TOKENS", StopReason::Length);
+        check("SAFETY", StopReason::Refused("SAFETY".into()));
+        check("MALFORMED_FUNCTION_CALL", StopReason::Other("MALFORMED_FUNCTION_CALL".into()));
         let blocked = r#"{"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":3}}"#;
-        assert_eq!(collect(read, true, &[blocked]).unwrap().stop, Stop::Refused("SAFETY".into()));
+        assert_eq!(collect(read, true, &[blocked]).unwrap().stop, StopReason::Refused("SAFETY".into()));
         let half = r#"{"candidates":[{"content":{"parts":[{"text":"x"}]}}]}"#;
         assert!(matches!(collect(read, true, &[half]), Err(ModelError::Cut)));
         let error = r#"{"error":{"code":503,"message":"Overloaded","status":"UNAVAILABLE"}}"#;
-        assert!(collect(read, true, &[half, error]).unwrap_err().is_passing());
+        assert!(collect(read, true, &[half, error]).unwrap_err().is_transient());
     }
 }

@@ -7,19 +7,19 @@ use serde_json::{Value, json};
 
 use super::{
     ModelError,
-    collect::Collector,
-    talk::{Request, Said, Stop, ToolCall, Turn},
+    accumulator::ReplyAccumulator,
+    messages::{ModelReply, ModelRequest, ModelToolCall, ModelTurn, StopReason},
 };
 
 /// The body of a request.
-pub(super) fn body(name: &str, request: &Request) -> Value {
+pub(super) fn body(name: &str, request: &ModelRequest) -> Value {
     let mut messages = vec![];
     messages.extend(request.system.iter().map(|text| json!({ "role": "system", "content": text })));
     for turn in &request.turns {
         match turn {
-            Turn::User(text) => messages.push(json!({ "role": "user", "content": text })),
-            Turn::Model(said) => messages.push(assistant(said)),
-            Turn::Results(results) => {
+            ModelTurn::User(text) => messages.push(json!({ "role": "user", "content": text })),
+            ModelTurn::Model(said) => messages.push(assistant(said)),
+            ModelTurn::Results(results) => {
                 messages.extend(results.iter().map(
                     |result| json!({ "role": "tool", "tool_name": result.name, "content": result.text }),
                 ));
@@ -47,7 +47,7 @@ pub(super) fn body(name: &str, request: &Request) -> Value {
     body
 }
 
-fn assistant(said: &Said) -> Value {
+fn assistant(said: &ModelReply) -> Value {
     let mut message = json!({ "role": "assistant", "content": said.text });
     if !said.calls.is_empty() {
         let calls = said.calls.iter().map(|call| {
@@ -60,9 +60,9 @@ fn assistant(said: &Said) -> Value {
 }
 
 #[derive(Deserialize)]
-struct Line {
+struct OllamaLine {
     #[serde(default)]
-    message: Option<Message>,
+    message: Option<OllamaMessage>,
     #[serde(default)]
     done: bool,
     #[serde(default)]
@@ -76,28 +76,28 @@ struct Line {
 }
 
 #[derive(Deserialize)]
-struct Message {
+struct OllamaMessage {
     #[serde(default)]
     content: Option<String>,
     #[serde(default)]
-    tool_calls: Option<Vec<Call>>,
+    tool_calls: Option<Vec<OllamaCall>>,
 }
 
 #[derive(Deserialize)]
-struct Call {
-    function: Function,
+struct OllamaCall {
+    function: OllamaFunction,
 }
 
 #[derive(Deserialize)]
-struct Function {
+struct OllamaFunction {
     name: String,
     #[serde(default)]
     arguments: Option<Value>,
 }
 
 /// Takes one line of a stream.
-pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
-    let line: Line = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
+pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
+    let line: OllamaLine = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
     if let Some(error) = line.error {
         return Err(ModelError::in_stream(&error));
     }
@@ -106,19 +106,19 @@ pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelErr
         for call in message.tool_calls.into_iter().flatten() {
             let arguments = call.function.arguments.filter(|arguments| !arguments.is_null());
             let arguments = arguments.map(|arguments| arguments.to_string());
-            collector.whole_call(ToolCall {
+            collector.whole_call(ModelToolCall {
                 name: call.function.name,
                 arguments: arguments.unwrap_or_default(),
-                ..ToolCall::default()
+                ..ModelToolCall::default()
             });
         }
     }
     if line.done {
         collector.usage(line.prompt_eval_count, line.eval_count);
         collector.stop(match line.done_reason.as_deref() {
-            None | Some("stop" | "") => Stop::End,
-            Some("length") => Stop::Length,
-            Some(other) => Stop::Other(other.into()),
+            None | Some("stop" | "") => StopReason::End,
+            Some("length") => StopReason::Length,
+            Some(other) => StopReason::Other(other.into()),
         });
         collector.end();
     }
@@ -129,21 +129,27 @@ pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelErr
 mod tests {
     use super::{
         super::{
-            collect::collect,
-            talk::{Tool, ToolResult, Usage},
+            accumulator::collect,
+            messages::{ModelTool, ModelToolResult, ModelUsage},
         },
         *,
     };
 
     #[test]
     fn a_conversation_as_it_is_sent() {
-        let call = ToolCall { name: "add".into(), arguments: "{\"n\":1}".into(), ..ToolCall::default() };
-        let said = Said { text: "I add.".into(), calls: vec![call], ..Said::default() };
-        let result = ToolResult { id: String::new(), name: "add".into(), text: "2".into(), failed: false };
-        let request = Request {
+        let call =
+            ModelToolCall { name: "add".into(), arguments: "{\"n\":1}".into(), ..ModelToolCall::default() };
+        let said = ModelReply { text: "I add.".into(), calls: vec![call], ..ModelReply::default() };
+        let result =
+            ModelToolResult { id: String::new(), name: "add".into(), text: "2".into(), failed: false };
+        let request = ModelRequest {
             system: Some("Be short.".into()),
-            turns: vec![Turn::User("1+1?".into()), Turn::Model(said), Turn::Results(vec![result])],
-            tools: vec![Tool {
+            turns: vec![
+                ModelTurn::User("1+1?".into()),
+                ModelTurn::Model(said),
+                ModelTurn::Results(vec![result]),
+            ],
+            tools: vec![ModelTool {
                 name: "add".into(),
                 description: "Adds.".into(),
                 schema: json!({ "type": "object" }),
@@ -176,20 +182,20 @@ mod tests {
             r#"{"message":{"role":"assistant","content":""},"done":true,"done_reason":"stop","prompt_eval_count":26,"eval_count":8}"#,
         ])
         .unwrap();
-        assert_eq!((&*said.text, &said.stop), ("I add.", &Stop::Tools));
-        assert_eq!(said.usage, Usage { input: Some(26), output: Some(8) });
+        assert_eq!((&*said.text, &said.stop), ("I add.", &StopReason::Tools));
+        assert_eq!(said.usage, ModelUsage { input: Some(26), output: Some(8) });
         assert_eq!(said.calls[0].arguments, "{\"n\":1}");
     }
 
     #[test]
     fn ends_and_cuts() {
         let stop = |why: &str| format!(r#"{{"message":{{"content":""}},"done":true,"done_reason":"{why}"}}"#);
-        let check = |why: &str, expected: Stop| {
+        let check = |why: &str, expected: StopReason| {
             assert_eq!(collect(read, false, &[&stop(why)]).unwrap().stop, expected);
         };
-        check("stop", Stop::End);
-        check("length", Stop::Length);
-        check("load", Stop::Other("load".into()));
+        check("stop", StopReason::End);
+        check("length", StopReason::Length);
+        check("load", StopReason::Other("load".into()));
         let half = r#"{"message":{"content":"x"},"done":false}"#;
         assert!(matches!(collect(read, false, &[half]), Err(ModelError::Cut)));
         let error = collect(read, false, &[half, r#"{"error":"the runner has stopped"}"#]).unwrap_err();

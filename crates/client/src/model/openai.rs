@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 
 use super::{
     ModelError,
-    collect::Collector,
-    talk::{Request, Said, Stop, Tool, ToolCall, Turn},
+    accumulator::ReplyAccumulator,
+    messages::{ModelReply, ModelRequest, ModelTool, ModelToolCall, ModelTurn, StopReason},
 };
 
 /// The body of a request. `newest`: the server knows what has replaced `max_tokens`.
-pub(super) fn body(name: &str, request: &Request, newest: bool) -> Value {
+pub(super) fn body(name: &str, request: &ModelRequest, newest: bool) -> Value {
     let mut messages = vec![];
     messages.extend(request.system.iter().map(|text| json!({ "role": "system", "content": text })));
     for turn in &request.turns {
         match turn {
-            Turn::User(text) => messages.push(json!({ "role": "user", "content": text })),
-            Turn::Model(said) => messages.push(assistant(said)),
-            Turn::Results(results) => {
+            ModelTurn::User(text) => messages.push(json!({ "role": "user", "content": text })),
+            ModelTurn::Model(said) => messages.push(assistant(said)),
+            ModelTurn::Results(results) => {
                 messages.extend(results.iter().map(
                     |result| json!({ "role": "tool", "tool_call_id": result.id, "content": result.text }),
                 ));
@@ -45,7 +45,7 @@ pub(super) fn body(name: &str, request: &Request, newest: bool) -> Value {
     body
 }
 
-fn assistant(said: &Said) -> Value {
+fn assistant(said: &ModelReply) -> Value {
     let content = if said.text.is_empty() { Value::Null } else { Value::from(said.text.as_str()) };
     let mut message = json!({ "role": "assistant", "content": content });
     if !said.calls.is_empty() {
@@ -54,7 +54,7 @@ fn assistant(said: &Said) -> Value {
     message
 }
 
-fn call(call: &ToolCall) -> Value {
+fn call(call: &ModelToolCall) -> Value {
     let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
     let mut value = json!({
         "id": call.id,
@@ -67,7 +67,7 @@ fn call(call: &ToolCall) -> Value {
     value
 }
 
-fn tool(tool: &Tool) -> Value {
+fn tool(tool: &ModelTool) -> Value {
     json!({
         "type": "function",
         "function": { "name": tool.name, "description": tool.description, "parameters": tool.schema },
@@ -76,48 +76,48 @@ fn tool(tool: &Tool) -> Value {
 
 /// A chunk of a stream, or a whole completion: the one has deltas, the other messages.
 #[derive(Deserialize)]
-struct Completion {
+struct OpenAiCompletion {
     #[serde(default)]
-    choices: Option<Vec<Choice>>,
+    choices: Option<Vec<OpenAiChoice>>,
     #[serde(default)]
-    usage: Option<Tokens>,
+    usage: Option<OpenAiUsage>,
     #[serde(default)]
     error: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct Choice {
+struct OpenAiChoice {
     #[serde(default, alias = "message")]
-    delta: Option<Delta>,
+    delta: Option<OpenAiDelta>,
     #[serde(default)]
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Delta {
+struct OpenAiDelta {
     #[serde(default)]
     content: Option<String>,
     #[serde(default)]
     refusal: Option<String>,
     #[serde(default)]
-    tool_calls: Option<Vec<CallDelta>>,
+    tool_calls: Option<Vec<OpenAiCallDelta>>,
 }
 
 #[derive(Deserialize)]
-struct CallDelta {
+struct OpenAiCallDelta {
     #[serde(default)]
     index: Option<u64>,
     #[serde(default)]
     id: Option<String>,
     #[serde(default)]
-    function: Option<FunctionDelta>,
+    function: Option<OpenAiFunctionDelta>,
     /// What some servers want to see again with the call, such as the signature of a thought.
     #[serde(default)]
     extra_content: Option<Value>,
 }
 
 #[derive(Deserialize)]
-struct FunctionDelta {
+struct OpenAiFunctionDelta {
     #[serde(default)]
     name: Option<String>,
     #[serde(default)]
@@ -125,7 +125,7 @@ struct FunctionDelta {
 }
 
 #[derive(Deserialize)]
-struct Tokens {
+struct OpenAiUsage {
     #[serde(default)]
     prompt_tokens: Option<u64>,
     #[serde(default)]
@@ -133,18 +133,18 @@ struct Tokens {
 }
 
 /// Takes one event of a stream.
-pub(super) fn read(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
+pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     if data.trim() == "[DONE]" {
         collector.end();
         return Ok(());
     }
-    let chunk: Completion = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
+    let chunk: OpenAiCompletion = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
     take(collector, chunk)
 }
 
 /// Takes an answer of a server that does not stream.
-pub(super) fn read_whole(collector: &mut Collector, data: &str) -> Result<(), ModelError> {
-    let whole: Completion = serde_json::from_str(data)
+pub(super) fn read_whole(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
+    let whole: OpenAiCompletion = serde_json::from_str(data)
         .map_err(|error| ModelError::Answer(format!("not a chat completion: {error}")))?;
     if whole.error.is_none() && whole.choices.as_ref().is_none_or(Vec::is_empty) {
         return Err(ModelError::Answer("not a chat completion: it has no choices".into()));
@@ -154,7 +154,7 @@ pub(super) fn read_whole(collector: &mut Collector, data: &str) -> Result<(), Mo
     Ok(())
 }
 
-fn take(collector: &mut Collector, chunk: Completion) -> Result<(), ModelError> {
+fn take(collector: &mut ReplyAccumulator, chunk: OpenAiCompletion) -> Result<(), ModelError> {
     if let Some(error) = chunk.error.filter(|error| !error.is_null()) {
         return Err(ModelError::in_stream(&error));
     }
@@ -181,11 +181,11 @@ fn take(collector: &mut Collector, chunk: Completion) -> Result<(), ModelError> 
     }
     match choice.finish_reason.as_deref() {
         None | Some("") => {}
-        Some("stop") => collector.stop(Stop::End),
-        Some("tool_calls" | "function_call") => collector.stop(Stop::Tools),
-        Some("length") => collector.stop(Stop::Length),
-        Some(why @ "content_filter") => collector.stop(Stop::Refused(why.into())),
-        Some(other) => collector.stop(Stop::Other(other.into())),
+        Some("stop") => collector.stop(StopReason::End),
+        Some("tool_calls" | "function_call") => collector.stop(StopReason::Tools),
+        Some("length") => collector.stop(StopReason::Length),
+        Some(why @ "content_filter") => collector.stop(StopReason::Refused(why.into())),
+        Some(other) => collector.stop(StopReason::Other(other.into())),
     }
     Ok(())
 }
@@ -194,40 +194,45 @@ fn take(collector: &mut Collector, chunk: Completion) -> Result<(), ModelError> 
 mod tests {
     use super::{
         super::{
-            collect::collect,
-            talk::{ToolResult, Usage},
+            accumulator::collect,
+            messages::{ModelToolResult, ModelUsage},
         },
         *,
     };
 
     #[test]
     fn a_conversation_as_it_is_sent() {
-        let said = Said {
+        let said = ModelReply {
             calls: vec![
-                ToolCall { id: "c1".into(), name: "add".into(), arguments: "{\"n\":1}".into(), opaque: None },
-                ToolCall {
+                ModelToolCall {
+                    id: "c1".into(),
+                    name: "add".into(),
+                    arguments: "{\"n\":1}".into(),
+                    opaque: None,
+                },
+                ModelToolCall {
                     id: "c2".into(),
                     name: "now".into(),
                     arguments: String::new(),
                     opaque: Some(json!({ "s": 1 })),
                 },
             ],
-            ..Said::default()
+            ..ModelReply::default()
         };
-        let result = |id: &str, text: &str| ToolResult {
+        let result = |id: &str, text: &str| ModelToolResult {
             id: id.into(),
             name: "x".into(),
             text: text.into(),
             failed: false,
         };
-        let request = Request {
+        let request = ModelRequest {
             system: Some("Be short.".into()),
             turns: vec![
-                Turn::User("1+1?".into()),
-                Turn::Model(said),
-                Turn::Results(vec![result("c1", "2"), result("c2", "noon")]),
+                ModelTurn::User("1+1?".into()),
+                ModelTurn::Model(said),
+                ModelTurn::Results(vec![result("c1", "2"), result("c2", "noon")]),
             ],
-            tools: vec![Tool {
+            tools: vec![ModelTool {
                 name: "add".into(),
                 description: "Adds.".into(),
                 schema: json!({ "type": "object" }),
@@ -275,8 +280,8 @@ mod tests {
         ])
         .unwrap();
         assert_eq!(said.text, "Let me see.");
-        assert_eq!(said.stop, Stop::Tools);
-        assert_eq!(said.usage, Usage { input: Some(12), output: Some(7) });
+        assert_eq!(said.stop, StopReason::Tools);
+        assert_eq!(said.usage, ModelUsage { input: Some(12), output: Some(7) });
         let calls: Vec<_> =
             said.calls.iter().map(|call| (&*call.id, &*call.name, &*call.arguments)).collect();
         assert_eq!(calls, [("c1", "add", "{\"n\":1}"), ("c2", "now", "{}")]);
@@ -286,16 +291,16 @@ mod tests {
     fn ends_and_cuts() {
         let text = r#"{"choices":[{"delta":{"content":"x"}}]}"#;
         let stop = |why: &str| format!(r#"{{"choices":[{{"delta":{{}},"finish_reason":"{why}"}}]}}"#);
-        let check = |why: &str, expected: Stop| {
+        let check = |why: &str, expected: StopReason| {
             assert_eq!(collect(read, true, &[text, &stop(why)]).unwrap().stop, expected);
         };
-        check("stop", Stop::End);
-        check("length", Stop::Length);
-        check("content_filter", Stop::Refused("content_filter".into()));
-        check("odd", Stop::Other("odd".into()));
+        check("stop", StopReason::End);
+        check("length", StopReason::Length);
+        check("content_filter", StopReason::Refused("content_filter".into()));
+        check("odd", StopReason::Other("odd".into()));
         assert!(matches!(collect(read, true, &[text]), Err(ModelError::Cut)));
         let error = collect(read, true, &[text, r#"{"error":{"message":"The server had an error"}}"#]);
-        assert!(error.unwrap_err().is_passing());
+        assert!(error.unwrap_err().is_transient());
         assert!(matches!(collect(read, true, &["{"]), Err(ModelError::Answer(_))));
     }
 
@@ -304,7 +309,7 @@ mod tests {
         let whole = r#"{"choices":[{"message":{"role":"assistant","content":"Hi"},"finish_reason":"stop"}],
             "usage":{"prompt_tokens":3,"completion_tokens":1}}"#;
         let said = collect(read_whole, true, &[whole]).unwrap();
-        assert_eq!((&*said.text, said.stop, said.usage.input), ("Hi", Stop::End, Some(3)));
+        assert_eq!((&*said.text, said.stop, said.usage.input), ("Hi", StopReason::End, Some(3)));
         assert!(collect(read_whole, true, &[r#"{"object":"list"}"#]).is_err());
         assert!(collect(read_whole, true, &["<html>"]).is_err());
     }

@@ -23,7 +23,7 @@ pub(super) fn backoff(failures: u32, chance: f64) -> Duration {
 }
 
 /// What the provider says about another try, whatever the status is.
-pub(super) fn told(headers: &HeaderMap) -> Option<bool> {
+pub(super) fn should_retry(headers: &HeaderMap) -> Option<bool> {
     match text(headers, "x-should-retry")? {
         "true" => Some(true),
         "false" => Some(false),
@@ -32,7 +32,7 @@ pub(super) fn told(headers: &HeaderMap) -> Option<bool> {
 }
 
 /// How long the provider wants to be left alone.
-pub(super) fn wanted(headers: &HeaderMap, body: &[u8], now: Timestamp) -> Option<Duration> {
+pub(super) fn requested_wait(headers: &HeaderMap, body: &[u8], now: Timestamp) -> Option<Duration> {
     retry_after(headers, now).or_else(|| retry_info(body)).or_else(|| reset(headers, now))
 }
 
@@ -125,7 +125,7 @@ mod tests {
             .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)))
             .collect();
         // 2026-01-01T00:00:00Z
-        wanted(&headers, body.as_bytes(), Timestamp(1_767_225_600_000))
+        requested_wait(&headers, body.as_bytes(), Timestamp(1_767_225_600_000))
     }
 
     #[test]

@@ -6,7 +6,7 @@ use url::Url;
 
 /// A challenge, as far as it concerns us.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Challenge {
+pub(super) struct OAuthChallenge {
     /// Where the resource's metadata is.
     pub(super) metadata: Option<Url>,
     /// What the token has to allow.
@@ -15,7 +15,7 @@ pub(super) struct Challenge {
     pub(super) error: Option<String>,
 }
 
-impl Challenge {
+impl OAuthChallenge {
     /// Reads a header. Other schemes beside Bearer are passed over.
     pub(super) fn read(header: &str) -> Self {
         let mut challenge = Self::default();
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn a_challenge_names_metadata_scopes_and_what_is_wrong() {
         let header = r#"Basic realm="x, scope=no", Bearer realm="a \"b\"", scope="read write", resource_metadata="https://x.org/m", error=insufficient_scope"#;
-        let challenge = Challenge::read(header);
+        let challenge = OAuthChallenge::read(header);
         assert_eq!(challenge.metadata.unwrap().as_str(), "https://x.org/m");
         assert_eq!(challenge.scopes.unwrap().into_iter().collect::<Vec<_>>(), ["read", "write"]);
         assert_eq!(challenge.error.as_deref(), Some("insufficient_scope"));
@@ -88,7 +88,7 @@ mod tests {
             "Bearer =",
             "Bearer scope=\"unended",
         ] {
-            let challenge = Challenge::read(nothing);
+            let challenge = OAuthChallenge::read(nothing);
             assert_eq!((challenge.metadata, challenge.error), (None, None), "{nothing}");
         }
     }

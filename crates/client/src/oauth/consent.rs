@@ -10,7 +10,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::discovery::Found;
+use super::discovery::OAuthEndpoints;
 
 /// How long a person has.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
@@ -25,12 +25,12 @@ const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 #[async_trait]
 pub trait Consent: Send + Sync + 'static {
     /// Makes ready for a visit; at the address that was registered before, if that is possible.
-    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn Visit>, String>;
+    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn ConsentVisit>, String>;
 }
 
 /// A visit that can be made.
 #[async_trait]
-pub trait Visit: Send {
+pub trait ConsentVisit: Send {
     /// Where the person comes back to.
     fn redirect_uri(&self) -> &str;
 
@@ -46,13 +46,13 @@ pub struct NoConsent {
 
 #[async_trait]
 impl Consent for NoConsent {
-    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn ConsentVisit>, String> {
         Err(self.why.clone())
     }
 }
 
 /// A person at this machine: they come back to a port of the loopback that is open for that only.
-pub struct Loopback {
+pub struct LoopbackConsent {
     /// Shows the address to the person, or opens it.
     pub open: Arc<dyn Fn(&Url) + Send + Sync>,
 }
@@ -64,8 +64,8 @@ struct LoopbackVisit {
 }
 
 #[async_trait]
-impl Consent for Loopback {
-    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn Visit>, String> {
+impl Consent for LoopbackConsent {
+    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn ConsentVisit>, String> {
         let port = redirect_uri.and_then(|uri| Url::parse(uri).ok()?.port()).unwrap_or(0);
         let listener = match TcpListener::bind(("127.0.0.1", port)).await {
             Ok(listener) => listener,
@@ -80,7 +80,7 @@ impl Consent for Loopback {
 }
 
 #[async_trait]
-impl Visit for LoopbackVisit {
+impl ConsentVisit for LoopbackVisit {
     fn redirect_uri(&self) -> &str {
         &self.redirect_uri
     }
@@ -139,7 +139,7 @@ impl LoopbackVisit {
 }
 
 /// The code with which somebody came back, if it is the right person from the right place.
-pub(super) fn code_in(back: &Url, state: &str, found: &Found) -> Result<String, String> {
+pub(super) fn code_in(back: &Url, state: &str, found: &OAuthEndpoints) -> Result<String, String> {
     let member =
         |name: &str| back.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
     if member("state").as_deref() != Some(state) {
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn whoever_comes_back_is_the_one_who_was_sent_from_where_they_were_sent() {
         let url = |text: &str| Url::parse(text).unwrap();
-        let found = |names_itself| Found {
+        let found = |names_itself| OAuthEndpoints {
             resource: "https://tools.example".into(),
             scopes: None,
             issuer: "https://issuer.example".into(),

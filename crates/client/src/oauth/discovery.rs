@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use serde::Deserialize;
 use url::Url;
 
-use super::request::Http;
+use super::request::OAuthHttp;
 
 /// Where to go for a token.
 #[derive(Debug, Clone)]
-pub(super) struct Found {
+pub(super) struct OAuthEndpoints {
     /// How the resource calls itself.
     pub(super) resource: String,
     /// What it takes, where it says so.
@@ -30,7 +30,7 @@ pub(super) struct Found {
 }
 
 #[derive(Deserialize)]
-struct ResourceMetadata {
+struct OAuthResourceMetadata {
     resource: String,
     #[serde(default)]
     authorization_servers: Vec<String>,
@@ -38,7 +38,7 @@ struct ResourceMetadata {
 }
 
 #[derive(Deserialize)]
-struct ServerMetadata {
+struct OAuthServerMetadata {
     issuer: String,
     authorization_endpoint: Option<Url>,
     token_endpoint: Url,
@@ -55,9 +55,13 @@ struct ServerMetadata {
     authorization_response_iss_parameter_supported: bool,
 }
 
-impl Http {
+impl OAuthHttp {
     /// Finds out where tokens for a resource come from.
-    pub(super) async fn discover(&self, resource: &Url, named: Option<&Url>) -> Result<Found, String> {
+    pub(super) async fn discover(
+        &self,
+        resource: &Url,
+        named: Option<&Url>,
+    ) -> Result<OAuthEndpoints, String> {
         let metadata = self.resource_metadata(resource, named).await?;
         let Some(metadata) = metadata else { return self.as_of_old(resource).await };
         if !covers(&metadata.resource, resource) {
@@ -89,7 +93,7 @@ impl Http {
         &self,
         resource: &Url,
         named: Option<&Url>,
-    ) -> Result<Option<ResourceMetadata>, String> {
+    ) -> Result<Option<OAuthResourceMetadata>, String> {
         if let Some(named) = named {
             safe(named, resource)?;
             return match self.fetch(named).await? {
@@ -107,7 +111,7 @@ impl Http {
         Ok(None)
     }
 
-    async fn server_metadata(&self, issuer: &Url) -> Result<Option<ServerMetadata>, String> {
+    async fn server_metadata(&self, issuer: &Url) -> Result<Option<OAuthServerMetadata>, String> {
         let path = issuer.path().trim_end_matches('/');
         let mut places = vec![
             format!("/.well-known/oauth-authorization-server{path}"),
@@ -125,13 +129,13 @@ impl Http {
     }
 
     /// The way of 2025-03-26: the server is its own authorization server, with metadata at its root or without.
-    async fn as_of_old(&self, resource: &Url) -> Result<Found, String> {
+    async fn as_of_old(&self, resource: &Url) -> Result<OAuthEndpoints, String> {
         safe(resource, resource)?;
         let origin = at_path(resource, "/");
         let name = origin.as_str().trim_end_matches('/').to_owned();
         let own = resource.as_str().to_owned();
         match self
-            .fetch::<ServerMetadata>(&at_path(&origin, "/.well-known/oauth-authorization-server"))
+            .fetch::<OAuthServerMetadata>(&at_path(&origin, "/.well-known/oauth-authorization-server"))
             .await?
         {
             Some(server) if server.issuer.trim_end_matches('/') != name => Err(format!(
@@ -139,7 +143,7 @@ impl Http {
                 server.issuer
             )),
             Some(server) => found(resource, own, None, server),
-            None => Ok(Found {
+            None => Ok(OAuthEndpoints {
                 resource: own,
                 scopes: None,
                 issuer: name,
@@ -161,13 +165,13 @@ fn found(
     at: &Url,
     resource: String,
     scopes: Option<BTreeSet<String>>,
-    server: ServerMetadata,
-) -> Result<Found, String> {
+    server: OAuthServerMetadata,
+) -> Result<OAuthEndpoints, String> {
     let endpoints = [&server.authorization_endpoint, &server.registration_endpoint];
     for endpoint in endpoints.into_iter().flatten().chain([&server.token_endpoint]) {
         safe(endpoint, at)?;
     }
-    Ok(Found {
+    Ok(OAuthEndpoints {
         resource,
         scopes: scopes.filter(|scopes| !scopes.is_empty()),
         issuer: server.issuer,

@@ -10,20 +10,20 @@ use serde_json::json;
 use sha2::{Digest, Sha256};
 use url::Url;
 
-use super::{Client, Grant, discovery::Found, now};
+use super::{OAuthClient, OAuthGrant, discovery::OAuthEndpoints, now};
 use crate::outbound::USER_AGENT;
 
 /// Bytes of an answer.
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// The client for all of it.
-pub(super) struct Http {
+pub(super) struct OAuthHttp {
     client: reqwest::Client,
 }
 
 /// A token as it was issued.
 #[derive(Deserialize)]
-pub(super) struct Token {
+pub(super) struct OAuthTokenResponse {
     pub(super) access_token: String,
     token_type: String,
     pub(super) expires_in: Option<u64>,
@@ -31,12 +31,12 @@ pub(super) struct Token {
     scope: Option<String>,
 }
 
-impl Token {
+impl OAuthTokenResponse {
     /// What was granted with it.
-    pub(super) fn granted(self, found: &Found, asked: BTreeSet<String>) -> Grant {
+    pub(super) fn granted(self, found: &OAuthEndpoints, asked: BTreeSet<String>) -> OAuthGrant {
         let mut scopes = asked;
         scopes.extend(self.scope.iter().flat_map(|scope| scope.split_whitespace()).map(str::to_owned));
-        Grant {
+        OAuthGrant {
             issuer: found.issuer.clone(),
             token_endpoint: found.token_endpoint.clone(),
             resource: found.resource.clone(),
@@ -49,13 +49,13 @@ impl Token {
 }
 
 #[derive(Deserialize)]
-struct Registered {
+struct OAuthRegistration {
     client_id: String,
     client_secret: Option<String>,
     token_endpoint_auth_method: Option<String>,
 }
 
-impl Http {
+impl OAuthHttp {
     pub(super) fn new(timeout: Duration) -> Result<Self, String> {
         // An error means that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
@@ -86,8 +86,8 @@ impl Http {
         endpoint: &Url,
         name: &str,
         redirect_uri: &str,
-        found: &Found,
-    ) -> Result<Client, String> {
+        found: &OAuthEndpoints,
+    ) -> Result<OAuthClient, String> {
         let methods = &found.auth_methods;
         let wanted = ["none", "client_secret_basic", "client_secret_post"];
         let method = wanted.into_iter().find(|method| methods.iter().any(|known| known == method));
@@ -106,10 +106,13 @@ impl Http {
             .body(body.to_string());
         let (status, body) = answer(endpoint, request).await?;
         if !(200..300).contains(&status) {
-            return Err(format!("{endpoint} did not register this client: {}", said(status, &body)));
+            return Err(format!(
+                "{endpoint} did not register this client: {}",
+                describe_error(status, &body)
+            ));
         }
-        let registered: Registered = read(endpoint, &body)?;
-        Ok(Client {
+        let registered: OAuthRegistration = read(endpoint, &body)?;
+        Ok(OAuthClient {
             id: registered.client_id,
             secret: registered.client_secret.filter(|secret| !secret.is_empty()),
             method: registered.token_endpoint_auth_method,
@@ -121,10 +124,10 @@ impl Http {
     pub(super) async fn token(
         &self,
         endpoint: &Url,
-        client: &Client,
+        client: &OAuthClient,
         methods: &[String],
         parameters: &[(&str, &str)],
-    ) -> Result<Token, String> {
+    ) -> Result<OAuthTokenResponse, String> {
         let mut form = parameters.to_vec();
         let mut request = self
             .client
@@ -132,14 +135,14 @@ impl Http {
             .header(header::ACCEPT, "application/json")
             .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
         match (&client.secret, shown_by(client, methods)) {
-            (Some(secret), Shown::Header) => {
+            (Some(secret), ClientAuthMethod::Header) => {
                 let encode =
                     |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
                 let both = format!("{}:{}", encode(&client.id), encode(secret));
                 request =
                     request.header(header::AUTHORIZATION, format!("Basic {}", BASE64_STANDARD.encode(both)));
             }
-            (Some(secret), Shown::Body) => {
+            (Some(secret), ClientAuthMethod::Body) => {
                 form.extend([("client_id", client.id.as_str()), ("client_secret", secret)]);
             }
             _ => form.push(("client_id", &client.id)),
@@ -147,9 +150,9 @@ impl Http {
         let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let (status, body) = answer(endpoint, request.body(form)).await?;
         if status != 200 {
-            return Err(format!("{endpoint} gave no token: {}", said(status, &body)));
+            return Err(format!("{endpoint} gave no token: {}", describe_error(status, &body)));
         }
-        let token: Token = read(endpoint, &body)?;
+        let token: OAuthTokenResponse = read(endpoint, &body)?;
         if !token.token_type.eq_ignore_ascii_case("bearer") {
             return Err(format!(
                 "{endpoint} gave a token of the type {:?}, which is not understood",
@@ -162,29 +165,29 @@ impl Http {
 
 /// How a client shows who it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum ClientAuthMethod {
     Header,
     Body,
     Not,
 }
 
 /// As it was agreed on; else as the server prefers.
-fn shown_by(client: &Client, methods: &[String]) -> Shown {
+fn shown_by(client: &OAuthClient, methods: &[String]) -> ClientAuthMethod {
     if client.secret.is_none() {
-        return Shown::Not;
+        return ClientAuthMethod::Not;
     }
     let known = |name: &str| match name {
-        "client_secret_basic" => Some(Shown::Header),
-        "client_secret_post" => Some(Shown::Body),
-        "none" => Some(Shown::Not),
+        "client_secret_basic" => Some(ClientAuthMethod::Header),
+        "client_secret_post" => Some(ClientAuthMethod::Body),
+        "none" => Some(ClientAuthMethod::Not),
         _ => None,
     };
     if let Some(agreed) = client.method.as_deref().and_then(known) {
         return agreed;
     }
-    match methods.iter().filter_map(|method| known(method)).find(|way| *way != Shown::Not) {
+    match methods.iter().filter_map(|method| known(method)).find(|way| *way != ClientAuthMethod::Not) {
         Some(way) => way,
-        None => Shown::Header,
+        None => ClientAuthMethod::Header,
     }
 }
 
@@ -215,14 +218,14 @@ fn read<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, String> {
 }
 
 /// What an authorization server says of an error.
-fn said(status: u16, body: &[u8]) -> String {
+fn describe_error(status: u16, body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct Said {
+    struct OAuthErrorBody {
         error: String,
         #[serde(default)]
         error_description: String,
     }
-    match serde_json::from_slice::<Said>(body) {
+    match serde_json::from_slice::<OAuthErrorBody>(body) {
         Ok(said) => format!("{} {}", said.error, said.error_description).trim_end().to_owned(),
         Err(_) => format!("HTTP {status}"),
     }
@@ -255,17 +258,20 @@ mod tests {
 
     #[test]
     fn a_secret_is_shown_as_agreed_else_as_the_server_prefers() {
-        let client = |secret: Option<&str>, method: Option<&str>| Client {
+        let client = |secret: Option<&str>, method: Option<&str>| OAuthClient {
             id: "c".into(),
             secret: secret.map(str::to_owned),
             method: method.map(str::to_owned),
             redirect_uri: None,
         };
         let post = ["client_secret_post".to_owned()];
-        assert_eq!(shown_by(&client(None, None), &post), Shown::Not);
-        assert_eq!(shown_by(&client(Some("s"), None), &post), Shown::Body);
-        assert_eq!(shown_by(&client(Some("s"), None), &[]), Shown::Header);
-        assert_eq!(shown_by(&client(Some("s"), Some("client_secret_basic")), &post), Shown::Header);
-        assert_eq!(shown_by(&client(Some("s"), Some("none")), &post), Shown::Not);
+        assert_eq!(shown_by(&client(None, None), &post), ClientAuthMethod::Not);
+        assert_eq!(shown_by(&client(Some("s"), None), &post), ClientAuthMethod::Body);
+        assert_eq!(shown_by(&client(Some("s"), None), &[]), ClientAuthMethod::Header);
+        assert_eq!(
+            shown_by(&client(Some("s"), Some("client_secret_basic")), &post),
+            ClientAuthMethod::Header
+        );
+        assert_eq!(shown_by(&client(Some("s"), Some("none")), &post), ClientAuthMethod::Not);
     }
 }

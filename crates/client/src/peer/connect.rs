@@ -8,57 +8,61 @@ use std::sync::Arc;
 use nuncio_wire::{a2a::Dialect, mcp::McpVersion};
 use url::Url;
 
-use super::{Peer, PeerError, Place, Protocol};
+use super::{Peer, PeerError, PeerLocation, PeerProtocol};
 use crate::{
-    a2a::{A2aOptions, A2aPeer},
+    a2a::{A2aPeer, A2aPeerOptions},
     auth::Authorizer,
-    mcp::{LogLevel, McpOptions, McpPeer},
+    mcp::{McpLogLevel, McpPeer, McpPeerOptions},
 };
 
 /// How to connect.
 #[derive(Clone, Default)]
-pub struct Connect {
+pub struct PeerConnectOptions {
     /// Who we are to them.
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// What they speak; `None`: find out.
-    pub protocol: Option<Protocol>,
+    pub protocol: Option<PeerProtocol>,
     /// The generation of A2A to speak; `None`: what the card prefers.
     pub dialect: Option<Dialect>,
     /// The revision of MCP to speak; `None`: the newest that both know.
     pub revision: Option<String>,
     /// From which level on log lines are wanted, where the protocol lets one say so.
-    pub log_level: LogLevel,
+    pub log_level: McpLogLevel,
     /// Whether every event of a task is wanted, also log lines and what happened while nobody followed, where the
     /// server has an extension for that.
     pub every_event: bool,
 }
 
 /// Connects to whoever is there. The error says what was tried, and where.
-pub async fn connect(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
+pub async fn connect(place: &PeerLocation, options: &PeerConnectOptions) -> Result<Arc<dyn Peer>, PeerError> {
     let url = match (place, options.protocol) {
-        (Place::Url(url), _) => url,
-        (Place::Command(_), Some(Protocol::A2a)) => {
+        (PeerLocation::Url(url), _) => url,
+        (PeerLocation::Command(_), Some(PeerProtocol::A2a)) => {
             return Err(PeerError::Unsupported("a command is spoken to in MCP: give a URL for A2A".into()));
         }
-        (Place::Command(_), _) => return mcp(place, options),
+        (PeerLocation::Command(_), _) => return mcp(place, options),
     };
     match options.protocol {
-        Some(Protocol::A2a) => Ok(a2a(url, options)),
-        Some(Protocol::Mcp) => mcp(place, options),
+        Some(PeerProtocol::A2a) => Ok(a2a(url, options)),
+        Some(PeerProtocol::Mcp) => mcp(place, options),
         None => detect(url, place, options).await,
     }
 }
 
-async fn detect(url: &Url, place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
+async fn detect(
+    url: &Url,
+    place: &PeerLocation,
+    options: &PeerConnectOptions,
+) -> Result<Arc<dyn Peer>, PeerError> {
     let agent = a2a(url, options);
-    let no_agent = match agent.look().await {
+    let no_agent = match agent.check_reachable().await {
         Ok(()) => return Ok(agent),
         // The host is not there: neither would an MCP endpoint be.
         Err(error @ PeerError::Unreachable { .. }) if !is_no_card(&error) => return Err(error),
         Err(error) => error,
     };
     let server = mcp(place, options)?;
-    match server.look().await {
+    match server.check_reachable().await {
         Ok(()) => Ok(server),
         // It is one, and wants to know who is calling.
         Err(error @ PeerError::Unauthorized { .. }) => Err(error),
@@ -74,12 +78,15 @@ fn is_no_card(error: &PeerError) -> bool {
     matches!(error, PeerError::Unreachable { why, .. } if why.starts_with("there is no agent card"))
 }
 
-fn a2a(url: &Url, options: &Connect) -> Arc<dyn Peer> {
-    let Connect { authorizer, dialect, every_event: logs, .. } = options.clone();
-    Arc::new(A2aPeer::new(url.clone(), A2aOptions { authorizer, dialect, logs, ..A2aOptions::default() }))
+fn a2a(url: &Url, options: &PeerConnectOptions) -> Arc<dyn Peer> {
+    let PeerConnectOptions { authorizer, dialect, every_event: logs, .. } = options.clone();
+    Arc::new(A2aPeer::new(
+        url.clone(),
+        A2aPeerOptions { authorizer, dialect, logs, ..A2aPeerOptions::default() },
+    ))
 }
 
-fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
+fn mcp(place: &PeerLocation, options: &PeerConnectOptions) -> Result<Arc<dyn Peer>, PeerError> {
     let version = match options.revision.as_deref() {
         None => None,
         Some(revision) => Some(McpVersion::parse(revision).ok_or_else(|| {
@@ -88,6 +95,6 @@ fn mcp(place: &Place, options: &Connect) -> Result<Arc<dyn Peer>, PeerError> {
     };
     let (authorizer, log_level) = (options.authorizer.clone(), options.log_level.clone());
     let events = options.every_event;
-    let own = McpOptions { version, authorizer, log_level, events, ..McpOptions::default() };
+    let own = McpPeerOptions { version, authorizer, log_level, events, ..McpPeerOptions::default() };
     Ok(Arc::new(McpPeer::new(place.clone(), own)))
 }

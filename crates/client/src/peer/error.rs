@@ -53,12 +53,12 @@ pub enum PeerError {
 
 impl PeerError {
     /// Whether the same request may succeed a little later, and has certainly not been carried out.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
     }
 
     /// The same of a request that asked for nothing to be done: what broke off there left nothing behind.
-    pub(crate) fn of_a_look(self, at: &str) -> Self {
+    pub(crate) fn into_read_error(self, at: &str) -> Self {
         match self {
             Self::Cut(why) => Self::Unreachable { at: at.to_owned(), why },
             other => other,

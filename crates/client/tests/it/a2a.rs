@@ -8,7 +8,7 @@ use std::{
 };
 
 use nuncio_client::a2a::{
-    A2aClient, CardReference, ClientError, Credentials, HttpOptions, Preference, fetch_card,
+    A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, CardReference, InterfacePreference, fetch_card,
 };
 use nuncio_engine::content::{Message, Role};
 use nuncio_wire::a2a::{SendMessage, StreamEvent};
@@ -94,9 +94,10 @@ fn frames() -> Vec<String> {
 }
 
 async fn connect(url: &str, resumes: u32) -> A2aClient {
-    let options = HttpOptions { resumes, ..HttpOptions::default() };
+    let options = A2aHttpOptions { resumes, ..A2aHttpOptions::default() };
     let card = fetch_card(&CardReference::parse(url).unwrap(), &options).await.unwrap();
-    A2aClient::new(&card.value, &Preference::default(), &Credentials::default(), &options).unwrap()
+    A2aClient::new(&card.value, &InterfacePreference::default(), &A2aCredentials::default(), &options)
+        .unwrap()
 }
 
 fn hello() -> SendMessage {
@@ -104,7 +105,7 @@ fn hello() -> SendMessage {
 }
 
 /// The cursors of a whole stream, and how it ended.
-async fn cursors(client: &A2aClient) -> (Vec<String>, Option<ClientError>) {
+async fn cursors(client: &A2aClient) -> (Vec<String>, Option<A2aClientError>) {
     let mut events = client.send_streaming(hello()).await.unwrap();
     let mut seen = vec![];
     loop {
@@ -151,7 +152,7 @@ async fn a_stream_that_is_cut_at_any_byte_loses_and_repeats_nothing() {
     }
     *cut.lock().unwrap() = first - 1;
     let (seen, error) = cursors(&client).await;
-    assert!(seen.is_empty() && matches!(error, Some(ClientError::Cut { task: None, .. })), "{error:?}");
+    assert!(seen.is_empty() && matches!(error, Some(A2aClientError::Cut { task: None, .. })), "{error:?}");
 }
 
 #[tokio::test]
@@ -163,9 +164,9 @@ async fn what_cannot_be_continued_is_an_error_that_says_where_it_was() {
     });
     let (seen, error) = cursors(&connect(&url, 2).await).await;
     assert_eq!(seen, ["1", "2"]);
-    let Some(ClientError::Cut { task, cursor, tries, last }) = error else { panic!("{error:?}") };
+    let Some(A2aClientError::Cut { task, cursor, tries, last }) = error else { panic!("{error:?}") };
     assert_eq!((task.as_deref(), cursor.as_deref(), tries), (Some("t"), Some("2"), 2));
-    assert!(matches!(*last, ClientError::Ended), "{last:?}");
+    assert!(matches!(*last, A2aClientError::Ended), "{last:?}");
 }
 
 #[tokio::test]

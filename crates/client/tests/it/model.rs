@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use nuncio_client::model::{
-    Happening, Model, ModelError, ModelOptions, Provider, Request, Said, Stop, Tool, Turn, Usage,
+    Model, ModelError, ModelEvent, ModelOptions, ModelReply, ModelRequest, ModelTool, ModelTurn, ModelUsage,
+    Provider, StopReason,
 };
 use serde_json::{Value, json};
 
@@ -23,19 +24,19 @@ fn model(provider: Provider, server: &StandIn) -> Model {
     Model::new(&options(provider, server)).unwrap()
 }
 
-fn request() -> Request {
+fn request() -> ModelRequest {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } } });
-    let tool = Tool { name: "add".into(), description: "Adds.".into(), schema };
-    Request { turns: vec![Turn::User("1+1?".into())], tools: vec![tool], ..Request::default() }
+    let tool = ModelTool { name: "add".into(), description: "Adds.".into(), schema };
+    ModelRequest { turns: vec![ModelTurn::User("1+1?".into())], tools: vec![tool], ..ModelRequest::default() }
 }
 
 /// Everything that happens until the answer, or the error.
-async fn everything(model: &Model) -> (Vec<Happening>, Result<Said, ModelError>) {
+async fn everything(model: &Model) -> (Vec<ModelEvent>, Result<ModelReply, ModelError>) {
     let all = async {
         let (mut asking, mut happened) = (model.ask(&request()), vec![]);
         loop {
             match asking.next().await {
-                Ok(Happening::Said(said)) => return (happened, Ok(said)),
+                Ok(ModelEvent::Reply(said)) => return (happened, Ok(said)),
                 Ok(happening) => happened.push(happening),
                 Err(error) => return (happened, Err(error)),
             }
@@ -45,17 +46,17 @@ async fn everything(model: &Model) -> (Vec<Happening>, Result<Said, ModelError>)
 }
 
 /// The text that a reader who begins anew when told so has in the end.
-fn shown(happened: &[Happening]) -> String {
+fn shown(happened: &[ModelEvent]) -> String {
     happened.iter().fold(String::new(), |shown, happening| match happening {
-        Happening::Text(text) => shown + text,
-        Happening::Again { .. } => String::new(),
-        Happening::Said(_) => shown,
+        ModelEvent::Text(text) => shown + text,
+        ModelEvent::Retry { .. } => String::new(),
+        ModelEvent::Reply(_) => shown,
     })
 }
 
-fn texts(happened: &[Happening]) -> Vec<&str> {
+fn texts(happened: &[ModelEvent]) -> Vec<&str> {
     let texts = happened.iter().filter_map(|happening| match happening {
-        Happening::Text(text) => Some(text.as_str()),
+        ModelEvent::Text(text) => Some(text.as_str()),
         _ => None,
     });
     texts.collect()
@@ -105,8 +106,8 @@ async fn the_same_answer_comes_over_all_wires() {
         let (happened, said) = everything(&model(provider, &server)).await;
         let said = said.unwrap();
         assert_eq!(texts(&happened), ["I add."], "{provider:?}");
-        assert_eq!((&*said.text, &said.stop), ("I add.", &Stop::Tools), "{provider:?}");
-        assert_eq!(said.usage, Usage { input: Some(12), output: Some(7) }, "{provider:?}");
+        assert_eq!((&*said.text, &said.stop), ("I add.", &StopReason::Tools), "{provider:?}");
+        assert_eq!(said.usage, ModelUsage { input: Some(12), output: Some(7) }, "{provider:?}");
         assert_eq!(said.calls[0].name, "add");
         assert_eq!(said.calls[0].arguments().unwrap()["n"], 1, "{provider:?}");
         let [asked] = &server.asked()[..] else { panic!("asked once") };
@@ -171,7 +172,7 @@ async fn a_provider_that_says_when_is_asked_then() {
         let server = StandIn::start([refused, Reply::text("Two.", (1, 1))]).await;
         let (happened, said) = everything(&model(Provider::OpenAi, &server)).await;
         assert_eq!(said.unwrap().text, "Two.");
-        let Happening::Again { why, wait } = &happened[0] else { panic!("{happened:?}") };
+        let ModelEvent::Retry { why, wait } = &happened[0] else { panic!("{happened:?}") };
         assert!(why.contains("429 Too Many Requests: slow down"), "{why}");
         assert_eq!(*wait, Duration::from_millis(700));
         let asked = server.asked();
@@ -258,7 +259,7 @@ async fn an_answer_has_a_longest_length_and_a_longest_time() {
 async fn a_question_that_is_dropped_is_not_answered_further() {
     let server = StandIn::start([Reply::text("One two", (1, 1)).open_after(1)]).await;
     let mut asking = model(Provider::OpenAi, &server).ask(&request());
-    assert_eq!(asking.next().await.unwrap(), Happening::Text("One ".into()));
+    assert_eq!(asking.next().await.unwrap(), ModelEvent::Text("One ".into()));
     assert_eq!(server.left(), 0);
     drop(asking);
     let begun = Instant::now();

@@ -17,7 +17,10 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_client::{
     auth::Authorizer,
-    oauth::{Consent, FileKeeper, Keeper, Loopback, MemoryKeeper, OAuth, OAuthOptions, Visit},
+    oauth::{
+        Consent, ConsentVisit, FileTokenStore, LoopbackConsent, MemoryTokenStore, OAuth, OAuthOptions,
+        TokenStore,
+    },
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -147,13 +150,13 @@ struct YesVisit;
 
 #[async_trait]
 impl Consent for Yes {
-    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn ConsentVisit>, String> {
         Ok(Box::new(YesVisit))
     }
 }
 
 #[async_trait]
-impl Visit for YesVisit {
+impl ConsentVisit for YesVisit {
     fn redirect_uri(&self) -> &str {
         "http://127.0.0.1:9/callback"
     }
@@ -166,19 +169,19 @@ impl Visit for YesVisit {
     }
 }
 
-fn oauth(keeper: &Arc<dyn Keeper>) -> OAuth {
+fn oauth(keeper: &Arc<dyn TokenStore>) -> OAuth {
     OAuth::new(OAuthOptions::default(), Arc::clone(keeper), Arc::new(Yes)).unwrap()
 }
 
-fn memory() -> Arc<dyn Keeper> {
-    Arc::new(MemoryKeeper::default())
+fn memory() -> Arc<dyn TokenStore> {
+    Arc::new(MemoryTokenStore::default())
 }
 
 #[tokio::test]
 async fn a_person_is_asked_once_and_what_they_granted_is_kept() {
     let (resource, world) = serve().await;
     let dir = tempfile::tempdir().unwrap();
-    let keeper: Arc<dyn Keeper> = Arc::new(FileKeeper::new(dir.path().join("tokens")));
+    let keeper: Arc<dyn TokenStore> = Arc::new(FileTokenStore::new(dir.path().join("tokens")));
     let first = oauth(&keeper);
     assert_eq!(first.token(&resource).await, None);
     assert!(first.challenged(&resource, 401, Some("Bearer")).await.unwrap());
@@ -298,7 +301,7 @@ async fn a_person_comes_back_to_a_port_of_their_own_machine() {
     });
     let keeper = memory();
     let client =
-        OAuth::new(OAuthOptions::default(), Arc::clone(&keeper), Arc::new(Loopback { open })).unwrap();
+        OAuth::new(OAuthOptions::default(), Arc::clone(&keeper), Arc::new(LoopbackConsent { open })).unwrap();
     assert!(client.challenged(&resource, 401, None).await.unwrap());
     assert_eq!(client.token(&resource).await.as_deref(), Some("token-0"));
     let (registered, asked) = {
@@ -344,7 +347,7 @@ async fn a_refresh_token_that_stays_the_same_is_kept() {
 #[tokio::test]
 async fn a_server_that_names_another_issuer_is_shown_nothing() {
     let (resource, world) = serve().await;
-    let client = nuncio_client::oauth::Client {
+    let client = nuncio_client::oauth::OAuthClient {
         id: "c".into(),
         secret: Some("s3cret".into()),
         method: None,
@@ -373,13 +376,13 @@ struct SlowVisit(Arc<tokio::sync::Semaphore>);
 
 #[async_trait]
 impl Consent for Slow {
-    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn Visit>, String> {
+    async fn prepare(&self, _: Option<&str>) -> Result<Box<dyn ConsentVisit>, String> {
         Ok(Box::new(SlowVisit(Arc::clone(&self.0))))
     }
 }
 
 #[async_trait]
-impl Visit for SlowVisit {
+impl ConsentVisit for SlowVisit {
     fn redirect_uri(&self) -> &str {
         "http://127.0.0.1:9/callback"
     }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use nuncio_client::{
     address::AddressPolicy,
-    outbound::{Answer, Lookup, Outbound, OutboundError, OutboundOptions, Url},
+    outbound::{HostLookup, Outbound, OutboundError, OutboundOptions, OutboundResponse, Url},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -277,7 +277,7 @@ impl Script {
 }
 
 #[async_trait]
-impl Lookup for Script {
+impl HostLookup for Script {
     async fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
         let mut answers = self.0.lock().unwrap();
         let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
@@ -288,12 +288,12 @@ impl Lookup for Script {
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const PUBLIC: IpAddr = IpAddr::V4(Ipv4Addr::new(8, 8, 8, 8));
 
-fn client(allow_private: bool, lookup: Arc<dyn Lookup>) -> Outbound {
+fn client(allow_private: bool, lookup: Arc<dyn HostLookup>) -> Outbound {
     let policy = AddressPolicy { allow_private };
     Outbound::with_lookup(OutboundOptions { policy, ..OutboundOptions::default() }, lookup).unwrap()
 }
 
-async fn get(client: &Outbound, url: &str) -> Result<Answer, OutboundError> {
+async fn get(client: &Outbound, url: &str) -> Result<OutboundResponse, OutboundError> {
     client.send(Method::GET, &Url::parse(url).unwrap(), HeaderMap::new(), Bytes::new()).await
 }
 
@@ -407,7 +407,7 @@ async fn a_name_is_judged_by_the_address_that_is_connected_to() {
 async fn rebinding_gains_nothing() {
     let target = Target::answering(OK).await;
     let script = Script::new(&[&[PUBLIC], &[LOOPBACK]]);
-    let client = client(false, Arc::clone(&script) as Arc<dyn Lookup>);
+    let client = client(false, Arc::clone(&script) as Arc<dyn HostLookup>);
     let url = format!("http://rebind.example:{}/", target.address.port());
 
     client.check_url(&url).unwrap();

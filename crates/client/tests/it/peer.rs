@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use nuncio_client::peer::{Begin, Call, Ended, Handle, Happened, Peer, PeerError};
+use nuncio_client::peer::{CallEvent, CallHandle, Peer, PeerCall, PeerCallEnd, PeerCallRequest, PeerError};
 use nuncio_engine::{
     Message, Part, Role,
     question::{Answer, Question},
@@ -23,36 +23,41 @@ pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, work).await.expect("this should have come long ago")
 }
 
-fn begin(offer: &str, text: &str) -> Begin {
+fn begin(offer: &str, text: &str) -> PeerCallRequest {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     let id = format!("message-{}", MADE.fetch_add(1, Ordering::Relaxed));
-    Begin { offer: offer.into(), input: Message::text(id, Role::User, text), context: None, trace: None }
+    PeerCallRequest {
+        offer: offer.into(),
+        input: Message::text(id, Role::User, text),
+        context: None,
+        trace: None,
+    }
 }
 
 /// What a call came to.
 #[derive(Debug, Default)]
 struct Story {
     /// Everything, in order.
-    all: Vec<Happened>,
-    handles: Vec<Handle>,
+    all: Vec<CallEvent>,
+    handles: Vec<CallHandle>,
     asked: Vec<Question>,
     /// The text of each artifact, by its id, as its chunks make it.
     artifacts: Vec<(String, String)>,
     progress: usize,
     said: Vec<String>,
-    ended: Option<Ended>,
+    ended: Option<PeerCallEnd>,
 }
 
 impl Story {
-    fn take(&mut self, happened: Happened) {
+    fn take(&mut self, happened: CallEvent) {
         self.all.push(happened.clone());
         match happened {
-            Happened::Kept(handle) => self.handles.push(handle),
-            Happened::Progress(_) => self.progress += 1,
-            Happened::Said(message) => self.said.push(message.joined_text()),
-            Happened::Asks(question) => self.asked.push(question),
-            Happened::Ended(ended) => self.ended = Some(ended),
-            Happened::Artifact(chunk) => {
+            CallEvent::HandleUpdated(handle) => self.handles.push(handle),
+            CallEvent::Progress(_) => self.progress += 1,
+            CallEvent::Message(message) => self.said.push(message.joined_text()),
+            CallEvent::Question(question) => self.asked.push(question),
+            CallEvent::Ended(ended) => self.ended = Some(ended),
+            CallEvent::Artifact(chunk) => {
                 let text: String = chunk.parts.iter().filter_map(Part::as_text).collect();
                 match self.artifacts.iter_mut().find(|(id, _)| *id == chunk.id) {
                     Some((_, known)) if chunk.append => known.push_str(&text),
@@ -63,13 +68,14 @@ impl Story {
                     }
                 }
             }
-            Happened::Context(_) | Happened::Log(_) | Happened::Settled(_) => {}
+            CallEvent::Context(_) | CallEvent::Log(_) | CallEvent::QuestionClosed(_) => {}
         }
     }
 
     /// What had been told when the call was kept like that.
-    fn told_before(&self, handle: &Handle) -> Vec<Happened> {
-        let kept = |happened: &&Happened| !matches!(happened, Happened::Kept(kept) if kept == handle);
+    fn told_before(&self, handle: &CallHandle) -> Vec<CallEvent> {
+        let kept =
+            |happened: &&CallEvent| !matches!(happened, CallEvent::HandleUpdated(kept) if kept == handle);
         self.all.iter().take_while(kept).cloned().collect()
     }
 
@@ -84,11 +90,11 @@ impl Story {
 }
 
 /// Follows a call until it asks or has ended.
-async fn turn(call: &mut Call, story: &mut Story) -> Result<(), PeerError> {
+async fn turn(call: &mut PeerCall, story: &mut Story) -> Result<(), PeerError> {
     within(async {
         loop {
             let happened = call.next().await?;
-            let rests = matches!(happened, Happened::Ended(_) | Happened::Asks(_));
+            let rests = matches!(happened, CallEvent::Ended(_) | CallEvent::Question(_));
             story.take(happened);
             if rests {
                 return Ok(());
@@ -99,7 +105,7 @@ async fn turn(call: &mut Call, story: &mut Story) -> Result<(), PeerError> {
 }
 
 /// Follows a call to its end, and gives these answers.
-async fn to_end(call: &mut Call, answers: Vec<Answer>) -> Result<Story, PeerError> {
+async fn to_end(call: &mut PeerCall, answers: Vec<Answer>) -> Result<Story, PeerError> {
     let mut story = Story::default();
     let mut answers = answers.into_iter();
     turn(call, &mut story).await?;

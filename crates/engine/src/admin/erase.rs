@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use sha2::{Digest as _, Sha256};
 
-use super::{orders::Order, stop::Target};
+use super::{orders::OperatorOrder, stop::CancelTarget};
 use crate::{
     clock::Timestamp,
-    engine::Inner,
+    engine::EngineCore,
     error::Error,
     knowledge::{AuditEntry, AuditQuery},
     memory::data_prefix,
@@ -17,12 +17,16 @@ use crate::{
 /// Tasks, entries, records, sessions, lines or owners that are taken at a time.
 const AT_ONCE: usize = 256;
 
-impl Inner {
+impl EngineCore {
     /// Deletes what there is; whether there was nothing.
-    pub(super) async fn erase_pass(self: &Arc<Self>, tenant: &str, order: &mut Order) -> Result<bool, Error> {
+    pub(super) async fn erase_pass(
+        self: &Arc<Self>,
+        tenant: &str,
+        order: &mut OperatorOrder,
+    ) -> Result<bool, Error> {
         let before = order.counts;
         let pseudonyms = Pseudonyms { salt: order.salt.clone().unwrap_or_default() };
-        order.counts.canceled += self.cancel_all(&Target::Tenant(tenant)).await?.canceled;
+        order.counts.canceled += self.cancel_all(&CancelTarget::Tenant(tenant)).await?.canceled;
         let (store, tenants) = (&self.store, self.store.tenants());
         loop {
             let query =
@@ -46,7 +50,7 @@ impl Inner {
                 }
             }
             self.reads.forget_all(tenant, &namespace);
-            self.changed_within(tenant, &data_prefix(&namespace));
+            self.notify_changed_within(tenant, &data_prefix(&namespace));
             self.namespace_changed(tenant, &namespace);
         }
         loop {

@@ -77,7 +77,9 @@ impl Engine {
         tenant: &str,
         at: ExportCursor,
     ) -> Result<ExportPage, Error> {
-        if !reaches(caller, tenant) || !caller.may(Action::Read, crate::access::Kind::Admin, ADMIN_TENANTS) {
+        if !reaches(caller, tenant)
+            || !caller.may(Action::Read, crate::access::AccessKind::Admin, ADMIN_TENANTS)
+        {
             return Err(no_such(tenant));
         }
         match at {

@@ -7,13 +7,13 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use super::stop::Target;
+use super::stop::CancelTarget;
 use crate::{
     access::{HOME_TENANT, tenant_of},
     clock::Timestamp,
-    engine::{Inner, closed},
+    engine::{EngineCore, wait_until_closing},
     error::Error,
-    knowledge::{Expect, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
     store::NodeId,
 };
 
@@ -67,7 +67,7 @@ impl OrderState {
 /// What was done so far. After a crash in the middle the last step may be missing here, never in what was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Counts {
+pub struct OrderCounts {
     /// Tasks whose end was asked for.
     pub canceled: u64,
     /// Tasks that were deleted.
@@ -89,7 +89,7 @@ pub struct Counts {
 /// An order as it is kept. Fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Order {
+pub struct OperatorOrder {
     /// What is to be done.
     pub state: OrderState,
     /// Since when.
@@ -110,7 +110,7 @@ pub struct Order {
     pub passes: u64,
     /// What was done.
     #[serde(default)]
-    pub counts: Counts,
+    pub counts: OrderCounts,
     /// What pseudonyms are made with, while they are made. Without it nobody can tell whom one stands for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) salt: Option<String>,
@@ -119,7 +119,7 @@ pub struct Order {
     pub(super) worker: Option<(NodeId, Timestamp)>,
 }
 
-impl Order {
+impl OperatorOrder {
     pub(super) fn new(state: OrderState, at: Timestamp, by: &str) -> Self {
         Self {
             state,
@@ -129,7 +129,7 @@ impl Order {
             owner: None,
             done: false,
             passes: 0,
-            counts: Counts::default(),
+            counts: OrderCounts::default(),
             salt: None,
             worker: None,
         }
@@ -142,7 +142,7 @@ impl Order {
 }
 
 /// Reads orders and carries them out, until the engine stops.
-pub(crate) async fn orders_loop(engine: Arc<Inner>) {
+pub(crate) async fn orders_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
         if let Err(error) = engine.follow_orders().await {
@@ -151,12 +151,12 @@ pub(crate) async fn orders_loop(engine: Arc<Inner>) {
         tokio::select! {
             () = engine.admin.wake.notified() => {}
             () = tokio::time::sleep(POLL) => {}
-            () = closed(&mut closing) => return,
+            () = wait_until_closing(&mut closing) => return,
         }
     }
 }
 
-impl Inner {
+impl EngineCore {
     /// Reads all orders: refuses whom they are about, and begins what nobody carries out.
     pub(crate) async fn follow_orders(self: &Arc<Self>) -> Result<(), Error> {
         let mut shut = HashMap::new();
@@ -192,12 +192,14 @@ impl Inner {
                 return Ok(());
             }
             order.worker = Some((self.node, now.after(LEASE)));
-            let Some(version) = self.put_order(id, &order, Expect::Version(version)).await? else { continue };
+            let Some(version) = self.put_order(id, &order, ExpectedVersion::Version(version)).await? else {
+                continue;
+            };
             let settled = self.clock.now() >= order.at.after(SETTLE);
             let empty = match (id.strip_prefix(TOKEN), id.strip_prefix(TENANT)) {
                 (Some(token), _) => {
                     let owner = order.owner.clone().unwrap_or_default();
-                    let pass = self.cancel_all(&Target::Token { owner: &owner, id: token }).await?;
+                    let pass = self.cancel_all(&CancelTarget::Token { owner: &owner, id: token }).await?;
                     order.counts.canceled += pass.canceled;
                     if pass.found == 0 && settled {
                         order.state = OrderState::Stopped;
@@ -205,7 +207,7 @@ impl Inner {
                     pass.found == 0
                 }
                 (None, Some(tenant)) if order.state == OrderState::Suspended => {
-                    let pass = self.cancel_all(&Target::Running(tenant)).await?;
+                    let pass = self.cancel_all(&CancelTarget::Running(tenant)).await?;
                     order.counts.canceled += pass.canceled;
                     pass.found == 0
                 }
@@ -223,20 +225,20 @@ impl Inner {
                 }
             }
             // Another order took the place of this one: begun again with that.
-            if self.put_order(id, &order, Expect::Version(version)).await?.is_some() && order.done {
+            if self.put_order(id, &order, ExpectedVersion::Version(version)).await?.is_some() && order.done {
                 tracing::info!(order = id, ?order.counts, "an order of the operator is carried out");
                 self.admin.wake.notify_one();
                 return Ok(());
             }
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
-                () = closed(&mut closing) => return Ok(()),
+                () = wait_until_closing(&mut closing) => return Ok(()),
             }
         }
     }
 
     /// All orders, with their ids.
-    pub(super) async fn all_orders(&self) -> Result<Vec<(String, Order)>, Error> {
+    pub(super) async fn all_orders(&self) -> Result<Vec<(String, OperatorOrder)>, Error> {
         let (mut all, mut after) = (vec![], String::new());
         loop {
             let query = RecordQuery {
@@ -250,7 +252,7 @@ impl Inner {
             let page = self.store.knowledge().records(&query).await?;
             let more = page.len() == PAGE;
             for record in page {
-                all.push((record.id.clone(), Order::read(&record)?));
+                all.push((record.id.clone(), OperatorOrder::read(&record)?));
             }
             match all.last().filter(|_| more) {
                 Some((last, _)) => after = last.clone(),
@@ -259,18 +261,18 @@ impl Inner {
         }
     }
 
-    pub(super) async fn order(&self, id: &str) -> Result<Option<(Order, u64)>, Error> {
+    pub(super) async fn order(&self, id: &str) -> Result<Option<(OperatorOrder, u64)>, Error> {
         let key = RecordKey::new(HOME_TENANT, KIND, id);
         let found = self.store.knowledge().record(&key, self.clock.now()).await?;
-        found.map(|record| Ok((Order::read(&record)?, record.version))).transpose()
+        found.map(|record| Ok((OperatorOrder::read(&record)?, record.version))).transpose()
     }
 
     /// Writes an order; its version, or `None` where it is not as expected.
     pub(super) async fn put_order(
         &self,
         id: &str,
-        order: &Order,
-        expected: Expect,
+        order: &OperatorOrder,
+        expected: ExpectedVersion,
     ) -> Result<Option<u64>, Error> {
         let body = serde_json::to_vec(order).map_err(|error| Error::Internal(error.to_string()))?;
         let now = self.clock.now();
@@ -285,7 +287,7 @@ impl Inner {
         version: u64,
         with: Option<RecordWrite>,
     ) -> Result<bool, Error> {
-        let delete = self.order_write(id, None, Expect::Version(version), None);
+        let delete = self.order_write(id, None, ExpectedVersion::Version(version), None);
         Ok(self.write_order(std::iter::once(delete).chain(with).collect()).await?.is_some())
     }
 
@@ -293,7 +295,7 @@ impl Inner {
     pub(super) async fn delete_token_orders(&self, tenant: &str) -> Result<u64, Error> {
         let mut deleted = 0;
         for (id, listed) in self.all_orders().await? {
-            let names = |order: &Order| {
+            let names = |order: &OperatorOrder| {
                 let owner = order.owner.as_deref().is_some_and(|owner| tenant_of(owner) == tenant);
                 owner || tenant_of(&order.by) == tenant
             };
@@ -318,7 +320,7 @@ impl Inner {
         &self,
         id: &str,
         body: Option<Vec<u8>>,
-        expected: Expect,
+        expected: ExpectedVersion,
         expires_at: Option<Timestamp>,
     ) -> RecordWrite {
         let key = RecordKey::new(HOME_TENANT, KIND, id);

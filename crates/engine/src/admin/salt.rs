@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     clock::Timestamp,
-    engine::{Engine, Inner},
+    engine::{Engine, EngineCore},
     error::Error,
-    knowledge::{Expect, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, RecordKey, RecordQuery, RecordWrite},
 };
 
 const KIND: &str = "tenant.salt";
@@ -23,7 +23,7 @@ const PAGE: usize = 1_000;
 
 /// A salt as it is stored. Fields are only ever added.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored {
+struct StoredSalt {
     salt: String,
 }
 
@@ -43,9 +43,10 @@ impl TenantSalts {
 
 /// The write that gives a tenant a salt.
 pub(super) fn salt_write(tenant: &str, salt: String, now: Timestamp) -> Result<RecordWrite, Error> {
-    let body = serde_json::to_vec(&Stored { salt }).map_err(|error| Error::Internal(error.to_string()))?;
+    let body =
+        serde_json::to_vec(&StoredSalt { salt }).map_err(|error| Error::Internal(error.to_string()))?;
     let key = RecordKey::new(tenant, KIND, ID);
-    Ok(RecordWrite { key, body: Some(body.into()), expected: Expect::Any, expires_at: None, now })
+    Ok(RecordWrite { key, body: Some(body.into()), expected: ExpectedVersion::Any, expires_at: None, now })
 }
 
 impl Engine {
@@ -58,7 +59,7 @@ impl Engine {
     }
 }
 
-impl Inner {
+impl EngineCore {
     /// All salts, by tenant.
     pub(super) async fn read_tenant_salts(&self) -> Result<HashMap<String, String>, Error> {
         let (mut salts, mut after) = (HashMap::new(), String::new());
@@ -78,7 +79,7 @@ impl Inner {
                 let Some((tenant, _)) = record.id.split_once('\n') else { continue };
                 let damaged =
                     |error| Error::Internal(format!("the salt of tenant {tenant:?} is damaged: {error}"));
-                let Stored { salt } = serde_json::from_slice(&record.body).map_err(damaged)?;
+                let StoredSalt { salt } = serde_json::from_slice(&record.body).map_err(damaged)?;
                 salts.insert(tenant.to_owned(), salt);
             }
             match last {

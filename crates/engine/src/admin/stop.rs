@@ -5,11 +5,11 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
-    engine::Inner,
+    engine::EngineCore,
     error::Error,
-    head::Head,
-    store::{Change, Guard, ListCursor, RunChange, TaskKey, TaskRow},
+    store::{Change, ListCursor, Precondition, RunChange, TaskKey, TaskRow},
     task::TaskId,
+    task_header::TaskHeader,
     tenant_store::TenantTasks,
 };
 
@@ -21,7 +21,7 @@ const AT_ONCE: usize = 32;
 const DECIDE_AGAIN: usize = 32;
 
 /// Which tasks to cancel.
-pub(super) enum Target<'a> {
+pub(super) enum CancelTarget<'a> {
     /// Those that this token of an owner made, and what they called.
     Token { owner: &'a str, id: &'a str },
     /// What runs, or waits to run, for a tenant. What waits for an answer waits on: nobody can give one.
@@ -32,30 +32,36 @@ pub(super) enum Target<'a> {
 
 /// What one pass did.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Pass {
+pub(super) struct CancelPass {
     /// Tasks that had not ended.
     pub(super) found: u64,
     /// Tasks of which this pass was the first to ask for the end.
     pub(super) canceled: u64,
 }
 
-impl Inner {
+impl EngineCore {
     /// Asks for the end of every task of the target, once, and waits for none of them: their number may be large, and
     /// an agent that does not listen is dropped after the grace period.
     ///
     /// What nobody called goes first: an agent whose called task ends before it does would go on, and call another.
-    pub(super) async fn cancel_all(self: &Arc<Self>, target: &Target<'_>) -> Result<Pass, Error> {
+    pub(super) async fn cancel_all(self: &Arc<Self>, target: &CancelTarget<'_>) -> Result<CancelPass, Error> {
         let roots = self.cancel_some(target, true).await?;
         let called = self.cancel_some(target, false).await?;
-        Ok(Pass { found: roots.found + called.found, canceled: roots.canceled + called.canceled })
+        Ok(CancelPass { found: roots.found + called.found, canceled: roots.canceled + called.canceled })
     }
 
-    async fn cancel_some(self: &Arc<Self>, target: &Target<'_>, roots: bool) -> Result<Pass, Error> {
-        let mut pass = Pass::default();
+    async fn cancel_some(
+        self: &Arc<Self>,
+        target: &CancelTarget<'_>,
+        roots: bool,
+    ) -> Result<CancelPass, Error> {
+        let mut pass = CancelPass::default();
         let mut query = TenantTasks { live: true, limit: PAGE, ..TenantTasks::default() };
         match target {
-            Target::Token { owner, .. } => query.owner = Some((*owner).to_owned()),
-            Target::Running(tenant) | Target::Tenant(tenant) => query.tenant = Some((*tenant).to_owned()),
+            CancelTarget::Token { owner, .. } => query.owner = Some((*owner).to_owned()),
+            CancelTarget::Running(tenant) | CancelTarget::Tenant(tenant) => {
+                query.tenant = Some((*tenant).to_owned())
+            }
         }
         loop {
             let rows = self.store.tenants().tenant_tasks(&query).await?;
@@ -98,8 +104,8 @@ impl Inner {
                 return Ok(false);
             }
             let now = self.clock.now();
-            let mut change =
-                Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+            let mut change = Change::new(Precondition::Version { task: row.no, version: row.version })
+                .of_owner(&row.owner);
             change.cancel = Some(true);
             if !at_work {
                 change.run = RunChange::Due(now);
@@ -119,12 +125,12 @@ impl Inner {
     }
 }
 
-impl Target<'_> {
+impl CancelTarget<'_> {
     fn means(&self, row: &TaskRow) -> bool {
         match self {
             // A head that cannot be read names no token.
             Self::Token { id, .. } => {
-                Head::decode(&row.head).is_ok_and(|head| head.credential.as_deref() == Some(*id))
+                TaskHeader::decode(&row.head).is_ok_and(|head| head.credential.as_deref() == Some(*id))
             }
             Self::Running(_) => !row.state.is_interrupted(),
             Self::Tenant(_) => true,

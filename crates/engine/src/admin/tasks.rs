@@ -5,11 +5,11 @@ use crate::{
     access::{Action, Caller, tenant_of},
     clock::Timestamp,
     commands::list::{MAX_PAGE, read_token, write_token},
-    engine::{Engine, Inner},
+    engine::{Engine, EngineCore},
     error::Error,
-    head::Head,
     store::{ListCursor, TaskKey, TaskRow},
     task::{State, Task, TaskId},
+    task_header::TaskHeader,
     tenant_store::TenantTasks,
 };
 
@@ -69,7 +69,7 @@ impl AdminTask {
             status_at: row.status_at,
             created_at: row.created_at,
             cancel: row.cancel,
-            credential: Head::decode(&row.head)?.credential,
+            credential: TaskHeader::decode(&row.head)?.credential,
         })
     }
 }
@@ -168,7 +168,7 @@ impl Engine {
     }
 }
 
-impl Inner {
+impl EngineCore {
     /// The task of that identity, if the administrator reaches it.
     async fn reach(&self, caller: &Caller, tenant: Option<&str>, task: &str) -> Result<TaskRow, Error> {
         let unknown = || Error::NoSuchTask(task.chars().take(64).collect());
@@ -187,7 +187,7 @@ impl Inner {
         let deleted = self.store.tenants().delete_tasks(&numbers).await?;
         for row in rows {
             self.forget_ended(row.id);
-            self.store.knowledge().ring(format!("-{}\n{}", tenant_of(&row.owner), row.id));
+            self.store.knowledge().notify_nodes(format!("-{}\n{}", tenant_of(&row.owner), row.id));
             if let Some(run) = self.local_run(row.id) {
                 run.cancel();
             }

@@ -4,7 +4,7 @@ use std::{collections::HashMap, time::Duration};
 
 use super::{
     ADMIN_TENANTS,
-    orders::{Order, OrderState, about_tenant, about_token},
+    orders::{OperatorOrder, OrderState, about_tenant, about_token},
     reaches,
     salt::salt_write,
 };
@@ -12,7 +12,7 @@ use crate::{
     access::{Action, Caller, HOME_TENANT},
     engine::Engine,
     error::Error,
-    knowledge::Expect,
+    knowledge::ExpectedVersion,
     usage::TenantUsage,
 };
 
@@ -33,7 +33,7 @@ pub struct TenantStatus {
     /// Its name.
     pub tenant: String,
     /// The order that stands, if there is one; else the tenant is served.
-    pub order: Option<Order>,
+    pub order: Option<OperatorOrder>,
     /// What it uses on this node, and what it stores.
     pub usage: TenantUsage,
 }
@@ -89,19 +89,19 @@ impl Engine {
         if reason.as_ref().is_some_and(|reason| reason.len() > MAX_REASON) {
             return Err(Error::Invalid(format!("reason: at most {MAX_REASON} bytes")));
         }
-        let give = |standing: Option<Order>| match standing {
+        let give = |standing: Option<OperatorOrder>| match standing {
             Some(order) if order.state != OrderState::Suspended => Err(Error::Invalid(format!(
                 "the tenant {tenant:?} is {}: it is not served anyway",
                 order.state.name()
             ))),
             // Given again, it looks through the tasks again.
             _ => {
-                let mut order = Order::new(OrderState::Suspended, self.clock().now(), caller.owner());
+                let mut order = OperatorOrder::new(OrderState::Suspended, self.clock().now(), caller.owner());
                 order.reason.clone_from(&reason);
                 Ok(order)
             }
         };
-        let order = self.give(&about_tenant(tenant), give).await?;
+        let order = self.put_order_and_wait(&about_tenant(tenant), give).await?;
         Ok(self.status(tenant, Some(order)))
     }
 
@@ -146,16 +146,16 @@ impl Engine {
     /// crash in the middle goes on.
     pub async fn erase_tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
         self.allow_tenant(caller, Action::Write, "tenant.erase", tenant)?;
-        let give = |standing: Option<Order>| match standing {
+        let give = |standing: Option<OperatorOrder>| match standing {
             // The salt stays: one caller has one pseudonym, however often it was begun.
             Some(order) if order.state == OrderState::Erasing => Ok(order),
             _ => {
-                let mut order = Order::new(OrderState::Erasing, self.clock().now(), caller.owner());
+                let mut order = OperatorOrder::new(OrderState::Erasing, self.clock().now(), caller.owner());
                 order.salt = Some(format!("{}{}", self.clock().new_id(), self.clock().new_id()));
                 Ok(order)
             }
         };
-        let order = self.give(&about_tenant(tenant), give).await?;
+        let order = self.put_order_and_wait(&about_tenant(tenant), give).await?;
         Ok(self.status(tenant, Some(order)))
     }
 
@@ -172,16 +172,21 @@ impl Engine {
 
     /// Cancels all that a token of that owner has made, and goes on for as long as another node may still take it.
     /// Asked by whoever has taken the token back, and has been let through for that. Returns after the first pass.
-    pub async fn stop_token(&self, caller: &Caller, token: &str, owner: &str) -> Result<Order, Error> {
+    pub async fn stop_token(
+        &self,
+        caller: &Caller,
+        token: &str,
+        owner: &str,
+    ) -> Result<OperatorOrder, Error> {
         let give = |_| {
-            let mut order = Order::new(OrderState::Stopping, self.clock().now(), caller.owner());
+            let mut order = OperatorOrder::new(OrderState::Stopping, self.clock().now(), caller.owner());
             order.owner = Some(owner.to_owned());
             Ok(order)
         };
-        self.give(&about_token(token), give).await
+        self.put_order_and_wait(&about_token(token), give).await
     }
 
-    fn status(&self, tenant: &str, order: Option<Order>) -> TenantStatus {
+    fn status(&self, tenant: &str, order: Option<OperatorOrder>) -> TenantStatus {
         let found = self.usage_report().into_iter().find(|usage| usage.tenant == tenant);
         let usage = found.unwrap_or_else(|| TenantUsage::none(tenant));
         TenantStatus { tenant: tenant.to_owned(), order, usage }
@@ -207,21 +212,23 @@ impl Engine {
     }
 
     /// Writes an order in the place of the one that stands, has it carried out, and waits for the first pass.
-    async fn give(
+    async fn put_order_and_wait(
         &self,
         id: &str,
-        make: impl Fn(Option<Order>) -> Result<Order, Error>,
-    ) -> Result<Order, Error> {
+        make: impl Fn(Option<OperatorOrder>) -> Result<OperatorOrder, Error>,
+    ) -> Result<OperatorOrder, Error> {
         let given = loop {
             let standing = self.0.order(id).await?;
-            let expected = standing.as_ref().map_or(Expect::Absent, |(_, version)| Expect::Version(*version));
+            let expected = standing
+                .as_ref()
+                .map_or(ExpectedVersion::Absent, |(_, version)| ExpectedVersion::Version(*version));
             let order = make(standing.map(|(order, _)| order))?;
             if self.0.put_order(id, &order, expected).await?.is_some() {
                 break order;
             }
         };
         self.0.follow_orders().await?;
-        self.0.store.knowledge().ring("!orders\n".into());
+        self.0.store.knowledge().notify_nodes("!orders\n".into());
         let first = async {
             loop {
                 match self.0.order(id).await? {

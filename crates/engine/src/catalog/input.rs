@@ -13,17 +13,17 @@
 
 use serde_json::{Value, json};
 
-use super::Registered;
+use super::RegisteredAgent;
 use crate::{
     content::{Content, Message, Part},
     error::Error,
-    surface::Shape,
+    surface::CompiledSchema,
 };
 
 /// Violations that an error names.
 const NAMED: usize = 3;
 
-impl Registered {
+impl RegisteredAgent {
     /// Why a message cannot begin a task of this agent, if it cannot.
     pub fn check_input(&self, message: &Message) -> Result<(), Error> {
         self.take_input(&mut message.clone())
@@ -75,7 +75,7 @@ impl Registered {
 }
 
 /// What is wrong with a value, and where.
-fn wrong(shape: &Shape, value: &Value) -> Option<String> {
+fn wrong(shape: &CompiledSchema, value: &Value) -> Option<String> {
     let (violations, more) = shape.violations(value, NAMED);
     if violations.is_empty() {
         return None;

@@ -12,17 +12,17 @@ use super::{DECIDE_AGAIN, moved_too_often};
 use crate::{
     access::Caller,
     clock::Timestamp,
-    engine::Inner,
+    engine::EngineCore,
     error::Error,
     event::{Entry, Event, Status},
-    store::{Change, Guard, Opened, RunChange, TaskKey},
+    store::{Change, OpenedTask, Precondition, RunChange, TaskKey},
     task::{State, Task, TaskId},
 };
 
 /// How much longer than the grace period a call waits for the end.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-impl Inner {
+impl EngineCore {
     pub(crate) async fn cancel(self: &Arc<Self>, caller: &Caller, name: &str) -> Result<Task, Error> {
         self.cancel_and(caller, name, true).await
     }
@@ -57,7 +57,7 @@ impl Inner {
 
     pub(crate) async fn cancel_at_rest(
         self: &Arc<Self>,
-        opened: &Opened,
+        opened: &OpenedTask,
         mut task: Task,
         tell: bool,
     ) -> Result<Option<Task>, Error> {
@@ -68,7 +68,7 @@ impl Inner {
         let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
         task.apply(&entry);
         let mut change =
-            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.state = Some((State::Canceled, now));
         change.run = RunChange::Rest;
         if self.decide(change, vec![entry.clone()], &row.id.to_string()).await?.is_none() {
@@ -87,13 +87,13 @@ impl Inner {
     async fn cancel_at_work(
         self: &Arc<Self>,
         caller: &Caller,
-        opened: &Opened,
+        opened: &OpenedTask,
         task: Task,
     ) -> Result<Option<Task>, Error> {
         let row = &opened.row;
         if !row.cancel {
-            let mut change =
-                Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+            let mut change = Change::new(Precondition::Version { task: row.no, version: row.version })
+                .of_owner(&row.owner);
             change.cancel = Some(true);
             if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
                 return Ok(None);
@@ -105,7 +105,7 @@ impl Inner {
         self.until_ended(caller, &row.id.to_string(), task).await.map(Some)
     }
 
-    pub(crate) fn works_elsewhere(&self, opened: &Opened) -> bool {
+    pub(crate) fn works_elsewhere(&self, opened: &OpenedTask) -> bool {
         self.catalog.get(&opened.row.agent).is_ok_and(|registered| registered.agent.works_elsewhere())
     }
 
@@ -113,14 +113,14 @@ impl Inner {
     async fn cancel_elsewhere(
         self: &Arc<Self>,
         caller: &Caller,
-        opened: &Opened,
+        opened: &OpenedTask,
         task: Task,
         tell: bool,
     ) -> Result<Option<Task>, Error> {
         let (row, now) = (&opened.row, self.clock.now());
         let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
         let mut change =
-            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.cancel = Some(true);
         change.run = RunChange::Due(now);
         if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
@@ -138,7 +138,7 @@ impl Inner {
     /// long the caller is told how it stands.
     async fn until_ended(self: &Arc<Self>, caller: &Caller, id: &str, task: Task) -> Result<Task, Error> {
         let patience = self.options.cancel_grace + PATIENCE;
-        let ended = self.settle(caller, task, |task| task.state.is_terminal());
+        let ended = self.wait_until(caller, task, |task| task.state.is_terminal());
         match tokio::time::timeout(patience, ended).await {
             Ok(ended) => ended,
             Err(_) => self.fold(&self.find(caller, id).await?).await,

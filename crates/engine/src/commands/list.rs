@@ -3,13 +3,13 @@
 use crate::{
     access::Caller,
     clock::Timestamp,
-    ended,
-    engine::Inner,
+    engine::EngineCore,
     error::Error,
-    head,
-    outline::Shown,
+    finished_cache,
+    outline::OutlinedTask,
     store::{ListCursor, ListQuery, TaskKey, TaskNo, TaskRow},
     task::{State, Task, TaskId},
+    task_header,
 };
 
 /// The most tasks on one page.
@@ -40,7 +40,7 @@ pub struct List {
 
 /// A page of tasks.
 #[derive(Debug, Clone)]
-pub struct Listed {
+pub struct FoldedTaskPage {
     /// The tasks.
     pub tasks: Vec<Task>,
     /// Where the next page begins; `None` after the last.
@@ -51,7 +51,7 @@ pub struct Listed {
 
 /// A page of the ids of tasks.
 #[derive(Debug, Clone)]
-pub struct ListedIds {
+pub struct TaskIdPage {
     /// The ids.
     pub ids: Vec<TaskId>,
     /// Where the next page begins; `None` after the last.
@@ -60,25 +60,25 @@ pub struct ListedIds {
 
 /// A page of the rows of tasks.
 #[derive(Debug, Clone)]
-pub struct ListedRows {
+pub struct TaskRowPage {
     /// The rows.
     pub rows: Vec<TaskRow>,
     /// Where the next page begins; `None` after the last.
     pub next_page_token: Option<String>,
 }
 
-impl Inner {
+impl EngineCore {
     /// A page ends early where it holds as many bytes as a page may, or where that many were read for it.
-    pub(crate) async fn list(&self, caller: &Caller, list: List) -> Result<Listed, Error> {
+    pub(crate) async fn list(&self, caller: &Caller, list: List) -> Result<FoldedTaskPage, Error> {
         let (whole, history) = (!list.without_artifacts, list.history);
         let page = self.store.list(&query(caller, list)?).await?;
         let mut listed =
-            Listed { tasks: vec![], next_page_token: page.next.map(write_token), total: page.total };
+            FoldedTaskPage { tasks: vec![], next_page_token: page.next.map(write_token), total: page.total };
         let page_bytes = self.options.limits.page_bytes;
         let (mut shown, mut read, mut before) = (0, 0, None);
         for opened in page.tasks {
             let row = opened.row;
-            let weight = head::weight(&row.head);
+            let weight = task_header::weight(&row.head);
             let is_full = shown >= page_bytes || read >= PAGE_READ || (whole && shown + weight > page_bytes);
             if let Some(before) = before
                 && is_full
@@ -89,7 +89,7 @@ impl Inner {
             before = Some(ListCursor { status_at: row.status_at, no: row.no });
             let Some(found) = self.listed(caller, &row, whole, history).await? else { continue };
             read += found.read;
-            shown += ended::size(&found.task) as u64;
+            shown += finished_cache::size(&found.task) as u64;
             listed.tasks.push(found.task);
         }
         Ok(listed)
@@ -102,11 +102,11 @@ impl Inner {
         row: &TaskRow,
         whole: bool,
         history: Option<usize>,
-    ) -> Result<Option<Shown>, Error> {
+    ) -> Result<Option<OutlinedTask>, Error> {
         if let Some(task) = self.ended.get(row.id, self.kept_since()) {
-            let mut task = if whole { Task::clone(&task) } else { head::outline_of(&task) };
-            head::shorten(&mut task, history);
-            return Ok(Some(Shown { task, read: 0 }));
+            let mut task = if whole { Task::clone(&task) } else { task_header::outline_of(&task) };
+            task_header::shorten(&mut task, history);
+            return Ok(Some(OutlinedTask { task, read: 0 }));
         }
         let _permit = self.reserve_for(caller, row).await?;
         if !whole {
@@ -114,24 +114,24 @@ impl Inner {
         }
         let Some(opened) = self.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
         let mut task = self.fold(&opened).await?;
-        head::shorten(&mut task, history);
+        task_header::shorten(&mut task, history);
         let log = opened.log.iter().map(|batch| batch.bytes.len()).sum::<usize>();
         let read = log + opened.snapshot.map_or(0, |(_, bytes)| bytes.len());
-        Ok(Some(Shown { task, read }))
+        Ok(Some(OutlinedTask { task, read }))
     }
 
     /// The rows alone: nothing is folded.
-    pub(crate) async fn list_rows(&self, caller: &Caller, list: List) -> Result<ListedRows, Error> {
+    pub(crate) async fn list_rows(&self, caller: &Caller, list: List) -> Result<TaskRowPage, Error> {
         let page = self.store.list(&query(caller, list)?).await?;
         let rows = page.tasks.into_iter().map(|opened| opened.row).collect();
-        Ok(ListedRows { rows, next_page_token: page.next.map(write_token) })
+        Ok(TaskRowPage { rows, next_page_token: page.next.map(write_token) })
     }
 
     /// The ids alone: nothing is folded.
-    pub(crate) async fn list_ids(&self, caller: &Caller, list: List) -> Result<ListedIds, Error> {
+    pub(crate) async fn list_ids(&self, caller: &Caller, list: List) -> Result<TaskIdPage, Error> {
         let page = self.store.list(&query(caller, list)?).await?;
         let ids = page.tasks.iter().map(|opened| opened.row.id).collect();
-        Ok(ListedIds { ids, next_page_token: page.next.map(write_token) })
+        Ok(TaskIdPage { ids, next_page_token: page.next.map(write_token) })
     }
 }
 

@@ -1,8 +1,8 @@
 //! What can be asked of the engine, one file each: decide on what is stored, commit, tell.
 
 pub mod cancel;
+pub(crate) mod child_questions;
 pub mod list;
-pub(crate) mod pass_on;
 pub mod reply;
 pub mod submit;
 #[cfg(test)]
@@ -13,23 +13,23 @@ pub mod withdraw;
 use std::sync::Arc;
 
 use crate::{
-    engine::{Inner, Limits},
+    engine::{EngineCore, Limits},
     error::Error,
     event::{self, Entry},
-    store::{Change, CommitError, Committed},
+    store::{Change, CommitError, CommitReceipt},
 };
 
 /// How often a decision is made again because the task moved.
 const DECIDE_AGAIN: usize = 32;
 
-impl Inner {
+impl EngineCore {
     /// Commits a decision and tells it. `Ok(None)`: the task moved; read and decide again.
     pub(crate) async fn decide(
         &self,
         mut change: Change,
         entries: Vec<Entry>,
         task: &str,
-    ) -> Result<Option<Committed>, Error> {
+    ) -> Result<Option<CommitReceipt>, Error> {
         let entries: Arc<[Entry]> = entries.into();
         change.events = (!entries.is_empty()).then(|| event::encode(&entries));
         match self.store.commit(change).await {

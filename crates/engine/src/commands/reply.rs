@@ -14,14 +14,14 @@ use crate::{
     access::Caller,
     clock::Timestamp,
     content::Message,
-    engine::Inner,
+    engine::EngineCore,
     error::Error,
-    event::{Answered, Entry, Event, Status},
-    head::Head,
-    journal::Record,
+    event::{Entry, Event, QuestionAnswer, Status},
+    journal::JournalEntry,
     question::{Answer, Question},
-    store::{Change, Guard, RunChange, TaskRow, Webhook},
+    store::{Change, Precondition, RunChange, TaskRow, Webhook},
     task::{Task, state_while_asking},
+    task_header::TaskHeader,
     webhook::WebhookConfig,
 };
 
@@ -54,19 +54,19 @@ impl Reply {
     }
 
     /// What a repeat of it is known by.
-    fn heard(&self) -> Option<Record> {
+    fn idempotency_record(&self) -> Option<JournalEntry> {
         let key = self.idempotency_key.clone()?;
         // As in `Submit::digest`: there is nothing in it that could fail.
         let what = serde_json::to_vec(&(&self.context, &self.message)).unwrap_or_default();
-        Some(Record::Heard { key, digest: BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(what)) })
+        Some(JournalEntry::Heard { key, digest: BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(what)) })
     }
 }
 
-impl Inner {
+impl EngineCore {
     pub(crate) async fn reply(self: &Arc<Self>, caller: &Caller, reply: Reply) -> Result<Task, Error> {
         let (task, answered) = self.hear_reply(caller, reply).await?;
         if let Some((row, question, answer)) = answered {
-            self.answer_caller(&row, question, answer);
+            self.answer_parent(&row, question, answer);
         }
         Ok(task)
     }
@@ -92,7 +92,7 @@ impl Inner {
         };
         let (task, answered) = self.hear_reply(caller, reply).await?;
         if let Some((row, question, answer)) = answered.filter(|_| passes_up) {
-            self.answer_caller(&row, question, answer);
+            self.answer_parent(&row, question, answer);
         }
         Ok(task)
     }
@@ -101,7 +101,7 @@ impl Inner {
         self: &Arc<Self>,
         caller: &Caller,
         mut reply: Reply,
-    ) -> Result<(Task, Option<AnsweredHere>), Error> {
+    ) -> Result<(Task, Option<ReplyAnswer>), Error> {
         if self.is_closing() {
             return Err(super::submit::stopping());
         }
@@ -119,11 +119,11 @@ impl Inner {
         self: &Arc<Self>,
         caller: &Caller,
         reply: &Reply,
-    ) -> Result<Option<(Task, Option<AnsweredHere>)>, Error> {
+    ) -> Result<Option<(Task, Option<ReplyAnswer>)>, Error> {
         let opened = self.find(caller, &reply.task).await?;
         let row = &opened.row;
         let mut task = self.fold(&opened).await?;
-        let heard = reply.heard();
+        let heard = reply.idempotency_record();
         // A repeat is no news, also where the task has gone on and asks something else by now, or has ended.
         if self.options.idempotent_message_ids && task.history.iter().any(|m| m.id == reply.message.id) {
             return Ok(Some((task, None)));
@@ -135,24 +135,24 @@ impl Inner {
         }
         self.check_reply(&task, row, reply)?;
         let now = self.clock.now();
-        let Heard { entries, answered } = hear(&task, &reply.message, now)?;
+        let MessageEffect { entries, answered } = apply_message(&task, &reply.message, now)?;
         if answered.is_none() {
             self.check_room(&task, row, &reply.message)?;
         }
         for webhook in &reply.webhooks {
             let hook = Webhook { cursor: row.seq, ..encode_webhook(webhook) };
-            self.keep_webhook(row, &hook, self.options.limits.webhooks_per_task).await?;
+            self.store_webhook(row, &hook, self.options.limits.webhooks_per_task).await?;
         }
         let before = (task.state, task.status_at);
         for entry in &entries {
             task.apply(entry);
         }
         let mut change =
-            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
-        change.journal.extend(heard.as_ref().map(Record::encode));
+        change.journal.extend(heard.as_ref().map(JournalEntry::encode));
         if let Some((question, answer)) = &answered {
-            let record = Record::Answered { question: question.clone(), answer: answer.clone() };
+            let record = JournalEntry::Answered { question: question.clone(), answer: answer.clone() };
             change.journal.push(record.encode());
             if row.node.is_none() {
                 change.run = RunChange::Due(now);
@@ -162,9 +162,9 @@ impl Inner {
             return Ok(None);
         }
         match &answered {
-            Some((question, answer)) => self.tell_answer(row, question.clone(), answer.clone()),
+            Some((question, answer)) => self.deliver_answer(row, question.clone(), answer.clone()),
             // An agent that receives messages while it works is given it now.
-            None => drop(self.local_run(row.id).map(|run| run.stir())),
+            None => drop(self.local_run(row.id).map(|run| run.notify_external_write())),
         }
         let answered = answered.map(|(question, answer)| (opened.row, question, answer));
         Ok(Some((task, answered)))
@@ -172,12 +172,12 @@ impl Inner {
 
     /// Whether this very message was heard before. What was heard since the row was read is found when the
     /// commit is refused and all is decided again.
-    async fn is_repeat(&self, row: &TaskRow, heard: &Record) -> Result<bool, Error> {
-        let Record::Heard { key, .. } = heard else { return Ok(false) };
+    async fn is_repeat(&self, row: &TaskRow, heard: &JournalEntry) -> Result<bool, Error> {
+        let JournalEntry::Heard { key, .. } = heard else { return Ok(false) };
         for record in self.store.journal(row.no).await? {
-            match Record::decode(&record)? {
-                before @ Record::Heard { .. } if before == *heard => return Ok(true),
-                Record::Heard { key: used, .. } if used == *key => return Err(Error::KeyReused),
+            match JournalEntry::decode(&record)? {
+                before @ JournalEntry::Heard { .. } if before == *heard => return Ok(true),
+                JournalEntry::Heard { key: used, .. } if used == *key => return Err(Error::KeyReused),
                 _ => {}
             }
         }
@@ -224,7 +224,7 @@ impl Inner {
         }
         // The message that made the task is counted in the head.
         let said: usize = task.history.iter().skip(1).map(Message::size).sum();
-        let held = Head::decode(&row.head)?.bytes + (said + message.size()) as u64;
+        let held = TaskHeader::decode(&row.head)?.bytes + (said + message.size()) as u64;
         if held > limits.bytes_per_task {
             return Err(Error::Limit(format!(
                 "bytes_per_task: a task holds at most {} bytes",
@@ -235,7 +235,7 @@ impl Inner {
     }
 
     /// Tells the run, where there was one when the answer was committed; else the task waits to be run.
-    fn tell_answer(&self, row: &TaskRow, question: String, answer: Answer) {
+    fn deliver_answer(&self, row: &TaskRow, question: String, answer: Answer) {
         match row.node {
             None => self.due(&row.owner, self.clock.now()),
             Some(_) => {
@@ -248,29 +248,29 @@ impl Inner {
 }
 
 /// A question that a reply has answered, and the task's row as it was.
-type AnsweredHere = (TaskRow, String, Answer);
+type ReplyAnswer = (TaskRow, String, Answer);
 
 /// What a message does to a task.
-pub(super) struct Heard {
+pub(super) struct MessageEffect {
     pub(super) entries: Vec<Entry>,
     /// The question that it answers, with the answer.
     pub(super) answered: Option<(String, Answer)>,
 }
 
 /// Decides what a message does to a task that has not ended.
-pub(super) fn hear(task: &Task, message: &Message, now: Timestamp) -> Result<Heard, Error> {
+pub(super) fn apply_message(task: &Task, message: &Message, now: Timestamp) -> Result<MessageEffect, Error> {
     let said = Entry(now, Event::Message(message.clone()));
     let Some(question) = asked(task, message)? else {
-        return Ok(Heard { entries: vec![said], answered: None });
+        return Ok(MessageEffect { entries: vec![said], answered: None });
     };
     let answer = question.read_answer(message)?;
     let id = question.id.clone();
     let more = task.questions.len() > 1;
-    let answered = Event::Answer(Answered { question: id.clone(), answer: answer.clone(), more });
+    let answered = Event::Answer(QuestionAnswer { question: id.clone(), answer: answer.clone(), more });
     let next = next_question(task, &id).map(|status| Entry(now, Event::Status(status)));
     // The message last: with the answer the question becomes history, and it was said before.
     let entries = std::iter::once(Entry(now, answered)).chain(next).chain([said]).collect();
-    Ok(Heard { entries, answered: Some((id, answer)) })
+    Ok(MessageEffect { entries, answered: Some((id, answer)) })
 }
 
 /// The question that a message answers: the one it names, else the oldest.

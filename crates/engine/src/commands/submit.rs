@@ -15,25 +15,25 @@ use tokio::sync::oneshot;
 
 use super::check_id;
 use crate::{
-    access::{Action, Caller, Kind, tenant_of},
+    access::{AccessKind, Action, Caller, tenant_of},
+    access_control::AccessRequest,
     agent::Profile,
     clock::Timestamp,
     commands::reply::Reply,
     content::{Message, Metadata, Part},
-    context::Unless,
-    engine::{CalledSlot, Inner, Slot, closed, ends},
+    context::CancelTrigger,
+    engine::{CalledSlot, EngineCore, Slot, ends, wait_until_closing},
     error::Error,
     event::{self, Entry, Event},
-    guard::Access,
-    head::Head,
-    journal::Replay,
-    run::Run,
+    journal::ReplayJournal,
+    run::TaskRun,
     runner::{Driver, Lease},
-    store::{Change, CommitError, Digest, Guard, NewTask, RunChange, Webhook},
+    store::{Change, CommitError, Digest, NewTask, Precondition, RunChange, Webhook},
     surface::Abilities,
     task::{Origin, State, Task, TaskId},
+    task_header::TaskHeader,
     trace::{self, Trace},
-    usage::Resource,
+    usage::MeteredResource,
     webhook::WebhookConfig,
 };
 
@@ -78,14 +78,14 @@ pub struct Submit {
 
 /// A task right after it was made.
 #[derive(Debug)]
-pub struct Begun {
+pub struct StartedTask {
     /// The task.
     pub task: Task,
     /// The events so far. `None`: the task was there before, and its log has to be read.
     pub entries: Option<Arc<[Entry]>>,
 }
 
-impl Begun {
+impl StartedTask {
     fn known(task: Task) -> Self {
         Self { task, entries: None }
     }
@@ -110,7 +110,7 @@ pub(crate) struct Parent {
 
 /// The run that calls.
 #[derive(Clone)]
-struct CallingRun(Arc<Run>);
+struct CallingRun(Arc<TaskRun>);
 
 impl std::fmt::Debug for CallingRun {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -141,7 +141,7 @@ impl Submit {
     }
 
     /// A call out of a running task. The place of the call makes it one call however often it is replayed.
-    pub(crate) fn child(run: &Arc<Run>, agent: &str, message: Message, at: &str) -> Self {
+    pub(crate) fn child(run: &Arc<TaskRun>, agent: &str, message: Message, at: &str) -> Self {
         let agents = run.called_by.iter().chain([&run.origin.agent]).cloned().collect();
         let parent = Parent {
             id: run.origin.id,
@@ -180,12 +180,16 @@ impl Submit {
     }
 }
 
-impl Inner {
+impl EngineCore {
     pub(crate) async fn submit(self: &Arc<Self>, caller: &Caller, submit: Submit) -> Result<Task, Error> {
         Ok(self.begin(caller, submit).await?.task)
     }
 
-    pub(crate) async fn begin(self: &Arc<Self>, caller: &Caller, mut submit: Submit) -> Result<Begun, Error> {
+    pub(crate) async fn begin(
+        self: &Arc<Self>,
+        caller: &Caller,
+        mut submit: Submit,
+    ) -> Result<StartedTask, Error> {
         if self.is_closing() {
             return Err(stopping());
         }
@@ -210,31 +214,33 @@ impl Inner {
         if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
             && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
         {
-            return self.original(caller, task, made_by == digest).await.map(Begun::known);
+            return self.original(caller, task, made_by == digest).await.map(StartedTask::known);
         }
         // After the key: what was accepted once is found again, also when its agent is not served just now.
         let registered = self.catalog.get(&submit.agent)?;
         let profile = Arc::clone(&registered.profile);
         self.check(&submit, &profile)?;
         if let Some(id) = known {
-            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known);
+            return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id)))
+                .await
+                .map(StartedTask::known);
         }
         if let Some(parent) = &submit.parent {
             self.allow_call(parent, &submit.agent)?;
         }
         registered.take_input(&mut submit.message)?;
         match self.create(caller, &submit, &profile, digest).await {
-            Err(Refused::Exists { task, digest: Some(made_by) }) => {
-                self.original(caller, task, Some(made_by) == digest).await.map(Begun::known)
+            Err(CreateError::Exists { task, digest: Some(made_by) }) => {
+                self.original(caller, task, Some(made_by) == digest).await.map(StartedTask::known)
             }
-            Err(Refused::Exists { .. }) => match &submit.client_id {
+            Err(CreateError::Exists { .. }) => match &submit.client_id {
                 // Two first sends of one id met; this one is the second message.
-                Some(id) => {
-                    Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id))).await.map(Begun::known)
-                }
+                Some(id) => Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id)))
+                    .await
+                    .map(StartedTask::known),
                 None => Err(Error::Internal("a new task's id was taken".into())),
             },
-            Err(Refused::Other(error)) => Err(error),
+            Err(CreateError::Other(error)) => Err(error),
             Ok(begun) => Ok(begun),
         }
     }
@@ -243,8 +249,8 @@ impl Inner {
     /// each task that is made: a call that is found again after a restart was allowed.
     fn allow_call(&self, parent: &Parent, agent: &str) -> Result<(), Error> {
         let resource = format_args!("a2a://agents/{agent}?parent={}", parent.id);
-        let (action, kind, operation) = (Action::Execute, Kind::A2a, "task.call");
-        let access = Access { action, kind, name: agent, operation, resource: &resource };
+        let (action, kind, operation) = (Action::Execute, AccessKind::A2a, "task.call");
+        let access = AccessRequest { action, kind, name: agent, operation, resource: &resource };
         let now = self.clock.now();
         match parent.wired {
             true => self.guard.allow_wired(&parent.caller, &access, now),
@@ -257,7 +263,7 @@ impl Inner {
         self: &Arc<Self>,
         submit: &Submit,
         until: Option<Timestamp>,
-        unless: &mut Option<Unless<'_>>,
+        unless: &mut Option<CancelTrigger<'_>>,
     ) -> Result<Task, Error> {
         let Some(parent) = &submit.parent else {
             return Err(Error::Internal("a call without a caller".into()));
@@ -279,7 +285,7 @@ impl Inner {
             let called = match self.submit(&caller, submit.clone()).await {
                 Ok(task) => {
                     let settled = |task: &Task| task.state.is_terminal() || !task.questions.is_empty();
-                    let settling = self.settle(&caller, task.clone(), settled);
+                    let settling = self.wait_until(&caller, task.clone(), settled);
                     let settled = tokio::select! {
                         biased;
                         settled = tokio::time::timeout(left(), settling) => settled.ok(),
@@ -326,7 +332,7 @@ impl Inner {
         match self.cancel(caller, &task.origin.id.to_string()).await {
             Ok(task) if task.state.is_terminal() => Ok(task),
             // The wish is durable, it will end.
-            Ok(task) => self.settle(caller, task, |task| task.state.is_terminal()).await,
+            Ok(task) => self.wait_until(caller, task, |task| task.state.is_terminal()).await,
             Err(Error::NotCancelable(_)) => self.original(caller, task.origin.id, true).await,
             Err(error) => Err(error),
         }
@@ -346,14 +352,14 @@ impl Inner {
         submit: &Submit,
         profile: &Arc<Profile>,
         digest: Option<Digest>,
-    ) -> Result<Begun, Refused> {
+    ) -> Result<StartedTask, CreateError> {
         let tenant = caller.tenant();
         if submit.parent.is_none() {
             // Work that was accepted may go on; only more of it is refused.
-            self.usage.accept_stored(tenant, Resource::StoredBytes, submit.message.size() as u64)?;
+            self.usage.accept_stored(tenant, MeteredResource::StoredBytes, submit.message.size() as u64)?;
         }
         if !submit.webhooks.is_empty() {
-            self.usage.accept_stored(tenant, Resource::Webhooks, submit.webhooks.len() as u64)?;
+            self.usage.accept_stored(tenant, MeteredResource::Webhooks, submit.webhooks.len() as u64)?;
         }
         let (slot, made) = match &submit.parent {
             None => (self.root_slot_now(caller.owner()), None),
@@ -367,7 +373,7 @@ impl Inner {
         let id = TaskId(self.clock.new_id());
         // What is no traceparent says nothing, and may be of any length.
         let trace = submit.trace.clone().filter(|trace| trace::parse(trace).is_some());
-        let head = Head {
+        let head = TaskHeader {
             dialect: submit.dialect.clone(),
             agent_version: profile.version.clone(),
             can_ask: submit.abilities.ask,
@@ -384,7 +390,7 @@ impl Inner {
             root: submit.parent.as_ref().map(|parent| parent.root),
             called_by: submit.parent.as_ref().map(|parent| parent.agents.clone()).unwrap_or_default(),
             bytes: submit.message.size() as u64,
-            ..Head::default()
+            ..TaskHeader::default()
         };
         let made_by = Entry(now, Event::Message(submit.message.clone()));
         let mut task = Task::new(Origin {
@@ -414,7 +420,7 @@ impl Inner {
             None => self.create_queued(new, task, &made_by, &head).await?,
         };
         if let Some(made) = made {
-            made.kept();
+            made.confirm();
         }
         Ok(begun)
     }
@@ -437,7 +443,7 @@ impl Inner {
             biased;
             Ok(slot) = granted => Ok(slot),
             () = run.canceled() => Err(canceled()),
-            () = closed(&mut closing) => Err(stopping()),
+            () = wait_until_closing(&mut closing) => Err(stopping()),
             () = tokio::time::sleep(left) => Err(Error::Busy {
                 why: "called tasks hold all slots (max_running, running_per_root)".into(),
                 retry_after: CALL_AGAIN,
@@ -450,20 +456,26 @@ impl Inner {
         new: NewTask,
         mut task: Task,
         made_by: Entry,
-        head: Head,
+        head: TaskHeader,
         profile: &Arc<Profile>,
         slot: Slot,
-    ) -> Result<Begun, Refused> {
+    ) -> Result<StartedTask, CreateError> {
         let (hooked, parent) = (!new.webhooks.is_empty(), new.parent);
         let registered = self.catalog.get(&new.agent)?.clone();
-        let run =
-            Arc::new(Run::new(Arc::clone(self), Arc::clone(profile), &task, head, Replay::default(), false));
+        let run = Arc::new(TaskRun::new(
+            Arc::clone(self),
+            Arc::clone(profile),
+            &task,
+            head,
+            ReplayJournal::default(),
+            false,
+        ));
         run.hooked.store(hooked, Ordering::Relaxed);
         let mut driver = Driver::new(Arc::clone(&run), &registered, slot);
         let end = driver.try_finish();
         let ended = end.as_ref().is_some_and(ends);
         let work = run.take_first(made_by, end);
-        let mut change = Change::new(Guard::Create(Box::new(new))).of_owner(&task.origin.owner);
+        let mut change = Change::new(Precondition::Create(Box::new(new))).of_owner(&task.origin.owner);
         change.events = Some(event::encode(&work.entries));
         change.state = Some(work.state.unwrap_or((State::Submitted, task.status_at)));
         change.head = Some(work.head.encode());
@@ -505,7 +517,7 @@ impl Inner {
         for entry in &entries[1..] {
             task.apply(entry);
         }
-        Ok(Begun { task, entries: Some(entries) })
+        Ok(StartedTask { task, entries: Some(entries) })
     }
 
     /// All places are taken: the task is kept, and runs when one is free.
@@ -514,10 +526,10 @@ impl Inner {
         new: NewTask,
         task: Task,
         made_by: &Entry,
-        head: &Head,
-    ) -> Result<Begun, Refused> {
+        head: &TaskHeader,
+    ) -> Result<StartedTask, CreateError> {
         let Some(queueing) = self.enqueue(&new.owner) else {
-            return Err(Refused::Other(Error::Busy {
+            return Err(CreateError::Other(Error::Busy {
                 why: format!(
                     "{} tasks run and {} wait (max_running, max_queued)",
                     self.options.max_running, self.options.max_queued
@@ -525,15 +537,15 @@ impl Inner {
                 retry_after: Duration::from_secs(5),
             }));
         };
-        let mut change = Change::new(Guard::Create(Box::new(new))).of_owner(&task.origin.owner);
+        let mut change = Change::new(Precondition::Create(Box::new(new))).of_owner(&task.origin.owner);
         change.events = Some(event::encode(std::slice::from_ref(made_by)));
         change.state = Some((State::Submitted, task.status_at));
         change.head = Some(head.encode());
         change.run = RunChange::Due(task.status_at);
         self.store.commit(change).await?;
-        queueing.kept();
+        queueing.confirm();
         self.claims.notify_one();
-        Ok(Begun { task, entries: Some([made_by.clone()].into()) })
+        Ok(StartedTask { task, entries: Some([made_by.clone()].into()) })
     }
 
     /// Before anything is looked up by them.
@@ -617,18 +629,18 @@ impl Inner {
     }
 }
 
-enum Refused {
+enum CreateError {
     Exists { task: TaskId, digest: Option<Digest> },
     Other(Error),
 }
 
-impl From<Error> for Refused {
+impl From<Error> for CreateError {
     fn from(error: Error) -> Self {
         Self::Other(error)
     }
 }
 
-impl From<CommitError> for Refused {
+impl From<CommitError> for CreateError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Exists { task, digest } => Self::Exists { task, digest },

@@ -5,16 +5,16 @@ use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{cancel::ended_by_request, reply::hear};
+use super::{cancel::ended_by_request, reply::apply_message};
 use crate::{
     clock::Timestamp,
     content::{Message, Part, Role},
     error::Error,
     event::{self, ArtifactChunk, Entry, Event, Level, LogLine, Progress, Status},
-    head,
     question::{Ask, Question},
-    store::{NodeId, Opened, StoredBatch, TaskNo, TaskRow},
+    store::{NodeId, OpenedTask, StoredBatch, TaskNo, TaskRow},
     task::{Origin, State, Task, TaskId, state_while_asking},
+    task_header,
 };
 
 #[derive(Debug, Clone)]
@@ -87,7 +87,7 @@ impl Model {
         let entries = match command {
             // The guards of the commits: nothing is written to a task that has ended.
             _ if ended => return,
-            Command::Reply { text, names } => match hear(&self.task, &reply(text, *names), now) {
+            Command::Reply { text, names } => match apply_message(&self.task, &reply(text, *names), now) {
                 Ok(heard) => heard.entries,
                 Err(Error::Answer(_) | Error::Invalid(_) | Error::NotAsked(_)) => return,
                 Err(other) => panic!("{command:?}: {other}"),
@@ -133,22 +133,22 @@ impl Model {
     fn read_back(&self) {
         assert_eq!(self.task.seq, self.log.len() as u64, "no gap");
         let whole = self.opened(0);
-        assert_eq!(head::fold(&whole).unwrap().unwrap(), self.task);
+        assert_eq!(task_header::fold(&whole).unwrap().unwrap(), self.task);
         let half = self.opened(self.log.len() / 2);
-        assert_eq!(head::fold(&half).unwrap().unwrap(), self.task);
+        assert_eq!(task_header::fold(&half).unwrap().unwrap(), self.task);
     }
 
     /// The task as a store returns it, with a snapshot of its first events; the log begins a little before.
-    fn opened(&self, snapshot: usize) -> Opened {
+    fn opened(&self, snapshot: usize) -> OpenedTask {
         let fold = Task::new(origin()).fold(&self.log[..snapshot]);
         let before = snapshot.saturating_sub(1);
         let batches = self.log[before..].chunks(3).enumerate().map(|(n, entries)| StoredBatch {
             first_seq: (before + n * 3) as u64 + 1,
             bytes: event::encode(entries).bytes,
         });
-        Opened {
+        OpenedTask {
             row: row(),
-            snapshot: (snapshot > 0).then(|| (snapshot as u64, head::encode_snapshot(&fold))),
+            snapshot: (snapshot > 0).then(|| (snapshot as u64, task_header::encode_snapshot(&fold))),
             log: batches.collect(),
         }
     }
@@ -212,7 +212,7 @@ fn row() -> TaskRow {
         node: Some(NodeId(Uuid::nil())),
         attempts: 0,
         cancel: false,
-        head: head::Head { dialect, ..head::Head::default() }.encode(),
+        head: task_header::TaskHeader { dialect, ..task_header::TaskHeader::default() }.encode(),
     }
 }
 

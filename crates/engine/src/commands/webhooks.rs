@@ -6,10 +6,10 @@ use super::{check_id, submit::encode_webhook};
 use crate::{
     access::{Action, Caller, tenant_of},
     agent::Profile,
-    engine::{Engine, Inner},
+    engine::{Engine, EngineCore},
     error::Error,
     store::{TaskRow, Webhook},
-    usage::Resource,
+    usage::MeteredResource,
     webhook::WebhookConfig,
 };
 
@@ -27,7 +27,7 @@ impl Engine {
         let profile = inner.profile_of(&row);
         inner.check_webhook(&profile, &config)?;
         let hook = Webhook { cursor: row.seq, ..encode_webhook(&config) };
-        inner.keep_webhook(&row, &hook, inner.options.limits.webhooks_per_task).await?;
+        inner.store_webhook(&row, &hook, inner.options.limits.webhooks_per_task).await?;
         Ok(config.redacted())
     }
 
@@ -74,7 +74,7 @@ impl Engine {
     }
 }
 
-impl Inner {
+impl EngineCore {
     pub(crate) fn check_webhook(&self, profile: &Profile, config: &WebhookConfig) -> Result<(), Error> {
         if !profile.push_notifications {
             return Err(Error::PushUnsupported);
@@ -83,8 +83,8 @@ impl Inner {
         (self.check_webhook)(config).map_err(Error::Invalid)
     }
 
-    pub(crate) async fn keep_webhook(&self, row: &TaskRow, hook: &Webhook, cap: usize) -> Result<(), Error> {
-        self.usage.accept_stored(tenant_of(&row.owner), Resource::Webhooks, 1)?;
+    pub(crate) async fn store_webhook(&self, row: &TaskRow, hook: &Webhook, cap: usize) -> Result<(), Error> {
+        self.usage.accept_stored(tenant_of(&row.owner), MeteredResource::Webhooks, 1)?;
         self.store.put_webhook(row.no, hook.clone(), cap).await?;
         if let Some(run) = self.local_run(row.id) {
             run.hooked.store(true, Ordering::Relaxed);

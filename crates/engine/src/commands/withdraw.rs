@@ -5,22 +5,22 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use super::{DECIDE_AGAIN, moved_too_often, pass_on::passed_on, reply::next_question};
+use super::{DECIDE_AGAIN, child_questions::child_question_id, moved_too_often, reply::next_question};
 use crate::{
     access::Caller,
-    engine::Inner,
+    engine::EngineCore,
     error::Error,
-    event::{Entry, Event, Withdrawn},
-    head::Head,
-    journal::Record,
-    store::{Change, Guard, RunChange, TaskKey, TaskRow},
+    event::{Entry, Event, QuestionWithdrawal},
+    journal::JournalEntry,
+    store::{Change, Precondition, RunChange, TaskKey, TaskRow},
     task::TaskId,
+    task_header::TaskHeader,
 };
 
 /// Takes questions of one task back, beside the run that put them.
 #[derive(Clone)]
 pub struct QuestionWithdrawer {
-    pub(crate) engine: Arc<Inner>,
+    pub(crate) engine: Arc<EngineCore>,
     pub(crate) caller: Caller,
     pub(crate) task: TaskId,
 }
@@ -37,7 +37,7 @@ impl QuestionWithdrawer {
     }
 }
 
-impl Inner {
+impl EngineCore {
     /// Takes a question of a task back, and what the task that called it asks in its name.
     pub(crate) async fn withdraw_question(
         self: &Arc<Self>,
@@ -71,7 +71,7 @@ impl Inner {
         }
         let now = self.clock.now();
         let more = task.questions.len() > 1;
-        let withdrawn = Event::Withdrawn(Withdrawn { question: question.to_owned(), more });
+        let withdrawn = Event::Withdrawn(QuestionWithdrawal { question: question.to_owned(), more });
         let next = next_question(&task, question).map(|status| Entry(now, Event::Status(status)));
         let entries: Vec<Entry> = std::iter::once(Entry(now, withdrawn)).chain(next).collect();
         let before = (task.state, task.status_at);
@@ -79,9 +79,9 @@ impl Inner {
             task.apply(entry);
         }
         let mut change =
-            Change::new(Guard::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
         change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
-        change.journal.push(Record::Withdrawn { question: question.to_owned() }.encode());
+        change.journal.push(JournalEntry::Withdrawn { question: question.to_owned() }.encode());
         if row.node.is_none() {
             change.run = RunChange::Due(now);
         }
@@ -107,10 +107,10 @@ impl Inner {
         let (engine, called) = (Arc::clone(self), called.id);
         tokio::spawn(async move {
             let Ok(Some(row)) = engine.store.row(&TaskKey::Id(parent)).await else { return };
-            let Ok(head) = Head::decode(&row.head) else { return };
+            let Ok(head) = TaskHeader::decode(&row.head) else { return };
             let caller = head.caller(&row.owner);
             for question in questions {
-                let question = passed_on(called, &question);
+                let question = child_question_id(called, &question);
                 // Up to whoever called that one, too.
                 let withdrawn: Pin<Box<dyn Future<Output = Result<bool, Error>> + Send>> =
                     Box::pin(engine.withdraw_question(&caller, parent, &question));

@@ -10,21 +10,21 @@ use futures_util::{
     future::{BoxFuture, pending},
 };
 
-use super::{CallEnd, Called, Occupied, TaskContext};
+use super::{BarrierGuard, CallEnd, CallResult, TaskContext};
 use crate::{
     agent::AgentError,
     clock::Timestamp,
-    commands::{pass_on::passed_on, submit::Submit},
+    commands::{child_questions::child_question_id, submit::Submit},
     content::Message,
     error::Error,
     event::Event,
-    journal::Record,
+    journal::JournalEntry,
     question::{Question, QuestionOutcome},
     task::{State, Task, TaskId},
 };
 
 /// Something that may happen while a called task is at work. It comes to what is done before that task is canceled.
-pub(crate) type Unless<'a> = BoxFuture<'a, BoxFuture<'a, ()>>;
+pub(crate) type CancelTrigger<'a> = BoxFuture<'a, BoxFuture<'a, ()>>;
 
 /// A call under way, for callers that hold something which they give back while the called task asks. Others use
 /// [`TaskContext::call`].
@@ -35,10 +35,10 @@ pub struct Call<'a> {
     /// When the called task is canceled.
     until: Option<Timestamp>,
     /// When else.
-    unless: Option<Unless<'a>>,
+    unless: Option<CancelTrigger<'a>>,
     /// What the called task asked when it was last looked at.
     asks: Option<(TaskId, Question)>,
-    _occupied: Occupied<'a>,
+    _occupied: BarrierGuard<'a>,
 }
 
 impl TaskContext {
@@ -63,7 +63,7 @@ impl TaskContext {
         agent: &str,
         input: Message,
         until: Option<Timestamp>,
-    ) -> Result<Called, AgentError> {
+    ) -> Result<CallResult, AgentError> {
         self.call_unless(agent, input, until, pending()).await
     }
 
@@ -76,7 +76,7 @@ impl TaskContext {
         input: Message,
         until: Option<Timestamp>,
         happens: impl Future<Output = BoxFuture<'a, ()>> + Send + 'a,
-    ) -> Result<Called, AgentError> {
+    ) -> Result<CallResult, AgentError> {
         let mut call = Call { until, unless: Some(happens.boxed()), ..self.begin_call(agent, input)? };
         let (ended, replayed) = match call.replayed()? {
             Some(ended) => (ended.map(|task| *task), true),
@@ -92,13 +92,13 @@ impl TaskContext {
             Ok(task) => CallEnd::Ended(task),
             Err(why) => CallEnd::Refused(why),
         };
-        Ok(Called { end, replayed })
+        Ok(CallResult { end, replayed })
     }
 
     /// The same call, in pieces: [`Call::end_or_question`] until there is an end, and after each question
-    /// [`Call::pass_on`].
+    /// [`Call::relay_question`].
     pub fn begin_call(&self, agent: &str, mut input: Message) -> Result<Call<'_>, AgentError> {
-        let (at, occupied) = self.place()?;
+        let (at, occupied) = self.next_barrier()?;
         // Named by its place, so that a replayed call is the same call.
         input.id = format!("{}{at}", self.run.origin.id);
         let submit = Submit::child(&self.run, agent, input, &at);
@@ -112,7 +112,7 @@ impl Call<'_> {
             if let Some(task) = self.end_or_question().await? {
                 return Ok(task);
             }
-            self.pass_on().await?;
+            self.relay_question().await?;
         }
     }
 
@@ -121,7 +121,7 @@ impl Call<'_> {
         match self.replayed()? {
             Some(Ok(task)) => Ok(Some(*task)),
             Some(Err(why)) => Err(AgentError::Failed(why)),
-            None => self.look().await?.map_err(AgentError::failed),
+            None => self.poll_child().await?.map_err(AgentError::failed),
         }
     }
 
@@ -133,12 +133,12 @@ impl Call<'_> {
     /// Follows it to its end; the inner error says why it was not taken, which is kept.
     async fn end(&mut self) -> Result<Result<Task, String>, AgentError> {
         loop {
-            match self.look().await? {
+            match self.poll_child().await? {
                 Ok(Some(task)) => return Ok(Ok(task)),
-                Ok(None) => self.pass_on().await?,
+                Ok(None) => self.relay_question().await?,
                 Err(error) => {
                     let (at, agent, why) = (self.at.clone(), self.submit.agent.clone(), error.to_string());
-                    self.cx.run.record(Record::Refused { at, agent, why: why.clone() }, None).await?;
+                    self.cx.run.record(JournalEntry::Refused { at, agent, why: why.clone() }, None).await?;
                     return Ok(Err(why));
                 }
             }
@@ -147,9 +147,9 @@ impl Call<'_> {
 
     /// Waits for the end or a question, and keeps the end. The inner error: the call was not taken, and that is not
     /// kept.
-    async fn look(&mut self) -> Result<Result<Option<Task>, Error>, AgentError> {
+    async fn poll_child(&mut self) -> Result<Result<Option<Task>, Error>, AgentError> {
         let (run, at, agent) = (&self.cx.run, &self.at, &self.submit.agent);
-        self.cx.ready().await;
+        self.cx.wait_until_effects_allowed().await;
         let calling = run.calling();
         let task = match run.engine.call(&self.submit, self.until, &mut self.unless).await {
             Ok(task) => task,
@@ -173,7 +173,8 @@ impl Call<'_> {
             return Ok(Ok(None));
         }
         // Not waited for: until it is written, the same call finds the same task, which has ended.
-        let record = Record::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
+        let record =
+            JournalEntry::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
         self.cx.note(record)?;
         drop(calling);
         Ok(Ok(Some(task)))
@@ -181,29 +182,32 @@ impl Call<'_> {
 
     /// Asks what the called task asks, and answers it there. Waiting for a person is not work: this task may be
     /// parked as that one is.
-    pub async fn pass_on(&mut self) -> Result<(), AgentError> {
+    pub async fn relay_question(&mut self) -> Result<(), AgentError> {
         let Some((called, question)) = self.asks.take() else { return Ok(()) };
         let run = &self.cx.run;
-        let id = passed_on(called, &question.id);
+        let id = child_question_id(called, &question.id);
         if !run.replayed(|replay| replay.asked(&id, &question.text))? {
             let passed = Question { id: id.clone(), ..question.clone() };
-            let record = Record::Asked { at: id.clone(), text: question.text.clone() };
+            let record = JournalEntry::Asked { at: id.clone(), text: question.text.clone() };
             run.record(record, Some(Event::Question(passed))).await?;
         }
         let (engine, caller) = (&run.engine, run.caller());
         let busy = run.busy();
-        engine.still_asked(&caller, run.origin.id, called, &question).await.map_err(AgentError::failed)?;
+        engine
+            .withdraw_if_not_asked(&caller, run.origin.id, called, &question)
+            .await
+            .map_err(AgentError::failed)?;
         drop(busy);
         let outcome = tokio::select! {
             biased;
-            outcome = run.outcome_by(&id, &self.cx.scope, self.until) => outcome,
+            outcome = run.wait_for_outcome_until(&id, &self.cx.scope, self.until) => outcome,
             () = run.canceled() => return Err(AgentError::Canceled),
         };
         // Its time is up: it is canceled when it is looked at again. Or the called task does not ask any more.
         let Some(QuestionOutcome::Answered(answer)) = outcome else { return Ok(()) };
         let _busy = run.busy();
         loop {
-            match engine.answer_called(&caller, called, &question, &answer).await {
+            match engine.answer_child(&caller, called, &question, &answer).await {
                 Ok(()) => return Ok(()),
                 Err(Error::Busy { retry_after, .. }) => tokio::time::sleep(retry_after).await,
                 Err(error) => return Err(AgentError::failed(error)),

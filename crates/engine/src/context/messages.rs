@@ -5,7 +5,7 @@
 //! was given is given only beyond everything that earlier runs did.
 
 use super::TaskContext;
-use crate::{agent::AgentError, content::Message, journal::Record, run::Position};
+use crate::{agent::AgentError, content::Message, journal::JournalEntry, run::Position};
 
 impl TaskContext {
     /// Begins to receive what the caller says while the agent works. Until this is called nothing is read.
@@ -15,8 +15,8 @@ impl TaskContext {
 
     /// Waits until the messages of earlier runs are known, after [`TaskContext::receive_messages`]: before that none of
     /// them is due anywhere, not even where an earlier run was given it.
-    pub async fn messages_known(&self) {
-        self.run.messages_known().await;
+    pub async fn wait_for_messages(&self) {
+        self.run.wait_for_messages().await;
     }
 
     /// How many messages were given to this line of work before its present step, call or sleep.
@@ -39,8 +39,8 @@ impl TaskContext {
     }
 
     /// Waits until [`TaskContext::next_message`] has one. It is to be asked again when the agent has done anything.
-    pub async fn message_due(&self, given: u64) {
-        self.run.message_due(given + 1, &self.position(false)).await;
+    pub async fn wait_for_message(&self, given: u64) {
+        self.run.wait_for_message(given + 1, &self.position(false)).await;
     }
 
     fn take_message(&self, given: u64, here: Position) -> Result<Option<Message>, AgentError> {
@@ -48,7 +48,7 @@ impl TaskContext {
         let Some(due) = self.run.due_message(number, &here) else { return Ok(None) };
         if !due.is_recorded {
             let Position { scope, ordinal, emitted, within, .. } = here;
-            self.note(Record::Received { at: format!("{scope}#{ordinal}"), number, emitted, within })?;
+            self.note(JournalEntry::Received { at: format!("{scope}#{ordinal}"), number, emitted, within })?;
         }
         Ok(Some(due.message))
     }

@@ -11,11 +11,11 @@ use crate::{
     access::{HOME_TENANT, tenant_of},
     agent::AgentError,
     event::{Event, Level, LogLine},
-    run::Run,
+    run::TaskRun,
 };
 
 /// Renders errors of what stands behind an agent for the caller of one task.
-pub struct FailureReport(Arc<Run>);
+pub struct FailureReport(Arc<TaskRun>);
 
 impl TaskContext {
     /// What renders errors of what stands behind the agent, for the caller of this task.
@@ -77,7 +77,7 @@ impl FailureReport {
     }
 }
 
-impl Run {
+impl TaskRun {
     fn is_of_home(&self) -> bool {
         tenant_of(&self.origin.owner) == HOME_TENANT
     }

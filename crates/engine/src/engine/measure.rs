@@ -8,12 +8,12 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use super::{Engine, Inner, closed};
+use super::{Engine, EngineCore, wait_until_closing};
 use crate::{
     access::tenant_of,
     error::Error,
     store::TaskNo,
-    usage::{Measurement, Resource},
+    usage::{Measurement, MeteredResource},
 };
 
 /// Tasks that are measured in one step.
@@ -25,9 +25,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// Counts something that tenants store and that another module keeps.
 #[async_trait]
-pub trait Meter: Send + Sync {
+pub trait StorageMeter: Send + Sync {
     /// What it counts.
-    fn resource(&self) -> Resource;
+    fn resource(&self) -> MeteredResource;
 
     /// How much there is, by tenant.
     async fn measure(&self) -> Result<Vec<(String, u64)>, Error>;
@@ -35,19 +35,19 @@ pub trait Meter: Send + Sync {
 
 impl Engine {
     /// Has that counted, too, when it is measured what tenants store.
-    pub fn add_meter(&self, meter: Arc<dyn Meter>) {
+    pub fn add_meter(&self, meter: Arc<dyn StorageMeter>) {
         self.0.meters.lock().push(meter);
         self.0.measure.notify_one();
     }
 }
 
 /// Measures at the start, then every so often, until the engine stops.
-pub(super) async fn measure_loop(engine: Arc<Inner>) {
+pub(super) async fn measure_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
         let measured = tokio::select! {
             measured = engine.measure_stored() => measured,
-            () = closed(&mut closing) => return,
+            () = wait_until_closing(&mut closing) => return,
         };
         if let Err(error) = measured {
             tracing::warn!(%error, "it could not be measured what tenants store");
@@ -55,12 +55,12 @@ pub(super) async fn measure_loop(engine: Arc<Inner>) {
         tokio::select! {
             () = engine.measure.notified() => {}
             () = tokio::time::sleep(engine.options.measure_interval) => {}
-            () = closed(&mut closing) => return,
+            () = wait_until_closing(&mut closing) => return,
         }
     }
 }
 
-impl Inner {
+impl EngineCore {
     /// Measures what tenants store, and enters it into the ledger.
     async fn measure_stored(&self) -> Result<(), Error> {
         self.usage.begin_measurement();
@@ -71,8 +71,8 @@ impl Inner {
             let page = tenants.measure_tasks(from, TASKS).await?;
             for owner in &page.owners {
                 let tenant = tenant_of(&owner.owner);
-                measured.add(tenant, Resource::StoredBytes, owner.bytes);
-                measured.add(tenant, Resource::Webhooks, owner.webhooks);
+                measured.add(tenant, MeteredResource::StoredBytes, owner.bytes);
+                measured.add(tenant, MeteredResource::Webhooks, owner.webhooks);
             }
             after = page.next;
             if after.is_some() {
@@ -82,7 +82,7 @@ impl Inner {
         for (tenant, bytes) in tenants.measure_knowledge().await? {
             // The server's own records have a slash in the name of their tenant, and belong to none.
             if !tenant.contains('/') {
-                measured.add(&tenant, Resource::StoredBytes, bytes);
+                measured.add(&tenant, MeteredResource::StoredBytes, bytes);
             }
         }
         let meters = self.meters.lock().clone();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use crate::{
-    guard::AccessOptions,
+    access_control::AccessOptions,
     memory::{MemoryLimits, Privacy},
-    usage::{Resource, Share, UsageLimits},
+    usage::{MeteredResource, Share, UsageLimits},
 };
 
 /// What an operator may set.
@@ -146,7 +146,7 @@ impl Default for Limits {
 /// A tenant searches no more than two namespaces at once, and waits for its own. Tokens have a generous bound.
 fn default_usage() -> UsageLimits {
     let mut usage = UsageLimits::default();
-    usage.set(Resource::Tokens, Share { tenant: Some(10_000), ..Share::default() });
-    usage.set(Resource::Scans, Share { owner: Some(2), tenant: Some(2), total: None });
+    usage.set(MeteredResource::Tokens, Share { tenant: Some(10_000), ..Share::default() });
+    usage.set(MeteredResource::Scans, Share { owner: Some(2), tenant: Some(2), total: None });
     usage
 }

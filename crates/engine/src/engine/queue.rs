@@ -11,12 +11,12 @@ use std::{
     },
 };
 
-use super::{Inner, Slot};
+use super::{EngineCore, Slot};
 use crate::{
     access::tenant_of,
     clock::Timestamp,
     error::Error,
-    store::{ClaimOf, DueTasks},
+    store::{DueTasks, OwnerClaim},
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -25,20 +25,20 @@ const CLAIMED_AT_ONCE: usize = 64;
 
 /// Tasks that wait to be claimed, about; counted again by the claim loop.
 #[derive(Default)]
-pub(super) struct Queue {
-    counts: Mutex<Counts>,
+pub(super) struct ClaimQueue {
+    counts: Mutex<QueueCounts>,
     /// The turn of the next claim.
     turn: AtomicUsize,
 }
 
 #[derive(Default)]
-struct Counts {
+struct QueueCounts {
     total: u64,
-    tenants: HashMap<String, Waiting>,
+    tenants: HashMap<String, TenantBacklog>,
 }
 
 #[derive(Default, Clone, Copy)]
-struct Waiting {
+struct TenantBacklog {
     queued: u64,
     /// Of those, how many are not in the store yet.
     queueing: u64,
@@ -46,14 +46,14 @@ struct Waiting {
     ever: u64,
 }
 
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+impl ClaimQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueCounts> {
         self.counts.lock()
     }
 }
 
-impl Counts {
-    fn add(&mut self, tenant: &str) -> &mut Waiting {
+impl QueueCounts {
+    fn add(&mut self, tenant: &str) -> &mut TenantBacklog {
         self.total += 1;
         let waiting = self.tenants.entry(tenant.to_owned()).or_default();
         waiting.queued += 1;
@@ -62,7 +62,7 @@ impl Counts {
     }
 }
 
-impl Inner {
+impl EngineCore {
     pub(super) fn wake_queue(&self) {
         if self.queued() > 0 {
             self.claims.notify_one();
@@ -75,7 +75,7 @@ impl Inner {
     }
 
     /// A place in the queue, if there is one for that tenant.
-    pub(crate) fn enqueue(self: &Arc<Self>, owner: &str) -> Option<Queueing> {
+    pub(crate) fn enqueue(self: &Arc<Self>, owner: &str) -> Option<QueueReservation> {
         let (most, tenant) = (self.options.max_queued, tenant_of(owner));
         let mut counts = self.queue.lock();
         let waiting = counts.tenants.get(tenant).map_or(0, |waiting| waiting.queued);
@@ -84,7 +84,7 @@ impl Inner {
         }
         counts.add(tenant).queueing += 1;
         drop(counts);
-        Some(Queueing { engine: Arc::clone(self), tenant: tenant.to_owned(), kept: false })
+        Some(QueueReservation { engine: Arc::clone(self), tenant: tenant.to_owned(), confirmed: false })
     }
 
     /// A task of that owner became due that nobody holds.
@@ -100,7 +100,7 @@ impl Inner {
     /// free one none.
     pub(crate) async fn recount(&self) -> Result<Vec<DueTasks>, Error> {
         let before = self.queue.lock().tenants.clone();
-        let due = self.store.due(self.node, self.clock.now()).await?;
+        let due = self.store.due_tasks(self.node, self.clock.now()).await?;
         let mut least = HashMap::<&str, u64>::new();
         for tasks in &due {
             *least.entry(tenant_of(&tasks.owner)).or_default() += tasks.waiting;
@@ -121,7 +121,10 @@ impl Inner {
     }
 
     /// Divides free slots among what is due: whose tasks to claim, and the slots for those that no task called.
-    pub(crate) fn divide(self: &Arc<Self>, due: &[DueTasks]) -> (Vec<ClaimOf>, HashMap<String, Vec<Slot>>) {
+    pub(crate) fn divide(
+        self: &Arc<Self>,
+        due: &[DueTasks],
+    ) -> (Vec<OwnerClaim>, HashMap<String, Vec<Slot>>) {
         let turn = self.queue.turn.fetch_add(1, Ordering::Relaxed);
         let mut slots = HashMap::<String, Vec<Slot>>::new();
         in_turn(due.iter().filter(|due| !due.called), turn, |owner| match self.root_slot(owner) {
@@ -139,8 +142,11 @@ impl Inner {
         });
         let roots = slots.iter().map(|(owner, slots)| (owner, false, slots.len()));
         let called = called.iter().map(|(owner, limit)| (owner, true, *limit));
-        let of =
-            roots.chain(called).map(|(owner, called, limit)| ClaimOf { owner: owner.clone(), called, limit });
+        let of = roots.chain(called).map(|(owner, called, limit)| OwnerClaim {
+            owner: owner.clone(),
+            called,
+            limit,
+        });
         (of.collect(), slots)
     }
 }
@@ -175,25 +181,25 @@ fn in_turn<'a>(due: impl Iterator<Item = &'a DueTasks>, turn: usize, mut take: i
 }
 
 /// A task that is about to wait: counted, and not in the store yet.
-pub(crate) struct Queueing {
-    engine: Arc<Inner>,
+pub(crate) struct QueueReservation {
+    engine: Arc<EngineCore>,
     tenant: String,
-    kept: bool,
+    confirmed: bool,
 }
 
-impl Queueing {
+impl QueueReservation {
     /// It waits now.
-    pub(crate) fn kept(mut self) {
-        self.kept = true;
+    pub(crate) fn confirm(mut self) {
+        self.confirmed = true;
     }
 }
 
-impl Drop for Queueing {
+impl Drop for QueueReservation {
     fn drop(&mut self) {
         let mut counts = self.engine.queue.lock();
         let Some(waiting) = counts.tenants.get_mut(&self.tenant) else { return };
         waiting.queueing = waiting.queueing.saturating_sub(1);
-        if !self.kept && waiting.queued > 0 {
+        if !self.confirmed && waiting.queued > 0 {
             waiting.queued -= 1;
             counts.total = counts.total.saturating_sub(1);
         }

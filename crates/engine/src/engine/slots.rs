@@ -19,12 +19,12 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use tokio::{sync::oneshot, time::Instant};
 
-use super::Inner;
+use super::EngineCore;
 use crate::{
     access::tenant_of,
     error::Error,
     task::TaskId,
-    usage::{Resource, UsagePermit},
+    usage::{MeteredResource, UsagePermit},
 };
 
 /// Depths that are told apart; deeper ones share the last.
@@ -39,7 +39,7 @@ pub(crate) struct Slots(Mutex<Pools>);
 #[derive(Default)]
 struct Pools {
     roots: Roots,
-    called: Pool,
+    called: CalledPool,
     /// Tasks that wait for one they called.
     calling: usize,
     tenants: HashMap<Arc<str>, TenantSlots>,
@@ -68,18 +68,18 @@ impl Roots {
 }
 
 /// Tasks that another task called, by depth.
-struct Pool {
+struct CalledPool {
     total: usize,
     at: [u32; DEPTHS],
 }
 
-impl Default for Pool {
+impl Default for CalledPool {
     fn default() -> Self {
         Self { total: 0, at: [0; DEPTHS] }
     }
 }
 
-impl Pool {
+impl CalledPool {
     fn fits(&self, depth: usize, most: usize) -> bool {
         self.total < most || (self.at[depth] as usize) < (most / 64).max(1)
     }
@@ -98,13 +98,13 @@ impl Pool {
 #[derive(Default)]
 struct TenantSlots {
     roots: Roots,
-    called: Pool,
+    called: CalledPool,
 }
 
 /// A task with all that was made below it, while some of that is in memory here.
 #[derive(Default)]
 struct Tree {
-    called: Pool,
+    called: CalledPool,
     /// Runs that call, here.
     users: usize,
     /// Tasks ever made below it: what the store said, and when, and those made here since.
@@ -120,12 +120,12 @@ impl Tree {
 
 /// Called tasks of one tenant that wait for a slot: the oldest tree first, in it the deepest.
 struct TenantQueue {
-    trees: BTreeMap<TaskId, BTreeMap<Reverse<usize>, VecDeque<Waiter>>>,
+    trees: BTreeMap<TaskId, BTreeMap<Reverse<usize>, VecDeque<CalledSlotWaiter>>>,
     /// How many wait at each depth.
     at: [usize; DEPTHS],
 }
 
-struct Waiter {
+struct CalledSlotWaiter {
     owner: Arc<str>,
     slot: oneshot::Sender<Slot>,
 }
@@ -184,7 +184,7 @@ impl Pools {
     }
 
     /// The next that may have a slot, tenants in turn. It is counted.
-    fn next(&mut self, caps: Caps) -> Option<(Waiter, TaskId, usize)> {
+    fn next(&mut self, caps: Caps) -> Option<(CalledSlotWaiter, TaskId, usize)> {
         let after = self.served.clone();
         let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut tenants: Vec<Arc<str>> = self
@@ -202,7 +202,7 @@ impl Pools {
         None
     }
 
-    fn next_of(&mut self, tenant: &Arc<str>, caps: Caps) -> Option<(Waiter, TaskId, usize)> {
+    fn next_of(&mut self, tenant: &Arc<str>, caps: Caps) -> Option<(CalledSlotWaiter, TaskId, usize)> {
         let mut queue = self.queues.remove(tenant)?;
         // Where no depth with waiters has room, however many wait need not be looked at.
         let open: Vec<bool> = (0..DEPTHS)
@@ -223,7 +223,7 @@ impl Pools {
         queue: &mut TenantQueue,
         open: &[bool],
         caps: Caps,
-    ) -> Option<(Waiter, TaskId, usize)> {
+    ) -> Option<(CalledSlotWaiter, TaskId, usize)> {
         let TenantQueue { trees, at } = queue;
         let mut found = None;
         trees.retain(|root, depths| {
@@ -269,14 +269,14 @@ impl Slots {
     }
 }
 
-impl Inner {
+impl EngineCore {
     fn caps(&self) -> Caps {
         Caps { running: self.options.max_running, per_root: self.options.limits.running_per_root }
     }
 
-    fn slot(self: &Arc<Self>, owner: &str, place: Place) -> Slot {
+    fn slot(self: &Arc<Self>, owner: &str, place: SlotScope) -> Slot {
         // Counted for the report; whether there is room was decided by the pools.
-        let used = self.usage.take_if(owner, Resource::RunningTasks, 1, |_| true);
+        let used = self.usage.take_if(owner, MeteredResource::RunningTasks, 1, |_| true);
         Slot { engine: Arc::clone(self), owner: Arc::from(owner), place, _used: used }
     }
 
@@ -290,7 +290,7 @@ impl Inner {
         pools.roots.held += 1;
         pools.tenant(tenant).roots.held += 1;
         drop(pools);
-        Some(self.slot(owner, Place::Root))
+        Some(self.slot(owner, SlotScope::Root))
     }
 
     /// The same for a task that is just being sent: not before others that wait, where slots are scarce.
@@ -313,7 +313,7 @@ impl Inner {
         if pools.called_fits(tenant, depth, caps.running) && pools.tree_fits(root, depth, caps.per_root) {
             pools.add_called(tenant, root, depth);
             drop(pools);
-            return CalledSlot::Now(self.slot(owner, Place::Called { root, depth }));
+            return CalledSlot::Now(self.slot(owner, SlotScope::Called { root, depth }));
         }
         let (slot, granted) = oneshot::channel();
         if !pools.queues.contains_key(tenant) {
@@ -323,7 +323,7 @@ impl Inner {
         if let Some(queue) = pools.queues.get_mut(tenant) {
             queue.at[depth] += 1;
             let waiters = queue.trees.entry(root).or_default().entry(Reverse(depth)).or_default();
-            waiters.push_back(Waiter { owner: Arc::from(owner), slot });
+            waiters.push_back(CalledSlotWaiter { owner: Arc::from(owner), slot });
         }
         CalledSlot::Later(granted)
     }
@@ -333,7 +333,7 @@ impl Inner {
         loop {
             let next = self.slots.lock().next(self.caps());
             let Some((waiter, root, depth)) = next else { return };
-            let slot = self.slot(&waiter.owner, Place::Called { root, depth });
+            let slot = self.slot(&waiter.owner, SlotScope::Called { root, depth });
             // Not in the lock: one that was given up meanwhile is dropped here.
             drop(waiter.slot.send(slot));
         }
@@ -373,7 +373,7 @@ impl Inner {
     /// Takes one of the tasks that may ever be made below a root. The caller holds a [`TreeUse`] of it. What the
     /// budget has left is counted from the store where it is not known, so it survives a restart; where other nodes
     /// may make some too, it is counted again from time to time.
-    pub(crate) async fn make_below(self: &Arc<Self>, root: TaskId) -> Result<MadeBelow, Error> {
+    pub(crate) async fn make_below(self: &Arc<Self>, root: TaskId) -> Result<DescendantReservation, Error> {
         let most = self.options.limits.tasks_per_root;
         let known = self.slots.lock().trees.get(&root).and_then(|tree| tree.counted);
         let shared = self.store.is_shared();
@@ -395,7 +395,7 @@ impl Inner {
             )));
         }
         tree.made_since += 1;
-        Ok(MadeBelow { engine: Arc::clone(self), root, kept: false })
+        Ok(DescendantReservation { engine: Arc::clone(self), root, confirmed: false })
     }
 }
 
@@ -407,16 +407,16 @@ pub(crate) enum CalledSlot {
     Later(oneshot::Receiver<Slot>),
 }
 
-enum Place {
+enum SlotScope {
     Root,
     Called { root: TaskId, depth: usize },
 }
 
 /// A slot that is taken. Dropping it gives it back.
 pub(crate) struct Slot {
-    engine: Arc<Inner>,
+    engine: Arc<EngineCore>,
     owner: Arc<str>,
-    place: Place,
+    place: SlotScope,
     _used: Option<UsagePermit>,
 }
 
@@ -425,12 +425,12 @@ impl Drop for Slot {
         let tenant = tenant_of(&self.owner);
         let mut pools = self.engine.slots.lock();
         match self.place {
-            Place::Root => {
+            SlotScope::Root => {
                 pools.roots.held = pools.roots.held.saturating_sub(1);
                 let roots = &mut pools.tenant(tenant).roots;
                 roots.held = roots.held.saturating_sub(1);
             }
-            Place::Called { root, depth } => {
+            SlotScope::Called { root, depth } => {
                 pools.called.remove(depth);
                 pools.tenant(tenant).called.remove(depth);
                 if let Some(tree) = pools.trees.get_mut(&root) {
@@ -451,7 +451,7 @@ impl Drop for Slot {
 
 /// A run that calls, by which the count of its tree is kept.
 pub(crate) struct TreeUse {
-    engine: Arc<Inner>,
+    engine: Arc<EngineCore>,
     root: TaskId,
 }
 
@@ -466,22 +466,22 @@ impl Drop for TreeUse {
 }
 
 /// One of the tasks that may be made below a root; given back where none was made.
-pub(crate) struct MadeBelow {
-    engine: Arc<Inner>,
+pub(crate) struct DescendantReservation {
+    engine: Arc<EngineCore>,
     root: TaskId,
-    kept: bool,
+    confirmed: bool,
 }
 
-impl MadeBelow {
+impl DescendantReservation {
     /// It was made.
-    pub(crate) fn kept(mut self) {
-        self.kept = true;
+    pub(crate) fn confirm(mut self) {
+        self.confirmed = true;
     }
 }
 
-impl Drop for MadeBelow {
+impl Drop for DescendantReservation {
     fn drop(&mut self) {
-        if !self.kept
+        if !self.confirmed
             && let Some(tree) = self.engine.slots.lock().trees.get_mut(&self.root)
         {
             tree.made_since = tree.made_since.saturating_sub(1);

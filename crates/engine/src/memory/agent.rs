@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{BankError, Entry, Found, data_uri, search_uri};
+use super::{BankEntry, BankError, BankSearchPage, data_uri, search_uri};
 use crate::{
     agent::AgentError,
     context::TaskContext,
-    knowledge::{Expect, Sought},
+    knowledge::{ExpectedVersion, MemoryQuery},
 };
 
 /// A namespace, in the name of the caller that made the task.
@@ -30,7 +30,7 @@ impl TaskContext {
 
 impl TaskMemory<'_> {
     /// The entry of that key.
-    pub async fn get(&self, key: &str) -> Result<Option<Entry>, AgentError> {
+    pub async fn get(&self, key: &str) -> Result<Option<BankEntry>, AgentError> {
         let (memory, caller) = (self.cx.engine().memory(), self.cx.caller());
         let step = async |_| memory.get(&caller, &self.namespace, key).await.map_err(AgentError::failed);
         self.cx.step(&self.name("get", key), step).await
@@ -38,7 +38,7 @@ impl TaskMemory<'_> {
 
     /// Writes an entry; its version.
     pub async fn store(&self, key: &str, value: &Value, ttl: Option<Duration>) -> Result<u64, AgentError> {
-        let stored = self.store_if(key, value, ttl, Expect::Any).await?;
+        let stored = self.store_if(key, value, ttl, ExpectedVersion::Any).await?;
         stored.ok_or_else(|| AgentError::failed("the entry was not written"))
     }
 
@@ -51,7 +51,7 @@ impl TaskMemory<'_> {
         key: &str,
         value: &Value,
         ttl: Option<Duration>,
-        expected: Expect,
+        expected: ExpectedVersion,
     ) -> Result<Option<u64>, AgentError> {
         let (memory, caller) = (self.cx.engine().memory(), self.cx.caller());
         let step = async |_| match memory.store(&caller, &self.namespace, key, value, ttl, expected).await {
@@ -73,7 +73,12 @@ impl TaskMemory<'_> {
     }
 
     /// Searches the namespace; the pages have `limit` results and are counted from 1.
-    pub async fn search(&self, what: &Sought, page: u32, limit: usize) -> Result<Found, AgentError> {
+    pub async fn search(
+        &self,
+        what: &MemoryQuery,
+        page: u32,
+        limit: usize,
+    ) -> Result<BankSearchPage, AgentError> {
         let (memory, caller) = (self.cx.engine().memory(), self.cx.caller());
         let step = async |_| {
             memory.search(&caller, &self.namespace, what, page, limit).await.map_err(AgentError::failed)

@@ -8,11 +8,11 @@ use super::{BankError, MemoryLimits};
 
 /// A pattern that can be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pattern {
+pub struct KeyPattern {
     literals: usize,
 }
 
-impl Pattern {
+impl KeyPattern {
     /// Reads a pattern.
     pub fn parse(text: &str, limits: &MemoryLimits) -> Result<Self, BankError> {
         let wrong = |why: String| Err(BankError::invalid("pattern", why));
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, key: &str, expected: f64) {
-        let parsed = Pattern::parse(pattern, &MemoryLimits::default());
+        let parsed = KeyPattern::parse(pattern, &MemoryLimits::default());
         assert_eq!(parsed.map(|parsed| parsed.score(key)).ok(), Some(expected), "{pattern} {key}");
     }
 
@@ -166,10 +166,10 @@ mod tests {
             ("*a*a*a*a*a*a*a*a*", "pattern_stars"),
             (&"x".repeat(257), "pattern_bytes"),
         ] {
-            let error = Pattern::parse(pattern, &MemoryLimits::default()).unwrap_err().to_string();
+            let error = KeyPattern::parse(pattern, &MemoryLimits::default()).unwrap_err().to_string();
             assert!(error.starts_with("pattern: ") && error.contains(word), "{pattern}: {error}");
         }
-        assert!(Pattern::parse("********", &MemoryLimits::default()).is_ok());
+        assert!(KeyPattern::parse("********", &MemoryLimits::default()).is_ok());
     }
 
     #[test]

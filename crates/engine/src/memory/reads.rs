@@ -10,7 +10,7 @@ use tokio::sync::{RwLock, RwLockReadGuard};
 
 use crate::{
     clock::Timestamp,
-    engine::Inner,
+    engine::EngineCore,
     knowledge::{MemoryKey, MemoryReads},
 };
 
@@ -61,14 +61,14 @@ impl Reads {
     }
 
     /// Writes what waits, where it is too much.
-    pub(super) async fn make_room(&self, engine: &Inner) {
+    pub(super) async fn make_room(&self, engine: &EngineCore) {
         if self.counted.lock().len() >= WAITING {
             self.flush(engine).await;
         }
     }
 
     /// Writes what waits.
-    pub(crate) async fn flush(&self, engine: &Inner) {
+    pub(crate) async fn flush(&self, engine: &EngineCore) {
         loop {
             let _moving = self.moving.write().await;
             let some: Vec<MemoryReads> = {

@@ -7,19 +7,21 @@ use tokio::{
     time::{Instant, sleep, timeout},
 };
 
-use super::{Claim, Parcel, Shared, Verdict, delivery_id, reel::Reel};
+use super::{
+    ClaimedWebhook, DeliveryResult, OutboxShared, WebhookDelivery, delivery_id, log_reader::TaskLogReader,
+};
 use crate::{
-    engine::closed,
+    engine::wait_until_closing,
     error::Error,
     event::Entry,
-    store::{Settled, StoreError},
+    store::{DeliveryOutcome, StoreError},
     task::TaskId,
     webhook::WebhookConfig,
 };
 
 /// How the endpoint took it, as far as others who wait for the same endpoint are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum EndpointSpeed {
     /// It failed, and not even quickly.
     Slow,
     /// It took it, or refused it quickly.
@@ -33,19 +35,23 @@ const SLOW: Duration = Duration::from_secs(1);
 /// Between attempts to settle.
 const SETTLE_AGAIN: Duration = Duration::from_millis(200);
 
-pub(super) struct Round {
-    shared: Arc<Shared>,
-    claim: Claim,
+pub(super) struct DeliveryRound {
+    shared: Arc<OutboxShared>,
+    claim: ClaimedWebhook,
     closing: watch::Receiver<bool>,
-    pace: Pace,
+    pace: EndpointSpeed,
 }
 
-impl Round {
-    pub(super) fn new(shared: Arc<Shared>, claim: Claim, closing: watch::Receiver<bool>) -> Self {
-        Self { shared, claim, closing, pace: Pace::Untried }
+impl DeliveryRound {
+    pub(super) fn new(
+        shared: Arc<OutboxShared>,
+        claim: ClaimedWebhook,
+        closing: watch::Receiver<bool>,
+    ) -> Self {
+        Self { shared, claim, closing, pace: EndpointSpeed::Untried }
     }
 
-    pub(super) async fn run(mut self) -> Pace {
+    pub(super) async fn run(mut self) -> EndpointSpeed {
         let settled = match (self.claim.config.take(), self.claim.delivery.replay) {
             (None, replay) => {
                 let seq = replay.unwrap_or(self.claim.delivery.hook.cursor + 1);
@@ -55,7 +61,7 @@ impl Round {
             (Some(config), None) => self.deliver(&config).await,
         };
         match settled {
-            Ok(Some(settled)) => self.settle(settled).await,
+            Ok(Some(settled)) => self.record_outcome(settled).await,
             // Nothing to say: the task is gone with its webhooks, or the server stops.
             Ok(None) => {}
             Err(error) => {
@@ -67,10 +73,10 @@ impl Round {
     }
 
     /// Delivers what follows the cursor until something stops it.
-    async fn deliver(&mut self, config: &WebhookConfig) -> Result<Option<Settled>, Error> {
+    async fn deliver(&mut self, config: &WebhookConfig) -> Result<Option<DeliveryOutcome>, Error> {
         let began = Instant::now();
         let before = self.claim.delivery.hook.cursor;
-        let Some(mut reel) = Reel::open(&self.shared.store, self.task(), before).await? else {
+        let Some(mut reel) = TaskLogReader::open(&self.shared.store, self.task(), before).await? else {
             return Ok(None);
         };
         let (mut cursor, mut failures, mut sent) = (before, self.claim.delivery.attempts, 0);
@@ -83,24 +89,26 @@ impl Round {
             let verdict = self.attempt(config, &reel, &entry, failures + 1).await;
             let seq = reel.task().seq;
             match verdict {
-                Some(Verdict::Delivered) => sent += 1,
-                Some(Verdict::NothingToSend) => {}
-                Some(Verdict::Retry { after, reason }) => {
+                Some(DeliveryResult::Delivered) => sent += 1,
+                Some(DeliveryResult::NothingToSend) => {}
+                Some(DeliveryResult::Retry { after, reason }) => {
                     return Ok(Some(self.fail(cursor, seq, failures + 1, after, &reason)));
                 }
-                Some(Verdict::Dead { reason }) => return Ok(Some(self.dead(seq, reason))),
+                Some(DeliveryResult::Dead { reason }) => return Ok(Some(self.dead(seq, reason))),
                 // Not even begun: left to its lease, which keeps the count of failures.
                 None if cursor == before => return Ok(None),
                 None => break,
             }
             (cursor, failures) = (seq, 0);
         }
-        Ok(Some(Settled::Delivered { up_to: cursor }))
+        Ok(Some(DeliveryOutcome::Delivered { up_to: cursor }))
     }
 
     /// Tries a dead letter once more: it is delivered, or dead again.
-    async fn replay(&mut self, config: &WebhookConfig, seq: u64) -> Result<Option<Settled>, Error> {
-        let Some(mut reel) = Reel::open(&self.shared.store, self.task(), seq.saturating_sub(1)).await? else {
+    async fn replay(&mut self, config: &WebhookConfig, seq: u64) -> Result<Option<DeliveryOutcome>, Error> {
+        let Some(mut reel) =
+            TaskLogReader::open(&self.shared.store, self.task(), seq.saturating_sub(1)).await?
+        else {
             return Ok(None);
         };
         let Some(entry) = reel.next().await? else {
@@ -108,8 +116,12 @@ impl Round {
         };
         let attempt = self.claim.delivery.attempts + 1;
         Ok(Some(match self.attempt(config, &reel, &entry, attempt).await {
-            Some(Verdict::Delivered | Verdict::NothingToSend) => Settled::Replayed { seq },
-            Some(Verdict::Retry { reason, .. } | Verdict::Dead { reason }) => self.dead(seq, reason),
+            Some(DeliveryResult::Delivered | DeliveryResult::NothingToSend) => {
+                DeliveryOutcome::Replayed { seq }
+            }
+            Some(DeliveryResult::Retry { reason, .. } | DeliveryResult::Dead { reason }) => {
+                self.dead(seq, reason)
+            }
             None => return Ok(None),
         }))
     }
@@ -118,55 +130,63 @@ impl Round {
     async fn attempt(
         &mut self,
         config: &WebhookConfig,
-        reel: &Reel,
+        reel: &TaskLogReader,
         entry: &Entry,
         attempt: u32,
-    ) -> Option<Verdict> {
+    ) -> Option<DeliveryResult> {
         let (task, seq) = (reel.task(), reel.task().seq);
         let delivery_id = self.delivery_id(seq);
-        let parcel = Parcel { delivery_id: &delivery_id, webhook: config, task, seq, entry, attempt };
+        let parcel =
+            WebhookDelivery { delivery_id: &delivery_id, webhook: config, task, seq, entry, attempt };
         let (began, limit, grace) = (Instant::now(), self.shared.options.timeout, self.shared.options.grace);
         let _in_flight = InFlight::new();
         let verdict = tokio::select! {
             verdict = timeout(limit, self.shared.courier.deliver(&parcel)) => verdict,
-            () = async { closed(&mut self.closing).await; sleep(grace).await } => return None,
+            () = async { wait_until_closing(&mut self.closing).await; sleep(grace).await } => return None,
         };
-        let verdict = verdict.unwrap_or_else(|_| Verdict::Retry {
+        let verdict = verdict.unwrap_or_else(|_| DeliveryResult::Retry {
             after: None,
             reason: format!("no answer within {} s", limit.as_secs_f32()),
         });
         match &verdict {
-            Verdict::Delivered => {
+            DeliveryResult::Delivered => {
                 count("delivered");
-                self.pace = Pace::Even;
+                self.pace = EndpointSpeed::Even;
             }
-            Verdict::NothingToSend => {}
-            Verdict::Retry { reason, .. } | Verdict::Dead { reason } => {
+            DeliveryResult::NothingToSend => {}
+            DeliveryResult::Retry { reason, .. } | DeliveryResult::Dead { reason } => {
                 count("failed");
                 tracing::info!(delivery = delivery_id, attempt, reason, "a webhook was not delivered");
-                self.pace = if began.elapsed() >= SLOW { Pace::Slow } else { Pace::Even };
+                self.pace = if began.elapsed() >= SLOW { EndpointSpeed::Slow } else { EndpointSpeed::Even };
             }
         }
         Some(verdict)
     }
 
-    fn fail(&self, up_to: u64, seq: u64, failures: u32, after: Option<Duration>, reason: &str) -> Settled {
-        let Shared { clock, options, .. } = &*self.shared;
+    fn fail(
+        &self,
+        up_to: u64,
+        seq: u64,
+        failures: u32,
+        after: Option<Duration>,
+        reason: &str,
+    ) -> DeliveryOutcome {
+        let OutboxShared { clock, options, .. } = &*self.shared;
         match options.schedule.wait(failures, after, clock.chance()) {
-            Some(wait) => Settled::Retry { up_to, at: clock.now().after(wait) },
+            Some(wait) => DeliveryOutcome::Retry { up_to, at: clock.now().after(wait) },
             None => self.dead(seq, format!("given up after {failures} attempts: {reason}")),
         }
     }
 
-    fn dead(&self, seq: u64, reason: String) -> Settled {
+    fn dead(&self, seq: u64, reason: String) -> DeliveryOutcome {
         let delivery = self.delivery_id(seq);
         tracing::warn!(delivery, reason, "a webhook delivery is given up: see the dead letters");
         count("dead");
-        Settled::Dead { seq, delivery, reason, at: self.shared.clock.now() }
+        DeliveryOutcome::Dead { seq, delivery, reason, at: self.shared.clock.now() }
     }
 
     fn is_over(&self, began: Instant, sent: usize) -> bool {
-        let Shared { clock, options, .. } = &*self.shared;
+        let OutboxShared { clock, options, .. } = &*self.shared;
         sent >= options.round_events
             || began.elapsed() >= options.round_time
             || clock.now().after(options.timeout) > self.claim.lease_ends
@@ -175,11 +195,11 @@ impl Round {
 
     /// Records what was done. A store that cannot take it is asked again while the lease lasts; after that
     /// the round is repeated, with the same ids.
-    async fn settle(&self, settled: Settled) {
-        let Shared { store, clock, .. } = &*self.shared;
-        let Claim { delivery, lease_ends, .. } = &self.claim;
+    async fn record_outcome(&self, settled: DeliveryOutcome) {
+        let OutboxShared { store, clock, .. } = &*self.shared;
+        let ClaimedWebhook { delivery, lease_ends, .. } = &self.claim;
         loop {
-            let result = store.settle_delivery(delivery.row.no, &delivery.hook.id, settled.clone()).await;
+            let result = store.record_delivery(delivery.row.no, &delivery.hook.id, settled.clone()).await;
             let Err(error) = result else { return };
             let again = !matches!(error, StoreError::Broken(_)) && clock.now() < *lease_ends;
             if !again || *self.closing.borrow() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Exponential waits with some chance in them, up to an end.
 #[derive(Debug, Clone)]
-pub struct Schedule {
+pub struct RetrySchedule {
     /// The wait after the first failure.
     pub first: Duration,
     /// How much longer each wait is than the one before.
@@ -18,7 +18,7 @@ pub struct Schedule {
     pub give_up_after: Duration,
 }
 
-impl Default for Schedule {
+impl Default for RetrySchedule {
     /// 1, 2, 4 … seconds, from the twelfth on every hour, for a day: 36 attempts.
     fn default() -> Self {
         Self {
@@ -31,7 +31,7 @@ impl Default for Schedule {
     }
 }
 
-impl Schedule {
+impl RetrySchedule {
     /// How long to wait after that many failures in a row; `None` when it was the last attempt. A receiver
     /// that asks for more time gets it, within reason.
     pub fn wait(&self, failures: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_an_hour_for_a_day() {
-        let schedule = Schedule::default();
+        let schedule = RetrySchedule::default();
         let waits: Vec<f64> =
             (1..).map_while(|failures| seconds(schedule.wait(failures, None, 0.5))).collect();
         assert_eq!(waits[..5], [1.0, 2.0, 4.0, 8.0, 16.0]);
@@ -80,14 +80,14 @@ mod tests {
 
     #[test]
     fn chance_spreads_a_wait_to_both_sides() {
-        let schedule = Schedule::default();
+        let schedule = RetrySchedule::default();
         assert_eq!(seconds(schedule.wait(4, None, 0.0)), Some(6.0));
         assert_eq!(seconds(schedule.wait(4, None, 1.0)), Some(10.0));
     }
 
     #[test]
     fn a_receiver_may_ask_for_more_time_but_not_for_less_or_for_ever() {
-        let schedule = Schedule::default();
+        let schedule = RetrySchedule::default();
         let asked = |asked: u64| seconds(schedule.wait(4, Some(Duration::from_secs(asked)), 0.5));
         assert_eq!(asked(1), Some(8.0));
         assert_eq!(asked(120), Some(120.0));
@@ -96,10 +96,10 @@ mod tests {
 
     #[test]
     fn odd_settings_still_end() {
-        let never = Schedule { give_up_after: Duration::ZERO, ..Schedule::default() };
+        let never = RetrySchedule { give_up_after: Duration::ZERO, ..RetrySchedule::default() };
         assert_eq!(never.wait(1, None, 0.5), None);
         let (first, longest, give_up_after) = (Duration::ZERO, Duration::ZERO, Duration::from_millis(50));
-        let zero = Schedule { first, factor: 0, longest, give_up_after, ..Schedule::default() };
+        let zero = RetrySchedule { first, factor: 0, longest, give_up_after, ..RetrySchedule::default() };
         assert_eq!(zero.wait(50, None, 0.5), Some(Duration::from_millis(1)));
         assert_eq!(zero.wait(51, None, 0.5), None);
     }

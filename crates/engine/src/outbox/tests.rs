@@ -15,16 +15,16 @@ use super::*;
 use crate::{
     content::Part,
     event::{self, ArtifactChunk, Event},
-    head::{Head, encode_snapshot},
     store::*,
     task::State,
+    task_header::{TaskHeader, encode_snapshot},
 };
 
 // ---------------------------------------------------------------------------------------------- stories
 
 #[tokio::test(start_paused = true)]
 async fn events_arrive_in_order_each_with_the_task_of_its_time() {
-    let world = World::new(|_| Verdict::Delivered);
+    let world = World::new(|_| DeliveryResult::Delivered);
     let task = world.task(&["http://a/hook"]);
     for n in 1..=5 {
         world.append(task, vec![text(n)]);
@@ -45,8 +45,8 @@ async fn events_arrive_in_order_each_with_the_task_of_its_time() {
 #[tokio::test(start_paused = true)]
 async fn a_failing_delivery_is_repeated_on_schedule_under_the_same_id_and_blocks_what_follows() {
     let world = World::new(|call| match (call.seq, call.attempt) {
-        (2, ..4) => Verdict::Retry { after: None, reason: "500".into() },
-        _ => Verdict::Delivered,
+        (2, ..4) => DeliveryResult::Retry { after: None, reason: "500".into() },
+        _ => DeliveryResult::Delivered,
     });
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1), text(2), text(3)]);
@@ -64,8 +64,8 @@ async fn a_failing_delivery_is_repeated_on_schedule_under_the_same_id_and_blocks
 #[tokio::test(start_paused = true)]
 async fn a_receiver_that_asks_for_time_gets_it() {
     let world = World::new(|call| match call.attempt {
-        1 => Verdict::Retry { after: Some(Duration::from_secs(90)), reason: "429".into() },
-        _ => Verdict::Delivered,
+        1 => DeliveryResult::Retry { after: Some(Duration::from_secs(90)), reason: "429".into() },
+        _ => DeliveryResult::Delivered,
     });
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1)]);
@@ -78,8 +78,8 @@ async fn a_receiver_that_asks_for_time_gets_it() {
 #[tokio::test(start_paused = true)]
 async fn after_a_day_a_delivery_is_a_dead_letter_and_the_next_goes_on() {
     let world = World::new(|call| match call.seq {
-        1 => Verdict::Retry { after: None, reason: "500".into() },
-        _ => Verdict::Delivered,
+        1 => DeliveryResult::Retry { after: None, reason: "500".into() },
+        _ => DeliveryResult::Delivered,
     });
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1), text(2)]);
@@ -98,9 +98,9 @@ async fn after_a_day_a_delivery_is_a_dead_letter_and_the_next_goes_on() {
 #[tokio::test(start_paused = true)]
 async fn a_dead_letter_is_replayed_once_per_replay() {
     let world = World::new(|call| match call.at.as_secs() {
-        0 => Verdict::Dead { reason: "410".into() },
-        1 => Verdict::Retry { after: None, reason: "500".into() },
-        _ => Verdict::Delivered,
+        0 => DeliveryResult::Dead { reason: "410".into() },
+        1 => DeliveryResult::Retry { after: None, reason: "500".into() },
+        _ => DeliveryResult::Delivered,
     });
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1)]);
@@ -130,7 +130,7 @@ async fn a_hanging_endpoint_delays_nobody_else() {
             if hangs {
                 std::future::pending::<()>().await;
             }
-            Verdict::Delivered
+            DeliveryResult::Delivered
         }
         .boxed()
     });
@@ -163,9 +163,9 @@ async fn a_hanging_endpoint_delays_nobody_else() {
 #[tokio::test(start_paused = true)]
 async fn rounds_with_nothing_to_send_do_not_widen_the_lane_of_a_hanging_endpoint() {
     let world = World::answering(|call| match (call.url.contains("hanging"), call.seq) {
-        (true, 1) => async { Verdict::NothingToSend }.boxed(),
+        (true, 1) => async { DeliveryResult::NothingToSend }.boxed(),
         (true, _) => std::future::pending().boxed(),
-        _ => async { Verdict::Delivered }.boxed(),
+        _ => async { DeliveryResult::Delivered }.boxed(),
     });
     for n in 0..40 {
         let task = world.task(&["http://hanging/"]);
@@ -207,7 +207,7 @@ async fn one_endpoint_has_its_share_and_no_more() {
             *peak.lock().unwrap() = highest;
             sleep(Duration::from_millis(10)).await;
             *inside.lock().unwrap() -= 1;
-            Verdict::Delivered
+            DeliveryResult::Delivered
         }
         .boxed()
     });
@@ -224,7 +224,8 @@ async fn one_endpoint_has_its_share_and_no_more() {
 /// More than may wait for one endpoint: the rest comes back after its lease, and no failure is counted.
 #[tokio::test(start_paused = true)]
 async fn what_finds_no_room_waits_for_its_lease_and_is_no_attempt() {
-    let world = World::answering(|_| sleep(Duration::from_secs(2)).map(|()| Verdict::Delivered).boxed());
+    let world =
+        World::answering(|_| sleep(Duration::from_secs(2)).map(|()| DeliveryResult::Delivered).boxed());
     let tasks: Vec<_> = (0..200).map(|_| world.task(&["http://slow/hook"])).collect();
     for task in &tasks {
         world.append(*task, vec![text(1)]);
@@ -242,7 +243,9 @@ async fn what_finds_no_room_waits_for_its_lease_and_is_no_attempt() {
 #[tokio::test(start_paused = true)]
 async fn an_event_without_words_is_passed_over() {
     let world =
-        World::new(|call| if call.seq % 2 == 0 { Verdict::NothingToSend } else { Verdict::Delivered });
+        World::new(
+            |call| if call.seq % 2 == 0 { DeliveryResult::NothingToSend } else { DeliveryResult::Delivered },
+        );
     let task = world.task(&["http://a/hook"]);
     world.append(task, (1..=500).map(text).collect());
     let outbox = world.start(OutboxOptions::default());
@@ -255,7 +258,8 @@ async fn an_event_without_words_is_passed_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_receiver_is_settled_about_every_second() {
-    let world = World::answering(|_| sleep(Duration::from_millis(400)).map(|()| Verdict::Delivered).boxed());
+    let world =
+        World::answering(|_| sleep(Duration::from_millis(400)).map(|()| DeliveryResult::Delivered).boxed());
     let task = world.task(&["http://a/hook"]);
     world.append(task, (1..=7).map(text).collect());
     let outbox = world.start(OutboxOptions::default());
@@ -267,7 +271,7 @@ async fn a_slow_receiver_is_settled_about_every_second() {
 #[tokio::test(start_paused = true)]
 async fn snapshots_before_and_beyond_the_cursor_fold_to_the_same() {
     for (snapshot, cursor) in [(0, 0), (4, 2), (4, 4), (4, 7), (10, 3), (10, 9)] {
-        let world = World::new(|_| Verdict::Delivered);
+        let world = World::new(|_| DeliveryResult::Delivered);
         let task = world.task(&["http://a/hook"]);
         for n in 1..=5 {
             world.append(task, vec![text(2 * n - 1), text(2 * n)]);
@@ -290,7 +294,7 @@ async fn snapshots_before_and_beyond_the_cursor_fold_to_the_same() {
 
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_cannot_be_read_is_a_dead_letter() {
-    let world = World::new(|_| Verdict::Delivered);
+    let world = World::new(|_| DeliveryResult::Delivered);
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1)]);
     world.with(task, |task| task.hooks[0].config = Bytes::from("not json"));
@@ -304,7 +308,7 @@ async fn a_webhook_that_cannot_be_read_is_a_dead_letter() {
 async fn a_courier_that_panics_takes_nobody_with_it() {
     let world = World::new(|call| {
         assert!(!call.url.contains("broken") || call.at.as_secs() > 30, "as the test wants it");
-        Verdict::Delivered
+        DeliveryResult::Delivered
     });
     let (broken, good) = (world.task(&["http://broken/"]), world.task(&["http://good/"]));
     world.append(broken, vec![text(1)]);
@@ -319,7 +323,7 @@ async fn a_courier_that_panics_takes_nobody_with_it() {
 async fn a_courier_that_does_not_return_has_failed() {
     let world = World::answering(|call| match call.attempt {
         1 => std::future::pending().boxed(),
-        _ => async { Verdict::Delivered }.boxed(),
+        _ => async { DeliveryResult::Delivered }.boxed(),
     });
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1)]);
@@ -331,7 +335,7 @@ async fn a_courier_that_does_not_return_has_failed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_store_in_trouble_is_asked_again() {
-    let world = World::new(|_| Verdict::Delivered);
+    let world = World::new(|_| DeliveryResult::Delivered);
     let task = world.task(&["http://a/hook"]);
     world.append(task, vec![text(1)]);
     world.store.lock().trouble = 3;
@@ -351,7 +355,7 @@ async fn a_store_in_trouble_is_asked_again() {
 /// settling call return.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_overtakes_the_end_of_a_round_is_not_lost() {
-    let world = World::new(|_| Verdict::Delivered);
+    let world = World::new(|_| DeliveryResult::Delivered);
     let task = world.task(&["http://a/hook"]);
     world.store.lock().slow_to_return = true;
     world.append(task, vec![text(1)]);
@@ -373,7 +377,7 @@ async fn a_shutdown_settles_what_was_done_and_begins_nothing() {
             if hangs {
                 std::future::pending::<()>().await;
             }
-            Verdict::Delivered
+            DeliveryResult::Delivered
         }
         .boxed()
     });
@@ -420,7 +424,7 @@ struct Call {
     text: String,
 }
 
-type Answering = dyn Fn(&Call) -> BoxFuture<'static, Verdict> + Send + Sync;
+type Answering = dyn Fn(&Call) -> BoxFuture<'static, DeliveryResult> + Send + Sync;
 
 struct World {
     store: Arc<Memory>,
@@ -435,8 +439,8 @@ struct Directed {
 }
 
 #[async_trait]
-impl Courier for Directed {
-    async fn deliver(&self, parcel: &Parcel<'_>) -> Verdict {
+impl WebhookSender for Directed {
+    async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult {
         let call = Call {
             id: parcel.delivery_id.to_owned(),
             url: parcel.webhook.url.clone(),
@@ -464,14 +468,16 @@ impl Started {
 }
 
 impl World {
-    fn new(answer: impl Fn(&Call) -> Verdict + Send + Sync + 'static) -> Self {
+    fn new(answer: impl Fn(&Call) -> DeliveryResult + Send + Sync + 'static) -> Self {
         Self::answering(move |call| {
             let verdict = answer(call);
             async move { verdict }.boxed()
         })
     }
 
-    fn answering(answer: impl Fn(&Call) -> BoxFuture<'static, Verdict> + Send + Sync + 'static) -> Self {
+    fn answering(
+        answer: impl Fn(&Call) -> BoxFuture<'static, DeliveryResult> + Send + Sync + 'static,
+    ) -> Self {
         let courier = Directed { began: Instant::now(), answer: Box::new(answer), calls: Mutex::new(vec![]) };
         Self { store: Arc::default(), courier: Arc::new(courier), wake: Arc::default() }
     }
@@ -653,7 +659,7 @@ impl Kept {
             node: None,
             attempts: 0,
             cancel: false,
-            head: Head { dialect: "a2a/0.3".into(), ..Head::default() }.encode(),
+            head: TaskHeader { dialect: "a2a/0.3".into(), ..TaskHeader::default() }.encode(),
         }
     }
 
@@ -671,7 +677,7 @@ impl Kept {
 
     fn fold(&self, seq: u64) -> Task {
         let row = self.row();
-        let origin = Head::decode(&row.head).unwrap().origin(&row);
+        let origin = TaskHeader::decode(&row.head).unwrap().origin(&row);
         Task::new(origin).fold(self.batches.iter().flatten().take(seq as usize))
     }
 }
@@ -703,7 +709,7 @@ impl Held {
 }
 
 impl Held {
-    fn settle(&mut self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+    fn settle(&mut self, task: TaskNo, hook: &str, settled: DeliveryOutcome) -> Result<(), StoreError> {
         if let Some(left) = self.settle_trouble.checked_sub(1) {
             self.settle_trouble = left;
             return Err(StoreError::Unavailable("as the test wants it".into()));
@@ -712,22 +718,22 @@ impl Held {
         let hook = task.hooks.iter_mut().find(|kept| kept.id == hook).unwrap();
         (hook.leased, hook.due) = (Timestamp::default(), Timestamp::default());
         match settled {
-            Settled::Delivered { up_to } => {
+            DeliveryOutcome::Delivered { up_to } => {
                 (hook.cursor, hook.attempts) = (up_to, 0);
                 self.settled.push(up_to);
             }
-            Settled::Retry { up_to, at } => {
+            DeliveryOutcome::Retry { up_to, at } => {
                 hook.attempts = if up_to > hook.cursor { 1 } else { hook.attempts + 1 };
                 (hook.cursor, hook.due) = (up_to, at);
             }
-            Settled::Dead { seq, delivery, reason, at } => {
+            DeliveryOutcome::Dead { seq, delivery, reason, at } => {
                 if hook.replay.take().is_none() {
                     (hook.cursor, hook.attempts) = (seq, 0);
                 }
                 let (task, webhook) = (task.id, hook.id.clone());
                 self.dead.push(DeadLetter { delivery, task, webhook, seq, reason, at });
             }
-            Settled::Replayed { .. } => hook.replay = None,
+            DeliveryOutcome::Replayed { .. } => hook.replay = None,
         }
         Ok(())
     }
@@ -743,13 +749,13 @@ impl Store for Memory {
         unreachable!("the outbox knows nothing of it")
     }
 
-    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+    async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
         let mut held = self.lock();
         held.trouble()?;
         let TaskKey::Id(id) = key else { unreachable!("the outbox knows ids") };
         Ok(held.tasks.values().find(|task| task.id == *id).map(|task| {
             let after = task.snapshot.as_ref().map_or(0, |(seq, _)| *seq);
-            Opened { row: task.row(), snapshot: task.snapshot.clone(), log: task.stored(after) }
+            OpenedTask { row: task.row(), snapshot: task.snapshot.clone(), log: task.stored(after) }
         }))
     }
 
@@ -764,7 +770,7 @@ impl Store for Memory {
         now: Timestamp,
         lease: Duration,
         limit: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
+    ) -> Result<Vec<DueWebhook>, StoreError> {
         let mut held = self.lock();
         held.trouble()?;
         let due: Vec<_> = held.due().into_iter().filter(|(due, ..)| *due <= now).take(limit).collect();
@@ -774,7 +780,7 @@ impl Store for Memory {
             let row = task.row();
             let hook = &mut task.hooks[n];
             hook.leased = now.after(lease);
-            claimed.push(Delivery {
+            claimed.push(DueWebhook {
                 row,
                 hook: Webhook { id: hook.id.clone(), cursor: hook.cursor, config: hook.config.clone() },
                 attempts: if hook.replay.is_some() { 0 } else { hook.attempts },
@@ -790,7 +796,12 @@ impl Store for Memory {
         Ok(held.due().first().map(|(due, ..)| *due))
     }
 
-    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+    async fn record_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        settled: DeliveryOutcome,
+    ) -> Result<(), StoreError> {
         self.lock().settle(task, hook, settled)?;
         let slow = self.lock().slow_to_return;
         sleep(if slow { Duration::from_secs(1) } else { Duration::ZERO }).await;
@@ -812,7 +823,7 @@ impl Store for Memory {
         Ok(dead.len() as u64)
     }
 
-    async fn commit(&self, _: Change) -> Result<Committed, CommitError> {
+    async fn commit(&self, _: Change) -> Result<CommitReceipt, CommitError> {
         unreachable!("not for the outbox")
     }
     async fn row(&self, _: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
@@ -836,13 +847,18 @@ impl Store for Memory {
     async fn heartbeat(&self, _: NodeId, _: Timestamp) -> Result<(), StoreError> {
         unreachable!("not for the outbox")
     }
-    async fn claim(&self, _: NodeId, _: Timestamp, _: usize) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim(&self, _: NodeId, _: Timestamp, _: usize) -> Result<Vec<ClaimedTask>, StoreError> {
         unreachable!("not for the outbox")
     }
-    async fn claim_of(&self, _: NodeId, _: Timestamp, _: &[ClaimOf]) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim_of(
+        &self,
+        _: NodeId,
+        _: Timestamp,
+        _: &[OwnerClaim],
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
         unreachable!("not for the outbox")
     }
-    async fn due(&self, _: NodeId, _: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+    async fn due_tasks(&self, _: NodeId, _: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
         unreachable!("not for the outbox")
     }
     async fn descendants(&self, _: TaskId, _: u64) -> Result<u64, StoreError> {
@@ -851,7 +867,7 @@ impl Store for Memory {
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         unreachable!("not for the outbox")
     }
-    async fn held(&self, _: NodeId) -> Result<Vec<TaskId>, StoreError> {
+    async fn held_tasks(&self, _: NodeId) -> Result<Vec<TaskId>, StoreError> {
         unreachable!("not for the outbox")
     }
     async fn load(&self) -> Result<Load, StoreError> {

@@ -7,21 +7,21 @@ use std::{
 
 use super::{
     Driver, Lease, STORE_RETRY, Suspicion,
-    missing::LOOK_AGAIN,
-    probation::{MAX_DEATHS, OnTrial},
+    missing_agents::LOOK_AGAIN,
+    probation::{MAX_DEATHS, TrialPermit},
 };
 use crate::{
     access::tenant_of,
-    catalog::Registered,
+    catalog::RegisteredAgent,
     content::{Message, Role},
-    engine::{CalledSlot, Inner as Engine, Slot, closed},
+    engine::{CalledSlot, EngineCore as Engine, Slot, wait_until_closing},
     error::Error,
     event::{Event, Status},
-    head::Head,
-    journal::Replay,
-    run::Run,
-    store::{Change, Claimed, CommitError, Guard, RunChange, TaskKey},
+    journal::ReplayJournal,
+    run::TaskRun,
+    store::{Change, ClaimedTask, CommitError, Precondition, RunChange, TaskKey},
     task::{self, State, TaskId},
+    task_header::TaskHeader,
 };
 
 /// How long a task that could not be read is left alone.
@@ -45,7 +45,7 @@ pub(crate) async fn claim_loop(engine: Arc<Engine>) {
         tokio::select! {
             () = engine.claims.notified() => {}
             () = tokio::time::sleep(wait) => {}
-            () = closed(&mut closing) => return,
+            () = wait_until_closing(&mut closing) => return,
         }
     }
 }
@@ -99,8 +99,8 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
 
 /// Goes on with a task that another one called, when it has a slot. Where too many wait for one it is given back for a
 /// moment, so that those it may be waiting for are claimed too.
-async fn resume_called(engine: &Arc<Engine>, claimed: &Claimed) -> Result<(), Error> {
-    let (row, head) = (&claimed.row, Head::decode(&claimed.row.head)?);
+async fn resume_called(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<(), Error> {
+    let (row, head) = (&claimed.row, TaskHeader::decode(&claimed.row.head)?);
     let root = root_of(engine, claimed, &head).await?;
     let granted = match engine.called_slot(&row.owner, root, head.depth) {
         CalledSlot::Now(slot) => return resume(Arc::clone(engine), claimed, slot).await,
@@ -113,7 +113,7 @@ async fn resume_called(engine: &Arc<Engine>, claimed: &Claimed) -> Result<(), Er
     let mut closing = engine.closing();
     let slot = tokio::select! {
         slot = granted => slot.ok(),
-        () = closed(&mut closing) => None,
+        () = wait_until_closing(&mut closing) => None,
     };
     match slot {
         Some(slot) => resume(Arc::clone(engine), claimed, slot).await,
@@ -125,7 +125,7 @@ async fn resume_called(engine: &Arc<Engine>, claimed: &Claimed) -> Result<(), Er
 }
 
 /// The task at the top of the calls that led to one. Those that were made before it was noted are followed up.
-async fn root_of(engine: &Engine, claimed: &Claimed, head: &Head) -> Result<TaskId, Error> {
+async fn root_of(engine: &Engine, claimed: &ClaimedTask, head: &TaskHeader) -> Result<TaskId, Error> {
     if let Some(root) = head.root {
         return Ok(root);
     }
@@ -160,7 +160,7 @@ impl Drop for WaitingClaim<'_> {
 }
 
 /// Goes on with a task where its log and journal end.
-async fn resume(engine: Arc<Engine>, claimed: &Claimed, slot: Slot) -> Result<(), Error> {
+async fn resume(engine: Arc<Engine>, claimed: &ClaimedTask, slot: Slot) -> Result<(), Error> {
     let Some((run, mut lease)) = read(&engine, claimed).await? else { return Ok(()) };
     let entered = engine.enter(&run);
     // After that: whoever adds one from now on finds the run.
@@ -182,7 +182,7 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, slot: Slot) -> Result<()
     let refusal = match served {
         Err(error) => {
             let patience = engine.options.missing_agent;
-            if engine.missing.again(&claimed.row, engine.clock.now(), patience) {
+            if engine.missing.should_retry(&claimed.row, engine.clock.now(), patience) {
                 tracing::warn!(task = %claimed.row.id, %error, "its agent is not served here; looking again");
                 drop(entered);
                 leave_alone(&engine, claimed, LOOK_AGAIN).await;
@@ -191,17 +191,17 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, slot: Slot) -> Result<()
             format!("{error}; it was waited for for {patience:?}")
         }
         Ok(registered) => match wait_for_trial(&engine, claimed, &run, &registered).await {
-            Admitted::Quarantined(why) => why,
-            Admitted::Canceled => {
+            ClaimAdmission::Quarantined(why) => why,
+            ClaimAdmission::Canceled => {
                 lease.finish(&run, Event::Status(Status { state: State::Canceled, message: None })).await;
                 return Ok(());
             }
-            Admitted::Stopping => {
+            ClaimAdmission::Stopping => {
                 drop(entered);
                 leave_alone(&engine, claimed, Duration::ZERO).await;
                 return Ok(());
             }
-            Admitted::Free(trial) => {
+            ClaimAdmission::Free(trial) => {
                 // Durable before the agent can do anything.
                 if let Some(trial) = &trial
                     && lease.suspect(&run, Some(trial.suspicion.clone())).await.is_err()
@@ -220,9 +220,9 @@ async fn resume(engine: Arc<Engine>, claimed: &Claimed, slot: Slot) -> Result<()
 }
 
 /// What becomes of a claimed task whose agent is served.
-enum Admitted {
+enum ClaimAdmission {
     /// It runs; on trial, if it is a suspect.
-    Free(Option<OnTrial>),
+    Free(Option<TrialPermit>),
     /// It fails, for this reason.
     Quarantined(String),
     /// It was canceled before it began.
@@ -234,12 +234,12 @@ enum Admitted {
 /// Waits where a task is a suspect, see `probation.rs`.
 async fn wait_for_trial(
     engine: &Arc<Engine>,
-    claimed: &Claimed,
-    run: &Run,
-    registered: &Registered,
-) -> Admitted {
+    claimed: &ClaimedTask,
+    run: &TaskRun,
+    registered: &RegisteredAgent,
+) -> ClaimAdmission {
     let row = &claimed.row;
-    let Some(suspicion) = Suspicion::of(row, run.suspicion()) else { return Admitted::Free(None) };
+    let Some(suspicion) = Suspicion::of(row, run.suspicion()) else { return ClaimAdmission::Free(None) };
     tracing::warn!(
         task = %row.id, agent = row.agent, attempts = row.attempts, deaths = suspicion.deaths,
         "processes died under this task, which committed nothing: it starts on trial"
@@ -253,24 +253,24 @@ async fn wait_for_trial(
     };
     let admitted = tokio::select! {
         admitted = engine.probation.admit(engine, row, suspicion) => admitted,
-        () = canceled => return Admitted::Canceled,
+        () = canceled => return ClaimAdmission::Canceled,
     };
     match admitted {
-        None => Admitted::Stopping,
+        None => ClaimAdmission::Stopping,
         Some(trial) if trial.suspicion.deaths >= MAX_DEATHS => {
             tracing::error!(task = %row.id, agent = row.agent, "a task that takes the server down is quarantined");
-            Admitted::Quarantined(format!(
+            ClaimAdmission::Quarantined(format!(
                 "quarantined: {} attempts in a row ended with the server and without getting any further; in the last {} \
                  the task was started alone, the server died within {:?}, and the next one lived without it",
                 row.attempts, trial.suspicion.deaths, trial.length
             ))
         }
-        trial => Admitted::Free(trial),
+        trial => ClaimAdmission::Free(trial),
     }
 }
 
 /// Why nobody wants the result any more, if the caller waited at a connection.
-fn abandoned(engine: &Engine, claimed: &Claimed, run: &Run) -> Option<&'static str> {
+fn abandoned(engine: &Engine, claimed: &ClaimedTask, run: &TaskRun) -> Option<&'static str> {
     let waiting = run.waiting()?;
     let row = &claimed.row;
     if row.attempts > 0 {
@@ -281,28 +281,28 @@ fn abandoned(engine: &Engine, claimed: &Claimed, run: &Run) -> Option<&'static s
 }
 
 /// What a run needs of a task's past. The rest of it is not held while the run goes on.
-async fn read(engine: &Arc<Engine>, claimed: &Claimed) -> Result<Option<(Arc<Run>, Lease)>, Error> {
+async fn read(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<Option<(Arc<TaskRun>, Lease)>, Error> {
     let row = &claimed.row;
     let Some(opened) = engine.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
     let task = engine.fold(&opened).await?;
-    let mut head = Head::decode(&opened.row.head)?;
+    let mut head = TaskHeader::decode(&opened.row.head)?;
     if head.depth > 0 {
         head.root = Some(root_of(engine, claimed, &head).await?);
     }
-    let replay = Replay::new(&engine.store.journal(row.no).await?)?;
+    let replay = ReplayJournal::new(&engine.store.journal(row.no).await?)?;
     let profile = match engine.catalog.get(&row.agent) {
         Ok(registered) => Arc::clone(&registered.profile),
         Err(_) => engine.unknown_agent(),
     };
     let snapshot = opened.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
     let lease = Lease::claimed(Arc::clone(engine), claimed, snapshot);
-    Ok(Some((Arc::new(Run::new(Arc::clone(engine), profile, &task, head, replay, true)), lease)))
+    Ok(Some((Arc::new(TaskRun::new(Arc::clone(engine), profile, &task, head, replay, true)), lease)))
 }
 
 /// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task. Or one whose
 /// agent is missing.
-async fn leave_alone(engine: &Engine, claimed: &Claimed, wait: Duration) {
-    let mut change = Change::new(Guard::Runner { task: claimed.row.no, epoch: claimed.row.epoch })
+async fn leave_alone(engine: &Engine, claimed: &ClaimedTask, wait: Duration) {
+    let mut change = Change::new(Precondition::Runner { task: claimed.row.no, epoch: claimed.row.epoch })
         .of_owner(&claimed.row.owner);
     change.run = RunChange::Due(engine.clock.now().after(wait));
     for wait in STORE_RETRY {

@@ -6,19 +6,19 @@ use futures_util::{FutureExt, future::OptionFuture};
 use tokio::time::Instant;
 
 use super::{
-    lease::{Lease, Parked, Stop},
-    probation::OnTrial,
+    lease::{Lease, ParkResult, RunStop},
+    probation::TrialPermit,
 };
 use crate::{
     agent::{AgentError, Outcome},
-    catalog::Registered,
+    catalog::RegisteredAgent,
     clock::Timestamp,
     content::{Message, Part, Role},
     context::TaskContext,
     cpu_share,
-    engine::{Entered, Slot, closed},
+    engine::{RunRegistration, Slot, wait_until_closing},
     event::{Event, Status},
-    run::Run,
+    run::TaskRun,
     store::RunChange,
     task::{self, State},
     trace::Trace,
@@ -29,15 +29,15 @@ type AgentFuture = Pin<Box<dyn Future<Output = AgentResult> + Send>>;
 
 /// One agent at work on one task.
 pub(crate) struct Driver {
-    run: Arc<Run>,
+    run: Arc<TaskRun>,
     agent: AgentFuture,
-    trial: Option<OnTrial>,
+    trial: Option<TrialPermit>,
     /// Counts against the cap on running tasks.
     _slot: Slot,
 }
 
 impl Driver {
-    pub(crate) fn new(run: Arc<Run>, registered: &Registered, slot: Slot) -> Self {
+    pub(crate) fn new(run: Arc<TaskRun>, registered: &RegisteredAgent, slot: Slot) -> Self {
         let agent = Arc::clone(&registered.agent);
         let cx = TaskContext::root(Arc::clone(&run));
         let agent = AssertUnwindSafe(async move { agent.run(cx).await }).catch_unwind();
@@ -45,7 +45,7 @@ impl Driver {
     }
 
     /// The same, for a run that is a suspect. That it is on trial is durable already.
-    pub(super) fn on_trial(mut self, trial: Option<OnTrial>) -> Self {
+    pub(super) fn on_trial(mut self, trial: Option<TrialPermit>) -> Self {
         self.trial = trial;
         self
     }
@@ -109,7 +109,7 @@ impl Driver {
 
     /// Drives the agent to one of its ends. What is seldom done is boxed: most tasks wait for something most of
     /// the time, and should not hold room for it meanwhile.
-    pub(crate) async fn drive(mut self, mut lease: Lease, _entered: Entered) {
+    pub(crate) async fn drive(mut self, mut lease: Lease, _entered: RunRegistration) {
         let run = Arc::clone(&self.run);
         let began = run.engine.clock.now();
         let engine = Arc::clone(&run.engine);
@@ -119,13 +119,13 @@ impl Driver {
         drop(self);
         match ended {
             Ok(Some(end)) => Box::pin(lease.finish(&run, end)).await,
-            Ok(None) | Err(Stop::Lost) => {}
-            Err(Stop::HandBack) => Box::pin(lease.hand_back(&run)).await,
+            Ok(None) | Err(RunStop::Lost) => {}
+            Err(RunStop::HandBack) => Box::pin(lease.hand_back(&run)).await,
         }
     }
 
     /// Tells of this run: a task that was resumed has had several.
-    fn trace(&self, began: Timestamp, ended: &Result<Option<Event>, Stop>) {
+    fn trace(&self, began: Timestamp, ended: &Result<Option<Event>, RunStop>) {
         let (engine, origin) = (&self.run.engine, &self.run.origin);
         if engine.tracer.is_none() {
             return;
@@ -137,8 +137,8 @@ impl Driver {
         let how = match ended {
             Ok(Some(_)) => "ended",
             Ok(None) => "parked",
-            Err(Stop::Lost) => "lost",
-            Err(Stop::HandBack) => "handed back",
+            Err(RunStop::Lost) => "lost",
+            Err(RunStop::HandBack) => "handed back",
         };
         let mut span = trace.span(origin.id, format!("run {}", origin.agent), began, engine.clock.now());
         span.id = trace.part(&format!("run {} {}", began.0, engine.node.0));
@@ -147,7 +147,7 @@ impl Driver {
     }
 
     /// `Ok(Some)`: the task ends with this. `Ok(None)`: it was parked.
-    async fn work(&mut self, lease: &mut Lease) -> Result<Option<Event>, Stop> {
+    async fn work(&mut self, lease: &mut Lease) -> Result<Option<Event>, RunStop> {
         let run = Arc::clone(&self.run);
         let engine = Arc::clone(&run.engine);
         let mut closing = engine.closing();
@@ -162,9 +162,9 @@ impl Driver {
         let mut paced = Duration::ZERO;
         loop {
             if engine.is_closing() {
-                return Err(Stop::HandBack);
+                return Err(RunStop::HandBack);
             }
-            lease.behind |= run.take_stir();
+            lease.behind |= run.take_external_write();
             if lease.behind {
                 Box::pin(lease.catch_up(&run)).await?;
             }
@@ -179,7 +179,7 @@ impl Driver {
                 tokio::select! {
                     () = tokio::time::sleep(wait.sleep) => {}
                     () = run.canceled(), if !told => {}
-                    () = closed(&mut closing) => {}
+                    () = wait_until_closing(&mut closing) => {}
                 }
                 if !engine.is_closing() && (told || !run.is_canceled()) && paced < cpu_share::MAX_WAIT {
                     paced += wait.sleep;
@@ -192,8 +192,8 @@ impl Driver {
                 && let Some(wake_at) = run.parkable()
             {
                 match Box::pin(lease.park(&run, wake_at)).await? {
-                    Parked::Yes => return Ok(None),
-                    Parked::News => continue,
+                    ParkResult::Yes => return Ok(None),
+                    ParkResult::News => continue,
                 }
             }
             let work = run.take();
@@ -213,9 +213,9 @@ impl Driver {
                         ended = Some(result);
                     }
                     () = run.driver.notified(), if work.is_none() => break,
-                    () = closed(&mut closing), if ended.is_none() => {
+                    () = wait_until_closing(&mut closing), if ended.is_none() => {
                         commit.await.transpose()?;
-                        return Err(Stop::HandBack);
+                        return Err(RunStop::HandBack);
                     }
                     () = &mut trial_over, if self.trial.is_some() && ended.is_none() => {
                         commit.await.transpose()?;

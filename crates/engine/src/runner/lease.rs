@@ -10,28 +10,29 @@ use tokio::time::Instant;
 use super::{STORE_RETRY, Suspicion};
 use crate::{
     clock::Timestamp,
-    engine::{Inner as Engine, ends},
+    engine::{EngineCore as Engine, ends},
     error::Error,
     event::{self, Event},
-    head,
-    journal::Replay,
-    run::{Run, Work},
-    store::{Change, Claimed, CommitError, Committed, Guard, RunChange, StoreError, TaskKey, TaskNo},
-    task,
+    journal::ReplayJournal,
+    run::{PendingCommit, TaskRun},
+    store::{
+        Change, ClaimedTask, CommitError, CommitReceipt, Precondition, RunChange, StoreError, TaskKey, TaskNo,
+    },
+    task, task_header,
 };
 
 /// A snapshot is not worth it below this.
 const SNAPSHOT_BYTES: u64 = 64 * 1024;
 
 /// Why a run ended without ending its task.
-pub(super) enum Stop {
+pub(super) enum RunStop {
     /// Another runner has the task, or it ended otherwise.
     Lost,
     /// The server stops.
     HandBack,
 }
 
-pub(super) enum Parked {
+pub(super) enum ParkResult {
     Yes,
     /// Something came in between; look again.
     News,
@@ -53,7 +54,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(engine: Arc<Engine>, committed: &Committed) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, committed: &CommitReceipt) -> Self {
         Self {
             engine,
             task: committed.task,
@@ -65,7 +66,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn claimed(engine: Arc<Engine>, claimed: &Claimed, snapshot: u64) -> Self {
+    pub(super) fn claimed(engine: Arc<Engine>, claimed: &ClaimedTask, snapshot: u64) -> Self {
         let row = &claimed.row;
         Self {
             engine,
@@ -80,8 +81,13 @@ impl Lease {
     }
 
     /// Commits a piece of work, however long the store takes; the agent pauses when its buffer is full.
-    pub(super) async fn write(&mut self, run: &Run, work: &Work, run_change: RunChange) -> Result<(), Stop> {
-        let runner = Guard::Runner { task: self.task, epoch: self.epoch };
+    pub(super) async fn write(
+        &mut self,
+        run: &TaskRun,
+        work: &PendingCommit,
+        run_change: RunChange,
+    ) -> Result<(), RunStop> {
+        let runner = Precondition::Runner { task: self.task, epoch: self.epoch };
         let mut change = Change::new(runner.clone()).of_owner(&run.origin.owner);
         change.events = (!work.entries.is_empty()).then(|| event::encode(&work.entries));
         change.head = Some(work.head.encode());
@@ -96,7 +102,7 @@ impl Lease {
                 }
                 // Which question the row shows depends on whether the one before is still open: so this is
                 // decided on a version, like everything that others may decide too.
-                Some(_) => (Guard::Version { task: self.task, version: self.version }, work.state),
+                Some(_) => (Precondition::Version { task: self.task, version: self.version }, work.state),
             };
             let error = match self.engine.store.commit(change.clone()).await {
                 Ok(committed) => break committed,
@@ -119,7 +125,7 @@ impl Lease {
             };
             if tries >= patience {
                 tracing::warn!(task = %run.origin.id, %error, "a runner lost its task");
-                return Err(Stop::Lost);
+                return Err(RunStop::Lost);
             }
             let wait = STORE_RETRY[tries.min(STORE_RETRY.len() - 1)];
             tracing::warn!(task = %run.origin.id, %error, ?wait, "the store cannot take a commit; trying again");
@@ -144,7 +150,11 @@ impl Lease {
     }
 
     /// Makes what is held against the run durable.
-    pub(super) async fn suspect(&mut self, run: &Run, suspicion: Option<Suspicion>) -> Result<(), Stop> {
+    pub(super) async fn suspect(
+        &mut self,
+        run: &TaskRun,
+        suspicion: Option<Suspicion>,
+    ) -> Result<(), RunStop> {
         run.suspect(suspicion);
         let work = run.take_last(None);
         self.write(run, &work, RunChange::Keep).await
@@ -153,7 +163,7 @@ impl Lease {
     /// Takes a snapshot when the log since the last one has outgrown it. So all snapshots of a task together
     /// are about as long as its log. One more is taken at its end, from which lists and readers have what they show of
     /// it without its log.
-    fn snapshot_if_due(&self, run: &Run, unfolded: u64, has_ended: bool) {
+    fn snapshot_if_due(&self, run: &TaskRun, unfolded: u64, has_ended: bool) {
         let size = self.snapshot.load(Ordering::Acquire);
         if unfolded <= if has_ended { SNAPSHOT_BYTES } else { size } {
             return;
@@ -171,7 +181,7 @@ impl Lease {
     }
 
     /// Writes the end of the task.
-    pub(super) async fn finish(&mut self, run: &Run, end: Event) {
+    pub(super) async fn finish(&mut self, run: &TaskRun, end: Event) {
         self.count_time(run);
         if run.is_canceled() {
             self.engine.cancel_children(run.origin.id).await;
@@ -183,7 +193,7 @@ impl Lease {
     }
 
     /// Gives the task back, unfinished: it is due at once, and no attempt is counted.
-    pub(super) async fn hand_back(&mut self, run: &Run) {
+    pub(super) async fn hand_back(&mut self, run: &TaskRun) {
         self.count_time(run);
         // Neither life nor death ended the trial; what was held against the run before stands.
         run.suspect(run.suspicion().and_then(Suspicion::without_trial));
@@ -193,12 +203,16 @@ impl Lease {
 
     /// Lets go of a task that only waits. Decided on a version, because an answer may come at any moment and
     /// would otherwise wait for a runner that has just left.
-    pub(super) async fn park(&mut self, run: &Run, wake_at: Option<Timestamp>) -> Result<Parked, Stop> {
+    pub(super) async fn park(
+        &mut self,
+        run: &TaskRun,
+        wake_at: Option<Timestamp>,
+    ) -> Result<ParkResult, RunStop> {
         self.count_time(run);
         run.suspect(None);
         // Somebody who waits at a connection is not waited for without an end.
         let wake_at = wake_at.or_else(|| Some(self.engine.clock.now().after(run.waiting()?)));
-        let mut change = Change::new(Guard::Version { task: self.task, version: self.version })
+        let mut change = Change::new(Precondition::Version { task: self.task, version: self.version })
             .of_owner(&run.origin.owner);
         change.head = Some(run.take_last(None).head.encode());
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
@@ -207,23 +221,23 @@ impl Lease {
                 if let Some(at) = wake_at {
                     self.engine.due(&run.origin.owner, at);
                 }
-                Ok(Parked::Yes)
+                Ok(ParkResult::Yes)
             }
             Err(CommitError::Moved) => {
                 self.behind = true;
-                Ok(Parked::News)
+                Ok(ParkResult::News)
             }
             Err(CommitError::Store(error)) => {
                 tracing::warn!(task = %run.origin.id, %error, "a task could not be parked; trying again");
                 tokio::time::sleep(STORE_RETRY[1]).await;
-                Ok(Parked::News)
+                Ok(ParkResult::News)
             }
-            Err(_) => Err(Stop::Lost),
+            Err(_) => Err(RunStop::Lost),
         }
     }
 
     /// Learns what others wrote to the task: answers, and the wish to cancel it.
-    pub(super) async fn catch_up(&mut self, run: &Run) -> Result<(), Stop> {
+    pub(super) async fn catch_up(&mut self, run: &TaskRun) -> Result<(), RunStop> {
         let read = async {
             let row = self.engine.store.row(&TaskKey::Id(run.origin.id)).await?;
             let row = row.filter(|row| row.epoch == self.epoch && !row.state.is_terminal());
@@ -232,13 +246,15 @@ impl Lease {
             let has_news = row.version != self.version;
             let replay = match has_news {
                 false => None,
-                true => Some(Replay::new(&self.engine.store.journal(self.task).await?)?),
+                true => Some(ReplayJournal::new(&self.engine.store.journal(self.task).await?)?),
             };
             let messages = match run.wants_messages(has_news) {
                 false => None,
                 true => match self.engine.store.open(&TaskKey::Id(run.origin.id)).await? {
                     None => return Ok(None),
-                    Some(opened) => Some(task::said_unasked(self.engine.fold(&opened).await?.history)),
+                    Some(opened) => {
+                        Some(task::messages_beside_answers(self.engine.fold(&opened).await?.history))
+                    }
                 },
             };
             Ok(Some((row, replay, messages)))
@@ -247,7 +263,7 @@ impl Lease {
         let read: Result<_, Error> = read.await;
         let (row, replay, messages) = match read {
             Ok(Some(read)) => read,
-            Ok(None) => return Err(Stop::Lost),
+            Ok(None) => return Err(RunStop::Lost),
             Err(error) => {
                 tracing::warn!(task = %run.origin.id, %error, "a task could not be read; trying again");
                 tokio::time::sleep(STORE_RETRY[1]).await;
@@ -256,7 +272,7 @@ impl Lease {
             }
         };
         if let Some(replay) = replay {
-            run.learn(replay);
+            run.merge_replay(replay);
         }
         if let Some(messages) = messages {
             run.learn_messages(messages);
@@ -269,7 +285,7 @@ impl Lease {
         Ok(())
     }
 
-    fn count_time(&mut self, run: &Run) {
+    fn count_time(&mut self, run: &TaskRun) {
         run.ran(u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX));
         self.since = Instant::now();
     }
@@ -279,7 +295,7 @@ impl Lease {
 async fn take_snapshot(engine: &Engine, key: &TaskKey) -> Result<u64, Error> {
     let Some(opened) = engine.store.open(key).await? else { return Ok(0) };
     let task = engine.fold(&opened).await?;
-    let bytes = head::encode_snapshot(&task);
+    let bytes = task_header::encode_snapshot(&task);
     let size = bytes.len() as u64;
     engine.store.put_snapshot(opened.row.no, task.seq, bytes).await?;
     Ok(size)

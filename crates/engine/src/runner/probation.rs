@@ -25,7 +25,7 @@ use tokio::{
 };
 
 use crate::{
-    engine::{Inner as Engine, closed},
+    engine::{EngineCore as Engine, wait_until_closing},
     store::TaskRow,
 };
 
@@ -101,36 +101,36 @@ impl Suspicion {
 /// The suspects of this node that wait for their turn.
 pub(crate) struct Probation {
     began: Instant,
-    queue: Mutex<Queue>,
+    queue: Mutex<SuspectQueue>,
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: Vec<Waiting>,
+struct SuspectQueue {
+    waiting: Vec<WaitingSuspect>,
     /// Whether groups are being started: by one task at a time.
     conducted: bool,
 }
 
-struct Waiting {
+struct WaitingSuspect {
     suspicion: Suspicion,
     /// The end of the time that the process has to live without the run.
     not_before: Option<Instant>,
-    turn: oneshot::Sender<Turn>,
+    turn: oneshot::Sender<TrialTurn>,
 }
 
 /// The turn of a group. The next one waits until all of this have dropped theirs.
-struct Turn {
+struct TrialTurn {
     beside: usize,
     _group: mpsc::Sender<Infallible>,
 }
 
 /// The right of a suspect to start.
-pub(crate) struct OnTrial {
+pub(crate) struct TrialPermit {
     /// What is held against the run by now, with this trial in it.
     pub(super) suspicion: Suspicion,
     /// How long the trial goes on.
     pub(super) length: Duration,
-    _turn: Turn,
+    _turn: TrialTurn,
 }
 
 impl Probation {
@@ -144,14 +144,14 @@ impl Probation {
         engine: &Arc<Engine>,
         row: &TaskRow,
         mut suspicion: Suspicion,
-    ) -> Option<OnTrial> {
+    ) -> Option<TrialPermit> {
         let length = engine.options.probation;
         let control = suspicion.control().map(|age| age.min(length * OLDEST_TRIALS));
         let not_before = control.map(|age| (self.began + age).max(Instant::now() + length));
         let (turn, its_turn) = oneshot::channel();
         {
             let mut queue = self.queue.lock();
-            queue.waiting.push(Waiting { suspicion: suspicion.clone(), not_before, turn });
+            queue.waiting.push(WaitingSuspect { suspicion: suspicion.clone(), not_before, turn });
             if !std::mem::replace(&mut queue.conducted, true) {
                 tokio::spawn(conduct(Arc::clone(engine)));
             }
@@ -159,7 +159,7 @@ impl Probation {
         let mut closing = engine.closing();
         let turn = tokio::select! {
             turn = its_turn => turn.ok()?,
-            () = closed(&mut closing) => return None,
+            () = wait_until_closing(&mut closing) => return None,
         };
         if not_before.is_some() {
             suspicion.deaths += 1;
@@ -170,7 +170,7 @@ impl Probation {
             beside: turn.beside,
             until_ms: u64::try_from(until.as_millis()).unwrap_or(u64::MAX),
         });
-        Some(OnTrial { suspicion, length, _turn: turn })
+        Some(TrialPermit { suspicion, length, _turn: turn })
     }
 
     /// When the next group may start; `None` when no suspect waits, and then nobody conducts any more.
@@ -190,7 +190,7 @@ impl Probation {
         let size = size.min(queue.waiting.len());
         for waiting in queue.waiting.drain(..size) {
             // One that was canceled in this moment starts nothing.
-            let _ = waiting.turn.send(Turn { beside: size - 1, _group: group.clone() });
+            let _ = waiting.turn.send(TrialTurn { beside: size - 1, _group: group.clone() });
         }
         all_left
     }
@@ -207,7 +207,7 @@ async fn conduct(engine: Arc<Engine>) {
         if next.max(gathered) > Instant::now() {
             tokio::select! {
                 () = tokio::time::sleep_until(next.max(gathered)) => continue,
-                () = closed(&mut closing) => return,
+                () = wait_until_closing(&mut closing) => return,
             }
         }
         let mut all_left = probation.start(size);

@@ -35,7 +35,7 @@ impl ReadyQueues {
 
     /// A future that is polled when it is its turn among those of the same tenant.
     pub(crate) fn queue<F: Future>(&self, tenant: &str, future: F) -> Queued<F> {
-        let entry = Entry { queue: self.of(tenant), place: Mutex::new(Place::default()) };
+        let entry = ReadyEntry { queue: self.of(tenant), place: Mutex::new(ReadyEntryState::default()) };
         Queued { future, ticket: Ticket::new(entry) }
     }
 
@@ -61,7 +61,7 @@ struct ReadyQueue {
 struct QueueState {
     /// How many were let in and have not been polled to the end of their turn.
     admitted: usize,
-    waiting: VecDeque<Arc<Entry>>,
+    waiting: VecDeque<Arc<ReadyEntry>>,
 }
 
 impl ReadyQueue {
@@ -72,13 +72,13 @@ impl ReadyQueue {
 
 impl QueueState {
     /// Lets one in that became ready, or has it wait. Whom to wake, where it was let in.
-    fn enter(&mut self, width: usize, entry: &Arc<Entry>, place: &mut Place) -> Option<Waker> {
+    fn enter(&mut self, width: usize, entry: &Arc<ReadyEntry>, place: &mut ReadyEntryState) -> Option<Waker> {
         if self.admitted < width {
             self.admitted += 1;
-            place.state = State::Admitted;
+            place.state = PollState::Admitted;
             return place.runtime.clone();
         }
-        place.state = State::Waiting;
+        place.state = PollState::Waiting;
         self.waiting.push_back(Arc::clone(entry));
         None
     }
@@ -89,9 +89,9 @@ impl QueueState {
         while let Some(next) = self.waiting.pop_front() {
             let mut place = next.lock();
             // One that was dropped is passed over.
-            if place.state == State::Waiting {
+            if place.state == PollState::Waiting {
                 self.admitted += 1;
-                place.state = State::Admitted;
+                place.state = PollState::Admitted;
                 return place.runtime.clone();
             }
         }
@@ -100,20 +100,20 @@ impl QueueState {
 }
 
 /// One run. The queue's lock is taken before that of the place.
-struct Entry {
+struct ReadyEntry {
     queue: Arc<ReadyQueue>,
-    place: Mutex<Place>,
+    place: Mutex<ReadyEntryState>,
 }
 
 #[derive(Default)]
-struct Place {
-    state: State,
+struct ReadyEntryState {
+    state: PollState,
     /// Wakes the task of the runtime.
     runtime: Option<Waker>,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PollState {
     /// It waits for something else than its turn.
     #[default]
     Idle,
@@ -129,8 +129,8 @@ enum State {
     Gone,
 }
 
-impl Entry {
-    fn lock(&self) -> MutexGuard<'_, Place> {
+impl ReadyEntry {
+    fn lock(&self) -> MutexGuard<'_, ReadyEntryState> {
         self.place.lock()
     }
 
@@ -141,13 +141,13 @@ impl Entry {
         if !place.runtime.as_ref().is_some_and(|known| known.will_wake(runtime)) {
             place.runtime = Some(runtime.clone());
         }
-        if place.state == State::Idle {
+        if place.state == PollState::Idle {
             // Its first poll, or one that nobody asked for.
             queue.enter(self.queue.width, self, &mut place);
         }
-        let is_its_turn = place.state == State::Admitted;
+        let is_its_turn = place.state == PollState::Admitted;
         if is_its_turn {
-            place.state = State::Polled;
+            place.state = PollState::Polled;
         }
         is_its_turn
     }
@@ -156,8 +156,8 @@ impl Entry {
     fn end(self: &Arc<Self>) {
         let mut queue = self.queue.lock();
         let mut place = self.lock();
-        let is_ready = place.state == State::PolledAndReady;
-        place.state = if is_ready { State::Waiting } else { State::Idle };
+        let is_ready = place.state == PollState::PolledAndReady;
+        place.state = if is_ready { PollState::Waiting } else { PollState::Idle };
         drop(place);
         if is_ready {
             queue.waiting.push_back(Arc::clone(self));
@@ -168,7 +168,7 @@ impl Entry {
     }
 }
 
-impl Wake for Entry {
+impl Wake for ReadyEntry {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -177,12 +177,12 @@ impl Wake for Entry {
         let mut queue = self.queue.lock();
         let mut place = self.lock();
         let admitted = match place.state {
-            State::Idle => queue.enter(self.queue.width, self, &mut place),
-            State::Polled => {
-                place.state = State::PolledAndReady;
+            PollState::Idle => queue.enter(self.queue.width, self, &mut place),
+            PollState::Polled => {
+                place.state = PollState::PolledAndReady;
                 None
             }
-            State::Waiting | State::Admitted | State::PolledAndReady | State::Gone => None,
+            PollState::Waiting | PollState::Admitted | PollState::PolledAndReady | PollState::Gone => None,
         };
         drop((place, queue));
         wake(admitted);
@@ -198,12 +198,12 @@ fn wake(waker: Option<Waker>) {
 
 /// The future's side of an entry.
 struct Ticket {
-    entry: Arc<Entry>,
+    entry: Arc<ReadyEntry>,
     waker: Waker,
 }
 
 impl Ticket {
-    fn new(entry: Entry) -> Self {
+    fn new(entry: ReadyEntry) -> Self {
         let entry = Arc::new(entry);
         Self { waker: Arc::clone(&entry).into(), entry }
     }
@@ -213,11 +213,11 @@ impl Drop for Ticket {
     fn drop(&mut self) {
         let mut queue = self.entry.queue.lock();
         let mut place = self.entry.lock();
-        let state = std::mem::replace(&mut place.state, State::Gone);
+        let state = std::mem::replace(&mut place.state, PollState::Gone);
         let runtime = place.runtime.take();
         drop(place);
         // Its turn is the next one's, also where it panicked in it.
-        let had_turn = matches!(state, State::Admitted | State::Polled | State::PolledAndReady);
+        let had_turn = matches!(state, PollState::Admitted | PollState::Polled | PollState::PolledAndReady);
         let next = had_turn.then(|| queue.leave()).flatten();
         drop(queue);
         drop(runtime);

@@ -23,7 +23,7 @@ pub(super) fn cost(schema: &Value, limit: u64) -> Option<u64> {
 type Identity = usize;
 
 #[derive(Clone, Default)]
-struct Counted {
+struct CountedSchema {
     cost: u64,
     /// Definitions that this leads back to while they are counted, each with the properties on the way.
     returns: Vec<(Identity, String)>,
@@ -31,17 +31,17 @@ struct Counted {
 
 struct Counter {
     limit: u64,
-    known: HashMap<Identity, Counted>,
+    known: HashMap<Identity, CountedSchema>,
     open: Vec<Identity>,
 }
 
 impl Counter {
-    fn value(&mut self, value: &Value, base: &Value) -> Option<Counted> {
+    fn value(&mut self, value: &Value, base: &Value) -> Option<CountedSchema> {
         match value {
             Value::Object(members) => {
                 // An embedded schema with an id of its own is what its references are seen from.
                 let base = if members.get("$id").is_some_and(Value::is_string) { value } else { base };
-                let mut sum = Counted { cost: 1, returns: vec![] };
+                let mut sum = CountedSchema { cost: 1, returns: vec![] };
                 for (name, member) in members {
                     // Definitions cost where they are referred to; these hold values, not schemas.
                     if matches!(
@@ -54,7 +54,7 @@ impl Counter {
                         ("$ref" | "$dynamicRef" | "$recursiveRef", Some(target)) => {
                             match resolve(base, target) {
                                 Some(target) => self.definition(target, base)?,
-                                None => Counted::default(),
+                                None => CountedSchema::default(),
                             }
                         }
                         ("properties" | "patternProperties", _) => self.properties(member, base)?,
@@ -72,19 +72,19 @@ impl Counter {
                 Some(sum)
             }
             Value::Array(items) => {
-                let mut sum = Counted::default();
+                let mut sum = CountedSchema::default();
                 for item in items {
                     let counted = self.value(item, base)?;
                     self.add(&mut sum, counted)?;
                 }
                 Some(sum)
             }
-            _ => Some(Counted::default()),
+            _ => Some(CountedSchema::default()),
         }
     }
 
-    fn properties(&mut self, properties: &Value, base: &Value) -> Option<Counted> {
-        let mut sum = Counted::default();
+    fn properties(&mut self, properties: &Value, base: &Value) -> Option<CountedSchema> {
+        let mut sum = CountedSchema::default();
         for (name, property) in properties.as_object().into_iter().flatten() {
             let counted = beneath(name, self.value(property, base)?);
             self.add(&mut sum, counted)?;
@@ -93,13 +93,13 @@ impl Counter {
     }
 
     /// What a reference leads to.
-    fn definition(&mut self, target: &Value, base: &Value) -> Option<Counted> {
+    fn definition(&mut self, target: &Value, base: &Value) -> Option<CountedSchema> {
         let identity = std::ptr::from_ref(target) as usize;
         if let Some(known) = self.known.get(&identity) {
             return Some(known.clone());
         }
         if self.open.contains(&identity) {
-            return Some(Counted { cost: 1, returns: vec![(identity, String::new())] });
+            return Some(CountedSchema { cost: 1, returns: vec![(identity, String::new())] });
         }
         self.open.push(identity);
         let counted = self.value(target, base);
@@ -119,7 +119,7 @@ impl Counter {
         Some(counted)
     }
 
-    fn add(&self, sum: &mut Counted, more: Counted) -> Option<()> {
+    fn add(&self, sum: &mut CountedSchema, more: CountedSchema) -> Option<()> {
         sum.cost = sum.cost.saturating_add(more.cost);
         sum.returns.extend(more.returns);
         (sum.cost <= self.limit && sum.returns.len() <= MAX_RETURNS).then_some(())
@@ -127,7 +127,7 @@ impl Counter {
 }
 
 /// The same, for a part of the value.
-fn beneath(name: &str, mut counted: Counted) -> Counted {
+fn beneath(name: &str, mut counted: CountedSchema) -> CountedSchema {
     for (_, way) in &mut counted.returns {
         *way = format!("/{name}{way}");
     }

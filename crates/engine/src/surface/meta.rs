@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Surface;
-use crate::access::{Action, Caller, HOME_TENANT, Kind};
+use crate::access::{AccessKind, Action, Caller, HOME_TENANT};
 
 /// For how long a static resource may be kept.
 pub const STATIC_FRESH_MS: u64 = 30_000;
@@ -33,9 +33,9 @@ impl CachePolicy {
 
 /// What is known of a resource.
 #[derive(Debug, Clone, Copy)]
-pub struct Described<'a> {
+pub struct ResourceDescription<'a> {
     /// The type of the resource.
-    pub kind: Kind,
+    pub kind: AccessKind,
     /// What grants go by: a namespace, a context, an agent.
     pub name: &'a str,
     /// The name of its schema on the surface.
@@ -58,8 +58,13 @@ fn actions_on(schema: &str) -> &'static [Action] {
 
 impl Surface {
     /// The standard metadata of a resource, as this caller sees it.
-    pub fn metadata(&self, caller: &Caller, uri: &str, described: &Described<'_>) -> Map<String, Value> {
-        let Described { kind, name, schema, modified, policy } = *described;
+    pub fn metadata(
+        &self,
+        caller: &Caller,
+        uri: &str,
+        described: &ResourceDescription<'_>,
+    ) -> Map<String, Value> {
+        let ResourceDescription { kind, name, schema, modified, policy } = *described;
         let uri = super::normalized(&self.canonical(uri));
         let permissions: Vec<&str> = actions_on(schema)
             .iter()

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 
-use super::{Block, HandlerError, Request, Said};
+use super::{ContentBlock, HandlerError, HandlerReply, HandlerRequest};
 use crate::{access::Caller, content::Role};
 
 /// A text to begin a conversation with, made of arguments.
@@ -14,7 +14,7 @@ pub trait Prompt: Send + Sync + 'static {
     fn profile(&self) -> PromptProfile;
 
     /// The prompt with these arguments. The required ones are there.
-    async fn get(&self, request: Request) -> Result<Said<PromptOutput>, HandlerError>;
+    async fn get(&self, request: HandlerRequest) -> Result<HandlerReply<PromptOutput>, HandlerError>;
 
     /// Values of an argument that begin with `typed`, as far as the caller may see them, best first. `known`
     /// are the other arguments as far as they are chosen.
@@ -80,13 +80,13 @@ pub struct PromptOutput {
 
 impl PromptOutput {
     /// Something that the user says.
-    pub fn user(block: Block) -> Self {
+    pub fn user(block: ContentBlock) -> Self {
         Self::default().and(Role::User, block)
     }
 
     /// Something more that is said.
     #[must_use]
-    pub fn and(mut self, role: Role, content: Block) -> Self {
+    pub fn and(mut self, role: Role, content: ContentBlock) -> Self {
         self.messages.push(PromptMessage { role, content });
         self
     }
@@ -98,5 +98,5 @@ pub struct PromptMessage {
     /// Who says it.
     pub role: Role,
     /// What is said.
-    pub content: Block,
+    pub content: ContentBlock,
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 
-use super::{HandlerError, Request, Said};
-use crate::access::{Caller, Kind};
+use super::{HandlerError, HandlerReply, HandlerRequest};
+use crate::access::{AccessKind, Caller};
 
 /// Something that can be read by its address.
 #[async_trait]
@@ -15,7 +15,8 @@ pub trait Resource: Send + Sync + 'static {
     fn profile(&self) -> ResourceProfile;
 
     /// What it holds now.
-    async fn read(&self, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError>;
+    async fn read(&self, request: HandlerRequest)
+    -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 }
 
 /// Resources whose addresses have one shape. The `uri` of the profile has its variables in braces.
@@ -25,7 +26,11 @@ pub trait Template: Send + Sync + 'static {
     fn profile(&self) -> ResourceProfile;
 
     /// What the one of that address holds now. The variables are the request's arguments.
-    async fn read(&self, uri: &str, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError>;
+    async fn read(
+        &self,
+        uri: &str,
+        request: HandlerRequest,
+    ) -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 
     /// A page of those that there are and that the caller may read, after that cursor; and the cursor of the next page
     /// where there may be more.
@@ -106,7 +111,7 @@ pub struct ResourceContent {
     /// The media type, where it is known.
     pub media_type: Option<String>,
     /// The content itself.
-    pub body: Body,
+    pub body: ResourceBody,
     /// Attributes of the content.
     pub meta: Option<Map<String, Value>>,
 }
@@ -114,13 +119,18 @@ pub struct ResourceContent {
 impl ResourceContent {
     /// Text of a type.
     pub fn text(uri: impl Into<String>, media_type: &str, text: impl Into<String>) -> Self {
-        let (uri, body) = (uri.into(), Body::Text(text.into()));
+        let (uri, body) = (uri.into(), ResourceBody::Text(text.into()));
         Self { uri, media_type: Some(media_type.into()), body, meta: None }
     }
 
     /// Bytes of a type.
     pub fn bytes(uri: impl Into<String>, media_type: &str, bytes: Vec<u8>) -> Self {
-        Self { uri: uri.into(), media_type: Some(media_type.into()), body: Body::Bytes(bytes), meta: None }
+        Self {
+            uri: uri.into(),
+            media_type: Some(media_type.into()),
+            body: ResourceBody::Bytes(bytes),
+            meta: None,
+        }
     }
 
     /// A JSON value.
@@ -131,7 +141,7 @@ impl ResourceContent {
 
 /// The two kinds of content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Body {
+pub enum ResourceBody {
     /// Text.
     Text(String),
     /// Anything else.
@@ -274,18 +284,18 @@ fn decode_lossy(text: &str) -> String {
 
 /// What a resource is to the guard, by its address: its type, and the name that grants go by. `None`: everybody may
 /// read it.
-pub fn access_of(uri: &str) -> Option<(Kind, String)> {
+pub fn access_of(uri: &str) -> Option<(AccessKind, String)> {
     let (scheme, rest) = uri.split_once("://")?;
     let path = rest.split('?').next().unwrap_or_default();
     let mut parts = path.split('/');
     let (first, second) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     match scheme {
-        "memory" => Some((Kind::Memory, decode_lossy(second))),
-        "sparc" if first == "workflow" => Some((Kind::Sparc, decode_lossy(second))),
-        "batchtools" => Some((Kind::Batchtools, "batchtools".into())),
-        "a2a" if first == "agents" => Some((Kind::A2a, "registry".into())),
-        "a2a" => Some((Kind::A2a, first.to_owned())),
-        "audit" => Some((Kind::Admin, "audit".into())),
+        "memory" => Some((AccessKind::Memory, decode_lossy(second))),
+        "sparc" if first == "workflow" => Some((AccessKind::Sparc, decode_lossy(second))),
+        "batchtools" => Some((AccessKind::Batchtools, "batchtools".into())),
+        "a2a" if first == "agents" => Some((AccessKind::A2a, "registry".into())),
+        "a2a" => Some((AccessKind::A2a, first.to_owned())),
+        "audit" => Some((AccessKind::Admin, "audit".into())),
         _ => None,
     }
 }

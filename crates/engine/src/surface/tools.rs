@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use super::{HandlerError, Request, ResourceContent, Said};
+use super::{HandlerError, HandlerReply, HandlerRequest, ResourceContent};
 use crate::agent::TaskUse;
 
 /// Something that can be called by name and answers at once.
@@ -13,34 +13,34 @@ pub trait Tool: Send + Sync + 'static {
     fn profile(&self) -> ToolProfile;
 
     /// Answers one call. The arguments satisfy the input schema.
-    async fn call(&self, request: Request) -> Result<Said<ToolOutput>, HandlerError>;
+    async fn call(&self, request: HandlerRequest) -> Result<HandlerReply<ToolOutput>, HandlerError>;
 }
 
 /// A tool that is one function.
 pub fn tool<F, A>(profile: ToolProfile, answer: F) -> impl Tool
 where
-    F: Fn(Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<Said<ToolOutput>, HandlerError>> + Send + 'static,
+    F: Fn(HandlerRequest) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<HandlerReply<ToolOutput>, HandlerError>> + Send + 'static,
 {
-    Function { profile, answer }
+    FunctionTool { profile, answer }
 }
 
-struct Function<F> {
+struct FunctionTool<F> {
     profile: ToolProfile,
     answer: F,
 }
 
 #[async_trait]
-impl<F, A> Tool for Function<F>
+impl<F, A> Tool for FunctionTool<F>
 where
-    F: Fn(Request) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<Said<ToolOutput>, HandlerError>> + Send + 'static,
+    F: Fn(HandlerRequest) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<HandlerReply<ToolOutput>, HandlerError>> + Send + 'static,
 {
     fn profile(&self) -> ToolProfile {
         self.profile.clone()
     }
 
-    async fn call(&self, request: Request) -> Result<Said<ToolOutput>, HandlerError> {
+    async fn call(&self, request: HandlerRequest) -> Result<HandlerReply<ToolOutput>, HandlerError> {
         (self.answer)(request).await
     }
 }
@@ -104,7 +104,7 @@ impl ToolProfile {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
     /// For people and models.
-    pub content: Vec<Block>,
+    pub content: Vec<ContentBlock>,
     /// For programs.
     pub structured: Option<Value>,
     /// Whether it tells of a failure.
@@ -114,23 +114,27 @@ pub struct ToolOutput {
 impl ToolOutput {
     /// A text.
     pub fn text(text: impl Into<String>) -> Self {
-        Self { content: vec![Block::Text(text.into())], ..Self::default() }
+        Self { content: vec![ContentBlock::Text(text.into())], ..Self::default() }
     }
 
     /// Several pieces.
-    pub fn blocks(content: Vec<Block>) -> Self {
+    pub fn blocks(content: Vec<ContentBlock>) -> Self {
         Self { content, ..Self::default() }
     }
 
     /// A structured result, with the same as text for those who read no other.
     pub fn structured(value: Value) -> Self {
-        Self { content: vec![Block::Text(value.to_string())], structured: Some(value), is_error: false }
+        Self {
+            content: vec![ContentBlock::Text(value.to_string())],
+            structured: Some(value),
+            is_error: false,
+        }
     }
 }
 
 /// A piece of a tool's or a prompt's content.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Block {
+pub enum ContentBlock {
     /// Text.
     Text(String),
     /// A picture.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{RETRY_AFTER, Resource, Used};
+use super::{MeteredResource, RETRY_AFTER, ResourceUse};
 use crate::error::Error;
 
 /// How much of one resource may be used. `None`: as much as there is.
@@ -18,7 +18,7 @@ pub struct Share {
 
 impl Share {
     /// Why so much more is too much, with the limit's name.
-    pub(super) fn refuse(&self, resource: Resource, used: Used, amount: u64) -> Option<Error> {
+    pub(super) fn refuse(&self, resource: MeteredResource, used: ResourceUse, amount: u64) -> Option<Error> {
         let name = resource.name();
         let over = |limit: Option<u64>, used: u64| limit.filter(|limit| used.saturating_add(amount) > *limit);
         if let Some(limit) = over(self.owner, used.owner) {
@@ -37,16 +37,16 @@ impl Share {
 
 /// The limits of all resources. What is not set has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct UsageLimits(BTreeMap<Resource, Share>);
+pub struct UsageLimits(BTreeMap<MeteredResource, Share>);
 
 impl UsageLimits {
     /// Limits one resource.
-    pub fn set(&mut self, resource: Resource, share: Share) {
+    pub fn set(&mut self, resource: MeteredResource, share: Share) {
         self.0.insert(resource, share);
     }
 
     /// The limits of one resource.
-    pub fn of(&self, resource: Resource) -> Share {
+    pub fn of(&self, resource: MeteredResource) -> Share {
         self.0.get(&resource).copied().unwrap_or_default()
     }
 }

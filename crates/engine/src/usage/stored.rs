@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use super::{Counts, Resource};
+use super::{MeteredResource, ResourceCounts};
 use crate::clock::Timestamp;
 
-type Amounts = HashMap<String, Counts>;
+type Amounts = HashMap<String, ResourceCounts>;
 
 /// What each tenant stores.
 #[derive(Debug, Default)]
@@ -23,13 +23,13 @@ pub(super) struct StoredAmounts {
 
 impl StoredAmounts {
     /// How much a tenant stores of a resource.
-    pub(super) fn of(&self, tenant: &str, resource: Resource) -> u64 {
+    pub(super) fn of(&self, tenant: &str, resource: MeteredResource) -> u64 {
         self.parts().filter_map(|amounts| amounts.get(tenant)).map(|counts| counts[resource.index()]).sum()
     }
 
     /// Everything that is stored, by tenant.
-    pub(super) fn by_tenant(&self) -> HashMap<&str, Counts> {
-        let mut all: HashMap<&str, Counts> = HashMap::new();
+    pub(super) fn by_tenant(&self) -> HashMap<&str, ResourceCounts> {
+        let mut all: HashMap<&str, ResourceCounts> = HashMap::new();
         for (tenant, counts) in self.parts().flatten() {
             let sums = all.entry(tenant).or_default();
             sums.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
@@ -42,11 +42,11 @@ impl StoredAmounts {
         self.measured_at
     }
 
-    pub(super) fn accept(&mut self, tenant: &str, resource: Resource, amount: u64) {
+    pub(super) fn accept(&mut self, tenant: &str, resource: MeteredResource, amount: u64) {
         match self.accepted_since.get_mut(tenant) {
             Some(counts) => counts[resource.index()] += amount,
             None => {
-                let mut counts = Counts::default();
+                let mut counts = ResourceCounts::default();
                 counts[resource.index()] = amount;
                 self.accepted_since.insert(tenant.to_owned(), counts);
             }
@@ -79,14 +79,14 @@ pub(crate) struct Measurement(Amounts);
 
 impl Measurement {
     /// Adds what a tenant stores.
-    pub(crate) fn add(&mut self, tenant: &str, resource: Resource, amount: u64) {
+    pub(crate) fn add(&mut self, tenant: &str, resource: MeteredResource, amount: u64) {
         if amount == 0 {
             return;
         }
         match self.0.get_mut(tenant) {
             Some(counts) => counts[resource.index()] += amount,
             None => {
-                let mut counts = Counts::default();
+                let mut counts = ResourceCounts::default();
                 counts[resource.index()] = amount;
                 self.0.insert(tenant.to_owned(), counts);
             }
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn what_is_accepted_counts_until_a_measurement_that_began_later_has_ended() {
         let mut stored = StoredAmounts::default();
-        let bytes = Resource::StoredBytes;
+        let bytes = MeteredResource::StoredBytes;
         stored.accept("acme", bytes, 5);
         stored.begin_measurement();
         stored.accept("acme", bytes, 7);
@@ -112,7 +112,10 @@ mod tests {
         stored.end_measurement(measured, Timestamp(1));
         // The 7 may be among the 100, or not.
         assert_eq!((stored.of("acme", bytes), stored.of("other", bytes)), (107, 1));
-        assert_eq!((stored.of("acme", Resource::Webhooks), stored.measured_at()), (0, Some(Timestamp(1))));
+        assert_eq!(
+            (stored.of("acme", MeteredResource::Webhooks), stored.measured_at()),
+            (0, Some(Timestamp(1)))
+        );
         stored.begin_measurement();
         stored.end_measurement(Measurement::default(), Timestamp(2));
         assert_eq!((stored.of("acme", bytes), stored.by_tenant().len()), (0, 0));
@@ -121,10 +124,10 @@ mod tests {
     #[test]
     fn a_measurement_that_broke_loses_nothing() {
         let mut stored = StoredAmounts::default();
-        stored.accept("acme", Resource::Webhooks, 1);
+        stored.accept("acme", MeteredResource::Webhooks, 1);
         stored.begin_measurement();
-        stored.accept("acme", Resource::Webhooks, 2);
+        stored.accept("acme", MeteredResource::Webhooks, 2);
         stored.begin_measurement();
-        assert_eq!(stored.of("acme", Resource::Webhooks), 3);
+        assert_eq!(stored.of("acme", MeteredResource::Webhooks), 3);
     }
 }

@@ -90,7 +90,7 @@ async fn a_wired_part_of_a_composition_needs_no_scope_and_is_audited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_count_against_the_callers_rate() {
     let world = messenger().options(|options| {
-        options.access.rates = vec![(nuncio_engine::Kind::A2a, "2/h".parse().unwrap())];
+        options.access.rates = vec![(nuncio_engine::AccessKind::A2a, "2/h".parse().unwrap())];
     });
     let engine = world.start().await;
     let ada = Caller::named("acme/ada");

@@ -8,13 +8,15 @@ use std::{
 use futures_util::future::join_all;
 use nuncio_engine::{
     AgentError, Error, Event, Level, List, Outcome, State, Task, TaskContext,
-    store::{Change, Guard, NodeId, RunChange},
+    store::{Change, NodeId, Precondition, RunChange},
 };
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
-use crate::world::{EngineExt, Gate, Moment, World, cases, is_end, last_words, me, said, to, until, within};
+use crate::world::{
+    CommitMoment, EngineExt, Gate, World, cases, is_end, last_words, me, said, to, until, within,
+};
 
 async fn cancel(engine: &nuncio_engine::Engine, task: &Task) -> Result<Task, Error> {
     within(engine.cancel(&me(), &task.origin.id.to_string())).await
@@ -279,8 +281,8 @@ async fn what_is_born_after_its_caller_has_ended_ends_too() {
             Ok(Outcome::done())
         }
     });
-    let store = gate.on(world.open().await, Moment::Before, move |change| {
-        let is_it = matches!(&change.guard, Guard::Create(new) if new.agent == "leaf");
+    let store = gate.on(world.open().await, CommitMoment::Before, move |change| {
+        let is_it = matches!(&change.guard, Precondition::Create(new) if new.agent == "leaf");
         if is_it {
             called.notify_one();
         }
@@ -336,7 +338,7 @@ async fn a_task_that_this_node_holds_without_a_run_can_be_canceled() {
     let task = engine.parked(&task).await;
     let row = engine.row(task.origin.id).await;
     // As after a claim whose run broke.
-    let mut lease = Change::new(Guard::Version { task: row.no, version: row.version });
+    let mut lease = Change::new(Precondition::Version { task: row.no, version: row.version });
     lease.run = RunChange::Lease(engine.node());
     engine.store().commit(lease).await.unwrap();
     assert_eq!(cancel(&engine, &task).await.unwrap().state, State::Canceled);
@@ -363,7 +365,7 @@ async fn a_wish_that_cannot_be_met_in_time_is_kept() {
     let other = NodeId(Uuid::now_v7());
     let a_while = nuncio_engine::clock::Timestamp(i64::MAX / 2);
     engine.store().heartbeat(other, a_while).await.unwrap();
-    let mut lease = Change::new(Guard::Version { task: row.no, version: row.version });
+    let mut lease = Change::new(Precondition::Version { task: row.no, version: row.version });
     lease.run = RunChange::Lease(other);
     engine.store().commit(lease).await.unwrap();
     let told = cancel(&engine, &task).await.unwrap();

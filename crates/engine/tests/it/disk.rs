@@ -10,13 +10,13 @@ use std::{
 
 use nuncio_engine::{
     Chunk, Engine, Error, Level, List, Outcome, State, TaskContext,
-    store::{Guard, StoreError},
+    store::{Precondition, StoreError},
 };
 use nuncio_store::SqliteOptions;
 use tokio::sync::Semaphore;
 
 use crate::world::{
-    EngineExt, Hooked, Moment, World, go_on, last_words, me, said, text_of, to, until, within,
+    CommitMoment, EngineExt, HookedStore, World, last_words, me, proceed, said, text_of, to, until, within,
 };
 
 const ROOM: u32 = 1 << 20;
@@ -76,11 +76,11 @@ fn world(disk: &Disk, gate: &Arc<Semaphore>) -> World {
 async fn new_work_is_refused_stored_work_is_readable_and_running_work_waits_for_room() {
     let (disk, gate, tries) = (Disk::new(), Arc::new(Semaphore::new(0)), Arc::new(AtomicU32::new(0)));
     let (world, count) = (world(&disk, &gate), Arc::clone(&tries));
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        if moment == Moment::Before && matches!(change.guard, Guard::Runner { .. }) {
+    let store = HookedStore::new(world.open().await, move |moment, change| {
+        if moment == CommitMoment::Before && matches!(change.guard, Precondition::Runner { .. }) {
             count.fetch_add(1, Ordering::SeqCst);
         }
-        go_on()
+        proceed()
     });
     let engine = world.start_on(store).await;
     let kept = engine.send(to("echo", "kept")).await;

@@ -7,7 +7,10 @@
 use nuncio_engine::{
     Answer, Content, Event, Level, Message, Part, Role, State,
     clock::Timestamp,
-    event::{self, Answered, ArtifactChunk, Entry, FormatError, LogLine, Progress, Status, Withdrawn},
+    event::{
+        self, ArtifactChunk, Entry, FormatError, LogLine, Progress, QuestionAnswer, QuestionWithdrawal,
+        Status,
+    },
     question::{Ask, Question},
     webhook::{Authentication, WebhookConfig},
 };
@@ -116,7 +119,7 @@ fn every_event() -> Vec<Entry> {
         ..chunk.clone()
     };
     let question = |id: &str, ask| Event::Question(Question { id: id.into(), text: "which?".into(), ask });
-    let answer = |answer, more| Event::Answer(Answered { question: "q1".into(), answer, more });
+    let answer = |answer, more| Event::Answer(QuestionAnswer { question: "q1".into(), answer, more });
     let mut events = vec![Event::Message(bare.clone()), Event::Message(full.clone())];
     events.extend(State::ALL.map(|state| Event::Status(Status { state, message: None })));
     events.push(Event::Status(Status { state: State::Working, message: Some(full) }));
@@ -151,8 +154,8 @@ fn every_event() -> Vec<Entry> {
         answer(Answer::Decline(None), false),
         answer(Answer::Cancel, false),
         answer(Answer::Unavailable, false),
-        Event::Withdrawn(Withdrawn { question: "q1".into(), more: false }),
-        Event::Withdrawn(Withdrawn { question: "q1".into(), more: true }),
+        Event::Withdrawn(QuestionWithdrawal { question: "q1".into(), more: false }),
+        Event::Withdrawn(QuestionWithdrawal { question: "q1".into(), more: true }),
     ]);
     events.into_iter().zip(1_700_000_000_000..).map(|(event, at)| Entry(Timestamp(at), event)).collect()
 }

@@ -8,14 +8,14 @@ use std::{
 
 use nuncio_engine::{
     AgentError, Caller, Chunk, Error, Grants, Outcome, State, TaskContext,
-    knowledge::{AuditQuery, Expect, MemoryKey, Sought},
-    memory::{BankError, PageQuery, data_uri, keys_uri},
-    surface::Change,
+    knowledge::{AuditQuery, ExpectedVersion, MemoryKey, MemoryQuery},
+    memory::{BankError, BankPageQuery, data_uri, keys_uri},
+    surface::SurfaceChange,
 };
 use serde_json::{Value, json};
 
 use crate::world::{
-    EngineExt, Gate, HandClock, Moment, World, last_words, me, said, text_of, to, until, within,
+    CommitMoment, EngineExt, Gate, HandClock, World, last_words, me, said, text_of, to, until, within,
 };
 
 /// Reads a plan, notes what it saw, looks around, and asks before it goes on.
@@ -24,8 +24,8 @@ async fn planner(cx: TaskContext) -> Result<Outcome, AgentError> {
     let missing = cx.memory("notes").get("missing").await?;
     assert_eq!(missing, None);
     let version = cx.memory("notes").store("seen", &json!(plan), None).await?;
-    let taken = cx.memory("notes").store_if("plan", &json!("mine"), None, Expect::Absent).await?;
-    let found = cx.memory("notes").search(&Sought::Keys("pl*".into()), 1, 10).await?;
+    let taken = cx.memory("notes").store_if("plan", &json!("mine"), None, ExpectedVersion::Absent).await?;
+    let found = cx.memory("notes").search(&MemoryQuery::Keys("pl*".into()), 1, 10).await?;
     let gone = cx.memory("notes").delete("scrap").await?;
     let refused = cx.memory("").get("x").await;
     let form = json!({"type": "object", "properties": {"go": {"type": "boolean"}}, "required": ["go"]});
@@ -41,13 +41,14 @@ fn after_a_restart_an_agent_finds_what_it_read_before_and_writes_nothing_twice()
     let life = world.life();
     let task = life.block_on(async {
         let memory = life.engine.memory();
-        memory.store(&me(), "notes", "plan", &json!("tea"), None, Expect::Any).await.unwrap();
-        memory.store(&me(), "notes", "scrap", &json!(0), None, Expect::Any).await.unwrap();
+        memory.store(&me(), "notes", "plan", &json!("tea"), None, ExpectedVersion::Any).await.unwrap();
+        memory.store(&me(), "notes", "scrap", &json!(0), None, ExpectedVersion::Any).await.unwrap();
         let task = life.engine.run(to("planner", "go")).await;
         assert_eq!(task.questions.len(), 1, "{task:?}");
-        let coffee = memory.store(&me(), "notes", "plan", &json!("coffee"), None, Expect::Version(1)).await;
+        let coffee =
+            memory.store(&me(), "notes", "plan", &json!("coffee"), None, ExpectedVersion::Version(1)).await;
         assert_eq!(coffee.unwrap().version, 2);
-        memory.store(&me(), "notes", "scrap", &json!(1), None, Expect::Absent).await.unwrap();
+        memory.store(&me(), "notes", "scrap", &json!(1), None, ExpectedVersion::Absent).await.unwrap();
         task
     });
     life.cut();
@@ -72,13 +73,14 @@ fn after_a_restart_an_agent_finds_what_it_read_before_and_writes_nothing_twice()
 #[test]
 fn a_write_that_the_task_does_not_know_of_is_done_again_and_may_find_itself() {
     let world = World::new().agent("writer", async |cx: TaskContext| {
-        let first = cx.memory("notes").store_if("a", &json!(1), None, Expect::Absent).await?;
+        let first = cx.memory("notes").store_if("a", &json!(1), None, ExpectedVersion::Absent).await?;
         let second = cx.memory("notes").store("b", &json!(1), None).await?;
         cx.artifact(Chunk::text("report", format!("{first:?} {second}"))).await?;
         Ok(Outcome::done())
     });
     let gate = Gate::new();
-    let life = world.life_with(|store| gate.on(store, Moment::Before, |change| !change.journal.is_empty()));
+    let life =
+        world.life_with(|store| gate.on(store, CommitMoment::Before, |change| !change.journal.is_empty()));
     let task = life.block_on(async {
         let task = life.engine.send(to("writer", "go")).await;
         gate.arrival().await;
@@ -124,7 +126,7 @@ async fn every_read_is_counted_once_before_it_is_written_and_after() {
     let engine = world.start().await;
     let memory = engine.memory();
     for key in ["a", "b"] {
-        memory.store(&me(), "n", key, &json!(1), None, Expect::Any).await.unwrap();
+        memory.store(&me(), "n", key, &json!(1), None, ExpectedVersion::Any).await.unwrap();
     }
     let reads = (0..50).map(|_| {
         let memory = memory.clone();
@@ -142,7 +144,7 @@ async fn every_read_is_counted_once_before_it_is_written_and_after() {
     };
     assert_eq!(kept(&engine).await, 0, "a read costs no write");
     let listed = async |engine: &nuncio_engine::Engine| {
-        let query = PageQuery { limit: 10, ..PageQuery::default() };
+        let query = BankPageQuery { limit: 10, ..BankPageQuery::default() };
         let page = engine.memory().page(&me(), "n", &query).await.unwrap().unwrap();
         page.entries.iter().map(|entry| entry.reads).collect::<Vec<_>>()
     };
@@ -161,16 +163,16 @@ async fn reads_are_written_while_others_read_and_none_is_lost_or_seen_twice() {
     let world = World::new().options(|options| options.reads_flush = Duration::from_millis(1));
     let engine = world.start().await;
     let memory = engine.memory();
-    memory.store(&me(), "n", "a", &json!(1), None, Expect::Any).await.unwrap();
+    memory.store(&me(), "n", "a", &json!(1), None, ExpectedVersion::Any).await.unwrap();
     for expected in 1..=500 {
         let entry = memory.get(&me(), "n", "a").await.unwrap().unwrap();
         assert_eq!(entry.reads, expected);
     }
     // Written again, it is the same entry; deleted and written again, another.
-    memory.store(&me(), "n", "a", &json!(2), None, Expect::Version(1)).await.unwrap();
+    memory.store(&me(), "n", "a", &json!(2), None, ExpectedVersion::Version(1)).await.unwrap();
     assert_eq!(memory.get(&me(), "n", "a").await.unwrap().unwrap().reads, 501);
     memory.delete(&me(), "n", "a", None).await.unwrap();
-    memory.store(&me(), "n", "a", &json!(3), None, Expect::Absent).await.unwrap();
+    memory.store(&me(), "n", "a", &json!(3), None, ExpectedVersion::Absent).await.unwrap();
     assert_eq!(memory.get(&me(), "n", "a").await.unwrap().unwrap().reads, 1);
 }
 
@@ -185,11 +187,14 @@ async fn what_has_expired_is_swept_and_its_followers_are_told() {
     let (memory, minute) = (engine.memory(), Duration::from_secs(60));
     // More than one round takes.
     for n in 0..300 {
-        memory.store(&me(), "n", &format!("k{n}"), &json!(n), Some(minute), Expect::Any).await.unwrap();
+        memory
+            .store(&me(), "n", &format!("k{n}"), &json!(n), Some(minute), ExpectedVersion::Any)
+            .await
+            .unwrap();
     }
-    memory.store(&me(), "n", "stays", &json!(1), None, Expect::Any).await.unwrap();
+    memory.store(&me(), "n", "stays", &json!(1), None, ExpectedVersion::Any).await.unwrap();
     engine.flush_audit().await;
-    let told: Arc<Mutex<Vec<Change>>> = Arc::default();
+    let told: Arc<Mutex<Vec<SurfaceChange>>> = Arc::default();
     let (mut changes, telling) = (engine.catalog().surface().changes(), Arc::clone(&told));
     tokio::spawn(async move {
         while let Ok(change) = changes.recv().await {
@@ -199,7 +204,8 @@ async fn what_has_expired_is_swept_and_its_followers_are_told() {
     clock.advance(minute + Duration::from_millis(1));
     let concerned = |uri: &str| {
         let told = told.lock().unwrap();
-        told.iter().any(|change| matches!(change, Change::Updated(updated) if updated.concerns("home", uri)))
+        told.iter()
+            .any(|change| matches!(change, SurfaceChange::Updated(updated) if updated.concerns("home", uri)))
     };
     for uri in
         [data_uri("n", "k0"), data_uri("n", "k299"), keys_uri("n"), "memory://search/n?pattern=k*".into()]
@@ -227,7 +233,7 @@ async fn what_is_too_much_for_a_namespace_or_a_tenant_is_refused_by_its_name() {
     let engine = world.start().await;
     let memory = engine.memory();
     let store = async |caller: &Caller, namespace: &str, key: &str, value: Value| {
-        memory.store(caller, namespace, key, &value, None, Expect::Any).await
+        memory.store(caller, namespace, key, &value, None, ExpectedVersion::Any).await
     };
     store(&me(), "n", "a", json!(1)).await.unwrap();
     store(&me(), "n", "b", json!(1)).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nuncio_engine::{
     Caller, Engine, Error, Grants, Outcome, State, Task, TaskContext,
     admin::{AdminList, ExportCursor, ExportItem, OrderState},
-    knowledge::{AuditQuery, Expect, MemoryKey, RecordKey, RecordWrite},
+    knowledge::{AuditQuery, ExpectedVersion, MemoryKey, RecordKey, RecordWrite},
 };
 use serde_json::{Value, json};
 
@@ -194,12 +194,12 @@ async fn fill(engine: &Engine, owner: &str, tenant: &str) -> Vec<Task> {
     }
     for n in 0..70 {
         let (key, value, memory) = (format!("k{n}"), json!({"n": n}), engine.memory());
-        memory.store(&caller, "notes", &key, &value, None, Expect::Any).await.unwrap();
+        memory.store(&caller, "notes", &key, &value, None, ExpectedVersion::Any).await.unwrap();
     }
     let write = |id: &str| RecordWrite {
         key: RecordKey::new(tenant, "sparc.workflow", id),
         body: Some(r#"{"a":1}"#.into()),
-        expected: Expect::Any,
+        expected: ExpectedVersion::Any,
         expires_at: None,
         now: engine.clock().now(),
     };
@@ -287,7 +287,7 @@ async fn an_erasure_that_a_crash_cut_goes_on_at_the_next_start() {
     let write = RecordWrite {
         key: RecordKey::new("home", "operator.order", "tenant:acme"),
         body: Some(order.to_string().into()),
-        expected: Expect::Absent,
+        expected: ExpectedVersion::Absent,
         expires_at: None,
         now: nuncio_engine::clock::Timestamp(1),
     };
@@ -357,7 +357,7 @@ async fn an_export_has_encrypted_values_readable() {
     let engine = world.start().await;
     let ada = token("acme/ada", "t");
     let value = json!({"password": "correct-horse-battery", "n": 1});
-    engine.memory().store(&ada, "vault", "db", &value, None, Expect::Any).await.unwrap();
+    engine.memory().store(&ada, "vault", "db", &value, None, ExpectedVersion::Any).await.unwrap();
     let key = MemoryKey { tenant: "acme".into(), namespace: "vault".into(), key: "db".into() };
     let stored = engine.store().knowledge().memory(&key, engine.clock().now()).await.unwrap().unwrap();
     assert!(!stored.value.contains("correct-horse"), "it is encrypted in the store: {stored:?}");
@@ -389,7 +389,7 @@ async fn a_tenant_of_a_name_that_was_erased_finds_no_conversation_of_the_one_bef
         let mut submit = to("digest", "x");
         submit.context = Some("main".into());
         let task = engine.submit(caller, submit).await.unwrap();
-        let task = engine.settle(caller, task).await.unwrap();
+        let task = engine.wait_until_idle(caller, task).await.unwrap();
         last_words(&task)
     };
     let engine = world.start().await;

@@ -45,7 +45,7 @@ fn pill(world: World) -> (World, Arc<AtomicBool>) {
     let world = world.agent("pill", move |cx: TaskContext| {
         let run = Arc::clone(&run);
         async move {
-            cx.durable().await;
+            cx.wait_until_durable().await;
             run.store(true, Ordering::SeqCst);
             std::future::pending().await
         }

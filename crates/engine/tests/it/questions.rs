@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use nuncio_engine::{
     AgentError, Answer, Chunk, Error, Event, Message, Next, Outcome, Part, Role, State, TaskContext,
     question::AnswerError,
-    store::{Change, Guard, RunChange},
+    store::{Change, Precondition, RunChange},
     surface::Abilities,
     webhook::WebhookConfig,
 };
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::world::{
-    EngineExt, Gate, Moment, World, cases, data, me, reply_to, said, text_of, to, until, within,
+    CommitMoment, EngineExt, Gate, World, cases, data, me, reply_to, said, text_of, to, until, within,
 };
 
 /// One required field of a type, and one that may be left out.
@@ -333,14 +333,14 @@ async fn an_answer_that_races_the_park_is_never_lost() {
 
 /// Whether a runner lets go of a task that waits.
 fn is_park(change: &Change) -> bool {
-    matches!(change.guard, Guard::Version { .. })
+    matches!(change.guard, Precondition::Version { .. })
         && change.events.is_none()
         && matches!(change.run, RunChange::Rest | RunChange::Due(_))
 }
 
 /// Whether somebody answers a question.
 fn is_answer(change: &Change) -> bool {
-    matches!(change.guard, Guard::Version { .. }) && !change.journal.is_empty()
+    matches!(change.guard, Precondition::Version { .. }) && !change.journal.is_empty()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -349,7 +349,7 @@ async fn an_answer_that_comes_right_after_the_park_wakes_the_task() {
     let world = World::new()
         .agent("curious", curious)
         .options(|options| options.claim_poll = Duration::from_secs(3600));
-    let store = gate.on(world.open().await, Moment::After, is_park);
+    let store = gate.on(world.open().await, CommitMoment::After, is_park);
     let engine = world.start_on(store).await;
     let task = engine.run(to("curious", "go")).await;
     // Parked, and the run that did it has not looked up yet.
@@ -370,7 +370,7 @@ async fn a_run_that_has_let_go_does_not_take_its_successor_with_it() {
             Err(AgentError::Canceled)
         })
         .options(|options| options.cancel_grace = Duration::from_secs(3600));
-    let store = gate.on(world.open().await, Moment::After, is_park);
+    let store = gate.on(world.open().await, CommitMoment::After, is_park);
     let engine = world.start_on(store).await;
     let task = engine.run(to("curious", "go")).await;
     gate.arrival().await;
@@ -416,7 +416,7 @@ async fn an_answer_that_is_durable_but_not_told_yet_is_not_parked_over() {
             one.and(two).map(|()| Outcome::done())
         }
     });
-    let store = gate.on(world.open().await, Moment::After, is_answer);
+    let store = gate.on(world.open().await, CommitMoment::After, is_answer);
     let engine = world.start_on(store).await;
     let task = engine.run(to("pair", "go")).await;
     let answering = tokio::spawn({
@@ -456,7 +456,7 @@ async fn a_question_that_is_put_while_the_one_before_it_is_answered_is_listed() 
             one.and(two).map(|_| Outcome::done())
         }
     });
-    let store = gate.on(world.open().await, Moment::After, is_answer);
+    let store = gate.on(world.open().await, CommitMoment::After, is_answer);
     let engine = world.start_on(store).await;
     let task = engine.run(to("pair", "go")).await;
     let answering = tokio::spawn({
@@ -486,7 +486,7 @@ async fn a_message_that_races_the_park_does_not_keep_the_run_alive() {
         cx.sleep(Duration::from_secs(3600)).await?;
         Ok(Outcome::done())
     });
-    let store = gate.on(world.open().await, Moment::Before, is_park);
+    let store = gate.on(world.open().await, CommitMoment::Before, is_park);
     let engine = world.start_on(store).await;
     let task = engine.send(to("sleeper", "go")).await;
     gate.arrival().await;

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::{
     script::{Script, any_script, world},
-    world::{EngineExt, Hooked, cases, data, go_on, me, said, until, within},
+    world::{EngineExt, HookedStore, cases, data, me, proceed, said, until, within},
 };
 
 /// What somebody outside does to a task.
@@ -55,7 +55,7 @@ fn runner(cases: u32) -> TestRunner {
 fn whatever_is_asked_of_a_task_its_log_is_legal() {
     let rt = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let world = world().options(|options| options.cancel_grace = Duration::from_millis(20));
-    let store = Hooked::new(rt.block_on(world.open()), |_, _| go_on());
+    let store = HookedStore::new(rt.block_on(world.open()), |_, _| proceed());
     let engine = rt.block_on(world.start_on(Arc::clone(&store) as Arc<dyn Store>));
     // Several at once, so that they share commits.
     let story = prop::collection::vec((any_script(), any_commands()), 1..6);

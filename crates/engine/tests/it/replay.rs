@@ -17,14 +17,14 @@ use nuncio_engine::{
     AgentError, Answer, Chunk, Engine, Event, Level, Message, Next, Outcome, Part, Role, State, Submit, Task,
     TaskContext,
     event::Entry,
-    store::{Change, Guard, Store, TaskKey},
+    store::{Change, Precondition, Store, TaskKey},
 };
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::world::{
-    EngineExt, Gate, HandClock, Hooked, Moment, World, go_on, last_words, me, said, text_of, to, until,
-    within,
+    CommitMoment, EngineExt, Gate, HandClock, HookedStore, World, last_words, me, proceed, said, text_of, to,
+    until, within,
 };
 
 // ------------------------------------------------------------------------------------------- the journey
@@ -186,13 +186,13 @@ fn run_with_end(agent: &str, end: End, nth: usize) -> Option<(Arc<Outside>, Vec<
     let (reached, commits) = (Arc::new(Notify::new()), Arc::new(AtomicUsize::new(0)));
     let signal = Arc::clone(&reached);
     let life = world.life_with(|store| {
-        Hooked::new(store, move |moment, _| {
-            let wanted = if end == End::CutBefore { Moment::Before } else { Moment::After };
+        HookedStore::new(store, move |moment, _| {
+            let wanted = if end == End::CutBefore { CommitMoment::Before } else { CommitMoment::After };
             if moment != wanted || commits.fetch_add(1, Ordering::SeqCst) != nth {
-                return go_on();
+                return proceed();
             }
             signal.notify_one();
-            if end == End::Stop { go_on() } else { std::future::pending().boxed() }
+            if end == End::Stop { proceed() } else { std::future::pending().boxed() }
         })
     });
     let ended_early = life.block_on(async {
@@ -345,13 +345,13 @@ where
     let world = World::new().agent("writer", run);
     let written = Arc::new(Mutex::new(vec![]));
     let into = Arc::clone(&written);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        if moment == Moment::Before {
+    let store = HookedStore::new(world.open().await, move |moment, change| {
+        if moment == CommitMoment::Before {
             let records = change.journal.iter().map(|record| serde_json::from_slice(&record.0[1..]).unwrap());
             let head = change.head.as_ref().map_or(0, Bytes::len);
             into.lock().unwrap().push((head, records.collect()));
         }
-        go_on()
+        proceed()
     });
     let engine = world.start_on(store).await;
     let task = engine.send(to("writer", "go")).await;
@@ -388,7 +388,7 @@ async fn the_next_step_begins_when_the_one_before_is_durable() {
         }
     });
     let gate = Gate::new();
-    let store = gate.on(world.open().await, Moment::Before, |change| !change.journal.is_empty());
+    let store = gate.on(world.open().await, CommitMoment::Before, |change| !change.journal.is_empty());
     let engine = world.start_on(store).await;
     let task = engine.send(to("walker", "go")).await;
     gate.arrival().await;
@@ -592,7 +592,7 @@ fn an_agent_that_finds_itself_canceled_after_a_restart_may_do_something_else() {
     rt.block_on(async {
         let store = world.open().await;
         let row = store.row(&TaskKey::Id(task.origin.id)).await.unwrap().unwrap();
-        let mut wish = Change::new(Guard::Version { task: row.no, version: row.version });
+        let mut wish = Change::new(Precondition::Version { task: row.no, version: row.version });
         wish.cancel = Some(true);
         store.commit(wish).await.unwrap();
     });
@@ -647,7 +647,7 @@ async fn a_run_that_begins_again_from_the_top_finds_what_it_did() {
     let world = World::new().agent("persistent", move |cx: TaskContext| {
         let outside = Arc::clone(&counted);
         async move {
-            cx.durable().await;
+            cx.wait_until_durable().await;
             cx.progress(1.0, None, "one").await?;
             step(&cx, "first").await?;
             cx.remark(Level::Info, "once").await?;
@@ -659,7 +659,7 @@ async fn a_run_that_begins_again_from_the_top_finds_what_it_did() {
             });
             assert_eq!(cut.await, Err(AgentError::Canceled));
             // And again at once, before it has said what it had said.
-            let cx = cx.again().again();
+            let cx = cx.restart().restart();
             cx.progress(1.0, None, "one").await?;
             cx.step("first", async |_| outside.done("first, again")).await?;
             cx.remark(Level::Info, "twice").await?;
@@ -797,7 +797,7 @@ async fn snapshots_of_a_long_log_are_together_no_longer_than_a_few_logs() {
         }
         Ok(Outcome::done())
     });
-    let store = Hooked::new(world.open().await, |_, _| go_on());
+    let store = HookedStore::new(world.open().await, |_, _| proceed());
     let engine = world.start_on(Arc::clone(&store) as Arc<dyn Store>).await;
     let task = engine.send(to("writer", "go")).await;
     engine.ended(&task).await;

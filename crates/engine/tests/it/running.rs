@@ -15,7 +15,9 @@ use nuncio_engine::{
     TaskContext,
     clock::Timestamp,
     event::{self, Entry, Event},
-    store::{Change, CommitError, Guard, JournalRecord, NewTask, NodeId, RunChange, StoreError, TaskKey},
+    store::{
+        Change, CommitError, JournalRecord, NewTask, NodeId, Precondition, RunChange, StoreError, TaskKey,
+    },
     task::TaskId,
 };
 use serde_json::{Value, json};
@@ -23,7 +25,7 @@ use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use crate::world::{
-    EngineExt, Hooked, Moment, Scripted, World, go_on, last_words, me, said, text_of, to, until,
+    CommitMoment, EngineExt, HookedStore, Scripted, World, last_words, me, proceed, said, text_of, to, until,
 };
 
 fn form() -> Value {
@@ -152,7 +154,7 @@ async fn a_runner_that_lost_its_lease_writes_nothing_more() {
     let other = NodeId(Uuid::now_v7());
     engine.store().heartbeat(other, Timestamp(i64::MAX / 2)).await.unwrap();
     let row = engine.row(task.origin.id).await;
-    let mut lease = Change::new(Guard::Version { task: row.no, version: row.version });
+    let mut lease = Change::new(Precondition::Version { task: row.no, version: row.version });
     lease.run = RunChange::Lease(other);
     engine.store().commit(lease).await.unwrap();
     let taken = engine.row(task.origin.id).await;
@@ -198,7 +200,7 @@ async fn two_runs_of_one_task_on_one_node_end_it_once() {
     // first run knows nothing.
     until("the lease is gone", async || {
         let row = engine.row(task.origin.id).await;
-        let mut lease = Change::new(Guard::Version { task: row.no, version: row.version });
+        let mut lease = Change::new(Precondition::Version { task: row.no, version: row.version });
         lease.run = RunChange::Lease(NodeId(Uuid::now_v7()));
         engine.store().commit(lease).await.ok()
     })
@@ -272,7 +274,7 @@ async fn a_task_that_cannot_be_read_is_given_back_and_the_others_run() {
     let task = engine.run(to("curious", "go")).await;
     let task = engine.parked(&task).await;
     let row = engine.row(task.origin.id).await;
-    let mut newer = Change::new(Guard::Version { task: row.no, version: row.version });
+    let mut newer = Change::new(Precondition::Version { task: row.no, version: row.version });
     newer.journal = vec![JournalRecord(b"\xfffrom the future".as_slice().into())];
     engine.store().commit(newer).await.unwrap();
     engine.say(&task, said("me")).await.unwrap();
@@ -292,13 +294,13 @@ async fn a_commit_that_broke_with_its_batch_is_tried_again() {
         Ok(Outcome::done())
     });
     let broke = AtomicBool::new(false);
-    let store = Hooked::new(world.open().await, move |moment, change| {
-        let runner = matches!(change.guard, Guard::Runner { .. });
-        if moment == Moment::Before && runner && !broke.swap(true, Ordering::SeqCst) {
+    let store = HookedStore::new(world.open().await, move |moment, change| {
+        let runner = matches!(change.guard, Precondition::Runner { .. });
+        if moment == CommitMoment::Before && runner && !broke.swap(true, Ordering::SeqCst) {
             let broken = StoreError::Broken("a neighbour".into());
             return std::future::ready(Err(CommitError::Store(broken))).boxed();
         }
-        go_on()
+        proceed()
     });
     let engine = world.start_on(store).await;
     let task = engine.send(to("worker", "go")).await;
@@ -465,7 +467,7 @@ async fn a_task_that_this_node_holds_and_does_not_run_is_taken_up() {
         .agent("worker", async |_: TaskContext| Ok(Outcome::said("done")));
     let engine = world.start().await;
     let id = TaskId(Uuid::now_v7());
-    let mut change = Change::new(Guard::Create(Box::new(NewTask {
+    let mut change = Change::new(Precondition::Create(Box::new(NewTask {
         id,
         client_id: None,
         owner: "local".into(),

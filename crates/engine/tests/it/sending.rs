@@ -5,12 +5,12 @@ use std::{future::Future, pin::pin, time::Duration};
 use futures_util::future::join_all;
 use nuncio_engine::{
     Caller, Chunk, Engine, Error, Level, List, Message, Next, Outcome, Part, Reply, Role, State, Submit,
-    TaskContext, store::Guard, webhook::WebhookConfig,
+    TaskContext, store::Precondition, webhook::WebhookConfig,
 };
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::world::{EngineExt, Gate, Moment, World, me, reply_to, said, text_of, to, until, within};
+use crate::world::{CommitMoment, EngineExt, Gate, World, me, reply_to, said, text_of, to, until, within};
 
 fn echo() -> World {
     World::new()
@@ -53,7 +53,7 @@ async fn waits<T>(future: &mut (impl Future<Output = T> + Unpin)) -> bool {
 async fn nothing_is_acknowledged_before_it_is_durable() {
     for (agent, text) in [("echo", "go"), ("worker", "go")] {
         let (world, gate) = (echo(), Gate::new());
-        let store = gate.on(world.open().await, Moment::Before, |_| true);
+        let store = gate.on(world.open().await, CommitMoment::Before, |_| true);
         let engine = world.start_on(store).await;
         let mut sending = pin!(engine.send(to(agent, text)));
         assert!(waits(&mut sending).await, "{agent}: a submit");
@@ -65,8 +65,8 @@ async fn nothing_is_acknowledged_before_it_is_durable() {
     }
     for what in ["reply", "cancel"] {
         let (world, gate) = (echo(), Gate::new());
-        let store = gate.on(world.open().await, Moment::Before, |change| {
-            matches!(change.guard, Guard::Version { .. })
+        let store = gate.on(world.open().await, CommitMoment::Before, |change| {
+            matches!(change.guard, Precondition::Version { .. })
                 && change.journal.len() + usize::from(change.events.is_some()) > 0
                 || change.cancel.is_some()
         });
@@ -94,8 +94,8 @@ async fn nobody_hears_of_what_is_not_durable() {
         Ok(Outcome::done())
     });
     let gate = Gate::new();
-    let store = gate.on(world.open().await, Moment::Before, |change| {
-        matches!(change.guard, Guard::Runner { .. }) && change.events.is_some()
+    let store = gate.on(world.open().await, CommitMoment::Before, |change| {
+        matches!(change.guard, Precondition::Runner { .. }) && change.events.is_some()
     });
     let engine = world.start_on(store).await;
     let task = engine.send(to("speaker", "go")).await;
@@ -109,8 +109,9 @@ async fn nobody_hears_of_what_is_not_durable() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_task_whose_sender_hangs_up_is_run_all_the_same() {
     let (world, gate) = (echo(), Gate::new());
-    let store =
-        gate.on(world.open().await, Moment::Before, |change| matches!(change.guard, Guard::Create(_)));
+    let store = gate.on(world.open().await, CommitMoment::Before, |change| {
+        matches!(change.guard, Precondition::Create(_))
+    });
     let engine = world.start_on(store).await;
     let sending = tokio::spawn({
         let engine = engine.clone();

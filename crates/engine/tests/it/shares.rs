@@ -10,7 +10,7 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use nuncio_engine::{Caller, Outcome, Resource, State, TaskContext, context::CallEnd};
+use nuncio_engine::{Caller, MeteredResource, Outcome, State, TaskContext, context::CallEnd};
 use serde_json::json;
 use tokio::sync::Semaphore;
 
@@ -278,14 +278,14 @@ async fn the_operator_sees_what_each_tenant_uses() {
     until("all are at work", async || (crowd.now.load(Ordering::SeqCst) == 4).then_some(())).await;
     let used = |engine: &nuncio_engine::Engine| -> Vec<(String, u64)> {
         let report = engine.usage_report();
-        report.into_iter().map(|used| (used.tenant.clone(), used.of(Resource::RunningTasks))).collect()
+        report.into_iter().map(|used| (used.tenant.clone(), used.of(MeteredResource::RunningTasks))).collect()
     };
     assert_eq!(used(&engine), [("acme".to_owned(), 4), ("beta".to_owned(), 1)]);
     gate.add_permits(4);
     ended(&engine, &ada, &task).await;
     until("nothing is used", async || {
         let uses = |usage: &nuncio_engine::TenantUsage| {
-            usage.of(Resource::RunningTasks) + usage.of(Resource::WaitingTasks) > 0
+            usage.of(MeteredResource::RunningTasks) + usage.of(MeteredResource::WaitingTasks) > 0
         };
         (!engine.usage_report().iter().any(uses)).then_some(())
     })
@@ -327,7 +327,7 @@ async fn two_tenants_one_hostile() {
     }
     assert!(longest < Duration::from_secs(2), "the slowest call took {longest:?}");
     // Roots of one tenant, its called tasks, and the few beyond for each depth.
-    assert!(engine.usage().used("acme/loud", Resource::RunningTasks).total <= 200 + 200 + 50);
+    assert!(engine.usage().used("acme/loud", MeteredResource::RunningTasks).total <= 200 + 200 + 50);
     let began = Instant::now();
     let bomb = engine.cancel(&loud, &bomb.origin.id.to_string()).await.unwrap();
     assert_eq!(bomb.state, State::Canceled, "after {:?}", began.elapsed());

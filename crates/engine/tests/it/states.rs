@@ -3,7 +3,7 @@
 use nuncio_engine::{
     Answer, Artifact, Event, Level, Message, Part, Role, State, Task, TaskId,
     clock::Timestamp,
-    event::{Answered, ArtifactChunk, Entry, LogLine, Progress, Status},
+    event::{ArtifactChunk, Entry, LogLine, Progress, QuestionAnswer, Status},
     question::{Ask, Question},
     task::{Origin, state_while_asking},
 };
@@ -314,5 +314,5 @@ fn question(id: &str, ask: Ask) -> Question {
 }
 
 fn answer(question: &str, more: bool) -> Event {
-    Event::Answer(Answered { question: question.into(), answer: Answer::Decline(None), more })
+    Event::Answer(QuestionAnswer { question: question.into(), answer: Answer::Decline(None), more })
 }

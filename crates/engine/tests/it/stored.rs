@@ -3,20 +3,21 @@
 use std::time::Duration;
 
 use nuncio_engine::{
-    Caller, Engine, Error, Outcome, Resource, Share, TaskContext, knowledge::Expect, webhook::WebhookConfig,
+    Caller, Engine, Error, MeteredResource, Outcome, Share, TaskContext, knowledge::ExpectedVersion,
+    webhook::WebhookConfig,
 };
 use serde_json::json;
 
 use crate::world::{World, to, until};
 
-fn world(resource: Resource, limit: Option<u64>) -> World {
+fn world(resource: MeteredResource, limit: Option<u64>) -> World {
     World::new().agent("echo", async |_: TaskContext| Ok(Outcome::done())).options(|options| {
         options.measure_interval = Duration::from_millis(20);
         options.usage.set(resource, Share { tenant: limit, ..Share::default() });
     })
 }
 
-fn stored(engine: &Engine, tenant: &str, resource: Resource) -> u64 {
+fn stored(engine: &Engine, tenant: &str, resource: MeteredResource) -> u64 {
     let report = engine.usage_report();
     report.iter().find(|usage| usage.tenant == tenant).map_or(0, |usage| usage.of(resource))
 }
@@ -27,7 +28,7 @@ fn is_over(refused: &Error, limit: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_that_stores_too_much_is_refused_until_something_of_it_is_deleted() {
-    let world = world(Resource::StoredBytes, Some(20_000));
+    let world = world(MeteredResource::StoredBytes, Some(20_000));
     let engine = world.start().await;
     let (operator, ada, eve) = (Caller::local(), Caller::named("acme/ada"), Caller::named("other/eve"));
     let text = "x".repeat(4_000);
@@ -42,11 +43,11 @@ async fn a_tenant_that_stores_too_much_is_refused_until_something_of_it_is_delet
     };
     is_over(&refused, "stored-bytes-per-tenant");
     assert!(tasks.len() >= 2, "what is accepted counts at most twice: {}", tasks.len());
-    let kept = engine.memory().store(&ada, "notes", "k", &json!(text), None, Expect::Any).await;
+    let kept = engine.memory().store(&ada, "notes", "k", &json!(text), None, ExpectedVersion::Any).await;
     assert!(kept.unwrap_err().to_string().contains("stored-bytes-per-tenant"));
     // Another tenant has room of its own.
     engine.submit(&eve, to("echo", &text)).await.unwrap();
-    engine.memory().store(&eve, "notes", "k", &json!(text), None, Expect::Any).await.unwrap();
+    engine.memory().store(&eve, "notes", "k", &json!(text), None, ExpectedVersion::Any).await.unwrap();
 
     for task in tasks {
         engine.admin_delete(&operator, Some("acme"), &task.origin.id.to_string()).await.unwrap();
@@ -57,7 +58,7 @@ async fn a_tenant_that_stores_too_much_is_refused_until_something_of_it_is_delet
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_tenants_store_is_known_after_a_restart_and_gone_when_it_is_deleted() {
-    let world = world(Resource::StoredBytes, None);
+    let world = world(MeteredResource::StoredBytes, None);
     let engine = world.start().await;
     let (ada, text) = (Caller::named("acme/ada"), "x".repeat(4_000));
     let mut hooked = to("echo", &text);
@@ -69,34 +70,37 @@ async fn what_tenants_store_is_known_after_a_restart_and_gone_when_it_is_deleted
         dialect: "a2a/1.0".into(),
     }];
     let task = engine.submit(&ada, hooked).await.unwrap();
-    engine.memory().store(&ada, "notes", "k", &json!(text), None, Expect::Any).await.unwrap();
+    engine.memory().store(&ada, "notes", "k", &json!(text), None, ExpectedVersion::Any).await.unwrap();
     engine.stop().await;
     drop(engine);
 
     let engine = world.start().await;
     let bytes = until("it is measured", async || {
         engine.usage().measured_at()?;
-        Some(stored(&engine, "acme", Resource::StoredBytes))
+        Some(stored(&engine, "acme", MeteredResource::StoredBytes))
     })
     .await;
     // The text twice, and what stands around it.
     assert!((8_000..11_000).contains(&bytes), "{bytes}");
-    assert_eq!(stored(&engine, "acme", Resource::Webhooks), 1);
+    assert_eq!(stored(&engine, "acme", MeteredResource::Webhooks), 1);
     engine.admin_delete(&Caller::local(), Some("acme"), &task.origin.id.to_string()).await.unwrap();
     until("one of them is gone", async || {
-        let bytes = stored(&engine, "acme", Resource::StoredBytes);
-        ((4_000..6_000).contains(&bytes) && stored(&engine, "acme", Resource::Webhooks) == 0).then_some(())
+        let bytes = stored(&engine, "acme", MeteredResource::StoredBytes);
+        ((4_000..6_000).contains(&bytes) && stored(&engine, "acme", MeteredResource::Webhooks) == 0)
+            .then_some(())
     })
     .await;
     engine.memory().delete(&ada, "notes", "k", None).await.unwrap();
-    until("nothing is left", async || (stored(&engine, "acme", Resource::StoredBytes) == 0).then_some(()))
-        .await;
+    until("nothing is left", async || {
+        (stored(&engine, "acme", MeteredResource::StoredBytes) == 0).then_some(())
+    })
+    .await;
     engine.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tenant_has_only_so_many_webhooks() {
-    let world = world(Resource::Webhooks, Some(3)).options(|options| {
+    let world = world(MeteredResource::Webhooks, Some(3)).options(|options| {
         options.measure_interval = Duration::from_secs(3600);
     });
     let engine = world.start().await;

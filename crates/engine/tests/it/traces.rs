@@ -17,7 +17,7 @@ const GIVEN: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 struct Seen(Mutex<Vec<Span>>);
 
 impl Tracer for Seen {
-    fn ended(&self, span: Span) {
+    fn record_span(&self, span: Span) {
         self.0.lock().unwrap().push(span);
     }
 }

@@ -13,14 +13,14 @@ use std::{
 use async_trait::async_trait;
 use futures_util::{FutureExt, future::BoxFuture};
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, Error, Message, Next, Options, Outcome, Part, Parts, Profile,
-    Reply, Role, Submit, Task, TaskContext, TaskId,
+    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Error, Message, Next, Options, Outcome, Part,
+    Profile, Reply, Role, Submit, Task, TaskContext, TaskId,
     clock::{Clock, Timestamp},
     event::{self, Entry, Event},
     store::{Change, CommitError, Store, TaskKey, TaskRow},
     trace::Tracer,
 };
-pub(crate) use nuncio_store::conformance::{Hooked, Moment, go_on};
+pub(crate) use nuncio_store::conformance::{CommitMoment, HookedStore, proceed};
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -144,7 +144,7 @@ impl World {
         for agent in &self.agents {
             catalog.add(Arc::clone(agent)).unwrap();
         }
-        let mut parts = Parts::new(store, catalog);
+        let mut parts = EngineParts::new(store, catalog);
         parts.options = self.options.clone();
         parts.tracer.clone_from(&self.tracer);
         if let Some(clock) = &self.clock {
@@ -279,7 +279,7 @@ impl EngineExt for Engine {
     }
 
     async fn settled(&self, task: &Task) -> Task {
-        within(self.settle(&me(), task.clone())).await.unwrap()
+        within(self.wait_until_idle(&me(), task.clone())).await.unwrap()
     }
 
     async fn ended(&self, task: &Task) -> Task {
@@ -411,13 +411,13 @@ impl Gate {
     pub(crate) fn on(
         self: &Arc<Self>,
         store: Arc<dyn Store>,
-        moment: Moment,
+        moment: CommitMoment,
         kind: impl Fn(&Change) -> bool + Send + Sync + 'static,
     ) -> Arc<dyn Store> {
         let gate = Arc::clone(self);
-        Hooked::new(store, move |now, change| match now == moment && kind(change) {
+        HookedStore::new(store, move |now, change| match now == moment && kind(change) {
             true => Arc::clone(&gate).pass().boxed(),
-            false => go_on(),
+            false => proceed(),
         })
     }
 

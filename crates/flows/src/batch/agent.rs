@@ -5,21 +5,21 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nuncio_engine::{
     Agent, AgentError, Caller, Chunk, Engine, Error, Outcome, Profile, TaskContext, TaskUse,
-    access::{Action, Kind},
-    guard::Access,
+    access::{AccessKind, Action},
+    access_control::AccessRequest,
 };
 use serde_json::Value;
 
 use super::{
-    AGENT, Core, METRICS_URI, NAME, QUEUE_URI, content,
-    content::Cut,
+    AGENT, BatchCore, METRICS_URI, NAME, QUEUE_URI, content,
+    content::ChunkBoundaries,
     control,
-    dispatch::Dispatch,
-    input::{Input, Operation, Strategy, check_patterns},
-    live::{Finished, Live},
-    operation::{Common, Failure, files_dir},
-    patience::{patiently, shortly},
-    report::{Joined, Report},
+    dispatch::BatchDispatch,
+    input::{BatchInput, BatchOperation, Strategy, check_patterns},
+    operation::{BatchContext, OperationFailure, files_dir},
+    report::{BatchReport, JoinedOutput},
+    retry::{retry_briefly, retry_while_busy},
+    running_batch::{OperationOutcome, RunningBatch},
     schemas,
     speedup::{self, Calibrations},
 };
@@ -28,7 +28,7 @@ use super::{
 pub(crate) const RESULT: &str = "result";
 
 pub(crate) struct BatchAgent {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<BatchCore>,
 }
 
 #[async_trait]
@@ -58,8 +58,8 @@ impl Agent for BatchAgent {
                 "a batch is structured: send it as a data part, such as {\"operations\": [{\"id\": \"a\", \"type\": \"wait\", \"args\": {\"ms\": 10}}]}",
             ));
         };
-        let read =
-            Input::read(data, &core.options).and_then(|input| Ok((input.operations(&core.options)?, input)));
+        let read = BatchInput::read(data, &core.options)
+            .and_then(|input| Ok((input.operations(&core.options)?, input)));
         let (operations, input) = match read {
             Ok(read) => read,
             Err(why) => return Ok(Outcome::rejected(why)),
@@ -71,13 +71,13 @@ impl Agent for BatchAgent {
         if let Err(why) = admitted {
             return Ok(Outcome::Rejected(why));
         }
-        let common = Arc::new(Common {
+        let common = Arc::new(BatchContext {
             engine,
             caller,
             input,
             options: core.options.clone(),
             batch: cx.task_id().to_string(),
-            compressed: content::Compressed::default(),
+            compressed: content::CompressedContents::default(),
         });
         let tenant = common.caller.tenant().to_owned();
         core.wait_for_load(&cx, &common.engine, &tenant).await?;
@@ -86,8 +86,8 @@ impl Agent for BatchAgent {
             // Not measured, and not in the queue any more. A run that is handed back is dropped before this.
             control::remove(&common.engine, &tenant, cx.task_id()).await;
         }
-        common.engine.changed(&tenant, QUEUE_URI);
-        common.engine.changed(&tenant, METRICS_URI);
+        common.engine.notify_changed(&tenant, QUEUE_URI);
+        common.engine.notify_changed(&tenant, METRICS_URI);
         ended
     }
 }
@@ -96,47 +96,47 @@ impl BatchAgent {
     async fn work(
         &self,
         cx: &TaskContext,
-        common: &Arc<Common>,
-        mut operations: Vec<Operation>,
+        common: &Arc<BatchContext>,
+        mut operations: Vec<BatchOperation>,
         tenant: &str,
     ) -> Result<Outcome, AgentError> {
         let input = &common.input;
         if input.strategy == Strategy::ParallelContentProcessing {
-            let cut: Result<Cut, Failure> =
-                cx.step("cut", async |step| shortly(&step, || content::cut(common)).await).await?;
+            let cut: Result<ChunkBoundaries, OperationFailure> =
+                cx.step("cut", async |step| retry_briefly(&step, || content::cut(common)).await).await?;
             operations = match cut {
                 Ok(cut) => cut.operations(input),
                 Err(failure) => return Err(AgentError::Failed(failure.why)),
             };
         }
-        let live = &self.core.enter(cx, common, tenant, operations.into()).await?;
+        let live = &self.core.register_running_batch(cx, common, tenant, operations.into()).await?;
         let calibrations = speedup::calibrations(&common.engine, tenant).await;
         let calibrations = calibrations.map_or_else(|_| Calibrations::default(), |(known, _)| known);
-        let dispatched = Dispatch::new(cx, &self.core, common, live).run(&calibrations).await;
+        let dispatched = BatchDispatch::new(cx, &self.core, common, live).run(&calibrations).await;
         let (status, otherwise) = match &dispatched {
             Ok(()) if live.is_stopped() => ("failed", "the batch stopped"),
             Ok(()) => ("completed", "the batch ended"),
             Err(AgentError::Canceled) => ("canceled", "the batch was canceled"),
             Err(_) => {
-                content::tidy(common, &live.operations).await;
+                content::remove_part_files(common, &live.operations).await;
                 return dispatched.map(|()| Outcome::done());
             }
         };
         let finished = live.take(otherwise);
         let canceled = dispatched.is_err();
         let joined = match canceled {
-            true => Ok(Joined::default()),
+            true => Ok(JoinedOutput::default()),
             // What is written is written in a step: the parts go only when it is known to be done.
             false if input.process.as_ref().is_some_and(|process| process.to.is_some()) => {
                 cx.step("join", async |_| Ok(join(common, live, &finished).await)).await?
             }
             false => join(common, live, &finished).await,
         };
-        content::tidy(common, &live.operations).await;
+        content::remove_part_files(common, &live.operations).await;
         let joined = joined.map_err(|failure| AgentError::Failed(failure.why))?;
         let (operations, now) = (&live.operations, common.engine.clock().now());
         let known = (&calibrations, now);
-        let report = Report::new(&common.batch, status, input, operations, &finished, known, joined);
+        let report = BatchReport::new(&common.batch, status, input, operations, &finished, known, joined);
         let said = report.counts.to_string();
         if canceled {
             control::remove(&common.engine, tenant, cx.task_id()).await;
@@ -144,8 +144,10 @@ impl BatchAgent {
             return Ok(Outcome::canceled(said));
         }
         let (engine, measured, id) = (&common.engine, &report.measured, cx.task_id());
-        cx.step("settle", async |_| patiently(cx, || control::settle(engine, tenant, id, measured)).await)
-            .await?;
+        cx.step("settle", async |_| {
+            retry_while_busy(cx, || control::close_record(engine, tenant, id, measured)).await
+        })
+        .await?;
         cx.artifact(result(report.value)).await?;
         Ok(match live.is_stopped() {
             true => Outcome::failed(format!("The batch stopped after a failure: {said}")),
@@ -159,13 +161,17 @@ fn result(value: Value) -> Chunk {
 }
 
 /// What the strategy makes of all operations together.
-async fn join(common: &Arc<Common>, live: &Live, finished: &[Finished]) -> Result<Joined, Failure> {
+async fn join(
+    common: &Arc<BatchContext>,
+    live: &RunningBatch,
+    finished: &[OperationOutcome],
+) -> Result<JoinedOutput, OperationFailure> {
     match common.input.strategy {
-        Strategy::ConcurrentProcessing => Ok(Joined::default()),
+        Strategy::ConcurrentProcessing => Ok(JoinedOutput::default()),
         Strategy::ResourceOptimization => {
             let (content, before, after) =
-                content::join_optimized(finished.iter().filter_map(Finished::output));
-            Ok(Joined { content: Some(content), bytes: (before > 0).then_some((before, after)) })
+                content::join_optimized(finished.iter().filter_map(OperationOutcome::output));
+            Ok(JoinedOutput { content: Some(content), bytes: (before > 0).then_some((before, after)) })
         }
         Strategy::ParallelContentProcessing => {
             let outputs = live.operations.iter().zip(finished);
@@ -174,21 +180,21 @@ async fn join(common: &Arc<Common>, live: &Live, finished: &[Finished]) -> Resul
             let bytes = content
                 .as_ref()
                 .and_then(|content| Some((content["bytes"].as_u64()?, content["compressedBytes"].as_u64()?)));
-            Ok(Joined { content, bytes })
+            Ok(JoinedOutput { content, bytes })
         }
     }
 }
 
 /// Lets a caller through that sent its batch to the agent itself, past the tools.
-async fn let_in(
+async fn check_submit_access(
     engine: &Engine,
     caller: &Caller,
     cx: &TaskContext,
 ) -> Result<Result<(), String>, AgentError> {
     let ask = || {
-        let access = Access {
+        let access = AccessRequest {
             action: Action::Execute,
-            kind: Kind::Batchtools,
+            kind: AccessKind::Batchtools,
             name: NAME,
             operation: "batch.submit",
             resource: &QUEUE_URI,
@@ -199,21 +205,21 @@ async fn let_in(
             Err(refused) => Ok(Err(refused.to_string())),
         }
     };
-    patiently(cx, || std::future::ready(ask())).await
+    retry_while_busy(cx, || std::future::ready(ask())).await
 }
 
-impl Core {
+impl BatchCore {
     /// Takes a batch or says why not. Only once: what was taken is not refused after a restart.
     async fn admit(
         &self,
         engine: &Engine,
         caller: &Caller,
         cx: &TaskContext,
-        input: &Input,
-        operations: &[Operation],
+        input: &BatchInput,
+        operations: &[BatchOperation],
     ) -> Result<Result<(), String>, AgentError> {
         if !self.known_senders().remove(&cx.input().id)
-            && let Err(why) = let_in(engine, caller, cx).await?
+            && let Err(why) = check_submit_access(engine, caller, cx).await?
         {
             return Ok(Err(why));
         }
@@ -227,16 +233,16 @@ impl Core {
         let _alone = self.admitting.lock().await;
         let (tenant, id) = (caller.tenant(), cx.task_id());
         // The tool has taken it already, or this step was cut after its record was made.
-        if patiently(cx, || control::read(engine, tenant, id)).await?.is_some() {
+        if retry_while_busy(cx, || control::read(engine, tenant, id)).await?.is_some() {
             return Ok(Ok(()));
         }
-        let there = patiently(cx, || control::list(engine, Some(tenant))).await?;
+        let there = retry_while_busy(cx, || control::list(engine, Some(tenant))).await?;
         if let Err(refused) = self.check_queue(input, there.len()) {
             return Ok(Err(refused.to_string()));
         }
         let control = control::Control::new(caller.owner(), input, operations, engine.clock().now());
-        patiently(cx, || control::make(engine, tenant, id, &control)).await?;
-        engine.changed(caller.tenant(), QUEUE_URI);
+        retry_while_busy(cx, || control::make(engine, tenant, id, &control)).await?;
+        engine.notify_changed(caller.tenant(), QUEUE_URI);
         Ok(Ok(()))
     }
 
@@ -246,8 +252,8 @@ impl Core {
         &self,
         engine: &Engine,
         caller: &Caller,
-        input: &Input,
-        operations: &[Operation],
+        input: &BatchInput,
+        operations: &[BatchOperation],
     ) -> Result<(), String> {
         let files = input.files(operations);
         if (files.reads || files.writes)
@@ -258,12 +264,12 @@ impl Core {
         for (action, wanted) in
             [(Action::Execute, true), (Action::Read, files.reads), (Action::Write, files.writes)]
         {
-            if wanted && !caller.may(action, Kind::Batchtools, NAME) {
+            if wanted && !caller.may(action, AccessKind::Batchtools, NAME) {
                 let scope = format!("{}:batchtools:{NAME}", action.name());
                 let why = Error::Forbidden(scope).to_string();
-                let access = Access {
+                let access = AccessRequest {
                     action,
-                    kind: Kind::Batchtools,
+                    kind: AccessKind::Batchtools,
                     name: NAME,
                     operation: "batch.run",
                     resource: &QUEUE_URI,

@@ -18,36 +18,38 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    files::{Folder, Found, hex, matcher},
-    input::{ContentOperation, DEFAULT_MATCHES, Input, Operation, Process, Work},
+    files::{Folder, LineMatches, hex, matcher},
+    input::{
+        BatchInput, BatchOperation, ContentOperation, ContentProcessing, DEFAULT_MATCHES, OperationKind,
+    },
     memory,
-    operation::{Common, Done, Failure, blocking},
+    operation::{BatchContext, OperationFailure, OperationOutput, blocking},
 };
 
 /// How a content is cut.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cut {
+pub(crate) struct ChunkBoundaries {
     bytes: u64,
     /// Where each chunk ends.
     ends: Vec<u64>,
 }
 
-impl Cut {
+impl ChunkBoundaries {
     /// The chunks as operations.
-    pub(crate) fn operations(&self, input: &Input) -> Vec<Operation> {
+    pub(crate) fn operations(&self, input: &BatchInput) -> Vec<BatchOperation> {
         let mut from = 0;
         let chunk = |(n, end): (usize, &u64)| {
-            let work = Work::Chunk(from, end - from);
+            let work = OperationKind::Chunk(from, end - from);
             from = *end;
             let id = format!("chunk-{:05}", n + 1);
-            Operation { id, r#type: "chunk", work, priority: input.priority, needs: vec![], retries: 0 }
+            BatchOperation { id, r#type: "chunk", work, priority: input.priority, needs: vec![], retries: 0 }
         };
         self.ends.iter().enumerate().map(chunk).collect()
     }
 }
 
 /// Looks at the content and decides where it is cut.
-pub(crate) async fn cut(common: &Arc<Common>) -> Result<Cut, Failure> {
+pub(crate) async fn cut(common: &Arc<BatchContext>) -> Result<ChunkBoundaries, OperationFailure> {
     let process = process(common)?;
     for (action, path) in [(Action::Read, &process.file), (Action::Write, &process.to)] {
         if let Some(path) = path {
@@ -59,7 +61,7 @@ pub(crate) async fn cut(common: &Arc<Common>) -> Result<Cut, Failure> {
         let process = self::process(&common)?;
         let content = whole(&common, process)?;
         if content.len() > common.options.content_bytes {
-            return Err(Failure::of(format!(
+            return Err(OperationFailure::of(format!(
                 "the content has {} bytes, and may have {} (content_bytes)",
                 content.len(),
                 common.options.content_bytes
@@ -68,12 +70,12 @@ pub(crate) async fn cut(common: &Arc<Common>) -> Result<Cut, Failure> {
         let lines = matches!(process.operation, ContentOperation::Search | ContentOperation::Count);
         let ends = ends(&content, process.chunk_bytes, lines);
         match ends.len() > common.options.operations_per_batch {
-            true => Err(Failure::of(format!(
+            true => Err(OperationFailure::of(format!(
                 "the content has {} chunks, and a batch at most {} operations (operations_per_batch): make chunkBytes larger",
                 ends.len(),
                 common.options.operations_per_batch
             ))),
-            false => Ok(Cut { bytes: content.len() as u64, ends }),
+            false => Ok(ChunkBoundaries { bytes: content.len() as u64, ends }),
         }
     })
     .await
@@ -107,7 +109,12 @@ fn ends(content: &[u8], size: usize, lines: bool) -> Vec<u64> {
 }
 
 /// Works on one chunk.
-pub(crate) async fn chunk(common: &Arc<Common>, id: &str, from: u64, bytes: u64) -> Result<Done, Failure> {
+pub(crate) async fn chunk(
+    common: &Arc<BatchContext>,
+    id: &str,
+    from: u64,
+    bytes: u64,
+) -> Result<OperationOutput, OperationFailure> {
     let (common, id) = (Arc::clone(common), id.to_owned());
     blocking(move || {
         let process = process(&common)?;
@@ -116,7 +123,7 @@ pub(crate) async fn chunk(common: &Arc<Common>, id: &str, from: u64, bytes: u64)
                 .as_bytes()
                 .get(from as usize..(from + bytes) as usize)
                 .map(<[u8]>::to_vec)
-                .ok_or_else(|| Failure::of("the content is shorter than its chunks"))?,
+                .ok_or_else(|| OperationFailure::of("the content is shorter than its chunks"))?,
             (None, file) => folder(&common)?.range(file.as_deref().unwrap_or_default(), from, bytes)?,
         };
         let output = match process.operation {
@@ -124,8 +131,9 @@ pub(crate) async fn chunk(common: &Arc<Common>, id: &str, from: u64, bytes: u64)
             ContentOperation::Count => count(&chunk),
             ContentOperation::Search => {
                 let pattern = process.pattern.as_deref().unwrap_or_default();
-                let matcher = matcher(pattern, process.regex, process.ignore_case).map_err(Failure::of)?;
-                let mut found = Found::new(process.max_matches.unwrap_or(DEFAULT_MATCHES));
+                let matcher =
+                    matcher(pattern, process.regex, process.ignore_case).map_err(OperationFailure::of)?;
+                let mut found = LineMatches::new(process.max_matches.unwrap_or(DEFAULT_MATCHES));
                 found.search(&matcher, &chunk, from, None);
                 json!({ "lines": found.lines, "total": found.total, "matches": found.matches })
             }
@@ -137,16 +145,16 @@ pub(crate) async fn chunk(common: &Arc<Common>, id: &str, from: u64, bytes: u64)
                 json!({ "bytes": bytes, "compressedBytes": compressed.len() })
             }
         };
-        Ok(Done::of(output))
+        Ok(OperationOutput::of(output))
     })
     .await
 }
 
 /// What all chunks come to, in their order. `None` where one of them failed.
 pub(crate) async fn join(
-    common: &Arc<Common>,
+    common: &Arc<BatchContext>,
     chunks: Vec<(String, Option<Value>)>,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Option<Value>, OperationFailure> {
     let Some(outputs) = chunks.iter().map(|(_, output)| output.clone()).collect::<Option<Vec<Value>>>()
     else {
         return Ok(None);
@@ -206,7 +214,8 @@ pub(crate) async fn join(
                     let folder = folder(&common)?;
                     let parts: Vec<String> =
                         chunks.iter().map(|(id, _)| part(to, &common.batch, id)).collect();
-                    folder.put(to, &mut Parts { folder: &folder, left: parts.iter(), open: None })?;
+                    folder
+                        .put(to, &mut PartFilesReader { folder: &folder, left: parts.iter(), open: None })?;
                     joined["file"] = json!(to);
                 }
                 joined
@@ -218,7 +227,7 @@ pub(crate) async fn join(
 }
 
 /// Takes away the files of compressed chunks: they are joined, or never will be. Done as often as one likes.
-pub(crate) async fn tidy(common: &Arc<Common>, operations: &[Operation]) {
+pub(crate) async fn remove_part_files(common: &Arc<BatchContext>, operations: &[BatchOperation]) {
     let Some(to) = common.input.process.as_ref().and_then(|process| process.to.as_ref()) else { return };
     let parts: Vec<String> =
         operations.iter().map(|operation| part(to, &common.batch, &operation.id)).collect();
@@ -243,13 +252,13 @@ fn part(to: &str, batch: &str, id: &str) -> String {
 }
 
 /// Files one behind the other.
-struct Parts<'a> {
+struct PartFilesReader<'a> {
     folder: &'a Folder,
     left: std::slice::Iter<'a, String>,
     open: Option<cap_std::fs::File>,
 }
 
-impl Read for Parts<'_> {
+impl Read for PartFilesReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         loop {
             let file = match &mut self.open {
@@ -290,12 +299,17 @@ fn count(chunk: &[u8]) -> Value {
 }
 
 /// Contents that are compressed already, by their hash, with their bytes then.
-pub(crate) type Compressed = Mutex<HashMap<String, u64>>;
+pub(crate) type CompressedContents = Mutex<HashMap<String, u64>>;
 
 /// Compresses one content, unless the same one was compressed before.
-pub(crate) async fn optimize(common: &Arc<Common>, n: usize) -> Result<Done, Failure> {
+pub(crate) async fn optimize(
+    common: &Arc<BatchContext>,
+    n: usize,
+) -> Result<OperationOutput, OperationFailure> {
     let contents = common.input.optimize.as_ref().and_then(|optimize| optimize.contents.get(n));
-    let Some(contents) = contents.cloned() else { return Err(Failure::of("there is no such content")) };
+    let Some(contents) = contents.cloned() else {
+        return Err(OperationFailure::of("there is no such content"));
+    };
     let from_memory = match &contents.memory {
         Some(name) => Some(memory::bytes(common, name).await?),
         None => None,
@@ -321,7 +335,9 @@ pub(crate) async fn optimize(common: &Arc<Common>, n: usize) -> Result<Done, Fai
                 size
             }
         };
-        Ok(Done::of(json!({ "sha256": sha256, "bytes": bytes.len(), "compressedBytes": compressed })))
+        Ok(OperationOutput::of(
+            json!({ "sha256": sha256, "bytes": bytes.len(), "compressedBytes": compressed }),
+        ))
     })
     .await
 }
@@ -349,21 +365,21 @@ pub(crate) fn join_optimized<'a>(outputs: impl Iterator<Item = &'a Value>) -> (V
     (joined, before, after)
 }
 
-fn gzip(bytes: &[u8]) -> Result<Vec<u8>, Failure> {
+fn gzip(bytes: &[u8]) -> Result<Vec<u8>, OperationFailure> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
     let written = encoder.write_all(bytes).and_then(|()| encoder.finish());
-    written.map_err(|error| Failure::of(format!("it could not be compressed: {error}")))
+    written.map_err(|error| OperationFailure::of(format!("it could not be compressed: {error}")))
 }
 
-fn process(common: &Common) -> Result<&Process, Failure> {
-    common.input.process.as_ref().ok_or_else(|| Failure::of("there is no content to process"))
+fn process(common: &BatchContext) -> Result<&ContentProcessing, OperationFailure> {
+    common.input.process.as_ref().ok_or_else(|| OperationFailure::of("there is no content to process"))
 }
 
-fn folder(common: &Common) -> Result<Folder, Failure> {
+fn folder(common: &BatchContext) -> Result<Folder, OperationFailure> {
     Folder::open(&common.folder()?, &common.options)
 }
 
-fn whole(common: &Common, process: &Process) -> Result<Vec<u8>, Failure> {
+fn whole(common: &BatchContext, process: &ContentProcessing) -> Result<Vec<u8>, OperationFailure> {
     match (&process.content, &process.file) {
         (Some(content), _) => Ok(content.as_bytes().to_vec()),
         (None, file) => folder(common)?.bytes(file.as_deref().unwrap_or_default()),

@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use nuncio_engine::{
     Engine, Error, TaskId,
     clock::Timestamp,
-    knowledge::{Expect, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordQuery, RecordWrite},
     store::TaskKey,
 };
 use serde::{Deserialize, Serialize};
 
 use super::{
-    input::{Input, Operation, Strategy},
+    input::{BatchInput, BatchOperation, Strategy},
     metrics,
     scheduler::Priority,
     settings, speedup,
@@ -48,7 +48,12 @@ pub(crate) struct Control {
 
 impl Control {
     /// The record of a batch that is taken now.
-    pub(crate) fn new(owner: &str, input: &Input, operations: &[Operation], now: Timestamp) -> Self {
+    pub(crate) fn new(
+        owner: &str,
+        input: &BatchInput,
+        operations: &[BatchOperation],
+        now: Timestamp,
+    ) -> Self {
         let mut types = BTreeMap::new();
         for operation in operations {
             *types.entry(operation.r#type.to_owned()).or_default() += 1;
@@ -72,7 +77,12 @@ fn key(tenant: &str, id: TaskId) -> RecordKey {
     RecordKey::new(tenant, KIND, id.to_string())
 }
 
-fn write(key: RecordKey, control: Option<&Control>, expected: Expect, now: Timestamp) -> RecordWrite {
+fn write(
+    key: RecordKey,
+    control: Option<&Control>,
+    expected: ExpectedVersion,
+    now: Timestamp,
+) -> RecordWrite {
     let body = control.map(|control| serde_json::to_vec(control).unwrap_or_default().into());
     RecordWrite { key, body, expected, expires_at: None, now }
 }
@@ -84,7 +94,7 @@ fn decode(body: &[u8]) -> Result<Control, Error> {
 
 /// Makes the record; one that is there already is this batch's own, made before it was cut.
 pub(crate) async fn make(engine: &Engine, tenant: &str, id: TaskId, control: &Control) -> Result<(), Error> {
-    let write = write(key(tenant, id), Some(control), Expect::Absent, engine.clock().now());
+    let write = write(key(tenant, id), Some(control), ExpectedVersion::Absent, engine.clock().now());
     match engine.store().knowledge().write_records(vec![write]).await {
         Ok(_) | Err(RecordError::Moved { .. }) => Ok(()),
         Err(RecordError::Store(error)) => Err(error.into()),
@@ -111,7 +121,8 @@ pub(crate) async fn change(
         if changed == control {
             return Ok(Some(control));
         }
-        let write = write(key(tenant, id), Some(&changed), Expect::Version(version), engine.clock().now());
+        let write =
+            write(key(tenant, id), Some(&changed), ExpectedVersion::Version(version), engine.clock().now());
         match engine.store().knowledge().write_records(vec![write]).await {
             Ok(_) => return Ok(Some(changed)),
             Err(RecordError::Moved { .. }) => {}
@@ -122,17 +133,17 @@ pub(crate) async fn change(
 }
 
 /// Takes the record away and adds the batch to its tenant's totals, both or neither.
-pub(crate) async fn settle(
+pub(crate) async fn close_record(
     engine: &Engine,
     tenant: &str,
     id: TaskId,
-    batch: &metrics::Measured,
+    batch: &metrics::BatchMeasurement,
 ) -> Result<(), Error> {
     for _ in 0..TRIES {
         // Gone: an earlier attempt at this came through.
         let Some((_, version)) = read(engine, tenant, id).await? else { return Ok(()) };
         let now = engine.clock().now();
-        let done = write(key(tenant, id), None, Expect::Version(version), now);
+        let done = write(key(tenant, id), None, ExpectedVersion::Version(version), now);
         let mut writes = vec![done, metrics::added(engine, tenant, batch).await?];
         if !batch.calibrations.is_empty() {
             writes.push(speedup::added(engine, tenant, &batch.calibrations).await?);
@@ -148,7 +159,7 @@ pub(crate) async fn settle(
 
 /// Takes the record away: the batch ended and is not measured.
 pub(crate) async fn remove(engine: &Engine, tenant: &str, id: TaskId) {
-    let write = write(key(tenant, id), None, Expect::Any, engine.clock().now());
+    let write = write(key(tenant, id), None, ExpectedVersion::Any, engine.clock().now());
     if let Err(error) = engine.store().knowledge().write_records(vec![write]).await {
         tracing::warn!(%error, batch = %id, "the record of a batch that ended is left behind");
     }

@@ -19,13 +19,14 @@ use nuncio_engine::{AgentError, TaskContext, context::Branch};
 use parking_lot::Mutex;
 
 use super::{
-    Core, control,
-    held::Held,
-    input::{Operation, dependents},
-    live::{Attempt, Engaged, Finished, Live},
-    operation::{Common, Failure, perform},
+    BatchCore,
+    attempt_slot::AttemptSlot,
+    control,
+    input::{BatchOperation, dependents},
+    operation::{BatchContext, OperationFailure, perform},
+    running_batch::{OperationAttempt, OperationOutcome, RunningBatch, SlotUseGuard},
     scheduler::Priority,
-    speedup::{self, Calibrations, SAMPLE_TIME, Sampled},
+    speedup::{self, Calibrations, SAMPLE_TIME, SampleCondition},
 };
 
 /// Operations beyond those engaged that may exist: their results are being written, they wait for another try, or for
@@ -42,19 +43,19 @@ const RETRY_BASE: Duration = Duration::from_millis(100);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
 /// One batch's operations, and how far they are.
-pub(crate) struct Dispatch<'a> {
+pub(crate) struct BatchDispatch<'a> {
     pub(crate) cx: &'a TaskContext,
-    pub(crate) core: &'a Arc<Core>,
-    pub(crate) common: &'a Arc<Common>,
-    pub(crate) live: &'a Arc<Live>,
+    pub(crate) core: &'a Arc<BatchCore>,
+    pub(crate) common: &'a Arc<BatchContext>,
+    pub(crate) live: &'a Arc<RunningBatch>,
     pub(crate) stop_on_failure: bool,
     /// Whether nothing but the sequential sample may run.
     sampling: AtomicBool,
-    board: Mutex<Board>,
+    board: Mutex<DispatchState>,
 }
 
 /// What can begin, and what stands in the way of the rest.
-struct Board {
+struct DispatchState {
     ready: BinaryHeap<(Priority, Reverse<usize>)>,
     /// Needs that have not ended.
     left: Vec<usize>,
@@ -68,17 +69,17 @@ struct Board {
     skipped: usize,
 }
 
-type Flying<'a> = FuturesUnordered<BoxFuture<'a, (usize, Result<Finished, AgentError>)>>;
+type RunningOperations<'a> = FuturesUnordered<BoxFuture<'a, (usize, Result<OperationOutcome, AgentError>)>>;
 
-impl<'a> Dispatch<'a> {
+impl<'a> BatchDispatch<'a> {
     pub(crate) fn new(
         cx: &'a TaskContext,
-        core: &'a Arc<Core>,
-        common: &'a Arc<Common>,
-        live: &'a Arc<Live>,
+        core: &'a Arc<BatchCore>,
+        common: &'a Arc<BatchContext>,
+        live: &'a Arc<RunningBatch>,
     ) -> Self {
         let operations = &live.operations;
-        let board = Board {
+        let board = DispatchState {
             ready: BinaryHeap::new(),
             left: operations.iter().map(|operation| operation.needs.len()).collect(),
             doomed: vec![None; operations.len()],
@@ -98,7 +99,7 @@ impl<'a> Dispatch<'a> {
         let (input, now) = (&self.common.input, self.common.engine.clock().now());
         let at_once = (*self.core.scheduler.cap().borrow()).min(input.max_concurrency.unwrap_or(usize::MAX));
         let sample = speedup::sample(&self.live.operations, input, at_once, calibrations, now);
-        let mut flying: Flying<'_> = FuturesUnordered::new();
+        let mut flying: RunningOperations<'_> = FuturesUnordered::new();
         if !sample.is_empty() {
             for n in &sample {
                 self.board().ready.push((Priority::High, Reverse(*n)));
@@ -107,7 +108,7 @@ impl<'a> Dispatch<'a> {
             let until = input.sequential_sample.is_none().then(|| tokio::time::Instant::now() + SAMPLE_TIME);
             self.phase(&mut flying, Some(1), until).await?;
             self.sampling.store(false, Ordering::Release);
-            self.live.seat.next_phase();
+            self.live.handle.next_phase();
         }
         {
             let mut board = self.board();
@@ -130,7 +131,7 @@ impl<'a> Dispatch<'a> {
     /// Does what is ready, and what that sets free, until all of it is done or the time is over.
     async fn phase<'f>(
         &'f self,
-        flying: &mut Flying<'f>,
+        flying: &mut RunningOperations<'f>,
         at_most: Option<usize>,
         until: Option<tokio::time::Instant>,
     ) -> Result<(), AgentError> {
@@ -147,7 +148,7 @@ impl<'a> Dispatch<'a> {
             let cap_now = *cap.borrow_and_update();
             let own = self.common.input.max_concurrency.unwrap_or(usize::MAX);
             let limit = at_most.unwrap_or(cap_now.min(own) + LOOK_AHEAD);
-            while self.live.engaged() < limit && flying.len() < limit.saturating_add(IN_FLIGHT) {
+            while self.live.slots_in_use() < limit && flying.len() < limit.saturating_add(IN_FLIGHT) {
                 let Some((_, Reverse(n))) = self.board().ready.pop() else { break };
                 flying.push(self.start(n, sampling));
             }
@@ -159,7 +160,7 @@ impl<'a> Dispatch<'a> {
                 () = self.cx.canceled() => return Err(AgentError::Canceled),
                 Some((n, result)) = flying.next() => self.finish(n, result, sampling).await?,
                 () = &mut time_is_over => return Ok(()),
-                () = self.live.stirred.notified() => {}
+                () = self.live.slot_released.notified() => {}
                 _ = cap.changed() => {}
             }
         }
@@ -167,9 +168,9 @@ impl<'a> Dispatch<'a> {
 
     /// Begins an operation. It is engaged from now on, not from when it is first looked at.
     /// `alone`: nothing else begins until it has ended.
-    fn start(&self, n: usize, alone: bool) -> BoxFuture<'_, (usize, Result<Finished, AgentError>)> {
+    fn start(&self, n: usize, alone: bool) -> BoxFuture<'_, (usize, Result<OperationOutcome, AgentError>)> {
         let operation = &self.live.operations[n];
-        let (branch, engaged) = (self.cx.branch(&operation.id), self.live.engage());
+        let (branch, engaged) = (self.cx.branch(&operation.id), self.live.begin_slot_use());
         Box::pin(async move { (n, self.operate(&branch, operation, engaged, alone).await) })
     }
 
@@ -177,24 +178,24 @@ impl<'a> Dispatch<'a> {
     async fn operate(
         &self,
         branch: &Branch,
-        operation: &Operation,
-        engaged: Engaged,
+        operation: &BatchOperation,
+        engaged: SlotUseGuard,
         alone: bool,
-    ) -> Result<Finished, AgentError> {
+    ) -> Result<OperationOutcome, AgentError> {
         let mut attempts = vec![];
         let mut engaged = Some(engaged);
         loop {
             let number = attempts.len() as u32 + 1;
-            let engaged = engaged.take().unwrap_or_else(|| self.live.engage());
+            let engaged = engaged.take().unwrap_or_else(|| self.live.begin_slot_use());
             let attempt = self.attempt(branch, operation, number, engaged, alone).await?;
             let again = match &attempt.result {
                 Err(failure) if !is_last(failure, operation, number) => failure.again,
                 _ => None,
             };
             attempts.push(attempt);
-            let Some(after) = again else { return Ok(Finished::Tried(attempts)) };
+            let Some(after) = again else { return Ok(OperationOutcome::Tried(attempts)) };
             if !self.wait(&attempts, number, after).await? {
-                return Ok(Finished::Tried(attempts));
+                return Ok(OperationOutcome::Tried(attempts));
             }
         }
     }
@@ -202,30 +203,30 @@ impl<'a> Dispatch<'a> {
     async fn attempt(
         &self,
         branch: &Branch,
-        operation: &Operation,
+        operation: &BatchOperation,
         number: u32,
-        engaged: Engaged,
+        engaged: SlotUseGuard,
         alone: bool,
-    ) -> Result<Attempt, AgentError> {
+    ) -> Result<OperationAttempt, AgentError> {
         let (common, live) = (self.common, self.live);
         branch
             .step("try", async move |step| {
-                let held = Held::wait(live, operation.priority, engaged, alone, &step).await?;
+                let held = AttemptSlot::acquire(live, operation.priority, engaged, alone, &step).await?;
                 // Nothing more is to begin: `finish` takes it for what it is.
                 let Some(mut held) = held else { return Err(AgentError::Canceled) };
                 if live.begins() {
                     self.note_begun();
                 }
-                let (beside, clock) = (live.seat.running() as u64, common.engine.clock());
-                let mark = live.seat.alone();
+                let (beside, clock) = (live.handle.running() as u64, common.engine.clock());
+                let mark = live.handle.alone();
                 let started = clock.now();
                 let result = perform(common, operation, number, branch, &step, &mut held).await?;
-                let ms = milliseconds(held.worked());
-                let worked = milliseconds(live.seat.worked());
+                let ms = milliseconds(held.work_time());
+                let worked = milliseconds(live.handle.work_time());
                 let sampled = alone.then(|| match self.sampling.load(Ordering::Acquire) {
-                    false => Sampled::Overrun,
-                    true if live.seat.was_alone(mark) => Sampled::Alone,
-                    true => Sampled::Beside,
+                    false => SampleCondition::Overrun,
+                    true if live.handle.was_alone(mark) => SampleCondition::Alone,
+                    true => SampleCondition::Beside,
                 });
                 if self.stop_on_failure
                     && result.as_ref().is_err_and(|failure| is_last(failure, operation, number))
@@ -235,14 +236,14 @@ impl<'a> Dispatch<'a> {
                 }
                 drop(held);
                 self.core.meter.note(&live.tenant, operation.r#type, ms, clock.now());
-                let result = result.map(|done| live.keep(done));
-                Ok(Attempt { run: live.run.0, worked, started, ms, beside, result, sampled })
+                let result = result.map(|done| live.reserve_output(done));
+                Ok(OperationAttempt { run: live.run.0, worked, started, ms, beside, result, sampled })
             })
             .await
     }
 
     /// Waits until another try is due; false when there is to be none.
-    async fn wait(&self, attempts: &[Attempt], number: u32, after: u64) -> Result<bool, AgentError> {
+    async fn wait(&self, attempts: &[OperationAttempt], number: u32, after: u64) -> Result<bool, AgentError> {
         let Some(last) = attempts.last() else { return Ok(true) };
         let doubled = RETRY_BASE.saturating_mul(1 << number.min(16).saturating_sub(1));
         let pause = doubled.max(Duration::from_millis(after)).min(RETRY_MOST);
@@ -263,18 +264,18 @@ impl<'a> Dispatch<'a> {
     async fn finish(
         &self,
         n: usize,
-        result: Result<Finished, AgentError>,
+        result: Result<OperationOutcome, AgentError>,
         sampling: bool,
     ) -> Result<(), AgentError> {
         let finished = match result {
             Ok(finished) => finished,
             Err(AgentError::Canceled) if self.live.is_stopped() && !self.cx.is_canceled() => {
-                Finished::Skipped("the batch stopped after a failure (stopOnFailure)".into())
+                OperationOutcome::Skipped("the batch stopped after a failure (stopOnFailure)".into())
             }
             Err(error) => return Err(error),
         };
         if finished.last().is_some_and(|last| last.run != self.live.run.0) {
-            self.live.kept(&finished);
+            self.live.charge_stored_output(&finished);
         }
         if finished.attempts().last().is_some_and(|last| last.result.is_err()) && self.stop_on_failure {
             self.live.stop();
@@ -295,7 +296,7 @@ impl<'a> Dispatch<'a> {
                         continue;
                     }
                     match board.doomed[dependent].take() {
-                        Some(why) => ended.push((dependent, Finished::Skipped(why))),
+                        Some(why) => ended.push((dependent, OperationOutcome::Skipped(why))),
                         // While the sample runs, only the sample does.
                         None if sampling => board.freed.push(dependent),
                         None => {
@@ -313,11 +314,11 @@ impl<'a> Dispatch<'a> {
         Ok(())
     }
 
-    fn why(&self, n: usize, finished: &Finished) -> String {
+    fn why(&self, n: usize, finished: &OperationOutcome) -> String {
         let id = &self.live.operations[n].id;
         match finished {
-            Finished::Skipped(_) => format!("it needs {id}, which was skipped"),
-            Finished::Tried(_) => format!("it needs {id}, which failed"),
+            OperationOutcome::Skipped(_) => format!("it needs {id}, which was skipped"),
+            OperationOutcome::Tried(_) => format!("it needs {id}, which failed"),
         }
     }
 
@@ -331,24 +332,24 @@ impl<'a> Dispatch<'a> {
                 control.began_at.get_or_insert(now);
             };
             match control::change(&engine, &tenant, id, begin).await {
-                Ok(_) => engine.changed(&tenant, super::QUEUE_URI),
+                Ok(_) => engine.notify_changed(&tenant, super::QUEUE_URI),
                 Err(error) => tracing::warn!(%error, batch = %id, "it is not noted that a batch has begun"),
             }
         });
     }
 
-    fn board(&self) -> parking_lot::MutexGuard<'_, Board> {
+    fn board(&self) -> parking_lot::MutexGuard<'_, DispatchState> {
         self.board.lock()
     }
 }
 
-impl Board {
-    fn note(&mut self, finished: &Finished) {
+impl DispatchState {
+    fn note(&mut self, finished: &OperationOutcome) {
         self.done += 1;
         match finished {
-            Finished::Skipped(_) => self.skipped += 1,
+            OperationOutcome::Skipped(_) => self.skipped += 1,
             finished if !finished.succeeded() => self.failed += 1,
-            Finished::Tried(_) => {}
+            OperationOutcome::Tried(_) => {}
         }
     }
 
@@ -369,7 +370,7 @@ impl Board {
 }
 
 /// Whether there is no other try after this one.
-fn is_last(failure: &Failure, operation: &Operation, number: u32) -> bool {
+fn is_last(failure: &OperationFailure, operation: &BatchOperation, number: u32) -> bool {
     failure.again.is_none() || number > operation.retries
 }
 

@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use super::{
     BatchOptions,
     input::{CopyFile, DEFAULT_MATCHES, Encoding, HashFile, ReadFile, SearchFiles, WriteFile},
-    operation::{Done, Failure},
+    operation::{OperationFailure, OperationOutput},
 };
 
 /// Files that one search looks into.
@@ -42,14 +42,14 @@ pub(crate) struct Folder {
 }
 
 impl Folder {
-    pub(crate) fn open(path: &Path, options: &BatchOptions) -> Result<Self, Failure> {
+    pub(crate) fn open(path: &Path, options: &BatchOptions) -> Result<Self, OperationFailure> {
         let dir = Dir::open_ambient_dir(path, ambient_authority()).map_err(|error| {
-            Failure::of(format!("the files folder (files_dir) cannot be opened: {error}"))
+            OperationFailure::of(format!("the files folder (files_dir) cannot be opened: {error}"))
         })?;
         Ok(Self { dir, file_bytes: options.file_bytes, output_bytes: options.operation_output_bytes })
     }
 
-    pub(crate) fn read(&self, read: &ReadFile) -> Result<Done, Failure> {
+    pub(crate) fn read(&self, read: &ReadFile) -> Result<OperationOutput, OperationFailure> {
         let bytes = self.bytes(&read.path)?;
         let size = bytes.len();
         // Base64 takes a third more.
@@ -63,7 +63,7 @@ impl Folder {
             Encoding::Text => match std::str::from_utf8(&bytes) {
                 Ok(text) => text[..text.floor_char_boundary(most.min(size))].to_owned(),
                 Err(_) => {
-                    return Err(Failure::of(format!(
+                    return Err(OperationFailure::of(format!(
                         "{} is not UTF-8 text: read it with encoding: base64",
                         read.path
                     )));
@@ -72,44 +72,47 @@ impl Folder {
         };
         let sha256 = hex(&Sha256::digest(&bytes));
         let output = json!({ "path": read.path, "bytes": size, "sha256": sha256, "content": content });
-        Ok(Done { output, truncated })
+        Ok(OperationOutput { output, truncated })
     }
 
-    pub(crate) fn write(&self, write: &WriteFile) -> Result<Done, Failure> {
+    pub(crate) fn write(&self, write: &WriteFile) -> Result<OperationOutput, OperationFailure> {
         let bytes = match write.encoding {
             Encoding::Text => write.content.clone().into_bytes(),
             Encoding::Base64 => BASE64_STANDARD
                 .decode(&write.content)
-                .map_err(|error| Failure::of(format!("content is not base64: {error}")))?,
+                .map_err(|error| OperationFailure::of(format!("content is not base64: {error}")))?,
         };
         self.make_room(&write.path, write.create_folders)?;
         match write.append {
             true => self.append(&write.path, &bytes)?,
             false => self.replace(&write.path, &mut &bytes[..], write.overwrite)?,
         }
-        Ok(Done::of(json!({ "path": write.path, "bytes": bytes.len() })))
+        Ok(OperationOutput::of(json!({ "path": write.path, "bytes": bytes.len() })))
     }
 
-    pub(crate) fn copy(&self, copy: &CopyFile) -> Result<Done, Failure> {
+    pub(crate) fn copy(&self, copy: &CopyFile) -> Result<OperationOutput, OperationFailure> {
         let from = self.source(&copy.from)?;
         self.make_room(&copy.to, copy.create_folders)?;
-        let mut from = Hashing { inner: from.take(self.file_bytes), hash: Sha256::new(), bytes: 0 };
+        let mut from = HashingReader { inner: from.take(self.file_bytes), hash: Sha256::new(), bytes: 0 };
         self.replace(&copy.to, &mut from, copy.overwrite)?;
         let sha256 = hex(&from.hash.finalize());
-        Ok(Done::of(json!({ "from": copy.from, "to": copy.to, "bytes": from.bytes, "sha256": sha256 })))
+        Ok(OperationOutput::of(
+            json!({ "from": copy.from, "to": copy.to, "bytes": from.bytes, "sha256": sha256 }),
+        ))
     }
 
-    pub(crate) fn hash(&self, hash: &HashFile) -> Result<Done, Failure> {
+    pub(crate) fn hash(&self, hash: &HashFile) -> Result<OperationOutput, OperationFailure> {
         let file = self.source(&hash.path)?;
-        let mut file = Hashing { inner: file.take(self.file_bytes), hash: Sha256::new(), bytes: 0 };
+        let mut file = HashingReader { inner: file.take(self.file_bytes), hash: Sha256::new(), bytes: 0 };
         io::copy(&mut file, &mut io::sink()).map_err(|error| failed("read", &hash.path, &error))?;
         let sha256 = hex(&file.hash.finalize());
-        Ok(Done::of(json!({ "path": hash.path, "bytes": file.bytes, "sha256": sha256 })))
+        Ok(OperationOutput::of(json!({ "path": hash.path, "bytes": file.bytes, "sha256": sha256 })))
     }
 
-    pub(crate) fn search(&self, search: &SearchFiles) -> Result<Done, Failure> {
-        let matcher = matcher(&search.pattern, search.regex, search.ignore_case).map_err(Failure::of)?;
-        let mut found = Found::new(search.max_matches.unwrap_or(DEFAULT_MATCHES));
+    pub(crate) fn search(&self, search: &SearchFiles) -> Result<OperationOutput, OperationFailure> {
+        let matcher =
+            matcher(&search.pattern, search.regex, search.ignore_case).map_err(OperationFailure::of)?;
+        let mut found = LineMatches::new(search.max_matches.unwrap_or(DEFAULT_MATCHES));
         let metadata =
             self.dir.metadata(&search.path).map_err(|error| failed("look at", &search.path, &error))?;
         let (mut files, mut truncated) = (0, false);
@@ -156,11 +159,11 @@ impl Folder {
         }
         truncated |= found.is_cut();
         let output = json!({ "files": files, "total": found.total, "matches": found.matches });
-        Ok(Done { output, truncated })
+        Ok(OperationOutput { output, truncated })
     }
 
     /// The bytes of a regular file.
-    pub(crate) fn bytes(&self, path: &str) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn bytes(&self, path: &str) -> Result<Vec<u8>, OperationFailure> {
         let mut bytes = vec![];
         let mut file = self.source(path)?.take(self.file_bytes + 1);
         file.read_to_end(&mut bytes).map_err(|error| failed("read", path, &error))?;
@@ -171,7 +174,7 @@ impl Folder {
     }
 
     /// Some bytes of a regular file.
-    pub(crate) fn range(&self, path: &str, from: u64, bytes: u64) -> Result<Vec<u8>, Failure> {
+    pub(crate) fn range(&self, path: &str, from: u64, bytes: u64) -> Result<Vec<u8>, OperationFailure> {
         use std::io::{Seek as _, SeekFrom};
         let mut file = self.source(path)?;
         let mut out = vec![];
@@ -180,12 +183,12 @@ impl Folder {
             .map_err(|error| failed("read", path, &error))?;
         match out.len() as u64 == bytes {
             true => Ok(out),
-            false => Err(Failure::of(format!("{path} has become shorter while it was worked on"))),
+            false => Err(OperationFailure::of(format!("{path} has become shorter while it was worked on"))),
         }
     }
 
     /// Writes a file anew: whole or not at all.
-    pub(crate) fn put(&self, path: &str, from: &mut impl Read) -> Result<(), Failure> {
+    pub(crate) fn put(&self, path: &str, from: &mut impl Read) -> Result<(), OperationFailure> {
         self.make_room(path, true)?;
         self.replace(path, from, true)
     }
@@ -195,13 +198,13 @@ impl Folder {
     }
 
     /// Opens a regular file to read.
-    pub(crate) fn source(&self, path: &str) -> Result<File, Failure> {
+    pub(crate) fn source(&self, path: &str) -> Result<File, OperationFailure> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(no_waiting());
         let file = self.dir.open_with(path, &options).map_err(|error| failed("open", path, &error))?;
         let metadata = file.metadata().map_err(|error| failed("look at", path, &error))?;
         if !metadata.is_file() {
-            return Err(Failure::of(format!("{path} is not a regular file")));
+            return Err(OperationFailure::of(format!("{path} is not a regular file")));
         }
         match metadata.len() > self.file_bytes {
             true => Err(self.too_large(path)),
@@ -209,12 +212,12 @@ impl Folder {
         }
     }
 
-    fn too_large(&self, path: &str) -> Failure {
-        Failure::of(format!("{path} has more than {} bytes (file_bytes)", self.file_bytes))
+    fn too_large(&self, path: &str) -> OperationFailure {
+        OperationFailure::of(format!("{path} has more than {} bytes (file_bytes)", self.file_bytes))
     }
 
     /// Checks what stands where a file is to be written, and makes the folders above it.
-    fn make_room(&self, path: &str, create_folders: bool) -> Result<(), Failure> {
+    fn make_room(&self, path: &str, create_folders: bool) -> Result<(), OperationFailure> {
         if create_folders && let Some(parent) = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())
         {
             self.dir.create_dir_all(parent).map_err(|error| failed("make the folder of", path, &error))?;
@@ -223,19 +226,19 @@ impl Folder {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
             Err(error) => Err(failed("look at", path, &error)),
             Ok(metadata) if !metadata.is_file() => {
-                Err(Failure::of(format!("{path} is there and is not a regular file")))
+                Err(OperationFailure::of(format!("{path} is there and is not a regular file")))
             }
             Ok(_) => Ok(()),
         }
     }
 
-    fn append(&self, path: &str, bytes: &[u8]) -> Result<(), Failure> {
+    fn append(&self, path: &str, bytes: &[u8]) -> Result<(), OperationFailure> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).custom_flags(no_waiting());
         let mut file = self.dir.open_with(path, &options).map_err(|error| failed("open", path, &error))?;
         let regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
         if !regular {
-            return Err(Failure::of(format!("{path} is not a regular file")));
+            return Err(OperationFailure::of(format!("{path} is not a regular file")));
         }
         file.write_all(bytes).and_then(|()| file.sync_data()).map_err(|error| failed("write", path, &error))
     }
@@ -243,18 +246,18 @@ impl Folder {
     /// Writes beside the file and moves it there: readers see the old one or the new one. Where nothing may be
     /// overwritten, the name is taken in one step or not at all; a file that holds the same is what an earlier try,
     /// cut before it was noted, has written.
-    fn replace(&self, path: &str, from: &mut impl Read, overwrite: bool) -> Result<(), Failure> {
+    fn replace(&self, path: &str, from: &mut impl Read, overwrite: bool) -> Result<(), OperationFailure> {
         let (folder, name) = match path.rsplit_once('/') {
             Some((folder, name)) => (format!("{folder}/"), name),
             None => (String::new(), path),
         };
         if name.is_empty() || name == "." {
-            return Err(Failure::of(format!("{path} names no file")));
+            return Err(OperationFailure::of(format!("{path} names no file")));
         }
         let beside = format!("{folder}.nuncio-{}", uuid::Uuid::now_v7());
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        let mut from = Hashing { inner: from, hash: Sha256::new(), bytes: 0 };
+        let mut from = HashingReader { inner: from, hash: Sha256::new(), bytes: 0 };
         let written = self.dir.open_with(&beside, &options).and_then(|mut file| {
             io::copy(&mut from, &mut file)?;
             file.sync_data()?;
@@ -272,7 +275,7 @@ impl Folder {
                 let written = from.hash.finalize();
                 match self.bytes(path).is_ok_and(|there| Sha256::digest(&there) == written) {
                     true => Ok(()),
-                    false => Err(Failure::of(format!("{path} is there already (overwrite: false)"))),
+                    false => Err(OperationFailure::of(format!("{path} is there already (overwrite: false)"))),
                 }
             }
             written => written.map_err(|error| failed("write", path, &error)),
@@ -285,18 +288,18 @@ fn no_waiting() -> i32 {
     (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32
 }
 
-fn failed(what: &str, path: &str, error: &io::Error) -> Failure {
-    Failure::of(format!("cannot {what} {path}: {error}"))
+fn failed(what: &str, path: &str, error: &io::Error) -> OperationFailure {
+    OperationFailure::of(format!("cannot {what} {path}: {error}"))
 }
 
 /// Counts and hashes what is read.
-struct Hashing<R> {
+struct HashingReader<R> {
     inner: R,
     hash: Sha256,
     bytes: u64,
 }
 
-impl<R: Read> Read for Hashing<R> {
+impl<R: Read> Read for HashingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(buffer)?;
         self.hash.update(&buffer[..read]);
@@ -323,7 +326,7 @@ pub(crate) fn matcher(pattern: &str, regex: bool, ignore_case: bool) -> Result<R
 }
 
 /// What was found, line by line: the first matches, and how many there are.
-pub(crate) struct Found {
+pub(crate) struct LineMatches {
     pub(crate) matches: Vec<Value>,
     pub(crate) total: u64,
     /// Line ends that were passed.
@@ -331,7 +334,7 @@ pub(crate) struct Found {
     most: usize,
 }
 
-impl Found {
+impl LineMatches {
     pub(crate) fn new(most: usize) -> Self {
         Self { matches: vec![], total: 0, lines: 0, most }
     }
@@ -396,11 +399,11 @@ mod tests {
         Place { _outer: outer, outside, inside, folder }
     }
 
-    fn read(place: &Place, path: &str) -> Result<Done, Failure> {
+    fn read(place: &Place, path: &str) -> Result<OperationOutput, OperationFailure> {
         place.folder.read(&ReadFile { path: path.into(), encoding: Encoding::Text })
     }
 
-    fn write(place: &Place, path: &str, content: &str) -> Result<Done, Failure> {
+    fn write(place: &Place, path: &str, content: &str) -> Result<OperationOutput, OperationFailure> {
         place.folder.write(&WriteFile {
             path: path.into(),
             content: content.into(),

@@ -62,9 +62,9 @@ impl Strategy {
 /// A batch as it is asked for.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Input {
+pub(crate) struct BatchInput {
     #[serde(default)]
-    pub(crate) operations: Vec<Asked>,
+    pub(crate) operations: Vec<OperationInput>,
     #[serde(default)]
     pub(crate) strategy: Strategy,
     #[serde(default)]
@@ -77,15 +77,15 @@ pub(crate) struct Input {
     #[serde(default)]
     pub(crate) stop_on_failure: bool,
     #[serde(default)]
-    pub(crate) process: Option<Process>,
+    pub(crate) process: Option<ContentProcessing>,
     #[serde(default)]
-    pub(crate) optimize: Option<Optimize>,
+    pub(crate) optimize: Option<ContentOptimization>,
 }
 
 /// An operation as it is asked for.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Asked {
+pub(crate) struct OperationInput {
     pub(crate) id: String,
     pub(crate) r#type: String,
     #[serde(default)]
@@ -101,7 +101,7 @@ pub(crate) struct Asked {
 /// One large content, for `parallel_content_processing`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Process {
+pub(crate) struct ContentProcessing {
     #[serde(default)]
     pub(crate) content: Option<String>,
     #[serde(default)]
@@ -139,8 +139,8 @@ pub(crate) enum ContentOperation {
 /// Contents that may repeat each other, for `resource_optimization`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Optimize {
-    pub(crate) contents: Vec<Contents>,
+pub(crate) struct ContentOptimization {
+    pub(crate) contents: Vec<ContentSource>,
     /// The folder that the compressed contents go to.
     #[serde(default)]
     pub(crate) to: Option<String>,
@@ -149,7 +149,7 @@ pub(crate) struct Optimize {
 /// One of them: given here, in a file, or in the memory bank.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(crate) struct Contents {
+pub(crate) struct ContentSource {
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) content: Option<String>,
@@ -279,7 +279,7 @@ pub(crate) struct WaitFor {
 
 /// What an operation does, with its arguments checked.
 #[derive(Debug, Clone)]
-pub(crate) enum Work {
+pub(crate) enum OperationKind {
     Read(ReadFile),
     Write(WriteFile),
     Copy(CopyFile),
@@ -299,10 +299,10 @@ pub(crate) enum Work {
 
 /// One operation of a batch.
 #[derive(Debug, Clone)]
-pub(crate) struct Operation {
+pub(crate) struct BatchOperation {
     pub(crate) id: String,
     pub(crate) r#type: &'static str,
-    pub(crate) work: Work,
+    pub(crate) work: OperationKind,
     pub(crate) priority: Priority,
     /// Positions of those that have to succeed first.
     pub(crate) needs: Vec<usize>,
@@ -324,7 +324,7 @@ pub const TYPES: [&str; 11] = [
     "wait",
 ];
 
-impl Work {
+impl OperationKind {
     fn read(r#type: &str, args: &Value) -> Result<(&'static str, Self), String> {
         let Some(known) = TYPES.into_iter().find(|known| *known == r#type) else {
             return Err(format!("type: there is no {:?}; there are {}", r#type, TYPES.join(", ")));
@@ -424,7 +424,7 @@ type Patterns = HashMap<(String, bool), String>;
 
 /// Builds every regular expression of a batch once, where blocking is allowed: after it is known that the caller may
 /// have such a batch, because a short expression may take milliseconds.
-pub(crate) async fn check_patterns(input: &Input, operations: &[Operation]) -> Result<(), String> {
+pub(crate) async fn check_patterns(input: &BatchInput, operations: &[BatchOperation]) -> Result<(), String> {
     let patterns = input.patterns(operations);
     if patterns.is_empty() {
         return Ok(());
@@ -447,7 +447,7 @@ pub(crate) struct FileUse {
     pub(crate) writes: bool,
 }
 
-impl Input {
+impl BatchInput {
     /// Reads a batch. What is wrong is said with its place.
     pub(crate) fn read(value: &Value, options: &BatchOptions) -> Result<Self, String> {
         let size = json_size(value);
@@ -494,7 +494,7 @@ impl Input {
     }
 
     /// The operations that can be told before anything is looked at: all but the chunks of a content.
-    pub(crate) fn operations(&self, options: &BatchOptions) -> Result<Vec<Operation>, String> {
+    pub(crate) fn operations(&self, options: &BatchOptions) -> Result<Vec<BatchOperation>, String> {
         let count = self.operations.len().max(self.optimize.as_ref().map_or(0, |o| o.contents.len()));
         if count > options.operations_per_batch {
             return Err(format!(
@@ -517,10 +517,10 @@ impl Input {
             operations.push(operation.map_err(|why| format!("operations[{n}].{why}"))?);
         }
         for (n, contents) in self.optimize.iter().flat_map(|optimize| &optimize.contents).enumerate() {
-            operations.push(Operation {
+            operations.push(BatchOperation {
                 id: contents.id.clone(),
                 r#type: "optimize",
-                work: Work::Optimize(n),
+                work: OperationKind::Optimize(n),
                 priority: self.priority,
                 needs: vec![],
                 retries: contents.retries,
@@ -536,23 +536,27 @@ impl Input {
         Ok(operations)
     }
 
-    fn patterns(&self, operations: &[Operation]) -> Patterns {
+    fn patterns(&self, operations: &[BatchOperation]) -> Patterns {
         let mut patterns = Patterns::new();
         for (n, operation) in operations.iter().enumerate() {
-            if let Work::Search(SearchFiles { pattern, regex: true, ignore_case, .. }) = &operation.work {
+            if let OperationKind::Search(SearchFiles { pattern, regex: true, ignore_case, .. }) =
+                &operation.work
+            {
                 patterns
                     .entry((pattern.clone(), *ignore_case))
                     .or_insert_with(|| format!("operations[{n}].args.pattern"));
             }
         }
-        if let Some(Process { pattern: Some(pattern), regex: true, ignore_case, .. }) = &self.process {
+        if let Some(ContentProcessing { pattern: Some(pattern), regex: true, ignore_case, .. }) =
+            &self.process
+        {
             patterns.insert((pattern.clone(), *ignore_case), "process.pattern".into());
         }
         patterns
     }
 
     /// What it does to files.
-    pub(crate) fn files(&self, operations: &[Operation]) -> FileUse {
+    pub(crate) fn files(&self, operations: &[BatchOperation]) -> FileUse {
         let mut used = FileUse::default();
         for (reads, writes) in operations.iter().map(|operation| operation.work.files()) {
             used.reads |= reads;
@@ -586,9 +590,9 @@ impl Input {
     }
 }
 
-impl Asked {
-    fn operation(&self, usual: Priority, positions: &HashMap<&str, usize>) -> Result<Operation, String> {
-        let (r#type, work) = Work::read(&self.r#type, &self.args)?;
+impl OperationInput {
+    fn operation(&self, usual: Priority, positions: &HashMap<&str, usize>) -> Result<BatchOperation, String> {
+        let (r#type, work) = OperationKind::read(&self.r#type, &self.args)?;
         if self.retries > MAX_RETRIES {
             return Err(format!(
                 "retries: an operation is tried again at most {MAX_RETRIES} times (retries)"
@@ -608,11 +612,11 @@ impl Asked {
         needs.sort_unstable();
         needs.dedup();
         let (id, priority) = (self.id.clone(), self.priority.unwrap_or(usual));
-        Ok(Operation { id, r#type, work, priority, needs, retries: self.retries })
+        Ok(BatchOperation { id, r#type, work, priority, needs, retries: self.retries })
     }
 }
 
-impl Process {
+impl ContentProcessing {
     fn check(&self, options: &BatchOptions) -> Result<(), String> {
         match (&self.content, &self.file) {
             (Some(_), None) => {}
@@ -641,7 +645,7 @@ impl Process {
     }
 }
 
-impl Optimize {
+impl ContentOptimization {
     fn check(&self) -> Result<(), String> {
         if self.contents.is_empty() {
             return Err("contents: there are none".into());
@@ -675,7 +679,7 @@ fn check_id(id: &str) -> Result<(), String> {
 }
 
 /// Takes away what needs nothing more, until nothing is left or nothing can be taken.
-fn check_cycles(operations: &[Operation]) -> Result<(), String> {
+fn check_cycles(operations: &[BatchOperation]) -> Result<(), String> {
     let mut left: Vec<usize> = operations.iter().map(|operation| operation.needs.len()).collect();
     let dependents = dependents(operations);
     let mut free: Vec<usize> = (0..operations.len()).filter(|n| left[*n] == 0).collect();
@@ -711,7 +715,7 @@ fn check_cycles(operations: &[Operation]) -> Result<(), String> {
 }
 
 /// For each operation, those that need it.
-pub(crate) fn dependents(operations: &[Operation]) -> Vec<Vec<usize>> {
+pub(crate) fn dependents(operations: &[BatchOperation]) -> Vec<Vec<usize>> {
     let mut dependents = vec![vec![]; operations.len()];
     for (n, operation) in operations.iter().enumerate() {
         for need in &operation.needs {
@@ -729,7 +733,7 @@ mod tests {
 
     #[allow(clippy::needless_pass_by_value, reason = "the cases read better so")]
     fn refused(value: Value, words: &str) {
-        match Input::read(&value, &BatchOptions::default()) {
+        match BatchInput::read(&value, &BatchOptions::default()) {
             Ok(_) => panic!("{value} was taken"),
             Err(why) => assert!(why.contains(words), "{why:?} does not say {words:?}"),
         }
@@ -781,7 +785,7 @@ mod tests {
         let long = one(
             json!({ "id": "a", "type": "files.write", "args": { "path": "a", "content": "x".repeat(100) } }),
         );
-        assert!(Input::read(&long, &small).is_err_and(|why| why.contains("batch_bytes")));
+        assert!(BatchInput::read(&long, &small).is_err_and(|why| why.contains("batch_bytes")));
     }
 
     #[test]
@@ -803,7 +807,7 @@ mod tests {
         };
         let options = BatchOptions::default();
         let read = |patterns| {
-            let input = Input::read(&batch(patterns), &options)?;
+            let input = BatchInput::read(&batch(patterns), &options)?;
             Ok::<_, String>((input.operations(&options)?, input))
         };
         // The same one a thousand times is one; each takes milliseconds.
@@ -836,7 +840,7 @@ mod tests {
                 .enumerate()
                 .map(|(n, one)| json!({ "id": format!("o{n}"), "type": one, "args": args(one) }))
                 .collect();
-            let input = Input::read(&json!({ "operations": operations }), &BatchOptions::default());
+            let input = BatchInput::read(&json!({ "operations": operations }), &BatchOptions::default());
             input.unwrap_or_else(|why| panic!("{why}")).kind()
         };
         assert_eq!(kind(&["files.hash", "files.hash"]), "file_operations");

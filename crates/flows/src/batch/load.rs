@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use nuncio_engine::{AgentError, Engine, TaskContext, event::Level};
 
-use super::{Core, QUEUE_URI, control, patience::patiently};
+use super::{BatchCore, QUEUE_URI, control, retry::retry_while_busy};
 
 /// How often a waiting batch looks at the load.
 const POLL: Duration = Duration::from_secs(1);
 
-impl Core {
+impl BatchCore {
     /// What is in use beyond its threshold, with what was measured; `None` where nothing is, or nothing is known.
     pub(crate) fn overload(&self) -> Option<String> {
         let settings = self.settings();
@@ -56,16 +56,16 @@ impl Core {
         let (id, mut waited) = (cx.task_id(), false);
         let set = |why: Option<String>| async move {
             let change = |control: &mut control::Control| control.waiting.clone_from(&why);
-            let control = patiently(cx, || control::change(engine, tenant, id, change)).await?;
-            engine.changed(tenant, QUEUE_URI);
+            let control = retry_while_busy(cx, || control::change(engine, tenant, id, change)).await?;
+            engine.notify_changed(tenant, QUEUE_URI);
             Ok::<_, AgentError>(control)
         };
         while let Some(why) = self.overload() {
             let control = match waited {
                 false => set(Some(why.clone())).await?,
-                true => {
-                    patiently(cx, || control::read(engine, tenant, id)).await?.map(|(control, _)| control)
-                }
+                true => retry_while_busy(cx, || control::read(engine, tenant, id))
+                    .await?
+                    .map(|(control, _)| control),
             };
             let Some(control) = control else { return Ok(()) };
             let over = engine.clock().now().since(control.taken_at) >= self.options.load_wait;
@@ -82,7 +82,7 @@ impl Core {
             }
         }
         // Also what a run before this one has set.
-        let control = patiently(cx, || control::read(engine, tenant, id)).await?;
+        let control = retry_while_busy(cx, || control::read(engine, tenant, id)).await?;
         if control.is_some_and(|(control, _)| control.waiting.is_some()) {
             set(None).await?;
         }

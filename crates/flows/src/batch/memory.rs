@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use nuncio_engine::{
-    knowledge::{Expect, Sought},
-    memory::{BankError, Entry, words},
+    knowledge::{ExpectedVersion, MemoryQuery},
+    memory::{BankEntry, BankError, words},
 };
 use serde_json::{Value, json};
 
 use super::{
     input::{MemoryName, SearchMemory, StoreMemory},
-    operation::{Common, Done, Failure},
+    operation::{BatchContext, OperationFailure, OperationOutput},
 };
 use crate::resource::iso;
 
 /// Entries that a search returns where nothing is said.
 const SEARCH_LIMIT: usize = 10;
 
-impl From<BankError> for Failure {
+impl From<BankError> for OperationFailure {
     fn from(error: BankError) -> Self {
         match error {
             BankError::Engine(error) => error.into(),
@@ -26,29 +26,37 @@ impl From<BankError> for Failure {
     }
 }
 
-pub(crate) async fn get(common: &Common, name: &MemoryName) -> Result<Done, Failure> {
-    Ok(Done::of(shown(name, &find(common, name).await?)))
+pub(crate) async fn get(
+    common: &BatchContext,
+    name: &MemoryName,
+) -> Result<OperationOutput, OperationFailure> {
+    Ok(OperationOutput::of(entry_json(name, &find(common, name).await?)))
 }
 
 /// The bytes of an entry: of a text the text, of anything else its JSON.
-pub(crate) async fn bytes(common: &Common, name: &MemoryName) -> Result<Vec<u8>, Failure> {
+pub(crate) async fn bytes(common: &BatchContext, name: &MemoryName) -> Result<Vec<u8>, OperationFailure> {
     Ok(match find(common, name).await?.value {
         Value::String(text) => text.into_bytes(),
         value => value.to_string().into_bytes(),
     })
 }
 
-async fn find(common: &Common, name: &MemoryName) -> Result<Entry, Failure> {
+async fn find(common: &BatchContext, name: &MemoryName) -> Result<BankEntry, OperationFailure> {
     let found = common.engine.memory().get(&common.caller, &name.namespace, &name.key).await?;
-    found.ok_or_else(|| Failure::of(format!("there is no key {:?} in {:?}", name.key, name.namespace)))
+    found.ok_or_else(|| {
+        OperationFailure::of(format!("there is no key {:?} in {:?}", name.key, name.namespace))
+    })
 }
 
-pub(crate) async fn store(common: &Common, store: StoreMemory) -> Result<Done, Failure> {
+pub(crate) async fn store(
+    common: &BatchContext,
+    store: StoreMemory,
+) -> Result<OperationOutput, OperationFailure> {
     let StoreMemory { namespace, key, value, ttl, expected_version } = store;
     let expected = match expected_version {
-        None => Expect::Any,
-        Some(0) => Expect::Absent,
-        Some(version) => Expect::Version(version),
+        None => ExpectedVersion::Any,
+        Some(0) => ExpectedVersion::Absent,
+        Some(version) => ExpectedVersion::Version(version),
     };
     let ttl = ttl.map(Duration::from_secs);
     let memory = common.engine.memory();
@@ -65,18 +73,26 @@ pub(crate) async fn store(common: &Common, store: StoreMemory) -> Result<Done, F
         }
         Err(error) => return Err(error.into()),
     };
-    Ok(Done::of(json!({ "namespace": namespace, "key": key, "version": stored })))
+    Ok(OperationOutput::of(json!({ "namespace": namespace, "key": key, "version": stored })))
 }
 
-pub(crate) async fn delete(common: &Common, name: &MemoryName) -> Result<Done, Failure> {
+pub(crate) async fn delete(
+    common: &BatchContext,
+    name: &MemoryName,
+) -> Result<OperationOutput, OperationFailure> {
     let deleted = common.engine.memory().delete(&common.caller, &name.namespace, &name.key, None).await?;
-    Ok(Done::of(json!({ "namespace": name.namespace, "key": name.key, "deleted": deleted.is_some() })))
+    Ok(OperationOutput::of(
+        json!({ "namespace": name.namespace, "key": name.key, "deleted": deleted.is_some() }),
+    ))
 }
 
-pub(crate) async fn search(common: &Common, search: &SearchMemory) -> Result<Done, Failure> {
+pub(crate) async fn search(
+    common: &BatchContext,
+    search: &SearchMemory,
+) -> Result<OperationOutput, OperationFailure> {
     let what = match (&search.pattern, &search.text) {
-        (Some(pattern), _) => Sought::Keys(pattern.clone()),
-        (None, text) => Sought::Words(words(text.as_deref().unwrap_or_default())),
+        (Some(pattern), _) => MemoryQuery::Keys(pattern.clone()),
+        (None, text) => MemoryQuery::Words(words(text.as_deref().unwrap_or_default())),
     };
     let memory = common.engine.memory();
     let limit = search.limit.unwrap_or(SEARCH_LIMIT);
@@ -88,10 +104,10 @@ pub(crate) async fn search(common: &Common, search: &SearchMemory) -> Result<Don
         .collect();
     let truncated = found.total > results.len() as u64;
     let output = json!({ "namespace": search.namespace, "total": found.total, "results": results });
-    Ok(Done { output, truncated })
+    Ok(OperationOutput { output, truncated })
 }
 
-fn shown(name: &MemoryName, entry: &Entry) -> Value {
+fn entry_json(name: &MemoryName, entry: &BankEntry) -> Value {
     json!({
         "namespace": name.namespace,
         "key": name.key,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use nuncio_engine::{
     Engine, Error,
     clock::Timestamp,
-    knowledge::{Expect, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordKey, RecordWrite},
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ pub const WINDOW_S: i64 = 60;
 
 /// What one batch came to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Measured {
+pub(crate) struct BatchMeasurement {
     pub(crate) strategy: Strategy,
     pub(crate) speedup: Option<f64>,
     pub(crate) succeeded: u64,
@@ -40,12 +40,12 @@ pub(crate) struct Measured {
 
 /// What all batches of a tenant came to.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Totals {
-    strategies: BTreeMap<Strategy, Sum>,
+pub(crate) struct BatchTotals {
+    strategies: BTreeMap<Strategy, StrategyTotals>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Sum {
+struct StrategyTotals {
     batches: u64,
     /// What was called a speed-up and was a concurrency: read back, and no longer shown.
     speedups: u64,
@@ -68,7 +68,7 @@ fn is_none(sum: &f64) -> bool {
     *sum == 0.0
 }
 
-impl Sum {
+impl StrategyTotals {
     fn add(&mut self, other: &Self) {
         self.batches += other.batches;
         self.measured_speedups += other.measured_speedups;
@@ -111,10 +111,10 @@ pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
 
-impl Totals {
-    fn add(&mut self, batch: &Measured) {
+impl BatchTotals {
+    fn add(&mut self, batch: &BatchMeasurement) {
         let (before, after) = batch.bytes.unwrap_or_default();
-        self.strategies.entry(batch.strategy).or_default().add(&Sum {
+        self.strategies.entry(batch.strategy).or_default().add(&StrategyTotals {
             batches: 1,
             speedups: 0,
             speedup_sum: 0.0,
@@ -128,8 +128,8 @@ impl Totals {
     }
 
     /// In the shape of `batchtools://metrics/performance`.
-    pub(crate) fn shown(&self, enabled: bool, calibrations: &Calibrations, now: Timestamp) -> Value {
-        let mut all = Sum::default();
+    pub(crate) fn to_json(&self, enabled: bool, calibrations: &Calibrations, now: Timestamp) -> Value {
+        let mut all = StrategyTotals::default();
         self.strategies.values().for_each(|sum| all.add(sum));
         let mut by_type = json!({});
         for strategy in Strategy::ALL {
@@ -155,14 +155,14 @@ impl Totals {
                 "memoryReduction": all.reduction(),
             },
             "byType": by_type,
-            "calibration": calibrations.shown(now),
+            "calibration": calibrations.to_json(now),
             "timestamp": iso(now),
         })
     }
 
     /// Bytes before and after, of all batches that measured them.
     pub(crate) fn bytes(&self) -> Option<(u64, u64)> {
-        let mut all = Sum::default();
+        let mut all = StrategyTotals::default();
         self.strategies.values().for_each(|sum| all.add(sum));
         (all.bytes_before > 0).then_some((all.bytes_before, all.bytes_after))
     }
@@ -173,22 +173,26 @@ fn key(tenant: &str) -> RecordKey {
 }
 
 /// The totals of a tenant, their version, and when they last changed.
-pub(crate) async fn totals(engine: &Engine, tenant: &str) -> Result<(Totals, u64, Timestamp), Error> {
+pub(crate) async fn totals(engine: &Engine, tenant: &str) -> Result<(BatchTotals, u64, Timestamp), Error> {
     let record = engine.store().knowledge().record(&key(tenant), engine.clock().now()).await?;
-    let Some(record) = record else { return Ok((Totals::default(), 0, Timestamp::default())) };
+    let Some(record) = record else { return Ok((BatchTotals::default(), 0, Timestamp::default())) };
     let totals = serde_json::from_slice(&record.body)
         .map_err(|error| Error::Internal(format!("the totals of batches cannot be read back: {error}")))?;
     Ok((totals, record.version, record.updated_at))
 }
 
 /// The write that adds a batch to the totals, as they stand now.
-pub(crate) async fn added(engine: &Engine, tenant: &str, batch: &Measured) -> Result<RecordWrite, Error> {
+pub(crate) async fn added(
+    engine: &Engine,
+    tenant: &str,
+    batch: &BatchMeasurement,
+) -> Result<RecordWrite, Error> {
     let (mut totals, version, _) = totals(engine, tenant).await?;
     totals.add(batch);
     Ok(RecordWrite {
         key: key(tenant),
         body: Some(serde_json::to_vec(&totals).unwrap_or_default().into()),
-        expected: if version == 0 { Expect::Absent } else { Expect::Version(version) },
+        expected: if version == 0 { ExpectedVersion::Absent } else { ExpectedVersion::Version(version) },
         expires_at: None,
         now: engine.clock().now(),
     })
@@ -196,25 +200,25 @@ pub(crate) async fn added(engine: &Engine, tenant: &str, batch: &Measured) -> Re
 
 /// What this node did lately, and how long each type of operation takes here.
 #[derive(Default)]
-pub(crate) struct Meter {
-    seen: Mutex<Seen>,
+pub(crate) struct OperationMeter {
+    seen: Mutex<OperationMeterState>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct OperationMeterState {
     /// Per tenant, one entry a second.
-    windows: HashMap<String, VecDeque<Second>>,
+    windows: HashMap<String, VecDeque<MeterSecond>>,
     /// Per type: how many, and their milliseconds.
     types: HashMap<&'static str, (u64, f64)>,
 }
 
-struct Second {
+struct MeterSecond {
     second: i64,
     count: u64,
     ms: f64,
 }
 
-impl Meter {
+impl OperationMeter {
     /// Notes an operation that was done.
     pub(crate) fn note(&self, tenant: &str, r#type: &'static str, ms: f64, now: Timestamp) {
         let mut seen = self.seen.lock();
@@ -232,7 +236,7 @@ impl Meter {
                 last.count += 1;
                 last.ms += ms;
             }
-            None => window.push_back(Second { second, count: 1, ms }),
+            None => window.push_back(MeterSecond { second, count: 1, ms }),
         }
     }
 
@@ -240,7 +244,7 @@ impl Meter {
     pub(crate) fn throughput(&self, tenant: &str, now: Timestamp) -> (Option<f64>, Option<f64>) {
         let seen = self.seen.lock();
         let second = now.0.div_euclid(1_000);
-        let recent = |one: &&Second| one.second > second - WINDOW_S;
+        let recent = |one: &&MeterSecond| one.second > second - WINDOW_S;
         let window = seen.windows.get(tenant);
         let mut within = window.into_iter().flatten().filter(recent).peekable();
         let Some(first) = within.peek().map(|first| first.second) else { return (None, None) };
@@ -274,12 +278,12 @@ mod tests {
 
     #[test]
     fn what_was_not_measured_is_null() {
-        let shown = Totals::default().shown(true, &Calibrations::default(), Timestamp(0));
+        let shown = BatchTotals::default().to_json(true, &Calibrations::default(), Timestamp(0));
         assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
         assert_eq!(shown["overall"]["memoryReduction"], Value::Null);
         assert_eq!(shown["byType"]["concurrent_processing"]["successRate"], Value::Null);
         assert_eq!(shown["overall"]["optimizationsApplied"], 0);
-        let meter = Meter::default();
+        let meter = OperationMeter::default();
         assert_eq!(meter.throughput("home", Timestamp(0)), (None, None));
         assert_eq!(meter.estimate([("wait", 3)], 5), None);
         assert_eq!(meter.estimate([("wait", 0)], 5), Some(0.0), "nothing remains");
@@ -287,8 +291,8 @@ mod tests {
 
     #[test]
     fn totals_are_means_of_what_was_measured() {
-        let mut totals = Totals::default();
-        let batch = |strategy, speedup, succeeded, failed, bytes| Measured {
+        let mut totals = BatchTotals::default();
+        let batch = |strategy, speedup, succeeded, failed, bytes| BatchMeasurement {
             strategy,
             speedup,
             succeeded,
@@ -300,7 +304,7 @@ mod tests {
         totals.add(&batch(Strategy::ConcurrentProcessing, Some(2.0), 10, 0, None));
         totals.add(&batch(Strategy::ConcurrentProcessing, None, 0, 0, None));
         totals.add(&batch(Strategy::ResourceOptimization, Some(3.0), 1, 0, Some((1_000, 250))));
-        let shown = totals.shown(true, &Calibrations::default(), Timestamp(0));
+        let shown = totals.to_json(true, &Calibrations::default(), Timestamp(0));
         let concurrent = &shown["byType"]["concurrent_processing"];
         assert_eq!(
             (concurrent["count"].as_u64(), concurrent["averageSpeedup"].as_f64()),
@@ -315,16 +319,16 @@ mod tests {
     #[test]
     fn what_was_once_called_a_speed_up_is_read_back_and_not_shown() {
         let old = r#"{"strategies":{"concurrent_processing":{"batches":2,"speedups":2,"speedup_sum":9.6,"succeeded":80,"failed":0,"bytes_before":0,"bytes_after":0}}}"#;
-        let totals: Totals = serde_json::from_str(old).unwrap_or_else(|error| panic!("{error}"));
+        let totals: BatchTotals = serde_json::from_str(old).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(serde_json::to_string(&totals).unwrap_or_default(), old, "written as it was read");
-        let shown = totals.shown(true, &Calibrations::default(), Timestamp(0));
+        let shown = totals.to_json(true, &Calibrations::default(), Timestamp(0));
         assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
         assert_eq!(shown["overall"]["optimizationsApplied"], 2);
     }
 
     #[test]
     fn the_window_moves_on_and_is_each_tenants_own() {
-        let meter = Meter::default();
+        let meter = OperationMeter::default();
         let at = |seconds: i64| Timestamp(seconds * 1_000);
         for second in 0..10 {
             meter.note("a", "wait", 20.0, at(second));

@@ -15,36 +15,36 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    input::{Input, Operation},
-    live::{Attempt, Finished},
-    metrics::{Measured, reduction, rounded, success_rate},
+    input::{BatchInput, BatchOperation},
+    metrics::{BatchMeasurement, reduction, rounded, success_rate},
+    running_batch::{OperationAttempt, OperationOutcome},
     speedup::{self, Calibrations, Speedup, is_sampled},
 };
 
 /// What a batch came to.
-pub(crate) struct Report {
+pub(crate) struct BatchReport {
     pub(crate) value: Value,
-    pub(crate) measured: Measured,
-    pub(crate) counts: Counts,
+    pub(crate) measured: BatchMeasurement,
+    pub(crate) counts: OperationCounts,
 }
 
 /// How many operations of a batch came to what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Counts {
+pub(crate) struct OperationCounts {
     pub(crate) total: u64,
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for OperationCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { total, succeeded, failed, skipped } = self;
         write!(f, "{succeeded} of {total} operations succeeded, {failed} failed, {skipped} skipped.")
     }
 }
 
-impl Counts {
+impl OperationCounts {
     /// Reads the sentence back with which a batch ended: a list shows it without reading whole results.
     pub(crate) fn in_sentence(text: &str) -> Option<Self> {
         let (before, after) = text.split_once(" operations succeeded, ")?;
@@ -58,7 +58,7 @@ impl Counts {
         Some(Self { total, succeeded, failed: number(failed)?, skipped: number(skipped)? })
     }
 
-    pub(crate) fn shown(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let Self { total, succeeded, failed, skipped } = self;
         json!({ "total": total, "succeeded": succeeded, "failed": failed, "skipped": skipped })
     }
@@ -66,34 +66,35 @@ impl Counts {
 
 /// What a strategy made of all operations together.
 #[derive(Default, Serialize, Deserialize)]
-pub(crate) struct Joined {
+pub(crate) struct JoinedOutput {
     pub(crate) content: Option<Value>,
     /// Bytes before and after, where they were measured.
     pub(crate) bytes: Option<(u64, u64)>,
 }
 
-impl Report {
+impl BatchReport {
     pub(crate) fn new(
         batch: &str,
         status: &str,
-        input: &Input,
-        operations: &[Operation],
-        finished: &[Finished],
+        input: &BatchInput,
+        operations: &[BatchOperation],
+        finished: &[OperationOutcome],
         (calibrations, now): (&Calibrations, Timestamp),
-        joined: Joined,
+        joined: JoinedOutput,
     ) -> Self {
         let succeeded = finished.iter().filter(|one| one.succeeded()).count() as u64;
-        let skipped = finished.iter().filter(|one| matches!(one, Finished::Skipped(_))).count() as u64;
+        let skipped =
+            finished.iter().filter(|one| matches!(one, OperationOutcome::Skipped(_))).count() as u64;
         let total = finished.len() as u64;
         let failed = total - succeeded - skipped;
-        let counts = Counts { total, succeeded, failed, skipped };
+        let counts = OperationCounts { total, succeeded, failed, skipped };
 
-        let rest = || finished.iter().filter(|one| !is_sampled(one)).flat_map(Finished::attempts);
+        let rest = || finished.iter().filter(|one| !is_sampled(one)).flat_map(OperationOutcome::attempts);
         let operation_ms: f64 = rest().map(|attempt| attempt.ms).sum();
         let wall_ms = worked(rest());
         let Speedup { value: speedup, basis, sequential_ms, calibrations } =
             speedup::measure(input, operations, finished, wall_ms, calibrations, now);
-        let peak = finished.iter().flat_map(Finished::attempts).map(|attempt| attempt.beside).max();
+        let peak = finished.iter().flat_map(OperationOutcome::attempts).map(|attempt| attempt.beside).max();
         let (before, after) = joined.bytes.unzip();
 
         let mut value = json!({
@@ -102,7 +103,7 @@ impl Report {
             "strategy": input.strategy.name(),
             "type": input.kind(),
             "priority": input.priority.name(),
-            "counts": counts.shown(),
+            "counts": counts.to_json(),
             "metrics": {
                 "wallMs": wall_ms.map(rounded),
                 "operationMs": wall_ms.map(|_| rounded(operation_ms)),
@@ -116,19 +117,19 @@ impl Report {
                 "memoryReduction": joined.bytes.and_then(|(before, after)| reduction(before, after)),
                 "peakConcurrency": peak,
             },
-            "operations": operations.iter().zip(finished).map(|(o, one)| one.shown(o)).collect::<Vec<Value>>(),
+            "operations": operations.iter().zip(finished).map(|(o, one)| one.to_json(o)).collect::<Vec<Value>>(),
         });
         if let Some(content) = joined.content {
             value["content"] = content;
         }
         let (strategy, bytes) = (input.strategy, joined.bytes);
-        let measured = Measured { strategy, speedup, succeeded, failed, bytes, calibrations };
+        let measured = BatchMeasurement { strategy, speedup, succeeded, failed, bytes, calibrations };
         Self { value, measured, counts }
     }
 }
 
 /// How long a batch was at work: in each of its runs until the last of these ended.
-fn worked<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Option<f64> {
+fn worked<'a>(attempts: impl Iterator<Item = &'a OperationAttempt>) -> Option<f64> {
     let mut runs: BTreeMap<i64, f64> = BTreeMap::new();
     for attempt in attempts {
         let longest = runs.entry(attempt.run).or_default();
@@ -141,30 +142,31 @@ fn worked<'a>(attempts: impl Iterator<Item = &'a Attempt>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{BatchOptions, operation::Done, speedup::Sampled},
+        super::{BatchOptions, operation::OperationOutput, speedup::SampleCondition},
         *,
     };
 
-    fn attempt(run: i64, worked: f64, ms: f64, sampled: Option<Sampled>) -> Attempt {
-        let result = Ok(Done::of(json!({})));
-        Attempt { run, worked, started: Timestamp(run), ms, beside: 2, result, sampled }
+    fn attempt(run: i64, worked: f64, ms: f64, sampled: Option<SampleCondition>) -> OperationAttempt {
+        let result = Ok(OperationOutput::of(json!({})));
+        OperationAttempt { run, worked, started: Timestamp(run), ms, beside: 2, result, sampled }
     }
 
-    fn report(finished: &[Finished]) -> Value {
+    fn report(finished: &[OperationOutcome]) -> Value {
         let asked: Vec<Value> = (0..finished.len())
             .map(|n| json!({ "id": format!("o{n}"), "type": "wait", "args": { "ms": 1 } }))
             .collect();
-        let input = Input::read(&json!({ "operations": asked }), &BatchOptions::default())
+        let input = BatchInput::read(&json!({ "operations": asked }), &BatchOptions::default())
             .unwrap_or_else(|why| panic!("{why}"));
         let operations = input.operations(&BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
         let known = (&Calibrations::default(), Timestamp(0));
-        Report::new("b", "completed", &input, &operations, finished, known, Joined::default()).value
+        BatchReport::new("b", "completed", &input, &operations, finished, known, JoinedOutput::default())
+            .value
     }
 
     #[test]
     fn the_gap_between_two_runs_is_not_counted() {
         // Two runs, an hour apart, of 100 ms each; four operations of 100 ms.
-        let tried = |run, worked| Finished::Tried(vec![attempt(run, worked, 100.0, None)]);
+        let tried = |run, worked| OperationOutcome::Tried(vec![attempt(run, worked, 100.0, None)]);
         let finished =
             [tried(1_000, 100.0), tried(1_000, 98.0), tried(3_601_000, 99.0), tried(3_601_000, 100.0)];
         let metrics = &report(&finished)["metrics"];
@@ -177,8 +179,8 @@ mod tests {
     #[test]
     fn a_sample_is_compared_by_what_an_operation_takes() {
         // Two in the sample take 200 ms one after another; four take 100 ms beside each other.
-        let tried = |worked, sampled| Finished::Tried(vec![attempt(1, worked, 100.0, sampled)]);
-        let alone = Some(Sampled::Alone);
+        let tried = |worked, sampled| OperationOutcome::Tried(vec![attempt(1, worked, 100.0, sampled)]);
+        let alone = Some(SampleCondition::Alone);
         let mut finished = vec![tried(100.0, alone), tried(200.0, alone)];
         finished.extend((0..4).map(|_| tried(100.0, None)));
         let metrics = &report(&finished)["metrics"];
@@ -189,7 +191,7 @@ mod tests {
 
     #[test]
     fn what_was_not_tried_measures_nothing() {
-        let metrics = &report(&[Finished::Skipped("canceled".into())])["metrics"];
+        let metrics = &report(&[OperationOutcome::Skipped("canceled".into())])["metrics"];
         for name in ["wallMs", "concurrency", "speedup", "successRate", "memoryReduction", "peakConcurrency"]
         {
             assert_eq!(metrics[name], Value::Null, "{name}");
@@ -198,12 +200,12 @@ mod tests {
 
     #[test]
     fn counts_are_read_back_from_the_sentence_that_tells_them() {
-        let counts = Counts { total: 51, succeeded: 40, failed: 1, skipped: 10 };
-        assert_eq!(Counts::in_sentence(&counts.to_string()), Some(counts));
+        let counts = OperationCounts { total: 51, succeeded: 40, failed: 1, skipped: 10 };
+        assert_eq!(OperationCounts::in_sentence(&counts.to_string()), Some(counts));
         let stopped = format!("The batch stopped after a failure: {counts}");
-        assert_eq!(Counts::in_sentence(&stopped), Some(counts));
+        assert_eq!(OperationCounts::in_sentence(&stopped), Some(counts));
         for other in ["", "3 operations succeeded, 1 failed, 1 skipped.", "no batch is taken: 3 wait"] {
-            assert_eq!(Counts::in_sentence(other), None, "{other}");
+            assert_eq!(OperationCounts::in_sentence(other), None, "{other}");
         }
     }
 }

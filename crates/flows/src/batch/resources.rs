@@ -5,38 +5,38 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use nuncio_engine::{
     Caller, Engine, Surface,
-    access::{Action, Kind},
+    access::{AccessKind, Action},
+    access_control::AccessRequest,
     clock::Timestamp,
-    guard::Access,
-    surface::{HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said},
+    surface::{HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile},
 };
 use serde_json::{Value, json};
 
-use super::{Core, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas, speedup};
-use crate::resource::{About, CachePolicy, content, iso, profile};
+use super::{BatchCore, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas, speedup};
+use crate::resource::{CachePolicy, ResourceDetails, content, iso, profile};
 
 /// One of the three.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Shown {
+enum BatchResourceKind {
     Performance,
     Queue,
     Settings,
 }
 
 struct BatchResource {
-    shown: Shown,
-    core: Arc<Core>,
+    shown: BatchResourceKind,
+    core: Arc<BatchCore>,
     engine: Engine,
 }
 
 /// Offers them on a surface.
-pub(crate) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) {
-    for shown in [Shown::Performance, Shown::Queue, Shown::Settings] {
+pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface) {
+    for shown in [BatchResourceKind::Performance, BatchResourceKind::Queue, BatchResourceKind::Settings] {
         surface.add_resource(BatchResource { shown, core: Arc::clone(core), engine: engine.clone() });
     }
 }
 
-impl Shown {
+impl BatchResourceKind {
     fn uri(self) -> &'static str {
         match self {
             Self::Performance => METRICS_URI,
@@ -65,28 +65,35 @@ impl Shown {
 impl Resource for BatchResource {
     fn profile(&self) -> ResourceProfile {
         let (name, description) = match self.shown {
-            Shown::Performance => (
+            BatchResourceKind::Performance => (
                 "batch_performance",
                 "What the batches of your tenant came to: speed-up, success and memory saved, as measured.",
             ),
-            Shown::Queue => (
+            BatchResourceKind::Queue => (
                 "batch_queue",
                 "How many batches of your tenant have not ended, which of them are yours, and what this node did in the last \
                  minute.",
             ),
-            Shown::Settings => ("batch_settings", "How the batch engine works; batch_configure changes it."),
+            BatchResourceKind::Settings => {
+                ("batch_settings", "How the batch engine works; batch_configure changes it.")
+            }
         };
         profile(self.shown.uri(), name, description, self.shown.policy())
     }
 
-    async fn read(&self, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError> {
+    async fn read(
+        &self,
+        request: HandlerRequest,
+    ) -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError> {
         let (caller, uri) = (&request.caller, self.shown.uri());
         allow(&self.engine, caller, Action::Read, "batch.read", uri)?;
         self.core.load(&self.engine).await;
         let (value, modified) = match self.shown {
-            Shown::Performance => self.performance(caller).await?,
-            Shown::Queue => (queue(&self.core, &self.engine, caller).await?, self.engine.clock().now()),
-            Shown::Settings => {
+            BatchResourceKind::Performance => self.performance(caller).await?,
+            BatchResourceKind::Queue => {
+                (queue(&self.core, &self.engine, caller).await?, self.engine.clock().now())
+            }
+            BatchResourceKind::Settings => {
                 let known = self.core.known().clone();
                 let value = serde_json::to_value(&known.settings);
                 (value.map_err(|error| HandlerError::Internal(error.to_string()))?, known.changed_at)
@@ -94,15 +101,15 @@ impl Resource for BatchResource {
         };
         // What was never changed is what it was when this server began.
         let modified = modified.max(self.core.since.get().copied().unwrap_or_default());
-        let about = About {
-            kind: Kind::Batchtools,
+        let about = ResourceDetails {
+            kind: AccessKind::Batchtools,
             name: NAME,
             schema: self.shown.schema(),
             modified,
             policy: self.shown.policy(),
         };
         let surface = self.engine.catalog().surface();
-        Ok(Said::Done(vec![content(surface, caller, uri, &about, &value)]))
+        Ok(HandlerReply::Done(vec![content(surface, caller, uri, &about, &value)]))
     }
 }
 
@@ -112,12 +119,12 @@ impl BatchResource {
         let (calibrations, _) = speedup::calibrations(&self.engine, caller.tenant()).await?;
         let enabled = self.core.settings().enabled;
         let modified = modified.max(self.core.known().changed_at);
-        Ok((totals.shown(enabled, &calibrations, self.engine.clock().now()), modified))
+        Ok((totals.to_json(enabled, &calibrations, self.engine.clock().now()), modified))
     }
 }
 
 /// In the shape of `batchtools://queue/status`.
-async fn queue(core: &Core, engine: &Engine, caller: &Caller) -> Result<Value, HandlerError> {
+async fn queue(core: &BatchCore, engine: &Engine, caller: &Caller) -> Result<Value, HandlerError> {
     let cap = core.settings().max_concurrency;
     let batches = control::list(engine, Some(caller.tenant())).await?;
     let active = batches.iter().filter(|(_, batch)| batch.began_at.is_some() && !batch.paused).count();
@@ -153,7 +160,7 @@ async fn queue(core: &Core, engine: &Engine, caller: &Caller) -> Result<Value, H
 
 /// How long a batch will take, as far as its remaining operations are known here and were measured.
 pub(crate) fn estimate(
-    core: &Core,
+    core: &BatchCore,
     id: nuncio_engine::TaskId,
     batch: &control::Control,
     cap: usize,
@@ -177,6 +184,7 @@ pub(crate) fn allow(
     operation: &'static str,
     uri: &str,
 ) -> Result<(), HandlerError> {
-    let access = Access { action, kind: Kind::Batchtools, name: NAME, operation, resource: &uri };
+    let access =
+        AccessRequest { action, kind: AccessKind::Batchtools, name: NAME, operation, resource: &uri };
     Ok(engine.allow(caller, &access)?)
 }

@@ -43,40 +43,40 @@ impl Priority {
 }
 
 /// The position of a request: what comes first is served first.
-type Position = (Reverse<Priority>, u64);
+type QueuePosition = (Reverse<Priority>, u64);
 
 /// Gives places to operations. One per process.
-pub(crate) struct Scheduler {
-    state: Mutex<State>,
+pub(crate) struct BatchScheduler {
+    state: Mutex<BatchSchedulerState>,
     cap: watch::Sender<usize>,
 }
 
-struct State {
+struct BatchSchedulerState {
     running: usize,
     arrived: u64,
     /// Places given so far.
     given: u64,
     /// Those that want something or have a place.
-    tenants: HashMap<Arc<str>, Tenant>,
-    batches: HashMap<TaskId, Entered>,
+    tenants: HashMap<Arc<str>, BatchTenantQueue>,
+    batches: HashMap<TaskId, ScheduledBatch>,
 }
 
 /// What one tenant has and wants.
 #[derive(Default)]
-struct Tenant {
+struct BatchTenantQueue {
     running: usize,
     /// When it was last given a place, as a count of places given.
     served: u64,
-    waiting: BTreeMap<Position, Waiter>,
+    waiting: BTreeMap<QueuePosition, SlotWaiter>,
 }
 
-struct Waiter {
+struct SlotWaiter {
     batch: TaskId,
-    told: oneshot::Sender<()>,
+    granted: oneshot::Sender<()>,
 }
 
 /// A batch that is at work here.
-struct Entered {
+struct ScheduledBatch {
     /// Which of the runs of the batch it is: a new one may begin before the old one is gone.
     serial: u64,
     own_cap: usize,
@@ -87,10 +87,15 @@ struct Entered {
     stopwatch: Stopwatch,
 }
 
-impl Scheduler {
+impl BatchScheduler {
     pub(crate) fn new(cap: usize) -> Arc<Self> {
-        let state =
-            State { running: 0, arrived: 0, given: 0, tenants: HashMap::new(), batches: HashMap::new() };
+        let state = BatchSchedulerState {
+            running: 0,
+            arrived: 0,
+            given: 0,
+            tenants: HashMap::new(),
+            batches: HashMap::new(),
+        };
         Arc::new(Self { state: Mutex::new(state), cap: watch::Sender::new(cap) })
     }
 
@@ -102,18 +107,30 @@ impl Scheduler {
     /// Changes the cap, at once.
     pub(crate) fn set_cap(&self, cap: usize) {
         self.cap.send_replace(cap.max(1));
-        self.give(&mut self.lock());
+        self.grant_slots(&mut self.lock());
     }
 
     /// Lets a batch ask for places, until the guard is dropped.
-    pub(crate) fn enter(self: &Arc<Self>, batch: TaskId, tenant: &str, own_cap: usize, paused: bool) -> Seat {
+    pub(crate) fn register_batch(
+        self: &Arc<Self>,
+        batch: TaskId,
+        tenant: &str,
+        own_cap: usize,
+        paused: bool,
+    ) -> BatchHandle {
         let mut state = self.lock();
         state.arrived += 1;
         let serial = state.arrived;
-        let entered =
-            Entered { serial, own_cap, running: 0, asking: 0, paused, stopwatch: Stopwatch::default() };
+        let entered = ScheduledBatch {
+            serial,
+            own_cap,
+            running: 0,
+            asking: 0,
+            paused,
+            stopwatch: Stopwatch::default(),
+        };
         state.batches.insert(batch, entered);
-        Seat { scheduler: Arc::clone(self), batch, tenant: tenant.into(), serial }
+        BatchHandle { scheduler: Arc::clone(self), batch, tenant: tenant.into(), serial }
     }
 
     /// Pauses a batch or lets it go on. False where it is not at work here.
@@ -121,8 +138,8 @@ impl Scheduler {
         let mut state = self.lock();
         let Some(entered) = state.batches.get_mut(&batch) else { return false };
         entered.paused = paused;
-        entered.keep_time();
-        self.give(&mut state);
+        entered.update_stopwatch();
+        self.grant_slots(&mut state);
         true
     }
 
@@ -132,11 +149,11 @@ impl Scheduler {
     }
 
     /// Gives every free place to whoever is first among those who may have it.
-    fn give(&self, state: &mut State) {
+    fn grant_slots(&self, state: &mut BatchSchedulerState) {
         let cap = *self.cap.borrow();
-        let State { running, given, tenants, batches, .. } = state;
+        let BatchSchedulerState { running, given, tenants, batches, .. } = state;
         while *running < cap {
-            let free = |waiter: &Waiter| {
+            let free = |waiter: &SlotWaiter| {
                 let entered = batches.get(&waiter.batch);
                 entered.is_some_and(|entered| !entered.paused && entered.running < entered.own_cap)
             };
@@ -156,38 +173,38 @@ impl Scheduler {
             if let Some(entered) = batches.get_mut(&waiter.batch) {
                 entered.running += 1;
                 entered.stopwatch.begun = true;
-                entered.keep_time();
+                entered.update_stopwatch();
             }
             // Whoever has gone meanwhile gives the place back when it is dropped.
-            let _ = waiter.told.send(());
+            let _ = waiter.granted.send(());
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BatchSchedulerState> {
         self.state.lock()
     }
 }
 
-impl Entered {
+impl ScheduledBatch {
     /// The watch runs from the first operation on, but not while nothing of the batch runs because it is paused or
     /// asks something.
-    fn keep_time(&mut self) {
+    fn update_stopwatch(&mut self) {
         let runs = self.running > 0 || (!self.paused && self.asking == 0);
         self.stopwatch.run(runs && self.stopwatch.begun);
     }
 }
 
 /// A batch's seat at the scheduler.
-pub(crate) struct Seat {
-    scheduler: Arc<Scheduler>,
+pub(crate) struct BatchHandle {
+    scheduler: Arc<BatchScheduler>,
     batch: TaskId,
     tenant: Arc<str>,
     serial: u64,
 }
 
-impl Seat {
+impl BatchHandle {
     /// Waits for a place. Dropped meanwhile, it is as if nobody had asked.
-    pub(crate) async fn place(&self, priority: Priority) -> Place {
+    pub(crate) async fn acquire_slot(&self, priority: Priority) -> SchedulerSlot {
         let (told, given) = oneshot::channel();
         let place = {
             let mut state = self.scheduler.lock();
@@ -195,11 +212,11 @@ impl Seat {
             let position = (Reverse(priority), state.arrived);
             let (batch, tenant) = (self.batch, Arc::clone(&self.tenant));
             // Whoever comes anew comes after those that wait.
-            let anew = Tenant { served: state.given, ..Tenant::default() };
+            let anew = BatchTenantQueue { served: state.given, ..BatchTenantQueue::default() };
             let wants = state.tenants.entry(Arc::clone(&tenant)).or_insert(anew);
-            wants.waiting.insert(position, Waiter { batch, told });
-            self.scheduler.give(&mut state);
-            Place { scheduler: Arc::clone(&self.scheduler), batch, tenant, position }
+            wants.waiting.insert(position, SlotWaiter { batch, granted: told });
+            self.scheduler.grant_slots(&mut state);
+            SchedulerSlot { scheduler: Arc::clone(&self.scheduler), batch, tenant, position }
         };
         // An error says that the batch has left the scheduler; then nobody is there to use the place.
         if given.await.is_err() {
@@ -209,15 +226,15 @@ impl Seat {
     }
 
     /// Says that an operation waits for somebody's answer, until the guard is dropped.
-    pub(crate) fn asking(&self) -> Asking<'_> {
+    pub(crate) fn asking(&self) -> AnswerWaitGuard<'_> {
         self.count_asking(|asking| asking + 1);
-        Asking(self)
+        AnswerWaitGuard(self)
     }
 
     fn count_asking(&self, count: impl Fn(usize) -> usize) {
         if let Some(entered) = self.scheduler.lock().batches.get_mut(&self.batch) {
             entered.asking = count(entered.asking);
-            entered.keep_time();
+            entered.update_stopwatch();
         }
     }
 
@@ -226,7 +243,7 @@ impl Seat {
         self.scheduler.lock().batches.get(&self.batch).map_or(0, |entered| entered.running)
     }
 
-    /// A mark that [`Seat::was_alone`] compares with: `Some` where one operation runs in this process.
+    /// A mark that [`BatchHandle::was_alone`] compares with: `Some` where one operation runs in this process.
     pub(crate) fn alone(&self) -> Option<u64> {
         let state = self.scheduler.lock();
         (state.running == 1).then_some(state.given)
@@ -238,7 +255,7 @@ impl Seat {
     }
 
     /// How long the batch has been at work in this phase.
-    pub(crate) fn worked(&self) -> Duration {
+    pub(crate) fn work_time(&self) -> Duration {
         self.scheduler.lock().batches.get(&self.batch).map_or(Duration::ZERO, |e| e.stopwatch.elapsed())
     }
 
@@ -250,7 +267,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for BatchHandle {
     fn drop(&mut self) {
         let mut state = self.scheduler.lock();
         if state.batches.get(&self.batch).is_some_and(|entered| entered.serial == self.serial) {
@@ -260,23 +277,23 @@ impl Drop for Seat {
 }
 
 /// An operation that waits for somebody's answer.
-pub(crate) struct Asking<'a>(&'a Seat);
+pub(crate) struct AnswerWaitGuard<'a>(&'a BatchHandle);
 
-impl Drop for Asking<'_> {
+impl Drop for AnswerWaitGuard<'_> {
     fn drop(&mut self) {
         self.0.count_asking(|asking| asking.saturating_sub(1));
     }
 }
 
 /// The right to run one operation, or a position in the queue for it.
-pub(crate) struct Place {
-    scheduler: Arc<Scheduler>,
+pub(crate) struct SchedulerSlot {
+    scheduler: Arc<BatchScheduler>,
     batch: TaskId,
     tenant: Arc<str>,
-    position: Position,
+    position: QueuePosition,
 }
 
-impl Drop for Place {
+impl Drop for SchedulerSlot {
     fn drop(&mut self) {
         let mut state = self.scheduler.lock();
         let Some(tenant) = state.tenants.get_mut(&self.tenant) else { return };
@@ -293,9 +310,9 @@ impl Drop for Place {
         state.running -= 1;
         if let Some(entered) = state.batches.get_mut(&self.batch) {
             entered.running = entered.running.saturating_sub(1);
-            entered.keep_time();
+            entered.update_stopwatch();
         }
-        self.scheduler.give(&mut state);
+        self.scheduler.grant_slots(&mut state);
     }
 }
 
@@ -337,13 +354,13 @@ mod tests {
 
     #[test]
     fn places_go_by_priority_and_then_by_arrival() {
-        let scheduler = Scheduler::new(1);
-        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
-        let first = seat.place(Priority::Low).now_or_never().expect("there is a place");
-        let mut low = Box::pin(seat.place(Priority::Low));
-        let mut early = Box::pin(seat.place(Priority::Normal));
-        let mut late = Box::pin(seat.place(Priority::Normal));
-        let mut high = Box::pin(seat.place(Priority::High));
+        let scheduler = BatchScheduler::new(1);
+        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let first = seat.acquire_slot(Priority::Low).now_or_never().expect("there is a place");
+        let mut low = Box::pin(seat.acquire_slot(Priority::Low));
+        let mut early = Box::pin(seat.acquire_slot(Priority::Normal));
+        let mut late = Box::pin(seat.acquire_slot(Priority::Normal));
+        let mut high = Box::pin(seat.acquire_slot(Priority::High));
         for asked in [&mut low, &mut early, &mut late, &mut high] {
             assert!(asked.now_or_never().is_none(), "the only place is taken");
         }
@@ -355,15 +372,15 @@ mod tests {
 
     #[test]
     fn one_tenant_does_not_keep_another_from_its_turn() {
-        let scheduler = Scheduler::new(2);
-        let busy = scheduler.enter(batch(1), "eve", usize::MAX, false);
-        let other = scheduler.enter(batch(2), "bob", usize::MAX, false);
-        let mut held: Vec<Place> =
-            (0..2).map(|_| busy.place(Priority::High).now_or_never().expect("a place")).collect();
-        let mut wanted: Vec<_> = (0..100).map(|_| Box::pin(busy.place(Priority::High))).collect();
+        let scheduler = BatchScheduler::new(2);
+        let busy = scheduler.register_batch(batch(1), "eve", usize::MAX, false);
+        let other = scheduler.register_batch(batch(2), "bob", usize::MAX, false);
+        let mut held: Vec<SchedulerSlot> =
+            (0..2).map(|_| busy.acquire_slot(Priority::High).now_or_never().expect("a place")).collect();
+        let mut wanted: Vec<_> = (0..100).map(|_| Box::pin(busy.acquire_slot(Priority::High))).collect();
         assert!(wanted.iter_mut().all(|asked| asked.now_or_never().is_none()));
-        let mut one = Box::pin(other.place(Priority::Low));
-        let mut two = Box::pin(other.place(Priority::Low));
+        let mut one = Box::pin(other.acquire_slot(Priority::Low));
+        let mut two = Box::pin(other.acquire_slot(Priority::Low));
         assert!((&mut one).now_or_never().is_none() && (&mut two).now_or_never().is_none());
         drop(held.pop());
         let one = one.now_or_never().expect("the first place that is free is for whoever has none");
@@ -380,11 +397,11 @@ mod tests {
 
     #[test]
     fn the_cap_moves_both_ways_at_once() {
-        let scheduler = Scheduler::new(1);
-        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
-        let one = seat.place(Priority::Normal).now_or_never().expect("a place");
-        let mut two = Box::pin(seat.place(Priority::Normal));
-        let mut three = Box::pin(seat.place(Priority::Normal));
+        let scheduler = BatchScheduler::new(1);
+        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let one = seat.acquire_slot(Priority::Normal).now_or_never().expect("a place");
+        let mut two = Box::pin(seat.acquire_slot(Priority::Normal));
+        let mut three = Box::pin(seat.acquire_slot(Priority::Normal));
         assert!((&mut two).now_or_never().is_none());
         scheduler.set_cap(2);
         let two = two.now_or_never().expect("raised, one more begins");
@@ -398,15 +415,15 @@ mod tests {
 
     #[test]
     fn a_paused_batch_and_one_at_its_own_cap_let_others_pass() {
-        let scheduler = Scheduler::new(3);
+        let scheduler = BatchScheduler::new(3);
         let (paused, narrow) = (
-            scheduler.enter(batch(1), "home", usize::MAX, true),
-            scheduler.enter(batch(2), "home", 1, false),
+            scheduler.register_batch(batch(1), "home", usize::MAX, true),
+            scheduler.register_batch(batch(2), "home", 1, false),
         );
-        let mut held = Box::pin(paused.place(Priority::High));
+        let mut held = Box::pin(paused.acquire_slot(Priority::High));
         assert!((&mut held).now_or_never().is_none(), "it is paused");
-        let one = narrow.place(Priority::Low).now_or_never().expect("it passes the paused one");
-        let mut two = Box::pin(narrow.place(Priority::Low));
+        let one = narrow.acquire_slot(Priority::Low).now_or_never().expect("it passes the paused one");
+        let mut two = Box::pin(narrow.acquire_slot(Priority::Low));
         assert!((&mut two).now_or_never().is_none(), "its own cap is 1");
         assert!(scheduler.set_paused(batch(1), false));
         assert!(held.now_or_never().is_some());
@@ -417,11 +434,11 @@ mod tests {
 
     #[test]
     fn the_watch_stands_still_while_all_that_is_left_asks() {
-        let scheduler = Scheduler::new(2);
-        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
+        let scheduler = BatchScheduler::new(2);
+        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
         let runs = || scheduler.lock().batches[&batch(1)].stopwatch.since.is_some();
-        let one = seat.place(Priority::Normal).now_or_never().expect("a place");
-        let two = seat.place(Priority::Normal).now_or_never().expect("another");
+        let one = seat.acquire_slot(Priority::Normal).now_or_never().expect("a place");
+        let two = seat.acquire_slot(Priority::Normal).now_or_never().expect("another");
         drop(one);
         let asking = seat.asking();
         assert!(runs(), "the other one is at work");
@@ -433,17 +450,17 @@ mod tests {
 
     #[test]
     fn whoever_stops_waiting_leaves_nothing_behind() {
-        let scheduler = Scheduler::new(1);
-        let seat = scheduler.enter(batch(1), "home", usize::MAX, false);
-        let held = seat.place(Priority::Normal).now_or_never().expect("a place");
-        let mut gone = Box::pin(seat.place(Priority::High));
+        let scheduler = BatchScheduler::new(1);
+        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let held = seat.acquire_slot(Priority::Normal).now_or_never().expect("a place");
+        let mut gone = Box::pin(seat.acquire_slot(Priority::High));
         assert!((&mut gone).now_or_never().is_none());
-        let mut given = Box::pin(seat.place(Priority::Normal));
+        let mut given = Box::pin(seat.acquire_slot(Priority::Normal));
         assert!((&mut given).now_or_never().is_none());
         drop(gone);
         drop(held);
         // Given, but dropped before it was looked at.
         drop(given);
-        assert!(seat.place(Priority::Low).now_or_never().is_some());
+        assert!(seat.acquire_slot(Priority::Low).now_or_never().is_some());
     }
 }

@@ -7,7 +7,7 @@ use nuncio_engine::{
     Engine,
     access::HOME_TENANT,
     clock::Timestamp,
-    knowledge::{Expect, RecordError, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordWrite},
     surface::HandlerError,
 };
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ const TRIES: usize = 16;
 /// How the batch engine works.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Settings {
+pub struct BatchSettings {
     /// Whether batches are taken.
     pub enabled: bool,
     /// Operations of all batches that run at once, on each node.
@@ -35,7 +35,7 @@ pub struct Settings {
     /// Whether the memory and CPU thresholds apply.
     pub resource_monitoring: bool,
     /// Beyond which no batch is taken.
-    pub thresholds: Thresholds,
+    pub thresholds: BatchThresholds,
     /// The strategies that may be used.
     pub optimization_strategies: Vec<Strategy>,
 }
@@ -43,7 +43,7 @@ pub struct Settings {
 /// Beyond which no batch is taken.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Thresholds {
+pub struct BatchThresholds {
     /// The share of the machine's memory in use.
     pub memory_usage: f64,
     /// The share of the processors' time in use.
@@ -52,13 +52,13 @@ pub struct Thresholds {
     pub queue_size: u64,
 }
 
-impl Default for Settings {
+impl Default for BatchSettings {
     fn default() -> Self {
         Self {
             enabled: true,
             max_concurrency: 5,
             resource_monitoring: true,
-            thresholds: Thresholds { memory_usage: 0.8, cpu_usage: 0.8, queue_size: 100 },
+            thresholds: BatchThresholds { memory_usage: 0.8, cpu_usage: 0.8, queue_size: 100 },
             optimization_strategies: Strategy::ALL.to_vec(),
         }
     }
@@ -66,13 +66,13 @@ impl Default for Settings {
 
 /// The settings with how often and when they were changed; version 0: never.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Known {
-    pub(crate) settings: Settings,
+pub(crate) struct VersionedBatchSettings {
+    pub(crate) settings: BatchSettings,
     pub(crate) version: u64,
     pub(crate) changed_at: Timestamp,
 }
 
-impl Settings {
+impl BatchSettings {
     fn check(&self) -> Result<(), String> {
         if !(1..=MAX_CONCURRENCY).contains(&self.max_concurrency) {
             return Err(format!("maxConcurrency: it is 1 to {MAX_CONCURRENCY} (max_concurrency)"));
@@ -117,11 +117,16 @@ fn key() -> RecordKey {
 }
 
 /// The settings as they are kept, or what an operator began with.
-pub(crate) async fn load(engine: &Engine, usual: &Settings) -> Result<Known, nuncio_engine::Error> {
+pub(crate) async fn load(
+    engine: &Engine,
+    usual: &BatchSettings,
+) -> Result<VersionedBatchSettings, nuncio_engine::Error> {
     let record = engine.store().knowledge().record(&key(), engine.clock().now()).await?;
     Ok(match record {
-        None => Known { settings: usual.clone(), version: 0, changed_at: Timestamp::default() },
-        Some(record) => Known {
+        None => {
+            VersionedBatchSettings { settings: usual.clone(), version: 0, changed_at: Timestamp::default() }
+        }
+        Some(record) => VersionedBatchSettings {
             settings: serde_json::from_slice(&record.body).map_err(|error| {
                 nuncio_engine::Error::Internal(format!("the batch settings cannot be read back: {error}"))
             })?,
@@ -134,9 +139,9 @@ pub(crate) async fn load(engine: &Engine, usual: &Settings) -> Result<Known, nun
 /// Changes what is given and leaves the rest.
 pub(crate) async fn change(
     engine: &Engine,
-    usual: &Settings,
+    usual: &BatchSettings,
     change: &Map<String, Value>,
-) -> Result<Known, HandlerError> {
+) -> Result<VersionedBatchSettings, HandlerError> {
     for _ in 0..TRIES {
         let known = load(engine, usual).await?;
         let settings = known.settings.with(change).map_err(HandlerError::Invalid)?;
@@ -147,14 +152,18 @@ pub(crate) async fn change(
         let write = RecordWrite {
             key: key(),
             body: Some(serde_json::to_vec(&settings).unwrap_or_default().into()),
-            expected: if known.version == 0 { Expect::Absent } else { Expect::Version(known.version) },
+            expected: if known.version == 0 {
+                ExpectedVersion::Absent
+            } else {
+                ExpectedVersion::Version(known.version)
+            },
             expires_at: None,
             now,
         };
         match engine.store().knowledge().write_records(vec![write]).await {
             Ok(versions) => {
                 let version = versions.first().copied().unwrap_or_default();
-                return Ok(Known { settings, version, changed_at: now });
+                return Ok(VersionedBatchSettings { settings, version, changed_at: now });
             }
             Err(RecordError::Moved { .. }) => {}
             Err(RecordError::Store(error)) => return Err(nuncio_engine::Error::from(error).into()),
@@ -172,7 +181,7 @@ mod tests {
     #[test]
     fn a_change_is_checked_and_leaves_the_rest() {
         let with = |change: Value| {
-            Settings::default().with(change.as_object().unwrap_or_else(|| panic!("an object")))
+            BatchSettings::default().with(change.as_object().unwrap_or_else(|| panic!("an object")))
         };
         let changed = with(json!({ "maxConcurrency": 7, "thresholds": { "queueSize": 3 } }));
         let changed = changed.unwrap_or_else(|why| panic!("{why}"));

@@ -10,15 +10,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use nuncio_engine::{
     Engine, Error,
     clock::Timestamp,
-    knowledge::{Expect, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordKey, RecordWrite},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
-    input::{ContentOperation, Input, Operation, Work},
-    live::{Attempt, Finished},
+    input::{BatchInput, BatchOperation, ContentOperation, OperationKind},
     metrics::rounded,
+    running_batch::{OperationAttempt, OperationOutcome},
 };
 
 const KIND: &str = "batch.calibration";
@@ -39,7 +39,7 @@ const CALIBRATIONS: usize = 100;
 /// How an operation of the sequential sample was measured, as the journal keeps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Sampled {
+pub(crate) enum SampleCondition {
     /// No operation of any batch of this process ran beside it.
     Alone,
     /// None of its own batch did, but some of other batches: good for this batch, not for later ones.
@@ -64,13 +64,13 @@ pub(crate) struct Calibrations {
 }
 
 /// What operations have in common that take about the same time, as far as the request tells.
-fn coarse_class(operation: &Operation, input: &Input) -> String {
+fn coarse_class(operation: &BatchOperation, input: &BatchInput) -> String {
     let r#type = operation.r#type;
     match &operation.work {
-        Work::Wait(wait) => format!("{type}:{}", wait.ms),
-        Work::Call(call) => format!("{type}:{}", call.agent),
-        Work::Write(write) => format!("{type}:{}", size_class(write.content.len() as u64)),
-        Work::Chunk(_, bytes) => {
+        OperationKind::Wait(wait) => format!("{type}:{}", wait.ms),
+        OperationKind::Call(call) => format!("{type}:{}", call.agent),
+        OperationKind::Write(write) => format!("{type}:{}", size_class(write.content.len() as u64)),
+        OperationKind::Chunk(_, bytes) => {
             let operation = match input.process.as_ref().map(|process| process.operation) {
                 Some(ContentOperation::Hash) => "hash",
                 Some(ContentOperation::Count) => "count",
@@ -85,10 +85,14 @@ fn coarse_class(operation: &Operation, input: &Input) -> String {
 }
 
 /// The same with the size that the operation turned out to have; `None` where its time depends on what is not known.
-fn fine_class(operation: &Operation, input: &Input, output: Option<&Value>) -> Option<String> {
+fn fine_class(operation: &BatchOperation, input: &BatchInput, output: Option<&Value>) -> Option<String> {
     let coarse = coarse_class(operation, input);
     match &operation.work {
-        Work::Read(_) | Work::Copy(_) | Work::Hash(_) | Work::Search(_) | Work::Optimize(_) => {
+        OperationKind::Read(_)
+        | OperationKind::Copy(_)
+        | OperationKind::Hash(_)
+        | OperationKind::Search(_)
+        | OperationKind::Optimize(_) => {
             let bytes = output?.get("bytes")?.as_u64()?;
             Some(format!("{coarse}:{}", size_class(bytes)))
         }
@@ -96,10 +100,14 @@ fn fine_class(operation: &Operation, input: &Input, output: Option<&Value>) -> O
     }
 }
 
-fn is_size_dependent(operation: &Operation) -> bool {
+fn is_size_dependent(operation: &BatchOperation) -> bool {
     matches!(
         operation.work,
-        Work::Read(_) | Work::Copy(_) | Work::Hash(_) | Work::Search(_) | Work::Optimize(_)
+        OperationKind::Read(_)
+            | OperationKind::Copy(_)
+            | OperationKind::Hash(_)
+            | OperationKind::Search(_)
+            | OperationKind::Optimize(_)
     )
 }
 
@@ -111,8 +119,8 @@ fn size_class(bytes: u64) -> u64 {
 /// The operations that run one after another before the rest begins. `asked`: as many as the caller wants; else a small
 /// part of every class that is large enough and has no fresh calibration.
 pub(crate) fn sample(
-    operations: &[Operation],
-    input: &Input,
+    operations: &[BatchOperation],
+    input: &BatchInput,
     at_once: usize,
     calibrations: &Calibrations,
     now: Timestamp,
@@ -174,14 +182,16 @@ impl Mean {
 }
 
 /// Whether an operation belongs to the sample.
-pub(crate) fn is_sampled(finished: &Finished) -> bool {
-    finished.last().is_some_and(|last| matches!(last.sampled, Some(Sampled::Alone | Sampled::Beside)))
+pub(crate) fn is_sampled(finished: &OperationOutcome) -> bool {
+    finished
+        .last()
+        .is_some_and(|last| matches!(last.sampled, Some(SampleCondition::Alone | SampleCondition::Beside)))
 }
 
 pub(crate) fn measure(
-    input: &Input,
-    operations: &[Operation],
-    finished: &[Finished],
+    input: &BatchInput,
+    operations: &[BatchOperation],
+    finished: &[OperationOutcome],
     wall_ms: Option<f64>,
     known: &Calibrations,
     now: Timestamp,
@@ -193,7 +203,8 @@ pub(crate) fn measure(
         let (operation, one) = (&operations[*n], &finished[*n]);
         coarse.entry(coarse_class(operation, input)).or_default().add(*ms);
         if let Some(class) = fine_class(operation, input, one.output()) {
-            let undisturbed = one.attempts().iter().all(|attempt| attempt.sampled == Some(Sampled::Alone));
+            let undisturbed =
+                one.attempts().iter().all(|attempt| attempt.sampled == Some(SampleCondition::Alone));
             // A failure may be faster or slower than the work.
             if undisturbed && one.succeeded() {
                 calibrated.entry(class.clone()).or_default().add(*ms);
@@ -207,8 +218,8 @@ pub(crate) fn measure(
         .map(|(class, mean)| (class, Calibration { operations: mean.count, ms: mean.value(), at: now }))
         .collect();
     let unmeasured = |calibrations| Speedup { value: None, basis: Value::Null, sequential_ms, calibrations };
-    let attempts = || finished.iter().flat_map(Finished::attempts);
-    if attempts().any(|attempt: &Attempt| attempt.sampled == Some(Sampled::Overrun)) {
+    let attempts = || finished.iter().flat_map(OperationOutcome::attempts);
+    if attempts().any(|attempt: &OperationAttempt| attempt.sampled == Some(SampleCondition::Overrun)) {
         return unmeasured(calibrations);
     }
     let (mut sum, mut rest, mut used) = (0.0, 0u64, BTreeMap::new());
@@ -248,7 +259,7 @@ pub(crate) fn measure(
 }
 
 /// What each operation of the sample took the batch: from the end of the one before it to its own.
-fn sample_times(finished: &[Finished]) -> BTreeMap<usize, f64> {
+fn sample_times(finished: &[OperationOutcome]) -> BTreeMap<usize, f64> {
     let mut runs: BTreeMap<i64, Vec<(f64, usize)>> = BTreeMap::new();
     for (n, one) in finished.iter().enumerate().filter(|(_, one)| is_sampled(one)) {
         let Some(last) = one.last() else { continue };
@@ -286,7 +297,7 @@ impl Calibrations {
     }
 
     /// As `batchtools://metrics/performance` shows them.
-    pub(crate) fn shown(&self, now: Timestamp) -> Vec<Value> {
+    pub(crate) fn to_json(&self, now: Timestamp) -> Vec<Value> {
         let one = |(class, one): (&String, &Calibration)| {
             json!({
                 "type": class,
@@ -325,7 +336,7 @@ pub(crate) async fn added(
     Ok(RecordWrite {
         key: key(tenant),
         body: Some(serde_json::to_vec(&known).unwrap_or_default().into()),
-        expected: if version == 0 { Expect::Absent } else { Expect::Version(version) },
+        expected: if version == 0 { ExpectedVersion::Absent } else { ExpectedVersion::Version(version) },
         expires_at: None,
         now,
     })
@@ -334,26 +345,26 @@ pub(crate) async fn added(
 #[cfg(test)]
 mod tests {
     use super::{
-        super::{BatchOptions, operation::Done},
+        super::{BatchOptions, operation::OperationOutput},
         *,
     };
 
-    fn input(value: &Value) -> (Input, Vec<Operation>) {
-        let input = Input::read(value, &BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
+    fn input(value: &Value) -> (BatchInput, Vec<BatchOperation>) {
+        let input = BatchInput::read(value, &BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
         let operations = input.operations(&BatchOptions::default()).unwrap_or_else(|why| panic!("{why}"));
         (input, operations)
     }
 
-    fn waits(count: usize) -> (Input, Vec<Operation>) {
+    fn waits(count: usize) -> (BatchInput, Vec<BatchOperation>) {
         let asked: Vec<Value> = (0..count)
             .map(|n| json!({ "id": format!("o{n}"), "type": "wait", "args": { "ms": 1 } }))
             .collect();
         input(&json!({ "operations": asked }))
     }
 
-    fn tried(worked: f64, ms: f64, sampled: Option<Sampled>) -> Finished {
-        let result = Ok(Done::of(json!({})));
-        Finished::Tried(vec![Attempt {
+    fn tried(worked: f64, ms: f64, sampled: Option<SampleCondition>) -> OperationOutcome {
+        let result = Ok(OperationOutput::of(json!({})));
+        OperationOutcome::Tried(vec![OperationAttempt {
             run: 1,
             worked,
             started: Timestamp(1),
@@ -368,7 +379,7 @@ mod tests {
     fn operations_that_stand_in_each_others_way_are_no_faster_together() {
         // Two of 100 ms alone; then four at once that wait for each other: 400 ms together, 250 ms each.
         let (input, operations) = waits(6);
-        let alone = Some(Sampled::Alone);
+        let alone = Some(SampleCondition::Alone);
         let mut finished = vec![tried(100.0, 100.0, alone), tried(200.0, 100.0, alone)];
         finished.extend((0..4).map(|_| tried(400.0, 250.0, None)));
         let known = Calibrations::default();
@@ -403,7 +414,10 @@ mod tests {
     #[test]
     fn a_sample_that_was_given_up_measures_nothing() {
         let (input, operations) = waits(2);
-        let finished = [tried(50.0, 50.0, Some(Sampled::Overrun)), tried(50.0, 50.0, Some(Sampled::Alone))];
+        let finished = [
+            tried(50.0, 50.0, Some(SampleCondition::Overrun)),
+            tried(50.0, 50.0, Some(SampleCondition::Alone)),
+        ];
         let known = Calibrations::default();
         let said = measure(&input, &operations, &finished, Some(50.0), &known, Timestamp(0));
         assert_eq!(said.value, None);

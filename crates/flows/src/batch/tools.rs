@@ -7,19 +7,22 @@ use std::{collections::HashSet, sync::Arc};
 use nuncio_engine::{
     Caller, Engine, Error, List, Message, Part, Role, State, Submit, Surface, Task,
     access::Action,
-    surface::{Block, HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
+    surface::{
+        ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, ToolOutput, ToolProfile, tool,
+    },
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    AGENT, Core, QUEUE_URI, SETTINGS_URI,
+    AGENT, BatchCore, QUEUE_URI, SETTINGS_URI,
     agent::RESULT,
     control::{self, Control},
-    input::{Input, Strategy, check_patterns},
-    live::Tally,
+    input::{BatchInput, Strategy, check_patterns},
     may_configure, metrics,
-    report::Counts,
-    resources, schemas, settings,
+    report::OperationCounts,
+    resources,
+    running_batch::BatchProgress,
+    schemas, settings,
 };
 use crate::resource::iso;
 
@@ -28,18 +31,18 @@ const PAGE: usize = 100;
 /// The most of them.
 const MAX_PAGE: usize = 1_000;
 
-type Answer = Result<Said<ToolOutput>, HandlerError>;
+type BatchToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
 /// What a tool works with.
 #[derive(Clone)]
-struct Desk {
-    core: Arc<Core>,
+struct BatchTools {
+    core: Arc<BatchCore>,
     engine: Engine,
 }
 
 /// Offers the tools on a surface.
-pub(crate) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> Result<(), ShapeError> {
-    let desk = Desk { core: Arc::clone(core), engine: engine.clone() };
+pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
+    let desk = BatchTools { core: Arc::clone(core), engine: engine.clone() };
     macro_rules! offer {
         ($profile:expr, $method:ident) => {{
             let desk = desk.clone();
@@ -133,16 +136,16 @@ pub(crate) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> R
     Ok(())
 }
 
-impl Desk {
-    async fn submit(self, request: Request) -> Answer {
+impl BatchTools {
+    async fn submit(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Execute, "batch.submit", QUEUE_URI)?;
         self.begin(&request.caller, request.arguments).await
     }
 
-    async fn begin(&self, caller: &Caller, arguments: Map<String, Value>) -> Answer {
+    async fn begin(&self, caller: &Caller, arguments: Map<String, Value>) -> BatchToolResult {
         let value = Value::Object(arguments);
         let options = &self.core.options;
-        let input = Input::read(&value, options).map_err(HandlerError::Invalid)?;
+        let input = BatchInput::read(&value, options).map_err(HandlerError::Invalid)?;
         let operations = input.operations(options).map_err(HandlerError::Invalid)?;
         self.core.load(&self.engine).await;
         self.core.may_run(&self.engine, caller, &input, &operations).map_err(HandlerError::Failed)?;
@@ -171,27 +174,27 @@ impl Desk {
         if task.state.is_terminal() {
             let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
             if task.state != State::Rejected {
-                return answered(said, words);
+                return tool_reply(said, words);
             }
             let text = format!("Batch {id} was rejected: {words}");
             said["reason"] = json!(words);
-            let content = vec![Block::Text(text)];
-            return Ok(Said::Done(ToolOutput { content, structured: Some(said), is_error: true }));
+            let content = vec![ContentBlock::Text(text)];
+            return Ok(HandlerReply::Done(ToolOutput { content, structured: Some(said), is_error: true }));
         }
         let control = Control::new(caller.owner(), &input, &operations, self.engine.clock().now());
         control::make(&self.engine, caller.tenant(), task.origin.id, &control).await?;
-        self.engine.changed(caller.tenant(), QUEUE_URI);
+        self.engine.notify_changed(caller.tenant(), QUEUE_URI);
         match self.core.overload() {
-            None => answered(said, format!("Batch {id} has begun.")),
+            None => tool_reply(said, format!("Batch {id} has begun.")),
             Some(why) => {
                 let text = format!("Batch {id} is taken and waits: {why}.");
                 said["waiting"] = json!(why);
-                answered(said, text)
+                tool_reply(said, text)
             }
         }
     }
 
-    async fn status(self, request: Request) -> Answer {
+    async fn status(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Read, "batch.status", QUEUE_URI)?;
         let task = self.find(&request).await?;
         let id = task.origin.id;
@@ -246,7 +249,7 @@ impl Desk {
                 (number("offset").unwrap_or(0), number("limit").unwrap_or(PAGE).min(MAX_PAGE));
             let (page, total) = match (result.and_then(|result| result["operations"].as_array()), &live) {
                 (Some(all), _) => (all.iter().skip(from).take(count).cloned().collect(), all.len()),
-                (None, Some(live)) => (live.shown(from, count), live.operations.len()),
+                (None, Some(live)) => (live.operations_json(from, count), live.operations.len()),
                 (None, None) => (vec![], 0),
             };
             if from + page.len() < total {
@@ -263,32 +266,32 @@ impl Desk {
             counts["skipped"],
             counts["total"]
         );
-        answered(said, text)
+        tool_reply(said, text)
     }
 
-    async fn cancel(self, request: Request) -> Answer {
+    async fn cancel(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Write, "batch.cancel", QUEUE_URI)?;
         let task = self.find(&request).await?;
         let id = task.origin.id.to_string();
         let task = self.engine.cancel(&request.caller, &id).await?;
         let status = state_name(task.state);
-        answered(
+        tool_reply(
             json!({ "batchId": id, "status": status, "paused": false }),
             format!("Batch {id} is {status}."),
         )
     }
 
-    async fn pause(self, request: Request) -> Answer {
+    async fn pause(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Write, "batch.pause", QUEUE_URI)?;
         self.set_paused(&request, true).await
     }
 
-    async fn resume(self, request: Request) -> Answer {
+    async fn resume(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Write, "batch.resume", QUEUE_URI)?;
         self.set_paused(&request, false).await
     }
 
-    async fn set_paused(&self, request: &Request, paused: bool) -> Answer {
+    async fn set_paused(&self, request: &HandlerRequest, paused: bool) -> BatchToolResult {
         let task = self.find(request).await?;
         let (id, tenant) = (task.origin.id, request.caller.tenant());
         let changed = control::change(&self.engine, tenant, id, |control| control.paused = paused).await?;
@@ -300,13 +303,13 @@ impl Desk {
             return Err(HandlerError::Failed(format!("batch {id} {what}")));
         }
         self.core.scheduler.set_paused(id, paused);
-        self.engine.changed(tenant, QUEUE_URI);
+        self.engine.notify_changed(tenant, QUEUE_URI);
         let word = if paused { "paused" } else { "going on" };
         let said = json!({ "batchId": id.to_string(), "status": state_name(task.state), "paused": paused });
-        answered(said, format!("Batch {id} is {word}."))
+        tool_reply(said, format!("Batch {id} is {word}."))
     }
 
-    async fn retry(self, request: Request) -> Answer {
+    async fn retry(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Execute, "batch.retry", QUEUE_URI)?;
         let task = self.find(&request).await?;
         let id = task.origin.id;
@@ -348,7 +351,7 @@ impl Desk {
         self.begin(&request.caller, again).await
     }
 
-    async fn configure(self, request: Request) -> Answer {
+    async fn configure(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Write, "batch.configure", SETTINGS_URI)?;
         if !may_configure(request.caller.tenant()) {
             return Err(HandlerError::Failed(
@@ -357,13 +360,13 @@ impl Desk {
         }
         let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
         // Tells those who follow them here; other nodes find out by themselves.
-        self.core.follow(&self.engine, &known);
+        self.core.apply_settings(&self.engine, &known);
         let said = serde_json::to_value(&known.settings);
         let said = said.map_err(|error| HandlerError::Internal(error.to_string()))?;
-        answered(said, format!("{} operations run at once.", known.settings.max_concurrency))
+        tool_reply(said, format!("{} operations run at once.", known.settings.max_concurrency))
     }
 
-    async fn list(self, request: Request) -> Answer {
+    async fn list(self, request: HandlerRequest) -> BatchToolResult {
         resources::allow(&self.engine, &request.caller, Action::Read, "batch.list", QUEUE_URI)?;
         let state =
             request.text("status").and_then(|name| State::ALL.into_iter().find(|s| state_name(*s) == name));
@@ -410,7 +413,7 @@ impl Desk {
         if let Some(token) = listed.next_page_token {
             said["nextPageToken"] = json!(token);
         }
-        answered(said, text)
+        tool_reply(said, text)
     }
 
     /// What became of a batch's operations, as far as that is known without reading its result.
@@ -418,15 +421,16 @@ impl Desk {
         if let Some(live) = self.core.live(task.origin.id) {
             let tally = live.tally();
             let total = live.operations.len() as u64;
-            let Tally { succeeded, failed, skipped, .. } = tally;
-            return Counts { total, succeeded, failed, skipped }.shown();
+            let BatchProgress { succeeded, failed, skipped, .. } = tally;
+            return OperationCounts { total, succeeded, failed, skipped }.to_json();
         }
         let sentence = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
-        Counts::in_sentence(&sentence).map_or_else(|| unknown_counts(task), |counts| counts.shown())
+        OperationCounts::in_sentence(&sentence)
+            .map_or_else(|| unknown_counts(task), |counts| counts.to_json())
     }
 
     /// The batch that a request names, if it is the caller's own.
-    async fn find(&self, request: &Request) -> Result<Arc<Task>, HandlerError> {
+    async fn find(&self, request: &HandlerRequest) -> Result<Arc<Task>, HandlerError> {
         let name = request.text("batchId").unwrap_or_default();
         let missing = || HandlerError::Failed(format!("there is no batch {name}"));
         match self.engine.get(&request.caller, name).await {
@@ -475,9 +479,9 @@ fn state_name(state: State) -> &'static str {
     }
 }
 
-fn answered(value: Value, text: String) -> Answer {
-    let content = vec![Block::Text(text)];
-    Ok(Said::Done(ToolOutput { content, structured: Some(value), is_error: false }))
+fn tool_reply(value: Value, text: String) -> BatchToolResult {
+    let content = vec![ContentBlock::Text(text)];
+    Ok(HandlerReply::Done(ToolOutput { content, structured: Some(value), is_error: false }))
 }
 
 #[cfg(test)]

@@ -4,33 +4,33 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Caller, Kind, Surface,
+    AccessKind, Caller, Surface,
     clock::Timestamp,
-    memory::{DATA_TEMPLATE, KEYS_TEMPLATE, PageQuery, SEARCH_TEMPLATE, keys_page_uri, keys_uri},
-    surface::{HandlerError, Request, ResourceContent, ResourceProfile, Said, Template},
+    memory::{BankPageQuery, DATA_TEMPLATE, KEYS_TEMPLATE, SEARCH_TEMPLATE, keys_page_uri, keys_uri},
+    surface::{HandlerError, HandlerReply, HandlerRequest, ResourceContent, ResourceProfile, Template},
 };
 use serde_json::Value;
 
-use super::{MemoryBank, schemas, shapes, sought};
-use crate::resource::{About, CachePolicy, content, profile};
+use super::{MemoryBank, entry_json, schemas, sought};
+use crate::resource::{CachePolicy, ResourceDetails, content, profile};
 
 /// Results on a page of a search when nothing else is asked for.
 pub(super) const SEARCH_LIMIT: usize = 10;
 /// Values that are offered to complete what is typed.
 const COMPLETIONS: usize = 100;
 
-type Found = Result<Said<Vec<ResourceContent>>, HandlerError>;
+type MemoryReadResult = Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 
-pub(super) fn offer(bank: &Arc<MemoryBank>, surface: &Surface) {
-    surface.add_template(Keys(Arc::clone(bank)));
-    surface.add_template(Data(Arc::clone(bank)));
-    surface.add_template(Search(Arc::clone(bank)));
+pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) {
+    surface.add_template(MemoryKeysResource(Arc::clone(bank)));
+    surface.add_template(MemoryDataResource(Arc::clone(bank)));
+    surface.add_template(MemorySearchResource(Arc::clone(bank)));
 }
 
-struct Keys(Arc<MemoryBank>);
+struct MemoryKeysResource(Arc<MemoryBank>);
 
 #[async_trait]
-impl Template for Keys {
+impl Template for MemoryKeysResource {
     fn profile(&self) -> ResourceProfile {
         let description = "The keys of a namespace in their order, with when they were written and read, their \
             sizes in bytes and for how many seconds they are kept. A page has up to 1000 keys, and where there are \
@@ -38,11 +38,11 @@ impl Template for Keys {
         profile(KEYS_TEMPLATE, "memory-keys", description, CachePolicy::Dynamic)
     }
 
-    async fn read(&self, uri: &str, request: Request) -> Found {
+    async fn read(&self, uri: &str, request: HandlerRequest) -> MemoryReadResult {
         only(&request, &["after", "limit", "prefix"])?;
         let namespace = request.text("namespace").unwrap_or_default();
         let memory = self.0.memory();
-        let query = PageQuery {
+        let query = BankPageQuery {
             prefix: request.text("prefix").unwrap_or_default().to_owned(),
             after: request.text("after").unwrap_or_default().to_owned(),
             limit: number(&request, "limit", memory.limits().keys_page)?,
@@ -51,7 +51,7 @@ impl Template for Keys {
         let page = page.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
         let last = page.entries.last().filter(|_| page.more);
         let next = last.map(|last| keys_page_uri(namespace, &query.prefix, &last.key, query.limit));
-        let value = shapes::keys(namespace, &page.stats, &page.entries, next);
+        let value = entry_json::keys(namespace, &page.stats, &page.entries, next);
         Ok(self.0.content(&request.caller, uri, namespace, schemas::KEYS, page.stats.newest, &value))
     }
 
@@ -72,15 +72,21 @@ impl Template for Keys {
         Ok((shown.collect(), page.next))
     }
 
-    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+    async fn complete(
+        &self,
+        caller: &Caller,
+        variable: &str,
+        typed: &str,
+        known: &UriVariables,
+    ) -> Vec<String> {
         self.0.complete(caller, variable, typed, known).await
     }
 }
 
-struct Data(Arc<MemoryBank>);
+struct MemoryDataResource(Arc<MemoryBank>);
 
 #[async_trait]
-impl Template for Data {
+impl Template for MemoryDataResource {
     fn profile(&self) -> ResourceProfile {
         let description = "A value of the memory bank, with when it was written and read, how often it was read, \
             its version, its size in bytes and for how many seconds it is kept. Namespace and key are \
@@ -88,24 +94,30 @@ impl Template for Data {
         profile(DATA_TEMPLATE, "memory-data", description, CachePolicy::Dynamic)
     }
 
-    async fn read(&self, uri: &str, request: Request) -> Found {
+    async fn read(&self, uri: &str, request: HandlerRequest) -> MemoryReadResult {
         let namespace = request.text("namespace").unwrap_or_default();
         let key = request.text("key").unwrap_or_default();
         let entry = self.0.memory().get(&request.caller, namespace, key).await?;
         let entry = entry.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
-        let value = shapes::data(namespace, &entry);
+        let value = entry_json::data(namespace, &entry);
         Ok(self.0.content(&request.caller, uri, namespace, schemas::DATA, entry.updated, &value))
     }
 
-    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+    async fn complete(
+        &self,
+        caller: &Caller,
+        variable: &str,
+        typed: &str,
+        known: &UriVariables,
+    ) -> Vec<String> {
         self.0.complete(caller, variable, typed, known).await
     }
 }
 
-struct Search(Arc<MemoryBank>);
+struct MemorySearchResource(Arc<MemoryBank>);
 
 #[async_trait]
-impl Template for Search {
+impl Template for MemorySearchResource {
     fn profile(&self) -> ResourceProfile {
         let description = "Searches a namespace: by `pattern` in its keys (* any characters, ? one, [abc] one of \
             these), scored by the share of a key's characters that the pattern says literally; or by `text`, for \
@@ -114,7 +126,7 @@ impl Template for Search {
         profile(SEARCH_TEMPLATE, "memory-search", description, CachePolicy::Dynamic)
     }
 
-    async fn read(&self, uri: &str, request: Request) -> Found {
+    async fn read(&self, uri: &str, request: HandlerRequest) -> MemoryReadResult {
         only(&request, &["pattern", "text", "page", "limit"])?;
         let namespace = request.text("namespace").unwrap_or_default();
         let said = (request.text("pattern"), request.text("text"));
@@ -123,19 +135,25 @@ impl Template for Search {
         let (memory, caller) = (self.0.memory(), &request.caller);
         let found = memory.search(caller, namespace, &what, page, limit).await?;
         let redactor = self.0.engine.redactor();
-        let value = shapes::found(redactor, namespace, said, &found, page, limit);
+        let value = entry_json::found(redactor, namespace, said, &found, page, limit);
         let newest = found.results.iter().map(|(entry, _)| entry.updated).max();
         // Where there is nothing, that is how it is now.
         let modified = newest.unwrap_or_else(|| self.0.engine.clock().now());
         Ok(self.0.content(caller, uri, namespace, schemas::SEARCH, modified, &value))
     }
 
-    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+    async fn complete(
+        &self,
+        caller: &Caller,
+        variable: &str,
+        typed: &str,
+        known: &UriVariables,
+    ) -> Vec<String> {
         self.0.complete(caller, variable, typed, known).await
     }
 }
 
-type Known = BTreeMap<String, String>;
+type UriVariables = BTreeMap<String, String>;
 
 impl MemoryBank {
     fn content(
@@ -146,15 +164,21 @@ impl MemoryBank {
         schema: &str,
         modified: Timestamp,
         value: &Value,
-    ) -> Said<Vec<ResourceContent>> {
+    ) -> HandlerReply<Vec<ResourceContent>> {
         let policy = CachePolicy::Dynamic;
-        let about = About { kind: Kind::Memory, name: namespace, schema, modified, policy };
-        Said::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)])
+        let about = ResourceDetails { kind: AccessKind::Memory, name: namespace, schema, modified, policy };
+        HandlerReply::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)])
     }
 
     /// Namespaces, or keys of the one that is chosen, as far as the caller may read them. What cannot be looked up
     /// has no completions.
-    async fn complete(&self, caller: &Caller, variable: &str, typed: &str, known: &Known) -> Vec<String> {
+    async fn complete(
+        &self,
+        caller: &Caller,
+        variable: &str,
+        typed: &str,
+        known: &UriVariables,
+    ) -> Vec<String> {
         let memory = self.memory();
         match (variable, known.get("namespace")) {
             ("namespace", _) => {
@@ -162,7 +186,8 @@ impl MemoryBank {
                 names.map(|page| page.names).unwrap_or_default()
             }
             ("key", Some(namespace)) => {
-                let query = PageQuery { prefix: typed.to_owned(), after: String::new(), limit: COMPLETIONS };
+                let query =
+                    BankPageQuery { prefix: typed.to_owned(), after: String::new(), limit: COMPLETIONS };
                 let page = memory.page(caller, namespace, &query).await.ok().flatten();
                 page.map_or(vec![], |page| page.entries.into_iter().map(|entry| entry.key).collect())
             }
@@ -172,7 +197,7 @@ impl MemoryBank {
 }
 
 /// Refuses a query that has other names in it than these.
-fn only(request: &Request, known: &[&str]) -> Result<(), HandlerError> {
+fn only(request: &HandlerRequest, known: &[&str]) -> Result<(), HandlerError> {
     let mut names = request.arguments.keys().filter(|name| *name != "namespace");
     match names.find(|name| !known.contains(&name.as_str())) {
         None => Ok(()),
@@ -184,7 +209,7 @@ fn only(request: &Request, known: &[&str]) -> Result<(), HandlerError> {
 }
 
 /// A number of the query. Whether it is too large, the engine says.
-fn number<T: std::str::FromStr>(request: &Request, name: &str, default: T) -> Result<T, HandlerError> {
+fn number<T: std::str::FromStr>(request: &HandlerRequest, name: &str, default: T) -> Result<T, HandlerError> {
     match request.text(name) {
         None => Ok(default),
         Some(text) => text

@@ -7,23 +7,25 @@ use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::{
     Surface,
-    knowledge::Expect,
-    memory::{MemoryLimits, PageQuery, data_uri},
-    surface::{Block, HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
+    knowledge::ExpectedVersion,
+    memory::{BankPageQuery, MemoryLimits, data_uri},
+    surface::{
+        ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, ToolOutput, ToolProfile, tool,
+    },
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value, json};
 
-use super::{MemoryBank, resources::SEARCH_LIMIT, schemas, shapes, sought, transfer};
+use super::{MemoryBank, entry_json, resources::SEARCH_LIMIT, schemas, sought, transfer};
 use crate::resource::iso;
 
 /// What a tool says.
-pub(super) type Answer = Result<Said<ToolOutput>, HandlerError>;
+pub(super) type MemoryToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
 /// Keys on a page of a list when nothing else is asked for. A model reads it.
 const LIST_LIMIT: usize = 100;
 
-pub(super) fn offer(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), ShapeError> {
+pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), SchemaError> {
     let memory = bank.memory();
     let limits = memory.limits();
     add(surface, bank, store_profile(limits), store)?;
@@ -40,10 +42,10 @@ fn add<A>(
     surface: &Surface,
     bank: &Arc<MemoryBank>,
     profile: ToolProfile,
-    answer: fn(Arc<MemoryBank>, Request) -> A,
-) -> Result<(), ShapeError>
+    answer: fn(Arc<MemoryBank>, HandlerRequest) -> A,
+) -> Result<(), SchemaError>
 where
-    A: Future<Output = Answer> + Send + 'static,
+    A: Future<Output = MemoryToolResult> + Send + 'static,
 {
     let bank = Arc::clone(bank);
     surface.add_tool(tool(profile, move |request| answer(Arc::clone(&bank), request)))
@@ -79,12 +81,15 @@ fn store_profile(limits: &MemoryLimits) -> ToolProfile {
         ("version", version(1)),
         ("created", schemas::time()),
     ]);
-    hints(profile.input(input).output(output), Hints { destructive: true, idempotent: true, ..WRITES })
+    hints(
+        profile.input(input).output(output),
+        MemoryToolHints { destructive: true, idempotent: true, ..WRITES },
+    )
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Store {
+struct MemoryStoreArgs {
     namespace: String,
     key: String,
     value: Value,
@@ -92,19 +97,19 @@ struct Store {
     expected_version: Option<u64>,
 }
 
-async fn store(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Store { namespace, key, value, ttl, expected_version } = arguments(request.arguments)?;
+async fn store(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryStoreArgs { namespace, key, value, ttl, expected_version } = arguments(request.arguments)?;
     let expected = match expected_version {
-        None => Expect::Any,
-        Some(0) => Expect::Absent,
-        Some(version) => Expect::Version(version),
+        None => ExpectedVersion::Any,
+        Some(0) => ExpectedVersion::Absent,
+        Some(version) => ExpectedVersion::Version(version),
     };
     let ttl = ttl.map(Duration::from_secs);
     let stored = bank.memory().store(&request.caller, &namespace, &key, &value, ttl, expected).await?;
     let text = format!("Stored {key} in {namespace}: version {}.", stored.version);
     let uri = data_uri(&namespace, &key);
     let (version, created) = (stored.version, iso(stored.created_at));
-    said(
+    tool_reply(
         text,
         json!({ "namespace": namespace, "key": key, "uri": uri, "version": version, "created": created }),
     )
@@ -122,20 +127,20 @@ fn get_profile(limits: &MemoryLimits) -> ToolProfile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Get {
+struct MemoryGetArgs {
     namespace: String,
     key: String,
 }
 
-async fn get(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Get { namespace, key } = arguments(request.arguments)?;
+async fn get(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryGetArgs { namespace, key } = arguments(request.arguments)?;
     let entry = bank.memory().get(&request.caller, &namespace, &key).await?;
     let entry = entry.ok_or_else(|| {
         HandlerError::Failed(format!(
             "there is no key {key:?} in {namespace:?}: memory_list and memory_search show those that there are"
         ))
     })?;
-    said(entry.value.to_string(), shapes::data(&namespace, &entry))
+    tool_reply(entry.value.to_string(), entry_json::data(&namespace, &entry))
 }
 
 // ------------------------------------------------------------------------------------------------ delete
@@ -156,26 +161,29 @@ fn delete_profile(limits: &MemoryLimits) -> ToolProfile {
         ("deleted", schemas::described("boolean", "Whether there was one.")),
         ("version", json!({ "type": ["integer", "null"], "description": "The version that it had." })),
     ]);
-    hints(profile.input(input).output(output), Hints { destructive: true, idempotent: true, ..WRITES })
+    hints(
+        profile.input(input).output(output),
+        MemoryToolHints { destructive: true, idempotent: true, ..WRITES },
+    )
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Delete {
+struct MemoryDeleteArgs {
     namespace: String,
     key: String,
     expected_version: Option<u64>,
 }
 
-async fn delete(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Delete { namespace, key, expected_version } = arguments(request.arguments)?;
+async fn delete(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryDeleteArgs { namespace, key, expected_version } = arguments(request.arguments)?;
     let version = bank.memory().delete(&request.caller, &namespace, &key, expected_version).await?;
     let text = match version {
         Some(version) => format!("Deleted {key} from {namespace}, which was at version {version}."),
         None => format!("There was no {key} in {namespace}."),
     };
     let deleted = version.is_some();
-    said(text, json!({ "namespace": namespace, "key": key, "deleted": deleted, "version": version }))
+    tool_reply(text, json!({ "namespace": namespace, "key": key, "deleted": deleted, "version": version }))
 }
 
 fn clear_profile(limits: &MemoryLimits) -> ToolProfile {
@@ -188,25 +196,28 @@ fn clear_profile(limits: &MemoryLimits) -> ToolProfile {
         ("confirm", json!({ "const": true, "description": "Has to be true." })),
     ]);
     let output = schemas::object(&[("namespace", schemas::text()), ("cleared", schemas::count())]);
-    hints(profile.input(input).output(output), Hints { destructive: true, idempotent: true, ..WRITES })
+    hints(
+        profile.input(input).output(output),
+        MemoryToolHints { destructive: true, idempotent: true, ..WRITES },
+    )
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Clear {
+struct MemoryClearArgs {
     namespace: String,
     confirm: bool,
 }
 
-async fn clear(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Clear { namespace, confirm } = arguments(request.arguments)?;
+async fn clear(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryClearArgs { namespace, confirm } = arguments(request.arguments)?;
     if !confirm {
         return Err(HandlerError::Invalid(
             "confirm: has to be true, to delete all keys of a namespace".into(),
         ));
     }
     let cleared = bank.memory().clear(&request.caller, &namespace).await?;
-    said(
+    tool_reply(
         format!("Deleted {cleared} keys from {namespace}."),
         json!({ "namespace": namespace, "cleared": cleared }),
     )
@@ -239,7 +250,7 @@ fn list_profile(limits: &MemoryLimits) -> ToolProfile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct List {
+struct MemoryListArgs {
     namespace: Option<String>,
     #[serde(default)]
     prefix: String,
@@ -248,8 +259,8 @@ struct List {
     limit: Option<usize>,
 }
 
-async fn list(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let List { namespace, prefix, after, limit } = arguments(request.arguments)?;
+async fn list(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryListArgs { namespace, prefix, after, limit } = arguments(request.arguments)?;
     let (memory, caller, limit) = (bank.memory(), &request.caller, limit.unwrap_or(LIST_LIMIT));
     let Some(namespace) = namespace else {
         let page = memory.namespaces(caller, &prefix, &after, limit).await?;
@@ -261,9 +272,9 @@ async fn list(bank: Arc<MemoryBank>, request: Request) -> Answer {
         if let Some(next) = page.next {
             listed["next"] = next.into();
         }
-        return said(text, listed);
+        return tool_reply(text, listed);
     };
-    let page = memory.page(caller, &namespace, &PageQuery { prefix, after, limit }).await?;
+    let page = memory.page(caller, &namespace, &BankPageQuery { prefix, after, limit }).await?;
     let page = page.ok_or_else(|| {
         HandlerError::Failed(format!(
             "there is nothing in {namespace:?}: memory_list without a namespace names those that hold something"
@@ -272,7 +283,7 @@ async fn list(bank: Arc<MemoryBank>, request: Request) -> Answer {
     let keys: Vec<&str> = page.entries.iter().map(|entry| entry.key.as_str()).collect();
     let text = format!("{} of {} keys:\n{}", keys.len(), page.stats.entries, keys.join("\n"));
     let next = page.entries.last().filter(|_| page.more).map(|entry| entry.key.clone());
-    said(text, shapes::keys(&namespace, &page.stats, &page.entries, next))
+    tool_reply(text, entry_json::keys(&namespace, &page.stats, &page.entries, next))
 }
 
 fn search_profile(limits: &MemoryLimits) -> ToolProfile {
@@ -301,7 +312,7 @@ fn search_profile(limits: &MemoryLimits) -> ToolProfile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Search {
+struct MemorySearchArgs {
     namespace: String,
     pattern: Option<String>,
     text: Option<String>,
@@ -309,19 +320,19 @@ struct Search {
     limit: Option<usize>,
 }
 
-async fn search(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Search { namespace, pattern, text, page, limit } = arguments(request.arguments)?;
+async fn search(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemorySearchArgs { namespace, pattern, text, page, limit } = arguments(request.arguments)?;
     let given = (pattern.as_deref(), text.as_deref());
     let what = sought(given.0, given.1)?;
     let (page, limit) = (page.unwrap_or(1), limit.unwrap_or(SEARCH_LIMIT));
     let found = bank.memory().search(&request.caller, &namespace, &what, page, limit).await?;
-    let shown = shapes::found(bank.engine.redactor(), &namespace, given, &found, page, limit);
+    let shown = entry_json::found(bank.engine.redactor(), &namespace, given, &found, page, limit);
     let mut text = format!("{} found.", found.total);
     for result in shown["results"].as_array().into_iter().flatten() {
         let (key, preview) = (result["key"].as_str(), result["preview"].as_str());
         text += &format!("\n{} ({}): {}", key.unwrap_or(""), result["score"], preview.unwrap_or(""));
     }
-    said(text, shown)
+    tool_reply(text, shown)
 }
 
 // ---------------------------------------------------------------------------------------------- shorthand
@@ -331,9 +342,9 @@ pub(super) fn arguments<T: DeserializeOwned>(arguments: Map<String, Value>) -> R
     serde_json::from_value(Value::Object(arguments)).map_err(|error| HandlerError::Invalid(error.to_string()))
 }
 
-pub(super) fn said(text: String, structured: Value) -> Answer {
-    let content = vec![Block::Text(text)];
-    Ok(Said::Done(ToolOutput { content, structured: Some(structured), is_error: false }))
+pub(super) fn tool_reply(text: String, structured: Value) -> MemoryToolResult {
+    let content = vec![ContentBlock::Text(text)];
+    Ok(HandlerReply::Done(ToolOutput { content, structured: Some(structured), is_error: false }))
 }
 
 pub(super) fn namespace(limits: &MemoryLimits) -> Value {
@@ -354,18 +365,20 @@ pub(super) fn limit(most: usize, default: usize) -> Value {
 
 /// What a client may know about a tool before it calls it. All of them stay in here.
 #[derive(Clone, Copy)]
-pub(super) struct Hints {
+pub(super) struct MemoryToolHints {
     pub(super) read_only: bool,
     pub(super) destructive: bool,
     pub(super) idempotent: bool,
 }
 
 /// It looks at something.
-pub(super) const READS: Hints = Hints { read_only: true, destructive: false, idempotent: true };
+pub(super) const READS: MemoryToolHints =
+    MemoryToolHints { read_only: true, destructive: false, idempotent: true };
 /// It changes something.
-pub(super) const WRITES: Hints = Hints { read_only: false, destructive: false, idempotent: false };
+pub(super) const WRITES: MemoryToolHints =
+    MemoryToolHints { read_only: false, destructive: false, idempotent: false };
 
-pub(super) fn hints(profile: ToolProfile, hints: Hints) -> ToolProfile {
+pub(super) fn hints(profile: ToolProfile, hints: MemoryToolHints) -> ToolProfile {
     let annotations = [
         ("readOnlyHint", hints.read_only),
         ("destructiveHint", hints.destructive),

@@ -8,16 +8,18 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use futures_util::{StreamExt, stream};
 use nuncio_engine::{
     Memory, MemoryLimits,
-    knowledge::Expect,
-    memory::{BankError, Import, PageQuery},
-    surface::{Block, HandlerError, Request, Said, ToolOutput, ToolProfile},
+    knowledge::ExpectedVersion,
+    memory::{BankError, BankPageQuery, MemoryImport},
+    surface::{ContentBlock, HandlerError, HandlerReply, HandlerRequest, ToolOutput, ToolProfile},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
     MemoryBank, MemoryOptions, schemas,
-    tools::{Answer, Hints, READS, WRITES, arguments, hints, limit, namespace, said},
+    tools::{
+        MemoryToolHints, MemoryToolResult, READS, WRITES, arguments, hints, limit, namespace, tool_reply,
+    },
 };
 use crate::resource::iso;
 
@@ -49,18 +51,18 @@ pub(super) fn export_profile(limits: &MemoryLimits) -> ToolProfile {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Export {
+struct MemoryExportArgs {
     namespace: String,
     #[serde(default)]
     after: String,
     limit: Option<usize>,
 }
 
-pub(super) async fn export(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Export { namespace, after, limit } = arguments(request.arguments)?;
+pub(super) async fn export(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryExportArgs { namespace, after, limit } = arguments(request.arguments)?;
     let memory = bank.memory();
     let limit = limit.unwrap_or(memory.limits().keys_page);
-    let query = PageQuery { prefix: String::new(), after, limit };
+    let query = BankPageQuery { prefix: String::new(), after, limit };
     let (entries, more) =
         memory.export(&request.caller, &namespace, &query, bank.options.export_bytes).await?;
     let mut lines = String::new();
@@ -78,7 +80,7 @@ pub(super) async fn export(bank: Arc<MemoryBank>, request: Request) -> Answer {
     if let Some(last) = entries.last().filter(|_| more) {
         exported["next"] = last.key.as_str().into();
     }
-    said(lines, exported)
+    tool_reply(lines, exported)
 }
 
 pub(super) fn import_profile(limits: &MemoryLimits, options: &MemoryOptions) -> ToolProfile {
@@ -102,20 +104,23 @@ pub(super) fn import_profile(limits: &MemoryLimits, options: &MemoryOptions) -> 
         ("failed", schemas::described("integer", "Lines that were not written.")),
         ("errors", json!({ "type": "array", "items": error, "description": "The first hundred of them." })),
     ]);
-    hints(profile.input(input).output(output), Hints { destructive: true, idempotent: true, ..WRITES })
+    hints(
+        profile.input(input).output(output),
+        MemoryToolHints { destructive: true, idempotent: true, ..WRITES },
+    )
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Given {
+struct MemoryImportArgs {
     namespace: String,
     lines: String,
-    mode: Mode,
+    mode: MemoryImportMode,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
-enum Mode {
+enum MemoryImportMode {
     Overwrite,
     Keep,
     Fail,
@@ -123,7 +128,7 @@ enum Mode {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Line {
+struct MemoryImportLine {
     key: String,
     value: Value,
     ttl: Option<u64>,
@@ -132,23 +137,23 @@ struct Line {
 }
 
 /// A line that can be written, or what is wrong with it.
-type Checked = Result<Line, String>;
+type MemoryLineCheck = Result<MemoryImportLine, String>;
 
 /// What came of an import.
 #[derive(Default)]
-struct Outcome {
+struct MemoryImportOutcome {
     written: u64,
-    kept: u64,
+    skipped: u64,
     errors: Vec<(usize, String)>,
 }
 
-pub(super) async fn import(bank: Arc<MemoryBank>, request: Request) -> Answer {
-    let Given { namespace, lines, mode } = arguments(request.arguments)?;
+pub(super) async fn import(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
+    let MemoryImportArgs { namespace, lines, mode } = arguments(request.arguments)?;
     let memory = bank.memory();
     let import = memory.begin_import(&request.caller, &namespace)?;
     let (good, errors) = read(&memory, &bank.options, &namespace, &lines)?;
-    let mut outcome = Outcome { errors, ..Outcome::default() };
-    if outcome.errors.is_empty() && mode == Mode::Fail {
+    let mut outcome = MemoryImportOutcome { errors, ..MemoryImportOutcome::default() };
+    if outcome.errors.is_empty() && mode == MemoryImportMode::Fail {
         outcome.errors = existing(&import, &good).await?;
     }
     if outcome.errors.is_empty() {
@@ -158,19 +163,19 @@ pub(super) async fn import(bank: Arc<MemoryBank>, request: Request) -> Answer {
     let failed = outcome.errors.len();
     let errors = outcome.errors.iter().take(TOLD);
     let errors: Vec<Value> = errors.map(|(line, error)| json!({ "line": line, "error": error })).collect();
-    let mut text = format!("{} written, {} kept, {failed} failed.", outcome.written, outcome.kept);
+    let mut text = format!("{} written, {} kept, {failed} failed.", outcome.written, outcome.skipped);
     for (line, error) in outcome.errors.iter().take(TOLD) {
         text += &format!("\nline {line}: {error}");
     }
     let structured = json!({
         "namespace": namespace,
         "written": outcome.written,
-        "kept": outcome.kept,
+        "kept": outcome.skipped,
         "failed": failed,
         "errors": errors,
     });
-    let content = vec![Block::Text(text)];
-    Ok(Said::Done(ToolOutput { content, structured: Some(structured), is_error: failed > 0 }))
+    let content = vec![ContentBlock::Text(text)];
+    Ok(HandlerReply::Done(ToolOutput { content, structured: Some(structured), is_error: failed > 0 }))
 }
 
 /// Reads the lines, each with its number, and checks what can be checked without writing.
@@ -180,7 +185,7 @@ fn read(
     options: &MemoryOptions,
     namespace: &str,
     lines: &str,
-) -> Result<(Vec<(usize, Line)>, Vec<(usize, String)>), HandlerError> {
+) -> Result<(Vec<(usize, MemoryImportLine)>, Vec<(usize, String)>), HandlerError> {
     let wrong = |why: String| Err(HandlerError::Invalid(format!("lines: {why}")));
     if lines.len() > options.import_bytes {
         let most = options.import_bytes;
@@ -208,8 +213,8 @@ fn read(
     Ok((good, bad))
 }
 
-fn checked(memory: &Memory, namespace: &str, line: &str) -> Checked {
-    let line: Line = serde_json::from_str(line).map_err(|error| error.to_string())?;
+fn checked(memory: &Memory, namespace: &str, line: &str) -> MemoryLineCheck {
+    let line: MemoryImportLine = serde_json::from_str(line).map_err(|error| error.to_string())?;
     let ttl = line.ttl.map(Duration::from_secs);
     memory.check_entry(namespace, &line.key, ttl).map_err(|error| error.to_string())?;
     memory.check_value(&line.value).map_err(|error| error.to_string())?;
@@ -217,7 +222,10 @@ fn checked(memory: &Memory, namespace: &str, line: &str) -> Checked {
 }
 
 /// The lines whose keys there are already.
-async fn existing(import: &Import, lines: &[(usize, Line)]) -> Result<Vec<(usize, String)>, HandlerError> {
+async fn existing(
+    import: &MemoryImport,
+    lines: &[(usize, MemoryImportLine)],
+) -> Result<Vec<(usize, String)>, HandlerError> {
     let keys: Vec<(usize, String)> = lines.iter().map(|(at, line)| (*at, line.key.clone())).collect();
     let found: Vec<Result<_, BankError>> = stream::iter(keys)
         .map(async |(at, key)| {
@@ -234,19 +242,24 @@ async fn existing(import: &Import, lines: &[(usize, Line)]) -> Result<Vec<(usize
     Ok(errors)
 }
 
-async fn write(import: &Import, lines: Vec<(usize, Line)>, mode: Mode) -> Outcome {
-    let expected = if mode == Mode::Overwrite { Expect::Any } else { Expect::Absent };
+async fn write(
+    import: &MemoryImport,
+    lines: Vec<(usize, MemoryImportLine)>,
+    mode: MemoryImportMode,
+) -> MemoryImportOutcome {
+    let expected =
+        if mode == MemoryImportMode::Overwrite { ExpectedVersion::Any } else { ExpectedVersion::Absent };
     let mut writes = stream::iter(lines)
         .map(async |(at, line)| {
             let ttl = line.ttl.map(Duration::from_secs);
             (at, import.store(&line.key, &line.value, ttl, expected).await)
         })
         .buffer_unordered(AT_ONCE);
-    let mut outcome = Outcome::default();
+    let mut outcome = MemoryImportOutcome::default();
     while let Some((at, stored)) = writes.next().await {
         match stored {
             Ok(_) => outcome.written += 1,
-            Err(BankError::Moved { .. }) if mode == Mode::Keep => outcome.kept += 1,
+            Err(BankError::Moved { .. }) if mode == MemoryImportMode::Keep => outcome.skipped += 1,
             Err(error) => outcome.errors.push((at, error.to_string())),
         }
     }

@@ -3,14 +3,14 @@
 
 use std::{collections::HashMap, fmt};
 
-use nuncio_engine::{Engine, Message, Part, Profile, Role, catalog::Registered};
+use nuncio_engine::{Engine, Message, Part, Profile, Role, catalog::RegisteredAgent};
 use std::sync::Arc;
 
 use super::{
     PlanOptions,
-    file::{Plan, Planned, Synthesis, Target},
-    graph::Graph,
-    reference::{self, Reference},
+    file::{Plan, PlanTarget, PlanTask, Synthesis},
+    graph::PlanGraph,
+    reference::{self, PlanReference},
 };
 
 /// The longest id of a task.
@@ -20,7 +20,7 @@ pub const PROBLEMS: usize = 50;
 
 /// Something that is wrong with a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct PlanProblem {
     /// The task, where it is about one.
     pub task: Option<String>,
     /// The key.
@@ -29,7 +29,7 @@ pub struct Problem {
     pub why: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.task {
             Some(task) => write!(f, "task {task}, {}: {}", self.key, self.why),
@@ -40,16 +40,16 @@ impl fmt::Display for Problem {
 
 /// Everything that is wrong with a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
-pub struct Problems(pub Vec<Problem>);
+pub struct PlanProblems(pub Vec<PlanProblem>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for PlanProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.0.iter().map(Problem::to_string).collect();
+        let lines: Vec<String> = self.0.iter().map(PlanProblem::to_string).collect();
         f.write_str(&lines.join("\n"))
     }
 }
 
-impl Problems {
+impl PlanProblems {
     pub(super) fn one(key: &str, why: impl Into<String>) -> Self {
         let mut problems = Self::default();
         problems.add(None, key, why);
@@ -60,14 +60,14 @@ impl Problems {
         if self.are_enough() {
             return;
         }
-        let problem = Problem { task: task.map(str::to_owned), key: key.into(), why: why.into() };
+        let problem = PlanProblem { task: task.map(str::to_owned), key: key.into(), why: why.into() };
         if self.0.contains(&problem) {
             return;
         }
         self.0.push(problem);
         if self.0.len() == PROBLEMS {
             let why = format!("these are the first {PROBLEMS}; put them right to see what else is wrong");
-            self.0.push(Problem { task: None, key: "problems".into(), why });
+            self.0.push(PlanProblem { task: None, key: "problems".into(), why });
         }
     }
 
@@ -76,7 +76,7 @@ impl Problems {
         self.0.len() > PROBLEMS
     }
 
-    pub(super) fn none(self) -> Result<(), Self> {
+    pub(super) fn into_result(self) -> Result<(), Self> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 }
@@ -86,7 +86,7 @@ impl Problems {
 pub struct Roster {
     profiles: Vec<Arc<Profile>>,
     /// The agents themselves, where they are of an engine.
-    registered: Vec<Arc<Registered>>,
+    registered: Vec<Arc<RegisteredAgent>>,
 }
 
 impl Roster {
@@ -112,10 +112,10 @@ impl Roster {
     }
 
     /// Those who are meant, by name.
-    pub fn meant(&self, target: &Target) -> Vec<&str> {
+    pub fn matching_agents(&self, target: &PlanTarget) -> Vec<&str> {
         let fits = |profile: &&Arc<Profile>| match target {
-            Target::Agent(name) => profile.name == *name,
-            Target::Skill { skill, tags } => profile.skills.iter().any(|known| {
+            PlanTarget::Agent(name) => profile.name == *name,
+            PlanTarget::Skill { skill, tags } => profile.skills.iter().any(|known| {
                 known.id == *skill && tags.iter().all(|tag| known.tags.iter().any(|known| known == tag))
             }),
         };
@@ -123,21 +123,21 @@ impl Roster {
     }
 
     /// Whether there is somebody; else who is nearest.
-    pub(super) fn known(&self, key: &str, target: &Target) -> Result<(), Problems> {
-        let mut problems = Problems::default();
+    pub(super) fn known(&self, key: &str, target: &PlanTarget) -> Result<(), PlanProblems> {
+        let mut problems = PlanProblems::default();
         self.check(None, key, target, &mut problems);
-        problems.none()
+        problems.into_result()
     }
 
-    fn check(&self, task: Option<&str>, key: &str, target: &Target, problems: &mut Problems) {
-        if !self.meant(target).is_empty() {
+    fn check(&self, task: Option<&str>, key: &str, target: &PlanTarget, problems: &mut PlanProblems) {
+        if !self.matching_agents(target).is_empty() {
             return;
         }
         let (what, name, all): (&str, &str, Vec<&str>) = match target {
-            Target::Agent(name) => {
+            PlanTarget::Agent(name) => {
                 ("agent", name, self.profiles.iter().map(|profile| &*profile.name).collect())
             }
-            Target::Skill { skill, tags } => {
+            PlanTarget::Skill { skill, tags } => {
                 let skills = self.profiles.iter().flat_map(|profile| &profile.skills);
                 if skills.clone().any(|known| known.id == *skill) {
                     let why = format!("nobody has the skill {skill:?} with the tags {}", tags.join(", "));
@@ -155,8 +155,8 @@ impl Roster {
     }
 
     /// Checks that one of those who are meant takes what the task is told.
-    fn check_input(&self, task: &str, target: &Target, input: &Message, problems: &mut Problems) {
-        let meant = self.meant(target);
+    fn check_input(&self, task: &str, target: &PlanTarget, input: &Message, problems: &mut PlanProblems) {
+        let meant = self.matching_agents(target);
         let taken = self.registered.iter().filter(|agent| meant.contains(&&*agent.profile.name));
         let mut refused = None;
         for agent in taken {
@@ -172,7 +172,7 @@ impl Roster {
 }
 
 /// What a task is told, where that does not depend on what came before it.
-fn fixed_input(task: &Planned) -> Option<Message> {
+fn fixed_input(task: &PlanTask) -> Option<Message> {
     let is_fixed = |text: &str| {
         reference::read(text).is_ok_and(|pieces| pieces.into_iter().all(|piece| piece.reference().is_none()))
     };
@@ -187,16 +187,16 @@ fn fixed_input(task: &Planned) -> Option<Message> {
 
 impl Plan {
     /// Checks that there is somebody for everything.
-    pub fn check(&self, roster: &Roster) -> Result<(), Problems> {
-        let mut problems = Problems::default();
+    pub fn check(&self, roster: &Roster) -> Result<(), PlanProblems> {
+        let mut problems = PlanProblems::default();
         self.check_into(roster, &mut problems);
-        problems.none()
+        problems.into_result()
     }
 
-    pub(super) fn check_into(&self, roster: &Roster, problems: &mut Problems) {
+    pub(super) fn check_into(&self, roster: &Roster, problems: &mut PlanProblems) {
         for task in &self.tasks {
             let id = Some(task.id.as_str());
-            let key = if matches!(task.by, Target::Agent(_)) { "agent" } else { "skill" };
+            let key = if matches!(task.by, PlanTarget::Agent(_)) { "agent" } else { "skill" };
             roster.check(id, key, &task.by, problems);
             for (n, target) in task.fallbacks.iter().enumerate() {
                 roster.check(id, &format!("fallbacks[{n}]"), target, problems);
@@ -214,7 +214,7 @@ impl Plan {
 }
 
 /// Checks what can be known without knowing who there is.
-pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Problems) {
+pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut PlanProblems) {
     let mut seen = HashMap::new();
     for (n, task) in plan.tasks.iter().enumerate() {
         let id = task.id.as_str();
@@ -271,8 +271,8 @@ pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Probl
             }
         }
     }
-    let graph = Graph::of(plan);
-    if let Some(circle) = graph.circle() {
+    let graph = PlanGraph::of(plan);
+    if let Some(circle) = graph.find_cycle() {
         let path: Vec<&str> = circle.iter().map(|n| plan.tasks[*n].id.as_str()).collect();
         problems.add(Some(path[0]), "needs", format!("these need each other: {}", path.join(" -> ")));
     }
@@ -319,7 +319,7 @@ pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut Probl
 }
 
 /// Every text of a task in which references may stand, with its key.
-pub(super) fn texts(task: &Planned) -> Vec<(String, String)> {
+pub(super) fn texts(task: &PlanTask) -> Vec<(String, String)> {
     let mut texts = vec![];
     texts.extend(task.input.text.iter().map(|text| ("input.text".to_owned(), text.clone())));
     if let Some(data) = &task.input.data {
@@ -345,9 +345,9 @@ fn collect(at: &str, value: &serde_json::Value, texts: &mut Vec<(String, String)
     }
 }
 
-fn read(text: &str, task: Option<&str>, key: &str, problems: &mut Problems) -> Vec<Reference> {
+fn read(text: &str, task: Option<&str>, key: &str, problems: &mut PlanProblems) -> Vec<PlanReference> {
     match reference::read(text) {
-        Ok(pieces) => pieces.into_iter().filter_map(reference::Piece::reference).collect(),
+        Ok(pieces) => pieces.into_iter().filter_map(reference::TemplatePiece::reference).collect(),
         Err(why) => {
             problems.add(task, key, why);
             vec![]

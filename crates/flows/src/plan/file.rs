@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{
     PlanOptions,
-    check::{Problems, Roster},
+    check::{PlanProblems, Roster},
 };
 
 /// A plan.
@@ -20,37 +20,37 @@ pub struct Plan {
     /// What somebody asked for.
     pub request: Option<String>,
     /// What is to be done, in the order of the file.
-    pub tasks: Vec<Planned>,
+    pub tasks: Vec<PlanTask>,
     /// What may be spent on it.
-    pub budget: Budget,
+    pub budget: PlanBudget,
     /// How the parts are put together.
     pub synthesis: Synthesis,
 }
 
 /// One subtask.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Planned {
+pub struct PlanTask {
     /// Unique within the plan.
     pub id: String,
     /// The subtasks that have to be done before.
     pub needs: Vec<String>,
     /// Who does it.
-    pub by: Target,
+    pub by: PlanTarget,
     /// What it is told.
-    pub input: Input,
+    pub input: PlanTaskInput,
     /// How often it is tried.
-    pub retry: Retry,
+    pub retry: PlanRetry,
     /// How long one try may take.
     pub timeout: Option<Duration>,
     /// Who does it where the first one cannot, in this order.
-    pub fallbacks: Vec<Target>,
+    pub fallbacks: Vec<PlanTarget>,
     /// Whether the plan goes on without it.
     pub optional: bool,
 }
 
 /// Who does something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum PlanTarget {
     /// The agent of that name.
     Agent(String),
     /// An agent that has this skill, and all of these tags.
@@ -62,7 +62,7 @@ pub enum Target {
     },
 }
 
-impl std::fmt::Display for Target {
+impl std::fmt::Display for PlanTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Agent(name) => f.write_str(name),
@@ -74,7 +74,7 @@ impl std::fmt::Display for Target {
 
 /// What a subtask is told: words, a structured value, or both. References in them stand for what came before.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Input {
+pub struct PlanTaskInput {
     /// Words.
     pub text: Option<String>,
     /// A structured value.
@@ -83,14 +83,14 @@ pub struct Input {
 
 /// How often something is tried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Retry {
+pub struct PlanRetry {
     /// Tries with one agent, the first one included.
     pub attempts: u32,
     /// The wait before the second try; twice as long before each further one.
     pub backoff: Duration,
 }
 
-impl Default for Retry {
+impl Default for PlanRetry {
     fn default() -> Self {
         Self { attempts: 1, backoff: Duration::from_secs(1) }
     }
@@ -98,7 +98,7 @@ impl Default for Retry {
 
 /// What may be spent on a plan.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Budget {
+pub struct PlanBudget {
     /// Further tries of all subtasks together.
     pub retries: Option<u32>,
     /// From its start to its end.
@@ -113,18 +113,18 @@ pub enum Synthesis {
     /// By a text with references.
     Template(String),
     /// By an agent, which is given all parts, and these words.
-    By(Target, Option<String>),
+    By(PlanTarget, Option<String>),
     /// By the caller's model, or the configured one, with these words.
     Model(Option<String>),
 }
 
 /// Where a reading stands: the task, and what is wrong so far.
-pub(super) struct Reading<'a> {
-    pub(super) problems: &'a mut Problems,
+pub(super) struct PlanReader<'a> {
+    pub(super) problems: &'a mut PlanProblems,
     pub(super) task: Option<String>,
 }
 
-impl Reading<'_> {
+impl PlanReader<'_> {
     pub(super) fn wrong(&mut self, key: impl Into<String>, why: impl Into<String>) {
         self.problems.add(self.task.as_deref(), key, why);
     }
@@ -191,7 +191,7 @@ impl Reading<'_> {
 
     fn time(&mut self, key: &str, value: Option<&Value>) -> Option<Duration> {
         let read = match value? {
-            Value::String(text) => from_words(text),
+            Value::String(text) => parse_duration(text),
             Value::Number(seconds) => {
                 seconds.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             }
@@ -218,7 +218,7 @@ impl Reading<'_> {
         object
     }
 
-    fn target(&mut self, key: &str, members: &Map<String, Value>) -> Option<Target> {
+    fn target(&mut self, key: &str, members: &Map<String, Value>) -> Option<PlanTarget> {
         let prefix = if key.is_empty() { String::new() } else { format!("{key}.") };
         let agent = self.text(&format!("{prefix}agent"), members.get("agent"));
         let skill = self.text(&format!("{prefix}skill"), members.get("skill"));
@@ -235,8 +235,8 @@ impl Reading<'_> {
                 );
                 None
             }
-            (Some(agent), None) => Some(Target::Agent(agent)),
-            (None, Some(skill)) => Some(Target::Skill { skill, tags }),
+            (Some(agent), None) => Some(PlanTarget::Agent(agent)),
+            (None, Some(skill)) => Some(PlanTarget::Skill { skill, tags }),
             (None, None) => {
                 if !members.contains_key("agent") && !members.contains_key("skill") {
                     self.wrong(format!("{prefix}agent"), "who does it? give an agent or a skill");
@@ -246,26 +246,26 @@ impl Reading<'_> {
         }
     }
 
-    fn retry(&mut self, value: Option<&Value>, default: Retry, options: &PlanOptions) -> Retry {
+    fn retry(&mut self, value: Option<&Value>, default: PlanRetry, options: &PlanOptions) -> PlanRetry {
         let Some(members) = value.and_then(|value| self.object("retry", value)) else { return default };
         self.only("retry.", members, &["attempts", "backoff"]);
         let attempts =
             self.count("retry.attempts", members.get("attempts"), 1, options.attempts_per_task.max(1));
         let backoff = self.time("retry.backoff", members.get("backoff"));
-        Retry {
+        PlanRetry {
             attempts: attempts.unwrap_or(default.attempts),
             backoff: backoff.unwrap_or(default.backoff).min(options.longest_backoff),
         }
     }
 
-    fn input(&mut self, value: Option<&Value>) -> Input {
+    fn input(&mut self, value: Option<&Value>) -> PlanTaskInput {
         match value {
-            None => Input::default(),
-            Some(Value::String(text)) => Input { text: Some(text.clone()), data: None },
+            None => PlanTaskInput::default(),
+            Some(Value::String(text)) => PlanTaskInput { text: Some(text.clone()), data: None },
             Some(value) => {
-                let Some(members) = self.object("input", value) else { return Input::default() };
+                let Some(members) = self.object("input", value) else { return PlanTaskInput::default() };
                 self.only("input.", members, &["text", "data"]);
-                Input {
+                PlanTaskInput {
                     text: self.text("input.text", members.get("text")),
                     data: members.get("data").cloned(),
                 }
@@ -273,7 +273,7 @@ impl Reading<'_> {
         }
     }
 
-    fn fallbacks(&mut self, value: Option<&Value>) -> Vec<Target> {
+    fn fallbacks(&mut self, value: Option<&Value>) -> Vec<PlanTarget> {
         let items = match value {
             None => return vec![],
             Some(Value::Array(items)) => items,
@@ -286,7 +286,7 @@ impl Reading<'_> {
         for (n, item) in items.iter().enumerate() {
             let key = format!("fallbacks[{n}]");
             match item {
-                Value::String(agent) => targets.push(Target::Agent(agent.clone())),
+                Value::String(agent) => targets.push(PlanTarget::Agent(agent.clone())),
                 item => {
                     let Some(members) = self.object(&key, item) else { continue };
                     self.only(&format!("{key}."), members, &["agent", "skill", "tags"]);
@@ -297,7 +297,13 @@ impl Reading<'_> {
         targets
     }
 
-    fn planned(&mut self, n: usize, value: &Value, retry: Retry, options: &PlanOptions) -> Option<Planned> {
+    fn planned(
+        &mut self,
+        n: usize,
+        value: &Value,
+        retry: PlanRetry,
+        options: &PlanOptions,
+    ) -> Option<PlanTask> {
         self.task = Some(format!("#{}", n + 1));
         let members = self.object("tasks", value)?;
         let id = self.text("id", members.get("id"));
@@ -313,10 +319,10 @@ impl Reading<'_> {
             &["id", "needs", "agent", "skill", "tags", "input", "retry", "timeout", "fallbacks", "optional"],
         );
         let by = self.target("", members);
-        let planned = Planned {
+        let planned = PlanTask {
             id: id.clone().unwrap_or_default(),
             needs: self.texts("needs", members.get("needs")),
-            by: by.clone().unwrap_or(Target::Agent(String::new())),
+            by: by.clone().unwrap_or(PlanTarget::Agent(String::new())),
             input: self.input(members.get("input")),
             retry: self.retry(members.get("retry"), retry, options),
             timeout: self.time("timeout", members.get("timeout")),
@@ -364,14 +370,18 @@ const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Plan {
     /// Reads a file: JSON where it begins like JSON, else TOML.
-    pub fn parse(text: &str, options: &PlanOptions) -> Result<Self, Problems> {
+    pub fn parse(text: &str, options: &PlanOptions) -> Result<Self, PlanProblems> {
         Self::parse_for(text, options, None)
     }
 
     /// The same, and whether there is somebody for everything: all that is wrong at once.
-    pub fn parse_for(text: &str, options: &PlanOptions, roster: Option<&Roster>) -> Result<Self, Problems> {
+    pub fn parse_for(
+        text: &str,
+        options: &PlanOptions,
+        roster: Option<&Roster>,
+    ) -> Result<Self, PlanProblems> {
         if text.len() > options.plan_bytes {
-            return Err(Problems::one(
+            return Err(PlanProblems::one(
                 "plan_bytes",
                 format!("a plan has at most {} bytes, not {}", options.plan_bytes, text.len()),
             ));
@@ -380,28 +390,35 @@ impl Plan {
             true => serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}")),
             false => toml::from_str(text).map_err(|error| format!("it is not TOML: {error}")),
         };
-        Self::read_for(&value.map_err(|why| Problems::one("file", why.trim_end()))?, options, roster)
+        Self::read_for(&value.map_err(|why| PlanProblems::one("file", why.trim_end()))?, options, roster)
     }
 
     /// Reads a plan that is a value already.
-    pub fn read(value: &Value, options: &PlanOptions) -> Result<Self, Problems> {
+    pub fn read(value: &Value, options: &PlanOptions) -> Result<Self, PlanProblems> {
         Self::read_for(value, options, None)
     }
 
     /// The same, and whether there is somebody for everything: all that is wrong at once.
-    pub fn read_for(value: &Value, options: &PlanOptions, roster: Option<&Roster>) -> Result<Self, Problems> {
-        let mut problems = Problems::default();
+    pub fn read_for(
+        value: &Value,
+        options: &PlanOptions,
+        roster: Option<&Roster>,
+    ) -> Result<Self, PlanProblems> {
+        let mut problems = PlanProblems::default();
         let size = nuncio_engine::content::json_size(value);
         if size > options.plan_bytes {
             let most = options.plan_bytes;
-            return Err(Problems::one("plan_bytes", format!("a plan has at most {most} bytes, not {size}")));
+            return Err(PlanProblems::one(
+                "plan_bytes",
+                format!("a plan has at most {most} bytes, not {size}"),
+            ));
         }
-        let mut reading = Reading { problems: &mut problems, task: None };
+        let mut reading = PlanReader { problems: &mut problems, task: None };
         let Some(members) = reading.object("plan", value) else { return Err(problems) };
         reading.only("", members, &["name", "request", "tasks", "retry", "budget", "synthesis"]);
         let name = reading.text("name", members.get("name")).unwrap_or_else(|| "plan".into());
         let request = reading.text("request", members.get("request"));
-        let retry = reading.retry(members.get("retry"), Retry::default(), options);
+        let retry = reading.retry(members.get("retry"), PlanRetry::default(), options);
         let mut tasks = vec![];
         match members.get("tasks") {
             None => reading.wrong("tasks", "a plan has at least one task"),
@@ -418,7 +435,7 @@ impl Plan {
             }
             Some(other) => reading.wrong("tasks", format!("a list is wanted, not {}", kind(other))),
         }
-        let mut budget = Budget::default();
+        let mut budget = PlanBudget::default();
         if let Some(members) = members.get("budget").and_then(|value| reading.object("budget", value)) {
             reading.only("budget.", members, &["retries", "time"]);
             budget.retries = reading.count("budget.retries", members.get("retries"), 0, u32::MAX);
@@ -430,7 +447,7 @@ impl Plan {
         if let Some(roster) = roster {
             plan.check_into(roster, &mut problems);
         }
-        problems.none().map(|()| plan)
+        problems.into_result().map(|()| plan)
     }
 
     /// The plan as a value that reads back as itself.
@@ -441,7 +458,7 @@ impl Plan {
         }
         let mut budget = Map::new();
         budget.extend(self.budget.retries.map(|retries| ("retries".into(), json!(retries))));
-        budget.extend(self.budget.time.map(|time| ("time".into(), json!(in_words(time)))));
+        budget.extend(self.budget.time.map(|time| ("time".into(), json!(format_duration(time)))));
         if !budget.is_empty() {
             value["budget"] = budget.into();
         }
@@ -457,7 +474,7 @@ impl Plan {
         if !synthesis.is_null() {
             value["synthesis"] = synthesis;
         }
-        value["tasks"] = self.tasks.iter().map(Planned::to_value).collect();
+        value["tasks"] = self.tasks.iter().map(PlanTask::to_value).collect();
         value
     }
 
@@ -468,12 +485,12 @@ impl Plan {
     }
 
     /// The task of that id.
-    pub fn task(&self, id: &str) -> Option<&Planned> {
+    pub fn task(&self, id: &str) -> Option<&PlanTask> {
         self.tasks.iter().find(|task| task.id == id)
     }
 }
 
-impl Planned {
+impl PlanTask {
     pub(super) fn to_value(&self) -> Value {
         let mut value = json!({ "id": self.id });
         if !self.needs.is_empty() {
@@ -488,15 +505,15 @@ impl Planned {
             (Some(text), Some(data)) => value["input"] = json!({ "text": text, "data": data }),
             (None, None) => {}
         }
-        if self.retry != Retry::default() {
+        if self.retry != PlanRetry::default() {
             value["retry"] =
-                json!({ "attempts": self.retry.attempts, "backoff": in_words(self.retry.backoff) });
+                json!({ "attempts": self.retry.attempts, "backoff": format_duration(self.retry.backoff) });
         }
         if let Some(timeout) = self.timeout {
-            value["timeout"] = json!(in_words(timeout));
+            value["timeout"] = json!(format_duration(timeout));
         }
         if !self.fallbacks.is_empty() {
-            value["fallbacks"] = self.fallbacks.iter().map(Target::to_value).collect();
+            value["fallbacks"] = self.fallbacks.iter().map(PlanTarget::to_value).collect();
         }
         if self.optional {
             value["optional"] = json!(true);
@@ -505,7 +522,7 @@ impl Planned {
     }
 }
 
-impl Target {
+impl PlanTarget {
     fn to_value(&self) -> Value {
         match self {
             Self::Agent(agent) => json!({ "agent": agent }),
@@ -545,7 +562,7 @@ fn without_null(value: Value) -> Value {
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
 /// `90s` and the like.
-fn from_words(text: &str) -> Option<Duration> {
+fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
     let (number, unit) = (text[..split].trim(), text[split..].trim());
@@ -555,7 +572,7 @@ fn from_words(text: &str) -> Option<Duration> {
 }
 
 /// A time as a file has it: in the largest unit that says it whole.
-pub fn in_words(time: Duration) -> String {
+pub fn format_duration(time: Duration) -> String {
     let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let whole = UNITS.into_iter().find(|(_, factor)| ms > 0 && ms.is_multiple_of(*factor));
     whole.map_or_else(|| "0s".into(), |(unit, factor)| format!("{}{unit}", ms / factor))

@@ -6,26 +6,26 @@ use super::file::Plan;
 
 /// The tasks of a plan by position, and what each needs. Needs of tasks that are not there are left out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Graph {
+pub struct PlanGraph {
     needs: Vec<Vec<usize>>,
     dependents: Vec<Vec<usize>>,
 }
 
 /// What is done before what: for each task a set of others.
 #[derive(Debug, Clone)]
-pub struct Before {
+pub struct PlanPredecessors {
     sets: Vec<Vec<u64>>,
     ordered: Vec<bool>,
 }
 
-impl Before {
+impl PlanPredecessors {
     /// Whether a task is done before another. Of one in a circle, or after one, that cannot be told: it counts as if.
     pub fn is_before(&self, task: usize, other: usize) -> bool {
         !self.ordered[other] || self.sets[other][task / 64] & (1 << (task % 64)) != 0
     }
 }
 
-impl Graph {
+impl PlanGraph {
     /// The graph of a plan.
     pub fn of(plan: &Plan) -> Self {
         let positions: std::collections::HashMap<&str, usize> =
@@ -84,7 +84,7 @@ impl Graph {
     }
 
     /// Tasks that need each other, as a path that ends where it began.
-    pub fn circle(&self) -> Option<Vec<usize>> {
+    pub fn find_cycle(&self) -> Option<Vec<usize>> {
         let mut in_order = vec![false; self.len()];
         for n in self.order() {
             in_order[n] = true;
@@ -114,7 +114,7 @@ impl Graph {
     }
 
     /// What is done before what, directly or not.
-    pub fn before(&self) -> Before {
+    pub fn before(&self) -> PlanPredecessors {
         let mut sets = vec![vec![0_u64; self.len().div_ceil(64)]; self.len()];
         let mut ordered = vec![false; self.len()];
         for n in self.order() {
@@ -127,7 +127,7 @@ impl Graph {
             }
             (sets[n], ordered[n]) = (own, true);
         }
-        Before { sets, ordered }
+        PlanPredecessors { sets, ordered }
     }
 
     /// The longest way through, where each task takes that long; and how long it is.

@@ -4,7 +4,7 @@
 //! A model or an agent may make it instead; then this writes what it is asked, and finds the file in its answer.
 
 mod clause;
-mod fit;
+mod skill_match;
 
 use std::{collections::HashSet, fmt::Write as _};
 
@@ -13,10 +13,10 @@ use serde_json::Value;
 use super::{
     PlanOptions,
     check::Roster,
-    file::{Budget, Input, Plan, Planned, Retry, Synthesis, Target},
+    file::{Plan, PlanBudget, PlanRetry, PlanTarget, PlanTask, PlanTaskInput, Synthesis},
 };
-use clause::{Clause, clauses};
-use fit::Fits;
+use clause::{RequestClause, clauses};
+use skill_match::SkillMatcher;
 
 /// How many others are named beside the one who fits best.
 const OTHERS: usize = 3;
@@ -25,16 +25,16 @@ const NAME: usize = 60;
 
 /// A plan that was made, and why it is as it is.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Made {
+pub struct PlanDraft {
     /// The plan.
     pub plan: Plan,
     /// For each task, who fits its part of the request, and how well.
-    pub matches: Vec<Match>,
+    pub matches: Vec<PlanMatch>,
 }
 
 /// Who fits a part of a request.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Match {
+pub struct PlanMatch {
     /// The task that was made of it.
     pub task: String,
     /// The part.
@@ -53,7 +53,7 @@ pub struct Match {
 
 /// No plan could be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum MakeError {
+pub enum PlanMakeError {
     /// There is nothing in the request.
     #[error("the request is empty: say what is to be done")]
     Empty,
@@ -62,19 +62,19 @@ pub enum MakeError {
     TooMany(usize, usize),
     /// Nobody fits some of its parts.
     #[error("{}", nobody(.0))]
-    Nobody(Vec<Unfit>),
+    Nobody(Vec<UnmatchedPart>),
 }
 
 /// A part of a request that nobody fits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Unfit {
+pub struct UnmatchedPart {
     /// The part.
     pub part: String,
     /// Who comes nearest, and how near.
     pub nearest: Option<(String, f64)>,
 }
 
-fn nobody(parts: &[Unfit]) -> String {
+fn nobody(parts: &[UnmatchedPart]) -> String {
     let mut out = String::from("nobody here fits these parts of the request:");
     for part in parts {
         let near = match &part.nearest {
@@ -92,14 +92,14 @@ fn nobody(parts: &[Unfit]) -> String {
 }
 
 /// Makes a plan by rules.
-pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Made, MakeError> {
-    let fits = Fits::new(roster);
+pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<PlanDraft, PlanMakeError> {
+    let fits = SkillMatcher::new(roster);
     let clauses = clauses(request, |part| fits.best(part).is_some_and(|best| best.score >= options.fit));
     if clauses.is_empty() {
-        return Err(MakeError::Empty);
+        return Err(PlanMakeError::Empty);
     }
     if clauses.len() > options.tasks_per_plan {
-        return Err(MakeError::TooMany(clauses.len(), options.tasks_per_plan));
+        return Err(PlanMakeError::TooMany(clauses.len(), options.tasks_per_plan));
     }
     let (mut tasks, mut matches, mut unfit) = (vec![], vec![], vec![]);
     let mut ids = HashSet::new();
@@ -110,7 +110,7 @@ pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Mad
             Some(best) if best.score >= options.fit => best,
             other => {
                 let nearest = other.filter(|best| best.score > 0.0).map(|best| (best.agent, best.score));
-                unfit.push(Unfit { part: clause.text.clone(), nearest });
+                unfit.push(UnmatchedPart { part: clause.text.clone(), nearest });
                 named.push(String::new());
                 continue;
             }
@@ -122,7 +122,7 @@ pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Mad
         tasks.push(task(&id, clause, needs, &best, roster));
         let others =
             all.filter(|other| other.score > 0.0).take(OTHERS).map(|other| (other.agent, other.score));
-        matches.push(Match {
+        matches.push(PlanMatch {
             task: id,
             part: clause.text.clone(),
             others: others.collect(),
@@ -133,35 +133,41 @@ pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Mad
         });
     }
     if !unfit.is_empty() {
-        return Err(MakeError::Nobody(unfit));
+        return Err(PlanMakeError::Nobody(unfit));
     }
     let plan = Plan {
         name: name(request),
         request: Some(request.trim().to_owned()),
         tasks,
-        budget: Budget::default(),
+        budget: PlanBudget::default(),
         synthesis: Synthesis::Parts,
     };
-    Ok(Made { plan, matches })
+    Ok(PlanDraft { plan, matches })
 }
 
-fn task(id: &str, clause: &Clause, needs: Vec<String>, best: &fit::Fit, roster: &Roster) -> Planned {
+fn task(
+    id: &str,
+    clause: &RequestClause,
+    needs: Vec<String>,
+    best: &skill_match::SkillMatch,
+    roster: &Roster,
+) -> PlanTask {
     // Where several have the skill, any of them will do.
-    let by_skill = Target::Skill { skill: best.skill.clone(), tags: vec![] };
-    let by = match roster.meant(&by_skill).len() {
-        0 | 1 => Target::Agent(best.agent.clone()),
+    let by_skill = PlanTarget::Skill { skill: best.skill.clone(), tags: vec![] };
+    let by = match roster.matching_agents(&by_skill).len() {
+        0 | 1 => PlanTarget::Agent(best.agent.clone()),
         _ => by_skill,
     };
     let mut text = clause.text.clone();
     for need in &needs {
         let _ = write!(text, "\n\nWhat came of {need}:\n{{{{ tasks.{need}.text }}}}");
     }
-    Planned {
+    PlanTask {
         id: id.to_owned(),
         needs,
         by,
-        input: Input { text: Some(text), data: None },
-        retry: Retry::default(),
+        input: PlanTaskInput { text: Some(text), data: None },
+        retry: PlanRetry::default(),
         timeout: None,
         fallbacks: vec![],
         optional: false,
@@ -171,7 +177,7 @@ fn task(id: &str, clause: &Clause, needs: Vec<String>, best: &fit::Fit, roster: 
 /// A short id of a clause's first words of weight.
 fn id(clause: &str, known: &mut HashSet<String>) -> String {
     let words: Vec<String> =
-        fit::plain_words(clause).into_iter().filter(|word| word.is_ascii()).take(3).collect();
+        skill_match::plain_words(clause).into_iter().filter(|word| word.is_ascii()).take(3).collect();
     let mut base: String = words.join("-").chars().take(40).collect();
     if base.is_empty() {
         base = "part".into();
@@ -190,7 +196,7 @@ fn name(request: &str) -> String {
     line.chars().take(NAME - 1).chain(['…']).collect()
 }
 
-impl Made {
+impl PlanDraft {
     /// The plan as a file that says why it is as it is.
     pub fn to_toml(&self) -> String {
         let mut head = self.plan.clone();

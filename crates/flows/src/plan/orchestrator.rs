@@ -26,28 +26,28 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use super::{
-    AGENT, Core, PLAN, RESULT,
+    AGENT, PLAN, PlanCore, RESULT, agent_choice,
     check::Roster,
-    file::{Plan, Synthesis, Target},
-    graph::Graph,
-    pick, schemas,
-    slice::{Slice, Sliced},
-    status::PartState,
-    synthesis::{self, Ended, Known},
-    turns::{self, Turn},
+    file::{Plan, PlanTarget, Synthesis},
+    graph::PlanGraph,
+    poll_slice::{PollSlice, SlicedFuture},
+    schemas,
+    status::SubtaskState,
+    subtask_permits::{self, SubtaskPermit},
+    synthesis::{self, PlanResults, SubtaskResult},
 };
-use request::Wanted;
+use request::PlanRequest;
 
 /// The longest answer of a model.
 const MODEL_TOKENS: u32 = 4_096;
 
 pub(crate) struct Orchestrator {
-    pub(crate) core: Arc<Core>,
+    pub(crate) core: Arc<PlanCore>,
 }
 
 /// A plan that was let in. Kept, so that a restart goes on with the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Begun {
+struct AdmittedPlan {
     plan: Value,
     at: Timestamp,
     /// What those who are meant could do, by task.
@@ -85,7 +85,7 @@ impl Agent for Orchestrator {
             Ok(wanted) => wanted,
             Err(why) => return Ok(Outcome::rejected(why)),
         };
-        let only_make = matches!(&wanted, Wanted::Make { run: false, .. });
+        let only_make = matches!(&wanted, PlanRequest::Make { run: false, .. });
         let mut begun = match request::begin(&self.core, &cx, wanted).await? {
             Ok(begun) => begun,
             Err(why) => return Ok(Outcome::rejected(why)),
@@ -107,52 +107,52 @@ impl Agent for Orchestrator {
             cx.artifact(Chunk::parts(PLAN, parts).named("Plan").last()).await?;
             return Ok(Outcome::said(format!("The plan has {} tasks.", plan.tasks.len())));
         }
-        let running = Running::new(&self.core, &cx, &plan, &begun);
+        let running = PlanExecution::new(&self.core, &cx, &plan, &begun);
         running.run().await
     }
 }
 
 /// A plan at work.
-struct Running<'a> {
-    core: &'a Core,
+struct PlanExecution<'a> {
+    core: &'a PlanCore,
     cx: &'a TaskContext,
     plan: &'a Plan,
-    begun: &'a Begun,
-    graph: Graph,
+    begun: &'a AdmittedPlan,
+    graph: PlanGraph,
     /// What became of each subtask, once it has ended.
-    ended: Vec<OnceLock<Ended>>,
+    ended: Vec<OnceLock<SubtaskResult>>,
     over: AtomicUsize,
     /// When everything has to be over.
     until: Option<Timestamp>,
-    ledger: tokio::sync::Mutex<Ledger>,
+    ledger: tokio::sync::Mutex<RetryLedger>,
     /// Of the caller's tenant, at this depth of plans within plans.
     turns: Arc<Semaphore>,
 }
 
 /// Who got another try, in the order in which they were given: the steps of the plan's own line of work, one each.
 #[derive(Default)]
-struct Ledger {
+struct RetryLedger {
     granted: u32,
     /// Grants that were read back before whoever got them asked.
-    kept: HashMap<(String, u32), bool>,
+    replayed: HashMap<(String, u32), bool>,
 }
 
 /// A try that was granted or not.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Grant {
+struct RetryGrant {
     task: String,
     attempt: u32,
     granted: bool,
 }
 
-impl<'a> Running<'a> {
-    fn new(core: &'a Core, cx: &'a TaskContext, plan: &'a Plan, begun: &'a Begun) -> Self {
+impl<'a> PlanExecution<'a> {
+    fn new(core: &'a PlanCore, cx: &'a TaskContext, plan: &'a Plan, begun: &'a AdmittedPlan) -> Self {
         Self {
             core,
             cx,
             plan,
             begun,
-            graph: Graph::of(plan),
+            graph: PlanGraph::of(plan),
             ended: plan.tasks.iter().map(|_| OnceLock::new()).collect(),
             over: AtomicUsize::new(0),
             until: plan.budget.time.map(|time| begun.at.after(time)),
@@ -169,7 +169,8 @@ impl<'a> Running<'a> {
         match self.dispatch().await {
             Ok(()) => {}
             Err(AgentError::Canceled) => {
-                let done = self.ended.iter().filter_map(OnceLock::get).filter(|e| e.state == PartState::Done);
+                let done =
+                    self.ended.iter().filter_map(OnceLock::get).filter(|e| e.state == SubtaskState::Done);
                 let (done, all) = (done.count(), self.plan.tasks.len());
                 return Ok(Outcome::canceled(format!(
                     "The plan was canceled: {done} of {all} subtasks were done."
@@ -177,7 +178,7 @@ impl<'a> Running<'a> {
             }
             Err(error) => return Err(error),
         }
-        let ended: Vec<Ended> = self.ended.iter().filter_map(|ended| ended.get().cloned()).collect();
+        let ended: Vec<SubtaskResult> = self.ended.iter().filter_map(|ended| ended.get().cloned()).collect();
         let failed = self.failed(&ended);
         if !failed.is_empty() {
             let result = json!({ "name": self.plan.name, "parts": synthesis::provenance(self.plan, &ended) });
@@ -196,7 +197,7 @@ impl<'a> Running<'a> {
         });
         let parts = vec![Part::text(text), Part::data(result)];
         self.cx.artifact(Chunk::parts(RESULT, parts).named("Result").last()).await?;
-        let done = ended.iter().filter(|ended| ended.state == PartState::Done).count();
+        let done = ended.iter().filter(|ended| ended.state == SubtaskState::Done).count();
         Ok(Outcome::said(format!("{}: {done} of {} subtasks are done.", self.plan.name, ended.len())))
     }
 
@@ -204,23 +205,23 @@ impl<'a> Running<'a> {
     /// it. One that waits for its turn is a number in a queue and nothing else, because plans within plans have
     /// hundreds of thousands of them.
     async fn dispatch(&self) -> Result<(), AgentError> {
-        let slice = Slice::new();
+        let slice = PollSlice::new();
         slice.of(self.dispatch_in(&slice)).await
     }
 
-    async fn dispatch_in(&self, slice: &Slice) -> Result<(), AgentError> {
+    async fn dispatch_in(&self, slice: &PollSlice) -> Result<(), AgentError> {
         let mut left: Vec<usize> = (0..self.graph.len()).map(|n| self.graph.needs(n).len()).collect();
         let mut ready: VecDeque<usize> = (0..left.len()).filter(|n| left[*n] == 0).collect();
-        let mut turn = pin!(turns::take(&self.turns));
+        let mut turn = pin!(subtask_permits::take(&self.turns));
         let mut flying = FuturesUnordered::new();
         loop {
             let (n, ended) = tokio::select! {
                 biased;
                 Some(ended) = flying.next() => ended,
-                taken = (Sliced { slice, future: turn.as_mut() }), if !ready.is_empty() => {
-                    turn.set(turns::take(&self.turns));
+                taken = (SlicedFuture { slice, future: turn.as_mut() }), if !ready.is_empty() => {
+                    turn.set(subtask_permits::take(&self.turns));
                     if let Some(n) = ready.pop_front() {
-                        flying.push(Sliced { slice, future: self.start(n, taken) });
+                        flying.push(SlicedFuture { slice, future: self.start(n, taken) });
                     }
                     continue;
                 }
@@ -238,7 +239,11 @@ impl<'a> Running<'a> {
         }
     }
 
-    fn start(&self, n: usize, turn: Turn) -> BoxFuture<'_, (usize, Result<Ended, AgentError>)> {
+    fn start(
+        &self,
+        n: usize,
+        turn: SubtaskPermit,
+    ) -> BoxFuture<'_, (usize, Result<SubtaskResult, AgentError>)> {
         let branch = self.cx.branch(&self.plan.tasks[n].id);
         Box::pin(async move {
             let _turn = turn;
@@ -246,7 +251,7 @@ impl<'a> Running<'a> {
         })
     }
 
-    fn ended(&self, id: &str) -> Option<&Ended> {
+    fn ended(&self, id: &str) -> Option<&SubtaskResult> {
         let n = self.plan.tasks.iter().position(|task| task.id == id)?;
         self.ended[n].get()
     }
@@ -257,27 +262,27 @@ impl<'a> Running<'a> {
         let mut ledger = self.ledger.lock().await;
         let asked = (task.to_owned(), attempt);
         loop {
-            if let Some(granted) = ledger.kept.remove(&asked) {
+            if let Some(granted) = ledger.replayed.remove(&asked) {
                 return Ok(granted);
             }
             let granted = ledger.granted < budget;
-            let fresh = Grant { task: task.to_owned(), attempt, granted };
+            let fresh = RetryGrant { task: task.to_owned(), attempt, granted };
             // After a restart this returns what was granted before, to whomever.
-            let grant: Grant = self.cx.step("retry", async |_| Ok(fresh)).await?;
+            let grant: RetryGrant = self.cx.step("retry", async |_| Ok(fresh)).await?;
             ledger.granted += u32::from(grant.granted);
-            ledger.kept.insert((grant.task, grant.attempt), grant.granted);
+            ledger.replayed.insert((grant.task, grant.attempt), grant.granted);
         }
     }
 
     /// Why the plan is not completed: each subtask that it does not go on without, with its reason.
-    fn failed(&self, ended: &[Ended]) -> Vec<String> {
+    fn failed(&self, ended: &[SubtaskResult]) -> Vec<String> {
         let tasks = self.plan.tasks.iter().zip(ended);
-        let failed = tasks.filter(|(task, ended)| ended.state != PartState::Done && !task.optional);
+        let failed = tasks.filter(|(task, ended)| ended.state != SubtaskState::Done && !task.optional);
         // Skipped because of an optional one that failed is impossible: those do not stand in the way.
-        let line = |(task, ended): (&super::file::Planned, &Ended)| {
+        let line = |(task, ended): (&super::file::PlanTask, &SubtaskResult)| {
             let why = ended.why.as_deref().unwrap_or("it was not begun");
             match (&ended.agent, ended.state) {
-                (Some(agent), PartState::Failed) => format!("- {} ({agent}): {why}", task.id),
+                (Some(agent), SubtaskState::Failed) => format!("- {} ({agent}): {why}", task.id),
                 _ => format!("- {}: {why}", task.id),
             }
         };
@@ -285,9 +290,9 @@ impl<'a> Running<'a> {
     }
 
     /// One out of many, and who made it.
-    async fn synthesize(&self, ended: &[Ended]) -> Result<(String, Value), AgentError> {
+    async fn synthesize(&self, ended: &[SubtaskResult]) -> Result<(String, Value), AgentError> {
         let find = |id: &str| self.ended(id);
-        let known = Known { plan: self.plan, ended: &find };
+        let known = PlanResults { plan: self.plan, ended: &find };
         let tried: Result<(String, Value), String> = match &self.plan.synthesis {
             Synthesis::Parts => Ok((synthesis::parts(self.plan, ended), json!({ "by": "parts" }))),
             Synthesis::Template(template) => {
@@ -316,8 +321,8 @@ impl<'a> Running<'a> {
 
     async fn ask_agent(
         &self,
-        target: &Target,
-        ended: &[Ended],
+        target: &PlanTarget,
+        ended: &[SubtaskResult],
         prompt: String,
     ) -> Result<Result<(String, Value), String>, AgentError> {
         let (core, engine) = (self.core, self.cx.engine());
@@ -325,8 +330,8 @@ impl<'a> Running<'a> {
             .cx
             .step("synthesis", async |_| {
                 let roster = Roster::of(&engine);
-                let meant = roster.meant(target);
-                let well = meant.iter().find(|agent| core.registry.down(agent).is_none());
+                let meant = roster.matching_agents(target);
+                let well = meant.iter().find(|agent| core.registry.down_reason(agent).is_none());
                 Ok(well.or(meant.first()).map(|agent| (*agent).to_owned()))
             })
             .await?;
@@ -335,11 +340,11 @@ impl<'a> Running<'a> {
         let input = Message::of("", Role::User, vec![Part::text(prompt), Part::data(data)]);
         Ok(match self.cx.call_until(&agent, input, self.until).await?.end {
             CallEnd::Ended(task) if task.state == State::Completed => {
-                let made = synthesis::Output::of(&task);
+                let made = synthesis::SubtaskOutput::of(&task);
                 let by = json!({ "by": "agent", "agent": agent, "taskId": task.origin.id.to_string() });
                 Ok((made.text, by))
             }
-            CallEnd::Ended(task) => Err(format!("{agent}: {}", subtask::words(&task))),
+            CallEnd::Ended(task) => Err(format!("{agent}: {}", subtask::status_text(&task))),
             CallEnd::Late(_) => Err(format!("{agent} was not done when the plan's time was up")),
             CallEnd::Refused(why) => Err(format!("{agent}: {why}")),
         })
@@ -354,7 +359,7 @@ impl<'a> Running<'a> {
 
 /// Asks the configured model; where there is none, the caller's. The text, and which model it is from.
 async fn ask_model(
-    core: &Core,
+    core: &PlanCore,
     cx: &TaskContext,
     prompt: String,
 ) -> Result<Result<(String, String), String>, AgentError> {

@@ -12,7 +12,7 @@ const DEPTH: usize = 16;
 
 /// What a reference stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Reference {
+pub(crate) enum PlanReference {
     /// What somebody asked for.
     Request,
     /// The plan's name.
@@ -22,13 +22,13 @@ pub(crate) enum Reference {
         /// Which.
         id: String,
         /// What of it.
-        what: What,
+        what: TaskProperty,
     },
 }
 
 /// Something of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum What {
+pub(crate) enum TaskProperty {
     /// Its words.
     Text,
     /// Its structured result, or what is in it.
@@ -41,7 +41,7 @@ pub(crate) enum What {
     Id,
 }
 
-impl Reference {
+impl PlanReference {
     /// The task that it is about.
     pub(crate) fn task(&self) -> Option<&str> {
         match self {
@@ -63,14 +63,14 @@ impl Reference {
             ["plan", "name"] => Ok(Self::Name),
             ["tasks", id, rest @ ..] if !id.is_empty() => {
                 let what = match rest {
-                    ["text"] => What::Text,
-                    ["agent"] => What::Agent,
-                    ["state"] => What::State,
-                    ["id"] => What::Id,
+                    ["text"] => TaskProperty::Text,
+                    ["agent"] => TaskProperty::Agent,
+                    ["state"] => TaskProperty::State,
+                    ["id"] => TaskProperty::Id,
                     ["data", path @ ..]
                         if path.len() <= DEPTH && path.iter().all(|part| !part.is_empty()) =>
                     {
-                        What::Data(path.iter().map(|part| (*part).to_owned()).collect())
+                        TaskProperty::Data(path.iter().map(|part| (*part).to_owned()).collect())
                     }
                     _ => return Err(wrong()),
                 };
@@ -81,18 +81,18 @@ impl Reference {
     }
 }
 
-impl fmt::Display for Reference {
+impl fmt::Display for PlanReference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request => f.write_str("{{ request }}"),
             Self::Name => f.write_str("{{ plan.name }}"),
             Self::Task { id, what } => match what {
-                What::Text => write!(f, "{{{{ tasks.{id}.text }}}}"),
-                What::Data(path) if path.is_empty() => write!(f, "{{{{ tasks.{id}.data }}}}"),
-                What::Data(path) => write!(f, "{{{{ tasks.{id}.data.{} }}}}", path.join(".")),
-                What::Agent => write!(f, "{{{{ tasks.{id}.agent }}}}"),
-                What::State => write!(f, "{{{{ tasks.{id}.state }}}}"),
-                What::Id => write!(f, "{{{{ tasks.{id}.id }}}}"),
+                TaskProperty::Text => write!(f, "{{{{ tasks.{id}.text }}}}"),
+                TaskProperty::Data(path) if path.is_empty() => write!(f, "{{{{ tasks.{id}.data }}}}"),
+                TaskProperty::Data(path) => write!(f, "{{{{ tasks.{id}.data.{} }}}}", path.join(".")),
+                TaskProperty::Agent => write!(f, "{{{{ tasks.{id}.agent }}}}"),
+                TaskProperty::State => write!(f, "{{{{ tasks.{id}.state }}}}"),
+                TaskProperty::Id => write!(f, "{{{{ tasks.{id}.id }}}}"),
             },
         }
     }
@@ -100,15 +100,15 @@ impl fmt::Display for Reference {
 
 /// A piece of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Piece {
+pub(crate) enum TemplatePiece {
     /// Stands for itself.
     Plain(String),
     /// Stands for something else.
-    Reference(Reference),
+    Reference(PlanReference),
 }
 
-impl Piece {
-    pub(crate) fn reference(self) -> Option<Reference> {
+impl TemplatePiece {
+    pub(crate) fn reference(self) -> Option<PlanReference> {
         match self {
             Self::Reference(reference) => Some(reference),
             Self::Plain(_) => None,
@@ -117,7 +117,7 @@ impl Piece {
 }
 
 /// Takes a text apart. `\{{` stands for `{{`.
-pub(crate) fn read(text: &str) -> Result<Vec<Piece>, String> {
+pub(crate) fn read(text: &str) -> Result<Vec<TemplatePiece>, String> {
     let (mut pieces, mut plain, mut rest) = (vec![], String::new(), text);
     while let Some(at) = rest.find("{{") {
         if let Some(before) = rest[..at].strip_suffix('\\') {
@@ -131,31 +131,31 @@ pub(crate) fn read(text: &str) -> Result<Vec<Piece>, String> {
         let end =
             inner.find("}}").ok_or("there is a {{ without a }}; \\{{ stands for the braces themselves")?;
         if !plain.is_empty() {
-            pieces.push(Piece::Plain(std::mem::take(&mut plain)));
+            pieces.push(TemplatePiece::Plain(std::mem::take(&mut plain)));
         }
-        pieces.push(Piece::Reference(Reference::read(inner[..end].trim())?));
+        pieces.push(TemplatePiece::Reference(PlanReference::read(inner[..end].trim())?));
         rest = &inner[end + 2..];
     }
     plain.push_str(rest);
     if !plain.is_empty() {
-        pieces.push(Piece::Plain(plain));
+        pieces.push(TemplatePiece::Plain(plain));
     }
     Ok(pieces)
 }
 
 /// Knows what references stand for.
-pub(crate) trait Meaning {
+pub(crate) trait ReferenceResolver {
     /// The value, or why there is none.
-    fn of(&self, reference: &Reference) -> Result<Value, String>;
+    fn resolve(&self, reference: &PlanReference) -> Result<Value, String>;
 }
 
 /// A text with what its references stand for.
-pub(crate) fn render(text: &str, meaning: &dyn Meaning) -> Result<String, String> {
+pub(crate) fn render(text: &str, meaning: &dyn ReferenceResolver) -> Result<String, String> {
     let mut out = String::new();
     for piece in read(text)? {
         match piece {
-            Piece::Plain(plain) => out.push_str(&plain),
-            Piece::Reference(reference) => match meaning.of(&reference)? {
+            TemplatePiece::Plain(plain) => out.push_str(&plain),
+            TemplatePiece::Reference(reference) => match meaning.resolve(&reference)? {
                 Value::String(text) => out.push_str(&text),
                 Value::Null => {}
                 other => out.push_str(&other.to_string()),
@@ -166,10 +166,10 @@ pub(crate) fn render(text: &str, meaning: &dyn Meaning) -> Result<String, String
 }
 
 /// A value with what the references in its texts stand for.
-pub(crate) fn render_value(value: &Value, meaning: &dyn Meaning) -> Result<Value, String> {
+pub(crate) fn render_value(value: &Value, meaning: &dyn ReferenceResolver) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => match read(text)?.as_slice() {
-            [Piece::Reference(reference)] => meaning.of(reference)?,
+            [TemplatePiece::Reference(reference)] => meaning.resolve(reference)?,
             _ => Value::String(render(text, meaning)?),
         },
         Value::Array(items) => {
@@ -219,13 +219,15 @@ mod tests {
 
     struct Known;
 
-    impl Meaning for Known {
-        fn of(&self, reference: &Reference) -> Result<Value, String> {
+    impl ReferenceResolver for Known {
+        fn resolve(&self, reference: &PlanReference) -> Result<Value, String> {
             let data = json!({ "price": 12.5, "names": ["a", "b"], "none": null });
             match reference {
-                Reference::Request => Ok("the request".into()),
-                Reference::Task { id, what: What::Data(path) } if id == "a" => at_path(&data, path).cloned(),
-                Reference::Task { what: What::Text, .. } => Ok("words".into()),
+                PlanReference::Request => Ok("the request".into()),
+                PlanReference::Task { id, what: TaskProperty::Data(path) } if id == "a" => {
+                    at_path(&data, path).cloned()
+                }
+                PlanReference::Task { what: TaskProperty::Text, .. } => Ok("words".into()),
                 other => Err(format!("{other}?")),
             }
         }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::status::PartState;
+use super::status::SubtaskState;
 
 /// A plan: as a value, or as the text of its file.
 fn plan() -> Value {
@@ -151,7 +151,7 @@ fn part() -> Value {
     object(
         &json!({
             "task": { "type": "string" },
-            "state": { "enum": PartState::ALL.map(PartState::name) },
+            "state": { "enum": SubtaskState::ALL.map(SubtaskState::name) },
             "agent": { "type": ["string", "null"] },
             "taskId": { "type": ["string", "null"] },
             "attempts": { "type": "integer", "minimum": 0 },

@@ -10,7 +10,7 @@ use super::{PLAN, PlanOptions, file::Plan};
 /// Where a subtask stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PartState {
+pub enum SubtaskState {
     /// What it needs is not done.
     #[default]
     Waiting,
@@ -26,7 +26,7 @@ pub enum PartState {
     Skipped,
 }
 
-impl PartState {
+impl SubtaskState {
     /// All of them.
     pub const ALL: [Self; 6] =
         [Self::Waiting, Self::Working, Self::Retrying, Self::Done, Self::Failed, Self::Skipped];
@@ -75,9 +75,9 @@ impl PartState {
 /// A line of the artifact: something changed about a subtask.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Changed {
+pub(crate) struct SubtaskChange {
     pub(crate) task: String,
-    pub(crate) state: PartState,
+    pub(crate) state: SubtaskState,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) agent: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,7 +87,7 @@ pub(crate) struct Changed {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) rerouted_from: Vec<PassedOver>,
+    pub(crate) rerouted_from: Vec<UnavailableAgent>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -101,7 +101,7 @@ fn is_zero(count: &u32) -> bool {
 
 /// Somebody who was to do it and could not.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PassedOver {
+pub struct UnavailableAgent {
     /// Who.
     pub agent: String,
     /// Why not.
@@ -110,11 +110,11 @@ pub struct PassedOver {
 
 /// A subtask as it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Part {
+pub struct SubtaskStatus {
     /// Its id in the plan.
     pub id: String,
     /// Where it stands.
-    pub state: PartState,
+    pub state: SubtaskState,
     /// Who does it, or did.
     pub agent: Option<String>,
     /// The task on the server.
@@ -124,7 +124,7 @@ pub struct Part {
     /// Why it failed, or is tried again, or was skipped.
     pub why: Option<String>,
     /// Who could not do it.
-    pub rerouted_from: Vec<PassedOver>,
+    pub rerouted_from: Vec<UnavailableAgent>,
     /// When its first try began.
     pub started_at: Option<Timestamp>,
     /// From its first try to its end.
@@ -133,14 +133,14 @@ pub struct Part {
 
 /// A plan as it stands.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Status {
+pub struct PlanStatus {
     /// The plan.
     pub plan: Plan,
     /// Its subtasks, in the order of the plan.
-    pub parts: Vec<Part>,
+    pub parts: Vec<SubtaskStatus>,
 }
 
-impl Status {
+impl PlanStatus {
     /// Where a plan stands, by its task. `None`: it has no plan yet.
     pub fn of(task: &Task, options: &PlanOptions) -> Option<Self> {
         let artifact = task.artifacts.iter().find(|artifact| artifact.id == PLAN)?;
@@ -149,9 +149,9 @@ impl Status {
             _ => None,
         });
         let plan = Plan::read(&lines.next()?["plan"], options).ok()?;
-        let part = |task: &super::file::Planned| Part {
+        let part = |task: &super::file::PlanTask| SubtaskStatus {
             id: task.id.clone(),
-            state: PartState::Waiting,
+            state: SubtaskState::Waiting,
             agent: None,
             task_id: None,
             attempts: 0,
@@ -164,7 +164,7 @@ impl Status {
         let positions: std::collections::HashMap<String, usize> =
             status.plan.tasks.iter().enumerate().map(|(n, task)| (task.id.clone(), n)).collect();
         for line in lines {
-            let Ok(changed) = Changed::deserialize(line) else { continue };
+            let Ok(changed) = SubtaskChange::deserialize(line) else { continue };
             if let Some(n) = positions.get(&changed.task) {
                 status.parts[*n].change(changed);
             }
@@ -173,23 +173,23 @@ impl Status {
     }
 
     /// A subtask.
-    pub fn part(&self, id: &str) -> Option<&Part> {
+    pub fn part(&self, id: &str) -> Option<&SubtaskStatus> {
         self.parts.iter().find(|part| part.id == id)
     }
 
     /// How many subtasks are over.
-    pub fn over(&self) -> usize {
+    pub fn finished_count(&self) -> usize {
         self.parts.iter().filter(|part| part.state.is_over()).count()
     }
 
     /// The subtasks for programs.
     pub fn to_value(&self) -> Value {
-        self.parts.iter().map(Part::to_value).collect()
+        self.parts.iter().map(SubtaskStatus::to_value).collect()
     }
 }
 
-impl Part {
-    fn change(&mut self, changed: Changed) {
+impl SubtaskStatus {
+    fn change(&mut self, changed: SubtaskChange) {
         self.state = changed.state;
         self.why = changed.why;
         self.attempts = self.attempts.max(changed.attempts);

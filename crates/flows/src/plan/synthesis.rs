@@ -6,33 +6,33 @@ use serde_json::{Value, json};
 
 use super::{
     file::Plan,
-    reference::{Meaning, Reference, What, at_path, render},
-    status::{PartState, PassedOver},
+    reference::{PlanReference, ReferenceResolver, TaskProperty, at_path, render},
+    status::{SubtaskState, UnavailableAgent},
 };
 
 /// What became of a subtask.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Ended {
-    pub(crate) state: PartState,
+pub(crate) struct SubtaskResult {
+    pub(crate) state: SubtaskState,
     /// Why it failed or was skipped.
     pub(crate) why: Option<String>,
     pub(crate) agent: Option<String>,
     pub(crate) task_id: Option<String>,
     pub(crate) attempts: u32,
-    pub(crate) rerouted_from: Vec<PassedOver>,
+    pub(crate) rerouted_from: Vec<UnavailableAgent>,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) duration_ms: Option<u64>,
-    pub(crate) output: Output,
+    pub(crate) output: SubtaskOutput,
 }
 
 /// What a task came to.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Output {
+pub(crate) struct SubtaskOutput {
     pub(crate) text: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Output {
+impl SubtaskOutput {
     /// The texts and the first structured value of its artifacts; of its last word, where there are none.
     pub(crate) fn of(task: &Task) -> Self {
         let mut texts: Vec<String> = vec![];
@@ -57,27 +57,27 @@ impl Output {
 }
 
 /// What references stand for, when these subtasks have ended.
-pub(crate) struct Known<'a> {
+pub(crate) struct PlanResults<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) ended: &'a (dyn Fn(&str) -> Option<&'a Ended> + Sync),
+    pub(crate) ended: &'a (dyn Fn(&str) -> Option<&'a SubtaskResult> + Sync),
 }
 
-impl Meaning for Known<'_> {
-    fn of(&self, reference: &Reference) -> Result<Value, String> {
+impl ReferenceResolver for PlanResults<'_> {
+    fn resolve(&self, reference: &PlanReference) -> Result<Value, String> {
         let (id, what) = match reference {
-            Reference::Request => return Ok(json!(self.plan.request.clone().unwrap_or_default())),
-            Reference::Name => return Ok(json!(self.plan.name)),
-            Reference::Task { id, what } => (id, what),
+            PlanReference::Request => return Ok(json!(self.plan.request.clone().unwrap_or_default())),
+            PlanReference::Name => return Ok(json!(self.plan.name)),
+            PlanReference::Task { id, what } => (id, what),
         };
         let Some(ended) = (self.ended)(id) else { return Err(format!("{reference}: {id} has not ended")) };
         match what {
-            What::Agent => Ok(json!(ended.agent)),
-            What::State => Ok(json!(ended.state.name())),
-            What::Id => Ok(json!(ended.task_id)),
+            TaskProperty::Agent => Ok(json!(ended.agent)),
+            TaskProperty::State => Ok(json!(ended.state.name())),
+            TaskProperty::Id => Ok(json!(ended.task_id)),
             // What the plan goes on without stands for nothing.
-            _ if ended.state != PartState::Done => Ok(Value::Null),
-            What::Text => Ok(json!(ended.output.text)),
-            What::Data(path) => match &ended.output.data {
+            _ if ended.state != SubtaskState::Done => Ok(Value::Null),
+            TaskProperty::Text => Ok(json!(ended.output.text)),
+            TaskProperty::Data(path) => match &ended.output.data {
                 Some(data) => at_path(data, path).cloned().map_err(|why| format!("{reference}: {why}")),
                 None => Err(format!("{reference}: {id} came to no structured data; its text is .text")),
             },
@@ -86,13 +86,13 @@ impl Meaning for Known<'_> {
 }
 
 /// The parts under their headings, each with who it is from.
-pub(crate) fn parts(plan: &Plan, ended: &[Ended]) -> String {
+pub(crate) fn parts(plan: &Plan, ended: &[SubtaskResult]) -> String {
     let mut out = String::new();
     for (task, ended) in plan.tasks.iter().zip(ended) {
         let from = ended.agent.as_deref().unwrap_or("nobody");
         let words = match ended.state {
-            PartState::Done if !ended.output.text.trim().is_empty() => ended.output.text.trim().to_owned(),
-            PartState::Done => ended
+            SubtaskState::Done if !ended.output.text.trim().is_empty() => ended.output.text.trim().to_owned(),
+            SubtaskState::Done => ended
                 .output
                 .data
                 .as_ref()
@@ -107,9 +107,9 @@ pub(crate) fn parts(plan: &Plan, ended: &[Ended]) -> String {
 /// What somebody is told who puts the parts together.
 pub(crate) fn prompt(
     plan: &Plan,
-    ended: &[Ended],
+    ended: &[SubtaskResult],
     words: Option<&str>,
-    known: &Known<'_>,
+    known: &PlanResults<'_>,
 ) -> Result<String, String> {
     let words = match words {
         Some(words) => render(words, known)?,
@@ -122,8 +122,8 @@ pub(crate) fn prompt(
 }
 
 /// Where every part came from.
-pub(crate) fn provenance(plan: &Plan, ended: &[Ended]) -> Value {
-    let part = |(task, ended): (&super::file::Planned, &Ended)| {
+pub(crate) fn provenance(plan: &Plan, ended: &[SubtaskResult]) -> Value {
+    let part = |(task, ended): (&super::file::PlanTask, &SubtaskResult)| {
         json!({
             "task": task.id,
             "state": ended.state.name(),

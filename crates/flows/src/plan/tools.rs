@@ -4,33 +4,33 @@
 use std::{collections::HashSet, sync::Arc};
 
 use nuncio_engine::{
-    Action, Content, Engine, Kind, List, Message, Surface, Task, TaskUse,
-    guard::Access,
-    surface::{HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
+    AccessKind, Action, Content, Engine, List, Message, Surface, Task, TaskUse,
+    access_control::AccessRequest,
+    surface::{HandlerError, HandlerReply, HandlerRequest, SchemaError, ToolOutput, ToolProfile, tool},
 };
 use serde_json::{Map, Value, json};
 
 use super::{
-    AGENT, Core, PART, RESULT,
-    check::{Problems, Roster},
-    draw::{Drawing, draw},
+    AGENT, PART, PlanCore, RESULT,
+    check::{PlanProblems, Roster},
+    drawing::{PlanDrawing, draw},
     file::Plan,
-    graph::Graph,
+    graph::PlanGraph,
     make, schemas,
-    status::Status,
+    status::PlanStatus,
 };
 use crate::resource::iso;
 
-type Answer = Result<Said<ToolOutput>, HandlerError>;
+type PlanToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
 #[derive(Clone)]
-struct Desk {
-    core: Arc<Core>,
+struct PlanTools {
+    core: Arc<PlanCore>,
     engine: Engine,
 }
 
-pub(super) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> Result<(), ShapeError> {
-    let desk = Desk { core: Arc::clone(core), engine: engine.clone() };
+pub(super) fn install(core: &Arc<PlanCore>, engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
+    let desk = PlanTools { core: Arc::clone(core), engine: engine.clone() };
     macro_rules! offer {
         ($profile:expr, $method:ident) => {{
             let desk = desk.clone();
@@ -112,26 +112,32 @@ pub(super) fn install(core: &Arc<Core>, engine: &Engine, surface: &Surface) -> R
     Ok(())
 }
 
-impl Desk {
-    fn allow(&self, request: &Request, action: Action, operation: &'static str) -> Result<(), HandlerError> {
-        let access = Access { action, kind: Kind::A2a, name: AGENT, operation, resource: &AGENT };
+impl PlanTools {
+    fn allow(
+        &self,
+        request: &HandlerRequest,
+        action: Action,
+        operation: &'static str,
+    ) -> Result<(), HandlerError> {
+        let access =
+            AccessRequest { action, kind: AccessKind::A2a, name: AGENT, operation, resource: &AGENT };
         Ok(self.engine.allow(&request.caller, &access)?)
     }
 
     /// The plan that a caller gave.
-    fn given(&self, value: Option<&Value>) -> Result<Plan, Problems> {
+    fn given(&self, value: Option<&Value>) -> Result<Plan, PlanProblems> {
         match value {
             Some(Value::String(file)) => Plan::parse(file, &self.core.options),
             other => Plan::read(other.unwrap_or(&Value::Null), &self.core.options),
         }
     }
 
-    async fn make(self, request: Request) -> Answer {
+    async fn make(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Execute, "plan.make")?;
         if request.text("by").is_some() || request.arguments.get("model") == Some(&Value::Bool(true)) {
             let mut arguments = request.arguments;
             arguments.insert("make".into(), true.into());
-            return Ok(Said::HandOver { agent: AGENT.into(), arguments });
+            return Ok(HandlerReply::HandOver { agent: AGENT.into(), arguments });
         }
         let words = request.text("request").unwrap_or_default();
         let made = make(words, &Roster::of(&self.engine), &self.core.options)
@@ -147,10 +153,10 @@ impl Desk {
             })
             .collect();
         let file = made.to_toml();
-        answered(file.clone(), json!({ "plan": made.plan.to_value(), "file": file, "matches": matches }))
+        tool_reply(file.clone(), json!({ "plan": made.plan.to_value(), "file": file, "matches": matches }))
     }
 
-    async fn check(self, request: Request) -> Answer {
+    async fn check(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Read, "plan.check")?;
         let (roster, options) = (Roster::of(&self.engine), &self.core.options);
         let checked = match request.arguments.get("plan") {
@@ -159,7 +165,7 @@ impl Desk {
         };
         match checked {
             Ok(plan) => {
-                let graph = Graph::of(&plan);
+                let graph = PlanGraph::of(&plan);
                 let ids = |tasks: Vec<usize>| -> Vec<&str> {
                     tasks.into_iter().map(|n| plan.tasks[n].id.as_str()).collect()
                 };
@@ -170,7 +176,7 @@ impl Desk {
                     "order": ids(graph.order()),
                     "longestWay": ids(graph.critical_path(|_| 1.0).0),
                 });
-                answered(format!("The plan is valid: {} tasks.", plan.tasks.len()), said)
+                tool_reply(format!("The plan is valid: {} tasks.", plan.tasks.len()), said)
             }
             Err(problems) => {
                 let listed: Vec<Value> = problems
@@ -178,19 +184,19 @@ impl Desk {
                     .iter()
                     .map(|problem| json!({ "task": problem.task, "key": problem.key, "why": problem.why }))
                     .collect();
-                answered(problems.to_string(), json!({ "valid": false, "problems": listed }))
+                tool_reply(problems.to_string(), json!({ "valid": false, "problems": listed }))
             }
         }
     }
 
-    async fn show(self, request: Request) -> Answer {
+    async fn show(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Read, "plan.show")?;
         let format = request.text("format").unwrap_or("text");
-        let drawing = Drawing::named(format).unwrap_or(Drawing::Text);
+        let drawing = PlanDrawing::named(format).unwrap_or(PlanDrawing::Text);
         let drawn = match request.text("planId") {
             Some(_) => {
                 let task = self.find(&request).await?;
-                let status = Status::of(&task, &self.core.options)
+                let status = PlanStatus::of(&task, &self.core.options)
                     .ok_or_else(|| HandlerError::Failed("that task has no plan yet".into()))?;
                 draw(&status.plan, Some(&status), drawing)
             }
@@ -200,10 +206,10 @@ impl Desk {
                 draw(&plan, None, drawing)
             }
         };
-        answered(drawn.clone(), json!({ "format": format, "drawing": drawn }))
+        tool_reply(drawn.clone(), json!({ "format": format, "drawing": drawn }))
     }
 
-    async fn run(self, request: Request) -> Answer {
+    async fn run(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Execute, "plan.run")?;
         let given = |name: &str| request.arguments.get(name).is_some_and(|value| !value.is_null());
         match (given("plan"), given("request")) {
@@ -221,13 +227,13 @@ impl Desk {
             }
             (false, true) => {}
         }
-        Ok(Said::HandOver { agent: AGENT.into(), arguments: request.arguments })
+        Ok(HandlerReply::HandOver { agent: AGENT.into(), arguments: request.arguments })
     }
 
-    async fn status(self, request: Request) -> Answer {
+    async fn status(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Read, "plan.status")?;
         let task = self.find(&request).await?;
-        let status = Status::of(&task, &self.core.options);
+        let status = PlanStatus::of(&task, &self.core.options);
         let result = task.artifacts.iter().find(|artifact| artifact.id == RESULT);
         let parts = || result.iter().flat_map(|artifact| &artifact.parts);
         let data = parts().find_map(|part| match &part.content {
@@ -241,8 +247,8 @@ impl Desk {
             "name": status.as_ref().map(|status| &status.plan.name),
             "message": task.status_message.as_ref().map(Message::joined_text).filter(|said| !said.is_empty()),
             "plan": status.as_ref().map(|status| status.plan.to_value()),
-            "parts": status.as_ref().map_or_else(|| json!([]), Status::to_value),
-            "over": status.as_ref().map_or(0, Status::over),
+            "parts": status.as_ref().map_or_else(|| json!([]), PlanStatus::to_value),
+            "over": status.as_ref().map_or(0, PlanStatus::finished_count),
             "total": status.as_ref().map_or(0, |status| status.parts.len()),
             "result": parts().find_map(nuncio_engine::Part::as_text),
             "provenance": data,
@@ -255,10 +261,10 @@ impl Desk {
             "Plan {} is {}: {} of {} subtasks are over.",
             said["planId"], said["state"], said["over"], said["total"]
         );
-        answered(text.replace('"', ""), said)
+        tool_reply(text.replace('"', ""), said)
     }
 
-    async fn list(self, request: Request) -> Answer {
+    async fn list(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Read, "plan.list")?;
         let list = List {
             agent: Some(AGENT.into()),
@@ -268,31 +274,31 @@ impl Desk {
         };
         let listed = self.engine.list(&request.caller, list).await?;
         let line = |task: &Task| {
-            let status = Status::of(task, &self.core.options);
+            let status = PlanStatus::of(task, &self.core.options);
             json!({
                 "planId": task.origin.public_id(),
                 "state": state_name(task),
                 "name": status.as_ref().map(|status| &status.plan.name),
-                "over": status.as_ref().map_or(0, Status::over),
+                "over": status.as_ref().map_or(0, PlanStatus::finished_count),
                 "total": status.as_ref().map_or(0, |status| status.parts.len()),
                 "updatedAt": iso(task.status_at),
             })
         };
         let plans: Vec<Value> = listed.tasks.iter().map(line).collect();
         let said = json!({ "plans": plans, "total": listed.total, "nextPageToken": listed.next_page_token });
-        answered(format!("{} of {} plans.", listed.tasks.len(), listed.total), said)
+        tool_reply(format!("{} of {} plans.", listed.tasks.len(), listed.total), said)
     }
 
-    async fn cancel(self, request: Request) -> Answer {
+    async fn cancel(self, request: HandlerRequest) -> PlanToolResult {
         self.allow(&request, Action::Write, "plan.cancel")?;
         let id = self.find(&request).await?.origin.public_id();
         let task = self.engine.cancel(&request.caller, &id).await?;
         let state = state_name(&task);
-        answered(format!("Plan {id} is {state}."), json!({ "planId": id, "state": state }))
+        tool_reply(format!("Plan {id} is {state}."), json!({ "planId": id, "state": state }))
     }
 
     /// The plan that is asked for. A task of another agent is none.
-    async fn find(&self, request: &Request) -> Result<Arc<Task>, HandlerError> {
+    async fn find(&self, request: &HandlerRequest) -> Result<Arc<Task>, HandlerError> {
         let id = request.text("planId").unwrap_or_default();
         let task = self.engine.get(&request.caller, id).await?;
         match task.origin.agent == AGENT {
@@ -321,8 +327,8 @@ fn state_name(task: &Task) -> String {
         .unwrap_or_default()
 }
 
-fn answered(text: String, value: Value) -> Answer {
+fn tool_reply(text: String, value: Value) -> PlanToolResult {
     let mut output = ToolOutput::text(text);
     output.structured = Some(value);
-    Ok(Said::Done(output))
+    Ok(HandlerReply::Done(output))
 }

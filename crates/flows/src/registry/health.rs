@@ -30,7 +30,7 @@ impl Breaker {
 
 /// How often somebody is probed, and when they are given up for a while.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pace {
+pub struct ProbeSchedule {
     /// From probe to probe; also the first pause of an open breaker.
     pub interval: Duration,
     /// Failures in a row that open the breaker.
@@ -81,7 +81,7 @@ impl Health {
     }
 
     /// An attempt was a good one.
-    pub fn good(&mut self, pace: &Pace, now: Timestamp, chance: f64) {
+    pub fn record_success(&mut self, pace: &ProbeSchedule, now: Timestamp, chance: f64) {
         *self = Self {
             healthy: true,
             last_seen: Some(now),
@@ -90,7 +90,7 @@ impl Health {
     }
 
     /// An attempt was not.
-    pub fn bad(&mut self, pace: &Pace, now: Timestamp, chance: f64, why: String) {
+    pub fn record_failure(&mut self, pace: &ProbeSchedule, now: Timestamp, chance: f64, why: String) {
         self.healthy = false;
         self.last_error = Some(why);
         self.failures = self.failures.saturating_add(1);
@@ -109,14 +109,14 @@ impl Health {
     }
 
     /// What others are told of when it changes. That a probe is under way is no news.
-    pub(super) fn shown(&self) -> (bool, Breaker) {
+    pub(super) fn published_state(&self) -> (bool, Breaker) {
         let breaker = if self.breaker == Breaker::HalfOpen { Breaker::Open } else { self.breaker };
         (self.healthy, breaker)
     }
 }
 
 /// The pause of a breaker that has opened so many times in a row: twice as long each time.
-fn pause(pace: &Pace, opened: u32) -> Duration {
+fn pause(pace: &ProbeSchedule, opened: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(opened.saturating_sub(1).min(16));
     pace.interval.saturating_mul(doubled).min(pace.longest_pause).max(pace.interval)
 }
@@ -130,8 +130,11 @@ pub fn spread(wait: Duration, chance: f64) -> Duration {
 mod tests {
     use super::*;
 
-    const PACE: Pace =
-        Pace { interval: Duration::from_secs(15), failures: 3, longest_pause: Duration::from_secs(300) };
+    const PACE: ProbeSchedule = ProbeSchedule {
+        interval: Duration::from_secs(15),
+        failures: 3,
+        longest_pause: Duration::from_secs(300),
+    };
 
     fn wait(health: &Health, now: Timestamp) -> u64 {
         health.due.since(now).as_secs()
@@ -141,27 +144,27 @@ mod tests {
     fn three_failures_open_the_breaker_and_one_good_probe_closes_it() {
         let now = Timestamp(1_000_000);
         let mut health = Health::unknown(now);
-        health.good(&PACE, now, 0.5);
-        assert_eq!((health.shown(), wait(&health, now)), ((true, Breaker::Closed), 15));
+        health.record_success(&PACE, now, 0.5);
+        assert_eq!((health.published_state(), wait(&health, now)), ((true, Breaker::Closed), 15));
         for _ in 0..2 {
-            health.bad(&PACE, now, 0.5, "no".into());
-            assert_eq!((health.shown(), wait(&health, now)), ((false, Breaker::Closed), 15));
+            health.record_failure(&PACE, now, 0.5, "no".into());
+            assert_eq!((health.published_state(), wait(&health, now)), ((false, Breaker::Closed), 15));
         }
         // From then on the pauses grow up to a longest one.
         for pause in [15, 30, 60, 120, 240, 300, 300] {
-            health.bad(&PACE, now, 0.5, "no".into());
-            assert_eq!((health.shown(), wait(&health, now)), ((false, Breaker::Open), pause));
+            health.record_failure(&PACE, now, 0.5, "no".into());
+            assert_eq!((health.published_state(), wait(&health, now)), ((false, Breaker::Open), pause));
             // A failed call changes nothing about it.
-            health.bad(&PACE, now.after(Duration::from_secs(9)), 0.5, "no".into());
-            assert_eq!((health.shown(), wait(&health, now)), ((false, Breaker::Open), pause));
+            health.record_failure(&PACE, now.after(Duration::from_secs(9)), 0.5, "no".into());
+            assert_eq!((health.published_state(), wait(&health, now)), ((false, Breaker::Open), pause));
             health.probing(now);
             assert_eq!(health.breaker, Breaker::HalfOpen);
         }
         assert_eq!(health.last_seen, Some(now));
-        health.good(&PACE, now, 0.5);
-        assert_eq!((health.shown(), health.last_error.clone()), ((true, Breaker::Closed), None));
+        health.record_success(&PACE, now, 0.5);
+        assert_eq!((health.published_state(), health.last_error.clone()), ((true, Breaker::Closed), None));
         // And it takes three again.
-        health.bad(&PACE, now, 0.5, "no".into());
+        health.record_failure(&PACE, now, 0.5, "no".into());
         assert_eq!(health.breaker, Breaker::Closed);
     }
 

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    a2a::{CardReference, HttpOptions, WELL_KNOWN, fetch_card},
+    a2a::{A2aHttpOptions, CardReference, WELL_KNOWN, fetch_card},
     address::AddressPolicy,
-    mcp::{self, Greeting},
+    mcp::{self, HandshakeMethod},
     outbound::{Outbound, OutboundOptions},
 };
 use parking_lot::Mutex;
@@ -18,7 +18,7 @@ const MAX_CARD: usize = 256 * 1024;
 
 /// Somebody elsewhere who can be reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Remote {
+pub struct RegistryRemote {
     /// What it is called here.
     pub name: String,
     /// Where it is: of an A2A agent the address above `/.well-known/agent-card.json`, or that of its card; of an MCP
@@ -49,7 +49,7 @@ impl RemoteKind {
 
 /// What a good probe finds.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Found {
+pub struct ProbeFindings {
     /// The card of an agent.
     pub card: Option<Value>,
     /// The name and version of an MCP server.
@@ -62,7 +62,7 @@ pub struct Found {
 #[async_trait]
 pub trait Prober: Send + Sync + 'static {
     /// What is found, or why nothing is. May take as long as it likes: whoever asks has no patience.
-    async fn probe(&self, remote: &Remote) -> Result<Found, String>;
+    async fn probe(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String>;
 }
 
 /// Probes over the network. Private addresses are allowed: the operator named them.
@@ -86,31 +86,35 @@ impl NetworkProber {
         Self { timeout, outbound, with_sessions: Mutex::default() }
     }
 
-    async fn agent(&self, remote: &Remote) -> Result<Found, String> {
-        let options = HttpOptions {
+    async fn agent(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
+        let options = A2aHttpOptions {
             connect_timeout: self.timeout,
             answer_timeout: self.timeout,
             max_answer: MAX_CARD,
-            ..HttpOptions::default()
+            ..A2aHttpOptions::default()
         };
         let card = fetch_card(&CardReference::Url(card_url(&remote.url)), &options).await;
         let card = card.map_err(|error| error.to_string())?;
         let card: Value = serde_json::from_str(card.json.get()).map_err(|error| error.to_string())?;
         let skills = card["skills"].as_array().into_iter().flatten();
         let capabilities = skills.filter_map(|skill| skill["id"].as_str().map(str::to_owned)).collect();
-        Ok(Found { card: Some(card), server_info: None, capabilities })
+        Ok(ProbeFindings { card: Some(card), server_info: None, capabilities })
     }
 
-    async fn server(&self, remote: &Remote) -> Result<Found, String> {
+    async fn server(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
         let outbound = self.outbound.as_ref().map_err(Clone::clone)?;
         let known = self.with_sessions().contains(&remote.name);
-        let first = if known { Greeting::Initialize } else { Greeting::Discover };
+        let first = if known { HandshakeMethod::Initialize } else { HandshakeMethod::Discover };
         let introduced = mcp::probe(outbound, &remote.url, first).await.map_err(|error| error.to_string())?;
         match introduced.greeting {
-            Greeting::Initialize => self.with_sessions().insert(remote.name.clone()),
-            Greeting::Discover => self.with_sessions().remove(&remote.name),
+            HandshakeMethod::Initialize => self.with_sessions().insert(remote.name.clone()),
+            HandshakeMethod::Discover => self.with_sessions().remove(&remote.name),
         };
-        Ok(Found { card: None, server_info: introduced.server_info, capabilities: introduced.capabilities })
+        Ok(ProbeFindings {
+            card: None,
+            server_info: introduced.server_info,
+            capabilities: introduced.capabilities,
+        })
     }
 
     fn with_sessions(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
@@ -120,7 +124,7 @@ impl NetworkProber {
 
 #[async_trait]
 impl Prober for NetworkProber {
-    async fn probe(&self, remote: &Remote) -> Result<Found, String> {
+    async fn probe(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
         match remote.kind {
             RemoteKind::A2a => self.agent(remote).await,
             RemoteKind::Mcp => self.server(remote).await,

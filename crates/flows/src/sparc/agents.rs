@@ -4,8 +4,8 @@
 //! What they know of a workflow they learn in steps, and what they do to it they do in steps with a key, so that a
 //! restart in any phase neither loses nor doubles anything.
 
-mod by_hand;
 mod coordinator;
+mod manual_gate;
 mod role;
 
 use std::sync::Arc;
@@ -14,36 +14,36 @@ use nuncio_engine::{Agent, AgentError, Engine, Profile, Skill, StepContext, Task
 use serde_json::{Value, json};
 
 use super::{
-    Configured,
+    SparcShared,
     command::CommandReport,
-    phase::{Phase, Role, names},
+    phase::{SparcPhase, SparcRole, names},
     schema,
-    workflows::{Submitted, Who, Workflows},
+    workflows::{SubmissionResult, WorkflowActor, Workflows},
 };
-use crate::patience::patiently;
-pub(super) use by_hand::GATE;
+use crate::retry::retry_step;
+pub(super) use manual_gate::GATE;
 
 /// The agents.
-pub(super) fn all(options: &Arc<Configured>) -> Vec<Arc<dyn Agent>> {
+pub(super) fn all(options: &Arc<SparcShared>) -> Vec<Arc<dyn Agent>> {
     let role = |role| Arc::new(role::RoleAgent::new(role, Arc::clone(options))) as Arc<dyn Agent>;
     vec![
-        role(Role::Researcher),
-        role(Role::Coder),
-        role(Role::Analyst),
+        role(SparcRole::Researcher),
+        role(SparcRole::Coder),
+        role(SparcRole::Analyst),
         Arc::new(coordinator::Coordinator::new(Arc::clone(options))),
-        Arc::new(by_hand::GateAgent::new(Arc::clone(options))),
+        Arc::new(manual_gate::GateAgent::new(Arc::clone(options))),
     ]
 }
 
 /// What an agent is asked to do.
 #[derive(Debug)]
-struct Input {
+struct SparcTaskInput {
     context_id: String,
-    phase: Option<Phase>,
+    phase: Option<SparcPhase>,
     goal: Option<String>,
 }
 
-impl Input {
+impl SparcTaskInput {
     /// From the named arguments; a text is the goal, and the conversation is the context.
     fn read(cx: &TaskContext) -> Result<Self, String> {
         let argument = |name: &str| match cx.argument(name) {
@@ -61,12 +61,12 @@ impl Input {
     }
 }
 
-fn workflows(engine: Engine, options: &Arc<Configured>) -> Workflows {
+fn workflows(engine: Engine, options: &Arc<SparcShared>) -> Workflows {
     Workflows::new(engine, Arc::clone(options))
 }
 
-fn who(cx: &TaskContext, agent: &str) -> Who {
-    Who { caller: cx.caller(), agent: Some((agent.to_owned(), cx.task_id().to_string())) }
+fn who(cx: &TaskContext, agent: &str) -> WorkflowActor {
+    WorkflowActor { caller: cx.caller(), agent: Some((agent.to_owned(), cx.task_id().to_string())) }
 }
 
 /// Submits an artifact: inspects it, runs the tests where the phase has some, and lets the gate decide. Each is a
@@ -74,17 +74,17 @@ fn who(cx: &TaskContext, agent: &str) -> Who {
 async fn submit(
     cx: &TaskContext,
     workflows: &Workflows,
-    who: &Who,
+    who: &WorkflowActor,
     context_id: &str,
-    phase: Phase,
+    phase: SparcPhase,
     artifact: &Value,
-) -> Result<Result<Submitted, String>, AgentError> {
+) -> Result<Result<SubmissionResult, String>, AgentError> {
     let mut tests = None;
-    if phase == Phase::Refinement {
+    if phase == SparcPhase::Refinement {
         let inspected: Result<bool, String> = cx
             .step("inspect", async |step| {
                 let found =
-                    patiently(&step, || workflows.inspect(&who.caller, context_id, Some(phase), artifact))
+                    retry_step(&step, || workflows.inspect(&who.caller, context_id, Some(phase), artifact))
                         .await?;
                 Ok(found.map(|(_, violations)| violations.is_empty()).map_err(|error| error.to_string()))
             })
@@ -102,7 +102,7 @@ async fn submit(
     }
     cx.step("submit", async |step| {
         let key = step.idempotency_key();
-        let submitted = patiently(&step, || {
+        let submitted = retry_step(&step, || {
             workflows.submit(who, context_id, Some(phase), artifact, tests.clone(), Some(&key))
         })
         .await?;
@@ -115,19 +115,19 @@ async fn submit(
 async fn test(
     step: &StepContext,
     workflows: &Workflows,
-    who: &Who,
+    who: &WorkflowActor,
     context_id: &str,
 ) -> Result<Result<CommandReport, String>, AgentError> {
     tokio::select! {
         biased;
         () = step.canceled() => Err(AgentError::Canceled),
-        report = patiently(step, || workflows.test(&who.caller, context_id)) => {
+        report = retry_step(step, || workflows.test(&who.caller, context_id)) => {
             Ok(report?.map_err(|error| error.to_string()))
         }
     }
 }
 
-fn profile(role: Role, about: &str, skill: &str) -> Profile {
+fn profile(role: SparcRole, about: &str, skill: &str) -> Profile {
     let mut profile = Profile::new(role.name(), about).input(json!({
         "type": "object",
         "properties": {
@@ -153,14 +153,14 @@ fn profile(role: Role, about: &str, skill: &str) -> Profile {
             )
         })
         .collect();
-    if role == Role::Coordinator {
+    if role == SparcRole::Coordinator {
         profile.skills = vec![Skill {
             tags: vec!["sparc".into(), "coordination".into()],
             examples: vec!["Build a URL shortener whose links expire".into()],
             ..Skill::new(
                 "sparc_workflow",
                 "SPARC workflow",
-                &format!("Drives a whole SPARC workflow: {}.", names(&Phase::ALL)),
+                &format!("Drives a whole SPARC workflow: {}.", names(&SparcPhase::ALL)),
             )
         }];
         profile.output_schema = Some(schema::ran());

@@ -168,9 +168,9 @@ impl TestCommand {
                 return report;
             }
         };
-        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let group = TestProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
         // A secret is only known as one if it is there from its beginning, so more is kept than is shown.
-        let mut tail = Tail { bytes: VecDeque::new(), max: self.max_output + EDGE, cut: false };
+        let mut tail = OutputTail { bytes: VecDeque::new(), max: self.max_output + EDGE, cut: false };
         match tokio::time::timeout(self.timeout, follow(&mut child, &group, &mut tail)).await {
             Ok(Ok(status)) => report.exit_code = status.code(),
             Ok(Err(error)) => {
@@ -234,7 +234,11 @@ fn is_safe_context(context_id: &str) -> bool {
 }
 
 /// Reads what the command writes until it has ended and nothing more comes.
-async fn follow(child: &mut Child, group: &Group, tail: &mut Tail) -> std::io::Result<ExitStatus> {
+async fn follow(
+    child: &mut Child,
+    group: &TestProcessGroup,
+    tail: &mut OutputTail,
+) -> std::io::Result<ExitStatus> {
     let (mut out, mut err) = (child.stdout.take(), child.stderr.take());
     let (mut out_bytes, mut err_bytes) = (vec![0; 8192], vec![0; 8192]);
     let mut ended = None;
@@ -271,9 +275,9 @@ async fn read(pipe: &mut Option<impl AsyncRead + Unpin>, into: &mut [u8]) -> std
 }
 
 /// The command's process group, killed when it is dropped.
-struct Group(Option<Pid>);
+struct TestProcessGroup(Option<Pid>);
 
-impl Group {
+impl TestProcessGroup {
     fn kill(&self) {
         if let Some(group) = self.0 {
             // An error says that nobody is left.
@@ -282,20 +286,20 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for TestProcessGroup {
     fn drop(&mut self) {
         self.kill();
     }
 }
 
 /// The end of a text that may be long.
-struct Tail {
+struct OutputTail {
     bytes: VecDeque<u8>,
     max: usize,
     cut: bool,
 }
 
-impl Tail {
+impl OutputTail {
     fn take(&mut self, bytes: &[u8]) {
         self.bytes.extend(bytes);
         if self.bytes.len() > self.max {

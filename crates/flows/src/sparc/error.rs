@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use nuncio_engine::{AgentError, Error, store::StoreError, surface::HandlerError};
 
-use super::{phase::Phase, workflow::Refusal};
-use crate::patience::Passing;
+use super::{phase::SparcPhase, workflow::WorkflowRefusal};
+use crate::retry::RetryableError;
 
 /// Why something was not done. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +24,7 @@ pub enum SparcError {
         /// Of this workflow.
         context_id: String,
         /// Of this phase.
-        phase: Phase,
+        phase: SparcPhase,
         /// This one.
         version: u32,
     },
@@ -33,7 +33,7 @@ pub enum SparcError {
     Invalid(String),
     /// The workflow does not allow it.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] WorkflowRefusal),
     /// The engine says no.
     #[error(transparent)]
     Engine(#[from] Error),
@@ -51,7 +51,7 @@ impl From<StoreError> for SparcError {
     }
 }
 
-impl Passing for SparcError {
+impl RetryableError for SparcError {
     fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Engine(error) => error.retry_after(),

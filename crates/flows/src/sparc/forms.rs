@@ -8,7 +8,7 @@
 use nuncio_engine::{AgentError, Answer, TaskContext};
 use serde_json::{Map, Value, json};
 
-use super::{answer::shortened, gate::Violation, templates::Template};
+use super::{gate::Violation, model_prompt::shortened, templates::PhaseTemplate};
 
 /// Items of a list that are asked for one by one.
 pub(super) const MAX_ITEMS: usize = 100;
@@ -18,7 +18,7 @@ const ANOTHER: &str = "addAnother";
 const ITEM: &str = "item";
 
 /// What came of the forms.
-pub(super) enum Filled {
+pub(super) enum FormsOutcome {
     /// All sections are there.
     Artifact(Value),
     /// Somebody did not want to, in words.
@@ -28,18 +28,18 @@ pub(super) enum Filled {
 }
 
 /// What came of one form.
-enum Form {
+enum FormOutcome {
     Fields(Map<String, Value>),
-    Ended(Filled),
+    Ended(FormsOutcome),
 }
 
 /// Asks for an artifact. `before` is what was said before and what the gate found wrong with it.
 pub(super) async fn fill(
     cx: &TaskContext,
-    template: &Template,
+    template: &PhaseTemplate,
     goal: &str,
     before: Option<(&Value, &[Violation])>,
-) -> Result<Filled, AgentError> {
+) -> Result<FormsOutcome, AgentError> {
     let Some(sections) = template.validation["properties"].as_object() else {
         return Err(AgentError::Misuse("a template's schema has no properties".into()));
     };
@@ -65,7 +65,7 @@ pub(super) async fn fill(
             Err(ended) => return Ok(ended),
         }
     }
-    Ok(Filled::Artifact(Value::Object(artifact)))
+    Ok(FormsOutcome::Artifact(Value::Object(artifact)))
 }
 
 /// The sections that violations name; all of them where there are none, or where one names no section.
@@ -99,12 +99,12 @@ async fn ask_section(
     schema: &Value,
     required: bool,
     known: Option<&Value>,
-) -> Result<Result<Value, Filled>, AgentError> {
+) -> Result<Result<Value, FormsOutcome>, AgentError> {
     let mut fields = vec![];
     flatten(name, schema, required, known, &mut fields);
     let form = match ask(cx, intro, name, &fields, None).await? {
-        Form::Fields(form) => form,
-        Form::Ended(ended) => return Ok(Err(ended)),
+        FormOutcome::Fields(form) => form,
+        FormOutcome::Ended(ended) => return Ok(Err(ended)),
     };
     let mut value = Value::Null;
     for field in &fields {
@@ -123,7 +123,7 @@ async fn ask_list(
     schema: &Value,
     required: bool,
     known: Option<&Value>,
-) -> Result<Result<Value, Filled>, AgentError> {
+) -> Result<Result<Value, FormsOutcome>, AgentError> {
     let least = usize::try_from(schema["minItems"].as_u64().unwrap_or(0)).unwrap_or(0);
     let most = schema["maxItems"].as_u64().and_then(|most| usize::try_from(most).ok()).unwrap_or(MAX_ITEMS);
     let known: &[Value] = known.and_then(Value::as_array).map_or(&[], Vec::as_slice);
@@ -137,10 +137,10 @@ async fn ask_list(
             "required": [ANOTHER],
         });
         match put(cx, intro.to_owned(), name, schema).await? {
-            Form::Fields(form) if form.get(ANOTHER) == Some(&Value::Bool(true)) => {}
-            Form::Fields(_) if required => return Ok(Ok(json!([]))),
-            Form::Fields(_) => return Ok(Ok(Value::Null)),
-            Form::Ended(ended) => return Ok(Err(ended)),
+            FormOutcome::Fields(form) if form.get(ANOTHER) == Some(&Value::Bool(true)) => {}
+            FormOutcome::Fields(_) if required => return Ok(Ok(json!([]))),
+            FormOutcome::Fields(_) => return Ok(Ok(Value::Null)),
+            FormOutcome::Ended(ended) => return Ok(Err(ended)),
         }
     }
     while items.len() < most.min(MAX_ITEMS) {
@@ -151,8 +151,8 @@ async fn ask_list(
         flatten(prefix, &schema["items"], true, known.get(n), &mut fields);
         let intro = format!("{intro}\nItem {}.", n + 1);
         let form = match ask(cx, &intro, name, &fields, Some(n + 1 < known.len())).await? {
-            Form::Fields(form) => form,
-            Form::Ended(ended) => return Ok(Err(ended)),
+            FormOutcome::Fields(form) => form,
+            FormOutcome::Ended(ended) => return Ok(Err(ended)),
         };
         let mut item = Value::Null;
         for field in &fields {
@@ -168,7 +168,7 @@ async fn ask_list(
 }
 
 /// One field of a form.
-struct Field {
+struct ArtifactField {
     /// Its dotted name.
     name: String,
     /// Its schema in the form.
@@ -178,10 +178,10 @@ struct Field {
     /// Whether it is a list, a line for each item.
     lines: bool,
     /// Whether the artifact has it even when it is empty.
-    kept: bool,
+    keep_empty: bool,
 }
 
-impl Field {
+impl ArtifactField {
     /// Puts what was filled in where it belongs: the dotted path makes objects of objects; an empty one is the value
     /// itself.
     fn put(&self, value: &mut Value, path: &str, told: Option<&Value>) {
@@ -192,7 +192,7 @@ impl Field {
             (None, false) => return,
         };
         let empty = told == "" || told.as_array().is_some_and(Vec::is_empty);
-        if empty && !self.kept {
+        if empty && !self.keep_empty {
             return;
         }
         let mut place = value;
@@ -211,7 +211,7 @@ fn lines(text: &str) -> Value {
 }
 
 /// The primitives in a schema, with dotted names.
-fn flatten(name: &str, schema: &Value, required: bool, known: Option<&Value>, into: &mut Vec<Field>) {
+fn flatten(name: &str, schema: &Value, required: bool, known: Option<&Value>, into: &mut Vec<ArtifactField>) {
     match schema["type"].as_str() {
         Some("object") => {
             for (inner, inner_schema) in schema["properties"].as_object().into_iter().flatten() {
@@ -230,7 +230,13 @@ fn flatten(name: &str, schema: &Value, required: bool, known: Option<&Value>, in
             if !texts.is_empty() {
                 field["default"] = texts.join("\n").into();
             }
-            into.push(Field { name: name.into(), schema: field, needed, lines: true, kept: required });
+            into.push(ArtifactField {
+                name: name.into(),
+                schema: field,
+                needed,
+                lines: true,
+                keep_empty: required,
+            });
         }
         _ => {
             let mut field = json!({ "type": schema["type"], "title": title(name, schema) });
@@ -242,12 +248,12 @@ fn flatten(name: &str, schema: &Value, required: bool, known: Option<&Value>, in
             if let Some(known) = known.filter(|known| !known.is_object() && !known.is_array()) {
                 field["default"] = known.clone();
             }
-            into.push(Field {
+            into.push(ArtifactField {
                 name: name.into(),
                 schema: field,
                 needed: required,
                 lines: false,
-                kept: required,
+                keep_empty: required,
             });
         }
     }
@@ -269,9 +275,9 @@ async fn ask(
     cx: &TaskContext,
     intro: &str,
     section: &str,
-    fields: &[Field],
+    fields: &[ArtifactField],
     another: Option<bool>,
-) -> Result<Form, AgentError> {
+) -> Result<FormOutcome, AgentError> {
     let mut properties: Map<String, Value> =
         fields.iter().map(|field| (field.name.clone(), field.schema.clone())).collect();
     let required: Vec<&str> =
@@ -284,28 +290,35 @@ async fn ask(
     put(cx, intro.to_owned(), section, schema).await
 }
 
-async fn put(cx: &TaskContext, text: String, section: &str, schema: Value) -> Result<Form, AgentError> {
+async fn put(
+    cx: &TaskContext,
+    text: String,
+    section: &str,
+    schema: Value,
+) -> Result<FormOutcome, AgentError> {
     Ok(match cx.ask(text, schema).await? {
-        Answer::Accept(Value::Object(form)) => Form::Fields(form),
-        Answer::Accept(_) => Form::Fields(Map::new()),
+        Answer::Accept(Value::Object(form)) => FormOutcome::Fields(form),
+        Answer::Accept(_) => FormOutcome::Fields(Map::new()),
         Answer::Decline(note) => {
             let note = note.map(|note| format!(": {note}")).unwrap_or_default();
-            Form::Ended(Filled::Refused(format!("the form for {section} was declined{note}")))
+            FormOutcome::Ended(FormsOutcome::Refused(format!("the form for {section} was declined{note}")))
         }
-        Answer::Cancel => Form::Ended(Filled::Refused(format!("the form for {section} was dismissed"))),
-        Answer::Unavailable => Form::Ended(Filled::Unavailable),
+        Answer::Cancel => {
+            FormOutcome::Ended(FormsOutcome::Refused(format!("the form for {section} was dismissed")))
+        }
+        Answer::Unavailable => FormOutcome::Ended(FormsOutcome::Unavailable),
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sparc::phase::Phase;
+    use crate::sparc::phase::SparcPhase;
 
     #[test]
     fn every_section_of_every_template_can_be_asked_for_by_flat_forms() {
-        for phase in Phase::ALL {
-            let validation = &Template::of(phase).validation;
+        for phase in SparcPhase::ALL {
+            let validation = &PhaseTemplate::of(phase).validation;
             for (name, schema) in validation["properties"].as_object().into_iter().flatten() {
                 let mut fields = vec![];
                 let item = if schema["type"] == "array" { &schema["items"] } else { schema };

@@ -11,12 +11,12 @@ use std::{
 
 use nuncio_engine::{
     clock::Timestamp,
-    surface::{Bounded, MAX_EXPLANATION},
+    surface::{BoundedText, MAX_EXPLANATION},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{command::CommandReport, phase::Phase, templates::Template};
+use super::{command::CommandReport, phase::SparcPhase, templates::PhaseTemplate};
 
 /// Violations that a verdict names; how many more there are is said in the last.
 pub const MAX_VIOLATIONS: usize = 50;
@@ -43,7 +43,7 @@ impl std::fmt::Display for Violation {
 
 /// What a gate says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
+pub struct GateVerdict {
     /// Whether the phase has passed.
     pub passed: bool,
     /// When it was judged.
@@ -54,7 +54,7 @@ pub struct Verdict {
     pub command: Option<CommandReport>,
 }
 
-impl Verdict {
+impl GateVerdict {
     /// The verdict on an artifact, with how its tests went.
     pub fn new(mut violations: Vec<Violation>, command: Option<CommandReport>, at: Timestamp) -> Self {
         violations.extend(command.as_ref().and_then(CommandReport::violation));
@@ -77,46 +77,46 @@ impl Verdict {
 }
 
 /// The artifacts of earlier phases that have passed.
-pub(super) type Earlier = BTreeMap<Phase, Value>;
+pub(super) type EarlierArtifacts = BTreeMap<SparcPhase, Value>;
 
 /// What is wrong with an artifact, as far as that can be seen without running anything. What a schema cannot say is
 /// only looked at where the schema holds: it bounds what there is to look at.
-pub(super) fn inspect(phase: Phase, artifact: &Value, earlier: &Earlier) -> Vec<Violation> {
-    let (wrong, more) = Template::of(phase).shape.violations(artifact, MAX_VIOLATIONS);
+pub(super) fn inspect(phase: SparcPhase, artifact: &Value, earlier: &EarlierArtifacts) -> Vec<Violation> {
+    let (wrong, more) = PhaseTemplate::of(phase).shape.violations(artifact, MAX_VIOLATIONS);
     let wrong = wrong.into_iter().map(|(path, message)| Violation { path, message });
-    let mut found = Found { violations: wrong.collect(), more };
+    let mut found = ViolationCollector { violations: wrong.collect(), more };
     if found.violations.is_empty() {
         match phase {
-            Phase::Specification => specification(artifact, &mut found),
-            Phase::Pseudocode => pseudocode(artifact, earlier, &mut found),
-            Phase::Architecture => architecture(artifact, earlier, &mut found),
-            Phase::Refinement => refinement(artifact, earlier, &mut found),
-            Phase::Completion => completion(artifact, earlier, &mut found),
+            SparcPhase::Specification => specification(artifact, &mut found),
+            SparcPhase::Pseudocode => pseudocode(artifact, earlier, &mut found),
+            SparcPhase::Architecture => architecture(artifact, earlier, &mut found),
+            SparcPhase::Refinement => refinement(artifact, earlier, &mut found),
+            SparcPhase::Completion => completion(artifact, earlier, &mut found),
         }
     }
     found.all()
 }
 
 /// What was found so far. Beyond so many violations they are counted, not kept.
-struct Found {
+struct ViolationCollector {
     violations: Vec<Violation>,
     more: usize,
 }
 
-impl Found {
+impl ViolationCollector {
     fn push(&mut self, path: Arguments<'_>, message: Arguments<'_>) {
         if self.violations.len() >= MAX_VIOLATIONS {
             self.more += 1;
             return;
         }
-        let mut text = Bounded::new(MAX_EXPLANATION);
+        let mut text = BoundedText::new(MAX_EXPLANATION);
         // An error says that it is long enough.
         let _ = text.write_fmt(message);
         self.violations.push(Violation { path: path.to_string(), message: text.into_text() });
     }
 
     fn unknown(&mut self, path: Arguments<'_>, what: &str, name: &str, known: &BTreeSet<&str>) {
-        self.push(path, format_args!("there is no {what} {name:?}: there are {}", Known(known)));
+        self.push(path, format_args!("there is no {what} {name:?}: there are {}", KnownNames(known)));
     }
 
     fn all(mut self) -> Vec<Violation> {
@@ -129,9 +129,9 @@ impl Found {
 }
 
 /// The names that there are, or the first of them.
-struct Known<'a>(&'a BTreeSet<&'a str>);
+struct KnownNames<'a>(&'a BTreeSet<&'a str>);
 
-impl std::fmt::Display for Known<'_> {
+impl std::fmt::Display for KnownNames<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if self.0.is_empty() {
             return f.write_str("none");
@@ -146,7 +146,7 @@ impl std::fmt::Display for Known<'_> {
     }
 }
 
-fn specification(artifact: &Value, found: &mut Found) {
+fn specification(artifact: &Value, found: &mut ViolationCollector) {
     let requirements = names(artifact, "requirements", "id", found);
     names(artifact, "acceptanceCriteria", "id", found);
     let mut criteria = BTreeSet::new();
@@ -171,9 +171,9 @@ fn specification(artifact: &Value, found: &mut Found) {
     }
 }
 
-fn pseudocode(artifact: &Value, earlier: &Earlier, found: &mut Found) {
+fn pseudocode(artifact: &Value, earlier: &EarlierArtifacts, found: &mut ViolationCollector) {
     let steps = names(artifact, "steps", "id", found);
-    let requirements = ids(earlier, Phase::Specification, "requirements", "id");
+    let requirements = ids(earlier, SparcPhase::Specification, "requirements", "id");
     let outputs: BTreeSet<&str> =
         items(artifact, "steps").flat_map(|(_, step)| texts(&step["outputs"])).collect();
     let inputs: BTreeSet<&str> = texts(&artifact["inputs"]).collect();
@@ -213,9 +213,9 @@ fn pseudocode(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     }
 }
 
-fn architecture(artifact: &Value, earlier: &Earlier, found: &mut Found) {
+fn architecture(artifact: &Value, earlier: &EarlierArtifacts, found: &mut ViolationCollector) {
     let components = names(artifact, "components", "name", found);
-    let steps = ids(earlier, Phase::Pseudocode, "steps", "id");
+    let steps = ids(earlier, SparcPhase::Pseudocode, "steps", "id");
     let mut implemented = BTreeSet::new();
     for (at, component) in items(artifact, "components") {
         for (n, other) in texts(&component["dependencies"]).enumerate() {
@@ -241,9 +241,9 @@ fn architecture(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     }
 }
 
-fn refinement(artifact: &Value, earlier: &Earlier, found: &mut Found) {
-    let components = ids(earlier, Phase::Architecture, "components", "name");
-    let criteria = ids(earlier, Phase::Specification, "acceptanceCriteria", "id");
+fn refinement(artifact: &Value, earlier: &EarlierArtifacts, found: &mut ViolationCollector) {
+    let components = ids(earlier, SparcPhase::Architecture, "components", "name");
+    let criteria = ids(earlier, SparcPhase::Specification, "acceptanceCriteria", "id");
     for (at, change) in items(artifact, "changes") {
         if let Some(component) = change["component"].as_str().filter(|name| !components.contains(name)) {
             found.unknown(format_args!("/changes/{at}/component"), "component", component, &components);
@@ -261,8 +261,8 @@ fn refinement(artifact: &Value, earlier: &Earlier, found: &mut Found) {
     }
 }
 
-fn completion(artifact: &Value, earlier: &Earlier, found: &mut Found) {
-    let criteria = ids(earlier, Phase::Specification, "acceptanceCriteria", "id");
+fn completion(artifact: &Value, earlier: &EarlierArtifacts, found: &mut ViolationCollector) {
+    let criteria = ids(earlier, SparcPhase::Specification, "acceptanceCriteria", "id");
     let judged = names(artifact, "validation", "criterion", found);
     for (at, judgement) in items(artifact, "validation") {
         let Some(criterion) = judgement["criterion"].as_str() else { continue };
@@ -289,7 +289,12 @@ fn completion(artifact: &Value, earlier: &Earlier, found: &mut Found) {
 }
 
 /// The names in a list; one that is there twice is a violation.
-fn names<'a>(artifact: &'a Value, list: &str, name: &str, found: &mut Found) -> BTreeSet<&'a str> {
+fn names<'a>(
+    artifact: &'a Value,
+    list: &str,
+    name: &str,
+    found: &mut ViolationCollector,
+) -> BTreeSet<&'a str> {
     let mut seen = BTreeSet::new();
     for (at, item) in items(artifact, list) {
         if let Some(value) = item[name].as_str()
@@ -304,7 +309,7 @@ fn names<'a>(artifact: &'a Value, list: &str, name: &str, found: &mut Found) -> 
     seen
 }
 
-fn ids<'a>(earlier: &'a Earlier, phase: Phase, list: &str, name: &str) -> BTreeSet<&'a str> {
+fn ids<'a>(earlier: &'a EarlierArtifacts, phase: SparcPhase, list: &str, name: &str) -> BTreeSet<&'a str> {
     let artifact = earlier.get(&phase);
     artifact
         .into_iter()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// One phase of a workflow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Phase {
+pub enum SparcPhase {
     /// What is to be made, and how one will know that it was.
     Specification,
     /// How it works, step by step.
@@ -20,7 +20,7 @@ pub enum Phase {
     Completion,
 }
 
-impl Phase {
+impl SparcPhase {
     /// All phases, in their order.
     pub const ALL: [Self; 5] =
         [Self::Specification, Self::Pseudocode, Self::Architecture, Self::Refinement, Self::Completion];
@@ -52,22 +52,22 @@ impl Phase {
     }
 
     /// Who works on it.
-    pub fn role(self) -> Role {
+    pub fn role(self) -> SparcRole {
         match self {
-            Self::Specification => Role::Researcher,
-            Self::Pseudocode | Self::Refinement => Role::Coder,
-            Self::Architecture | Self::Completion => Role::Analyst,
+            Self::Specification => SparcRole::Researcher,
+            Self::Pseudocode | Self::Refinement => SparcRole::Coder,
+            Self::Architecture | Self::Completion => SparcRole::Analyst,
         }
     }
 }
 
-impl std::fmt::Display for Phase {
+impl std::fmt::Display for SparcPhase {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
 }
 
-impl FromStr for Phase {
+impl FromStr for SparcPhase {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -77,14 +77,14 @@ impl FromStr for Phase {
 }
 
 /// Phases in words.
-pub(super) fn names(phases: &[Phase]) -> String {
+pub(super) fn names(phases: &[SparcPhase]) -> String {
     phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ")
 }
 
 /// A type of agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Role {
+pub enum SparcRole {
     /// Finds out what is wanted.
     Researcher,
     /// Says how it works, and makes it.
@@ -95,7 +95,7 @@ pub enum Role {
     Coordinator,
 }
 
-impl Role {
+impl SparcRole {
     /// All types of agents.
     pub const ALL: [Self; 4] = [Self::Researcher, Self::Coder, Self::Analyst, Self::Coordinator];
 
@@ -110,9 +110,9 @@ impl Role {
     }
 
     /// The phases that it works on. The coordinator sees to all of them.
-    pub fn phases(self) -> Vec<Phase> {
-        let works = |phase: &Phase| self == Self::Coordinator || phase.role() == self;
-        Phase::ALL.into_iter().filter(works).collect()
+    pub fn phases(self) -> Vec<SparcPhase> {
+        let works = |phase: &SparcPhase| self == Self::Coordinator || phase.role() == self;
+        SparcPhase::ALL.into_iter().filter(works).collect()
     }
 }
 
@@ -122,13 +122,13 @@ mod tests {
 
     #[test]
     fn a_phase_is_found_by_its_name_and_has_one_role_that_works_on_it() {
-        for phase in Phase::ALL {
+        for phase in SparcPhase::ALL {
             assert_eq!(phase.name().parse(), Ok(phase));
             assert!(phase.role().phases().contains(&phase));
             assert_eq!(phase.earlier().len(), phase.index());
         }
-        assert!("Specification".parse::<Phase>().is_err_and(|why| why.contains("pseudocode")));
-        assert_eq!(Role::Coordinator.phases(), Phase::ALL);
-        assert_eq!(Phase::Completion.next(), None);
+        assert!("Specification".parse::<SparcPhase>().is_err_and(|why| why.contains("pseudocode")));
+        assert_eq!(SparcRole::Coordinator.phases(), SparcPhase::ALL);
+        assert_eq!(SparcPhase::Completion.next(), None);
     }
 }

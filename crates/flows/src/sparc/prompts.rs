@@ -3,19 +3,22 @@
 use async_trait::async_trait;
 use nuncio_engine::{
     Surface,
-    surface::{Block, HandlerError, Prompt, PromptArgument, PromptOutput, PromptProfile, Request, Said},
+    surface::{
+        ContentBlock, HandlerError, HandlerReply, HandlerRequest, Prompt, PromptArgument, PromptOutput,
+        PromptProfile,
+    },
 };
 
-use super::{phase::Phase, templates::Template};
+use super::{phase::SparcPhase, templates::PhaseTemplate};
 
 /// Offers them.
 pub(super) fn install(surface: &Surface) {
-    for phase in Phase::ALL {
+    for phase in SparcPhase::ALL {
         surface.add_prompt(PhasePrompt(phase));
     }
 }
 
-struct PhasePrompt(Phase);
+struct PhasePrompt(SparcPhase);
 
 #[async_trait]
 impl Prompt for PhasePrompt {
@@ -35,7 +38,7 @@ impl Prompt for PhasePrompt {
         profile
     }
 
-    async fn get(&self, request: Request) -> Result<Said<PromptOutput>, HandlerError> {
+    async fn get(&self, request: HandlerRequest) -> Result<HandlerReply<PromptOutput>, HandlerError> {
         let goal = request.text("goal").map(str::trim).unwrap_or_default();
         if goal.is_empty() {
             return Err(HandlerError::Invalid("goal: it must not be empty".into()));
@@ -45,13 +48,13 @@ impl Prompt for PhasePrompt {
             known => format!("What is known already:\n{known}\n\n"),
         };
         let text =
-            format!("{}\n\nThe goal:\n{goal}\n\n{known}{}", task(self.0), Template::of(self.0).brief());
-        Ok(Said::Done(PromptOutput::user(Block::Text(text))))
+            format!("{}\n\nThe goal:\n{goal}\n\n{known}{}", task(self.0), PhaseTemplate::of(self.0).brief());
+        Ok(HandlerReply::Done(PromptOutput::user(ContentBlock::Text(text))))
     }
 }
 
 /// What is asked for, in words for a model.
-pub(super) fn task(phase: Phase) -> String {
+pub(super) fn task(phase: SparcPhase) -> String {
     format!(
         "Write the artifact of the {phase} phase of a SPARC workflow (specification, pseudocode, architecture, \
          refinement, completion). Answer with one JSON object that satisfies the JSON Schema below, and with \

@@ -4,18 +4,20 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Caller, Kind, Surface,
+    AccessKind, Caller, Surface,
     clock::Timestamp,
-    surface::{HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, Template},
+    surface::{
+        HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile, Template,
+    },
 };
 use serde_json::{Value, json};
 
 use super::{
-    phase::{Phase, Role},
+    phase::{SparcPhase, SparcRole},
     schema, templates, view,
     workflows::{MAX_PAGE, Workflows},
 };
-use crate::resource::{About, CachePolicy, content, profile};
+use crate::resource::{CachePolicy, ResourceDetails, content, profile};
 
 pub(super) const WORKFLOW: &str = "sparc://workflow/{contextId}";
 pub(super) const ARTIFACT: &str = "sparc://workflow/{contextId}/artifacts/{phase}/{version}";
@@ -28,7 +30,7 @@ const COMPLETIONS: usize = 100;
 /// Entries of a history that a reader gets who does not say how many.
 const PAGE: usize = 50;
 
-type Read = Result<Said<Vec<ResourceContent>>, HandlerError>;
+type SparcReadResult = Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 
 /// An address with its variables filled in.
 pub(super) fn expand(template: &str, values: &[(&str, &str)]) -> String {
@@ -42,7 +44,7 @@ pub(super) fn workflow_uri(context_id: &str) -> String {
 }
 
 /// The address of an artifact.
-pub(super) fn artifact_uri(context_id: &str, phase: Phase, version: u32) -> String {
+pub(super) fn artifact_uri(context_id: &str, phase: SparcPhase, version: u32) -> String {
     let version = version.to_string();
     let values = [("contextId", context_id), ("phase", phase.name()), ("version", &version)];
     expand(ARTIFACT, &values)
@@ -50,7 +52,7 @@ pub(super) fn artifact_uri(context_id: &str, phase: Phase, version: u32) -> Stri
 
 /// What all of these resources stand on.
 #[derive(Clone)]
-struct Shelf {
+struct SparcResources {
     workflows: Workflows,
     surface: Arc<Surface>,
     /// Since when what never changes is what it is.
@@ -60,18 +62,22 @@ struct Shelf {
 /// Offers them.
 pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
     let since = workflows.engine().clock().now();
-    let shelf = Shelf { workflows: workflows.clone(), surface: Arc::clone(surface), since };
+    let shelf = SparcResources { workflows: workflows.clone(), surface: Arc::clone(surface), since };
     surface.add_schema("sparc-workflow", schema::workflow());
     surface.add_schema("sparc-artifact", schema::artifact());
     surface.add_schema("sparc-history", schema::history());
     surface.add_schema("sparc-template", schema::template());
     surface.add_schema("sparc-capabilities", schema::capabilities());
-    for family in
-        [Family::Workflow, Family::Artifact, Family::History, Family::Template, Family::Capabilities]
-    {
-        surface.add_template(Shelved { shelf: shelf.clone(), family });
+    for family in [
+        SparcResourceFamily::Workflow,
+        SparcResourceFamily::Artifact,
+        SparcResourceFamily::History,
+        SparcResourceFamily::Template,
+        SparcResourceFamily::Capabilities,
+    ] {
+        surface.add_template(SparcTemplateResource { shelf: shelf.clone(), family });
     }
-    for phase in Phase::ALL {
+    for phase in SparcPhase::ALL {
         let uri = expand(TEMPLATE, &[("phase", phase.name())]);
         let name = format!("sparc-{phase}-template");
         let about = format!(
@@ -79,18 +85,23 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
         );
         let profile = profile(&uri, &name, &about, CachePolicy::Static);
         let variables = ("phase", phase.name());
-        surface.add_resource(Single { shelf: shelf.clone(), profile, family: Family::Template, variables });
+        surface.add_resource(SparcFixedResource {
+            shelf: shelf.clone(),
+            profile,
+            family: SparcResourceFamily::Template,
+            variables,
+        });
     }
-    for role in Role::ALL {
+    for role in SparcRole::ALL {
         let uri = expand(CAPABILITIES, &[("agentType", role.name())]);
         let name = format!("sparc-{}-capabilities", role.name());
         let about = format!("What the agent {} can do, from its live card.", role.name());
         let profile = profile(&uri, &name, &about, CachePolicy::Static);
         let variables = ("agentType", role.name());
-        surface.add_resource(Single {
+        surface.add_resource(SparcFixedResource {
             shelf: shelf.clone(),
             profile,
-            family: Family::Capabilities,
+            family: SparcResourceFamily::Capabilities,
             variables,
         });
     }
@@ -98,7 +109,7 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
 
 /// The families of resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum SparcResourceFamily {
     Workflow,
     Artifact,
     History,
@@ -106,41 +117,41 @@ enum Family {
     Capabilities,
 }
 
-struct Shelved {
-    shelf: Shelf,
-    family: Family,
+struct SparcTemplateResource {
+    shelf: SparcResources,
+    family: SparcResourceFamily,
 }
 
 #[async_trait]
-impl Template for Shelved {
+impl Template for SparcTemplateResource {
     fn profile(&self) -> ResourceProfile {
         let (uri, name, about, policy) = match self.family {
-            Family::Workflow => (
+            SparcResourceFamily::Workflow => (
                 WORKFLOW,
                 "sparc-workflow",
                 "A SPARC workflow: its phases with their gates, its artifacts, who works on it.",
                 CachePolicy::Dynamic,
             ),
-            Family::Artifact => {
+            SparcResourceFamily::Artifact => {
                 (ARTIFACT, "sparc-artifact", "One version of the artifact of a phase.", CachePolicy::Dynamic)
             }
-            Family::History => (
+            SparcResourceFamily::History => (
                 HISTORY,
                 "sparc-history",
                 "Who did what to a workflow, oldest first; after: the last entry that is known, limit: how many.",
                 CachePolicy::Dynamic,
             ),
-            Family::Template => {
+            SparcResourceFamily::Template => {
                 (TEMPLATE, "sparc-template", "The template of a phase's artifact.", CachePolicy::Static)
             }
-            Family::Capabilities => {
+            SparcResourceFamily::Capabilities => {
                 (CAPABILITIES, "sparc-capabilities", "What a type of agent can do.", CachePolicy::Static)
             }
         };
         profile(uri, name, about, policy)
     }
 
-    async fn read(&self, uri: &str, request: Request) -> Read {
+    async fn read(&self, uri: &str, request: HandlerRequest) -> SparcReadResult {
         self.shelf.read(self.family, uri, &request).await
     }
 
@@ -151,7 +162,7 @@ impl Template for Shelved {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<ResourceProfile>, Option<String>), HandlerError> {
-        if self.family != Family::Workflow {
+        if self.family != SparcResourceFamily::Workflow {
             return Ok((vec![], None));
         }
         let page = self.shelf.workflows.list(caller, "", after.unwrap_or_default(), limit).await;
@@ -174,8 +185,8 @@ impl Template for Shelved {
     ) -> Vec<String> {
         let begins = |value: &String| value.starts_with(typed);
         match variable {
-            "phase" => Phase::ALL.iter().map(|phase| phase.name().to_owned()).filter(begins).collect(),
-            "agentType" => Role::ALL.iter().map(|role| role.name().to_owned()).filter(begins).collect(),
+            "phase" => SparcPhase::ALL.iter().map(|phase| phase.name().to_owned()).filter(begins).collect(),
+            "agentType" => SparcRole::ALL.iter().map(|role| role.name().to_owned()).filter(begins).collect(),
             "contextId" => match self.shelf.workflows.list(caller, typed, "", COMPLETIONS).await {
                 Ok((found, _)) => found.into_iter().map(|stored| stored.workflow.context_id).collect(),
                 Err(_) => vec![],
@@ -187,46 +198,51 @@ impl Template for Shelved {
 }
 
 /// One of a family that has a fixed number of them.
-struct Single {
-    shelf: Shelf,
+struct SparcFixedResource {
+    shelf: SparcResources,
     profile: ResourceProfile,
-    family: Family,
+    family: SparcResourceFamily,
     variables: (&'static str, &'static str),
 }
 
 #[async_trait]
-impl Resource for Single {
+impl Resource for SparcFixedResource {
     fn profile(&self) -> ResourceProfile {
         self.profile.clone()
     }
 
-    async fn read(&self, mut request: Request) -> Read {
+    async fn read(&self, mut request: HandlerRequest) -> SparcReadResult {
         let (name, value) = self.variables;
         request.arguments.insert(name.into(), value.into());
         self.shelf.read(self.family, &self.profile.uri, &request).await
     }
 }
 
-impl Shelf {
-    async fn read(&self, family: Family, uri: &str, request: &Request) -> Read {
+impl SparcResources {
+    async fn read(
+        &self,
+        family: SparcResourceFamily,
+        uri: &str,
+        request: &HandlerRequest,
+    ) -> SparcReadResult {
         let caller = &request.caller;
         let context_id = request.text("contextId").unwrap_or_default();
         let missing = || HandlerError::NotFound(uri.to_owned());
         let of_resource = |error: super::error::SparcError| error.of_resource(uri);
-        let dynamic = |schema, modified| About {
-            kind: Kind::Sparc,
+        let dynamic = |schema, modified| ResourceDetails {
+            kind: AccessKind::Sparc,
             name: context_id,
             schema,
             modified,
             policy: CachePolicy::Dynamic,
         };
         let read = match family {
-            Family::Workflow => {
+            SparcResourceFamily::Workflow => {
                 let stored = self.workflows.get(caller, context_id).await.map_err(of_resource)?;
                 let about = dynamic("sparc-workflow", stored.updated_at);
                 content(&self.surface, caller, uri, &about, &view::workflow(&stored))
             }
-            Family::Artifact => {
+            SparcResourceFamily::Artifact => {
                 let phase = request.text("phase").and_then(|phase| phase.parse().ok()).ok_or_else(missing)?;
                 // One address for one thing: no sign, no leading zeros.
                 let version = request.text("version").unwrap_or_default();
@@ -239,7 +255,7 @@ impl Shelf {
                 let about = dynamic("sparc-artifact", artifact.note.created);
                 content(&self.surface, caller, uri, &about, &view::artifact(context_id, &artifact))
             }
-            Family::History => {
+            SparcResourceFamily::History => {
                 let (after, limit) = (number(request, "after", 0)?, number(request, "limit", PAGE as u64)?);
                 let limit = usize::try_from(limit).unwrap_or(0);
                 if limit == 0 || limit > MAX_PAGE {
@@ -250,27 +266,32 @@ impl Shelf {
                 let about = dynamic("sparc-history", stored.updated_at);
                 content(&self.surface, caller, uri, &about, &view::history(&stored, &entries))
             }
-            Family::Template => {
+            SparcResourceFamily::Template => {
                 self.workflows.allow_any(caller, "sparc.template", uri)?;
                 let phase = request.text("phase").and_then(|phase| phase.parse().ok()).ok_or_else(missing)?;
-                self.fixed(uri, "sparc-template", &templates::Template::of(phase).to_json())
+                self.fixed(uri, "sparc-template", &templates::PhaseTemplate::of(phase).to_json())
             }
-            Family::Capabilities => {
+            SparcResourceFamily::Capabilities => {
                 self.workflows.allow_any(caller, "sparc.capabilities", uri)?;
                 let named = request.text("agentType");
                 let role =
-                    Role::ALL.into_iter().find(|role| Some(role.name()) == named).ok_or_else(missing)?;
+                    SparcRole::ALL.into_iter().find(|role| Some(role.name()) == named).ok_or_else(missing)?;
                 let agent = self.workflows.engine().catalog().get(role.name()).map_err(|_| missing())?;
                 self.fixed(uri, "sparc-capabilities", &view::capabilities(role, &agent.profile))
             }
         };
-        Ok(Said::Done(vec![read]))
+        Ok(HandlerReply::Done(vec![read]))
     }
 
     /// What never changes while the server runs: nobody may do more with it than read it.
     fn fixed(&self, uri: &str, schema: &str, value: &Value) -> ResourceContent {
-        let about =
-            About { kind: Kind::Sparc, name: "*", schema, modified: self.since, policy: CachePolicy::Static };
+        let about = ResourceDetails {
+            kind: AccessKind::Sparc,
+            name: "*",
+            schema,
+            modified: self.since,
+            policy: CachePolicy::Static,
+        };
         let mut read = content(&self.surface, &Caller::local(), uri, &about, value);
         if let Some(meta) = &mut read.meta {
             meta.insert("permissions".into(), json!(["read"]));
@@ -280,7 +301,7 @@ impl Shelf {
 
     async fn versions(&self, caller: &Caller, known: &BTreeMap<String, String>) -> Vec<String> {
         let (Some(context_id), Some(Ok(phase))) =
-            (known.get("contextId"), known.get("phase").map(|phase| phase.parse::<Phase>()))
+            (known.get("contextId"), known.get("phase").map(|phase| phase.parse::<SparcPhase>()))
         else {
             return vec![];
         };
@@ -291,7 +312,7 @@ impl Shelf {
 }
 
 /// A number in the query of an address.
-fn number(request: &Request, name: &str, default: u64) -> Result<u64, HandlerError> {
+fn number(request: &HandlerRequest, name: &str, default: u64) -> Result<u64, HandlerError> {
     match request.text(name) {
         None => Ok(default),
         Some(text) => {

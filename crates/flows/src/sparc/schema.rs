@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::phase::{Phase, Role};
+use super::phase::{SparcPhase, SparcRole};
 
 fn object(properties: Value) -> Value {
     let required: Vec<Value> =
@@ -49,11 +49,11 @@ fn or_no_moment() -> Value {
 }
 
 pub(super) fn phase() -> Value {
-    json!({ "type": "string", "enum": Phase::ALL })
+    json!({ "type": "string", "enum": SparcPhase::ALL })
 }
 
 fn role() -> Value {
-    json!({ "type": "string", "enum": Role::ALL })
+    json!({ "type": "string", "enum": SparcRole::ALL })
 }
 
 fn status() -> Value {
@@ -106,7 +106,7 @@ pub(super) fn workflow() -> Value {
         "reason": nullable("string"),
     }));
     let phases: Map<String, Value> =
-        Phase::ALL.into_iter().map(|phase| (phase.name().into(), state.clone())).collect();
+        SparcPhase::ALL.into_iter().map(|phase| (phase.name().into(), state.clone())).collect();
     object(json!({
         "contextId": text(),
         "currentPhase": phase(),

@@ -4,16 +4,16 @@ use bytes::Bytes;
 use nuncio_engine::{
     Engine,
     clock::Timestamp,
-    knowledge::{Expect, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
 };
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     error::SparcError,
-    gate::Earlier,
-    phase::Phase,
+    gate::EarlierArtifacts,
+    phase::SparcPhase,
     resources::workflow_uri,
-    workflow::{Artifact, Change, Entry, Workflow},
+    workflow::{Workflow, WorkflowArtifact, WorkflowChange, WorkflowEntry},
 };
 
 const WORKFLOW: &str = "sparc.workflow";
@@ -25,7 +25,7 @@ const LAST_ENTRY: u64 = 999_999;
 
 /// A workflow as it is kept.
 #[derive(Debug, Clone)]
-pub struct Stored {
+pub struct StoredWorkflow {
     /// The workflow.
     pub workflow: Workflow,
     /// When it last changed.
@@ -35,11 +35,11 @@ pub struct Stored {
 
 /// The records of workflows in an engine's store. Asks nobody for permission: that is `workflows.rs`.
 #[derive(Clone)]
-pub(super) struct Records {
+pub(super) struct WorkflowRecords {
     engine: Engine,
 }
 
-impl Records {
+impl WorkflowRecords {
     pub(super) fn new(engine: Engine) -> Self {
         Self { engine }
     }
@@ -49,13 +49,21 @@ impl Records {
     }
 
     /// A workflow that has to be there.
-    pub(super) async fn known(&self, tenant: &str, context_id: &str) -> Result<Stored, SparcError> {
+    pub(super) async fn find_existing(
+        &self,
+        tenant: &str,
+        context_id: &str,
+    ) -> Result<StoredWorkflow, SparcError> {
         let found = self.find(tenant, context_id).await?;
         found.ok_or_else(|| SparcError::NoWorkflow(context_id.into()))
     }
 
     /// A workflow, if it is there.
-    pub(super) async fn find(&self, tenant: &str, context_id: &str) -> Result<Option<Stored>, SparcError> {
+    pub(super) async fn find(
+        &self,
+        tenant: &str,
+        context_id: &str,
+    ) -> Result<Option<StoredWorkflow>, SparcError> {
         let key = RecordKey::new(tenant, WORKFLOW, context_id);
         let record = self.engine.store().knowledge().record(&key, self.engine.clock().now()).await?;
         record.as_ref().map(stored).transpose()
@@ -68,7 +76,7 @@ impl Records {
         prefix: &str,
         after: &str,
         limit: usize,
-    ) -> Result<Vec<Stored>, SparcError> {
+    ) -> Result<Vec<StoredWorkflow>, SparcError> {
         self.records(tenant, WORKFLOW, prefix.into(), after.into(), limit).await?.iter().map(stored).collect()
     }
 
@@ -78,7 +86,7 @@ impl Records {
         tenant: &str,
         context_id: &str,
         n: u64,
-    ) -> Result<Option<Entry>, SparcError> {
+    ) -> Result<Option<WorkflowEntry>, SparcError> {
         self.record(tenant, HISTORY, entry_id(context_id, n)).await
     }
 
@@ -89,7 +97,7 @@ impl Records {
         context_id: &str,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<Entry>, SparcError> {
+    ) -> Result<Vec<WorkflowEntry>, SparcError> {
         let (prefix, after) = (format!("{context_id}\n"), entry_id(context_id, after.min(LAST_ENTRY)));
         self.records(tenant, HISTORY, prefix, after, limit).await?.iter().map(read).collect()
     }
@@ -99,15 +107,19 @@ impl Records {
         &self,
         tenant: &str,
         context_id: &str,
-        phase: Phase,
+        phase: SparcPhase,
         version: u32,
-    ) -> Result<Option<Artifact>, SparcError> {
+    ) -> Result<Option<WorkflowArtifact>, SparcError> {
         self.record(tenant, ARTIFACT, artifact_id(context_id, phase, version)).await
     }
 
     /// The artifacts of the phases that have passed.
-    pub(super) async fn earlier(&self, tenant: &str, workflow: &Workflow) -> Result<Earlier, SparcError> {
-        let mut earlier = Earlier::new();
+    pub(super) async fn earlier(
+        &self,
+        tenant: &str,
+        workflow: &Workflow,
+    ) -> Result<EarlierArtifacts, SparcError> {
+        let mut earlier = EarlierArtifacts::new();
         for phase in workflow.current.earlier() {
             let Some(version) = workflow.phase(*phase).passed_version else { continue };
             if let Some(artifact) = self.artifact(tenant, &workflow.context_id, *phase, version).await? {
@@ -122,11 +134,11 @@ impl Records {
     pub(super) async fn write(
         &self,
         tenant: &str,
-        change: Change,
-        expected: Expect,
+        change: WorkflowChange,
+        expected: ExpectedVersion,
         now: Timestamp,
-    ) -> Result<Option<Stored>, SparcError> {
-        let Change { workflow, entry, artifact } = change;
+    ) -> Result<Option<StoredWorkflow>, SparcError> {
+        let WorkflowChange { workflow, entry, artifact } = change;
         let context_id = &workflow.context_id;
         let write = |kind: &str, id: String, body: Bytes, expected| RecordWrite {
             key: RecordKey::new(tenant, kind, id),
@@ -137,20 +149,20 @@ impl Records {
         };
         let mut writes = vec![
             write(WORKFLOW, context_id.clone(), body(&workflow)?, expected),
-            write(HISTORY, entry_id(context_id, entry.n), body(&entry)?, Expect::Absent),
+            write(HISTORY, entry_id(context_id, entry.n), body(&entry)?, ExpectedVersion::Absent),
         ];
         if let Some(artifact) = &artifact {
             let id = artifact_id(context_id, artifact.note.phase, artifact.note.version);
-            writes.push(write(ARTIFACT, id, body(artifact)?, Expect::Absent));
+            writes.push(write(ARTIFACT, id, body(artifact)?, ExpectedVersion::Absent));
         }
         let versions = match self.engine.store().knowledge().write_records(writes).await {
             Ok(versions) => versions,
             Err(RecordError::Moved { .. }) => return Ok(None),
             Err(RecordError::Store(error)) => return Err(error.into()),
         };
-        self.engine.changed(tenant, &workflow_uri(context_id));
+        self.engine.notify_changed(tenant, &workflow_uri(context_id));
         let version = versions.first().copied().unwrap_or(0);
-        Ok(Some(Stored { workflow, updated_at: now, version }))
+        Ok(Some(StoredWorkflow { workflow, updated_at: now, version }))
     }
 
     async fn record<T: DeserializeOwned>(
@@ -182,12 +194,12 @@ fn entry_id(context_id: &str, n: u64) -> String {
     format!("{context_id}\n{n:06}")
 }
 
-fn artifact_id(context_id: &str, phase: Phase, version: u32) -> String {
+fn artifact_id(context_id: &str, phase: SparcPhase, version: u32) -> String {
     format!("{context_id}\n{phase}\n{version:06}")
 }
 
-fn stored(record: &Record) -> Result<Stored, SparcError> {
-    Ok(Stored { workflow: read(record)?, updated_at: record.updated_at, version: record.version })
+fn stored(record: &Record) -> Result<StoredWorkflow, SparcError> {
+    Ok(StoredWorkflow { workflow: read(record)?, updated_at: record.updated_at, version: record.version })
 }
 
 fn read<T: DeserializeOwned>(record: &Record) -> Result<T, SparcError> {

@@ -3,15 +3,15 @@
 
 use std::sync::LazyLock;
 
-use nuncio_engine::surface::Shape;
+use nuncio_engine::surface::CompiledSchema;
 use serde_json::{Map, Value, json};
 
-use super::phase::Phase;
+use super::phase::SparcPhase;
 
 /// The template of one phase.
-pub struct Template {
+pub struct PhaseTemplate {
     /// The phase.
-    pub phase: Phase,
+    pub phase: SparcPhase,
     /// What belongs into each section.
     pub sections: Map<String, Value>,
     /// How to do it well.
@@ -21,25 +21,25 @@ pub struct Template {
     /// The JSON Schema of an artifact.
     pub validation: Value,
     /// The same, compiled.
-    pub shape: Shape,
+    pub shape: CompiledSchema,
 }
 
-static ALL: LazyLock<[Template; 5]> = LazyLock::new(|| {
+static ALL: LazyLock<[PhaseTemplate; 5]> = LazyLock::new(|| {
     [
-        read(Phase::Specification, include_str!("templates/specification.json")),
-        read(Phase::Pseudocode, include_str!("templates/pseudocode.json")),
-        read(Phase::Architecture, include_str!("templates/architecture.json")),
-        read(Phase::Refinement, include_str!("templates/refinement.json")),
-        read(Phase::Completion, include_str!("templates/completion.json")),
+        read(SparcPhase::Specification, include_str!("templates/specification.json")),
+        read(SparcPhase::Pseudocode, include_str!("templates/pseudocode.json")),
+        read(SparcPhase::Architecture, include_str!("templates/architecture.json")),
+        read(SparcPhase::Refinement, include_str!("templates/refinement.json")),
+        read(SparcPhase::Completion, include_str!("templates/completion.json")),
     ]
 });
 
 /// Reads a template that is part of the program: one that cannot be read does not pass the tests.
 #[allow(clippy::expect_used, reason = "a constant of the program, which a test reads")]
-fn read(phase: Phase, text: &str) -> Template {
+fn read(phase: SparcPhase, text: &str) -> PhaseTemplate {
     let value: Value = serde_json::from_str(text).expect("a template is JSON");
-    let shape = Shape::compile(&value["validation"]).expect("a template's schema can be used");
-    Template {
+    let shape = CompiledSchema::compile(&value["validation"]).expect("a template's schema can be used");
+    PhaseTemplate {
         phase,
         sections: value["template"].as_object().cloned().unwrap_or_default(),
         guidelines: value["guidelines"].as_array().into_iter().flatten().filter_map(Value::as_str).fold(
@@ -52,9 +52,9 @@ fn read(phase: Phase, text: &str) -> Template {
     }
 }
 
-impl Template {
+impl PhaseTemplate {
     /// The template of a phase.
-    pub fn of(phase: Phase) -> &'static Self {
+    pub fn of(phase: SparcPhase) -> &'static Self {
         &ALL[phase.index()]
     }
 

@@ -4,24 +4,26 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     Surface, TaskUse,
-    surface::{Block, HandlerError, Request, Said, ShapeError, ToolOutput, ToolProfile, tool},
+    surface::{
+        ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, ToolOutput, ToolProfile, tool,
+    },
 };
 use serde_json::{Map, Value, json};
 
 use super::{
     agents::GATE,
-    phase::{Phase, Role},
+    phase::{SparcPhase, SparcRole},
     schema, view,
-    workflows::{MAX_CONTEXT_ID, MAX_PAGE, Who, Workflows},
+    workflows::{MAX_CONTEXT_ID, MAX_PAGE, WorkflowActor, Workflows},
 };
 
-type Called = Result<Said<ToolOutput>, HandlerError>;
+type SparcToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
 /// Lines of a list, or entries of a history, for whoever does not say how many.
 const PAGE: usize = 50;
 
 /// Offers them.
-pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(), ShapeError> {
+pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(), SchemaError> {
     let context_id = json!({
         "type": "string", "minLength": 1, "maxLength": MAX_CONTEXT_ID,
         "description": "The name of the workflow.",
@@ -165,33 +167,33 @@ fn add<A>(
     workflows: &Workflows,
     surface: &Surface,
     profile: ToolProfile,
-    answer: fn(Workflows, Request) -> A,
-) -> Result<(), ShapeError>
+    answer: fn(Workflows, HandlerRequest) -> A,
+) -> Result<(), SchemaError>
 where
-    A: Future<Output = Called> + Send + 'static,
+    A: Future<Output = SparcToolResult> + Send + 'static,
 {
     let workflows = workflows.clone();
     surface.add_tool(tool(profile, move |request| answer(workflows.clone(), request)))
 }
 
-fn said(text: String, structured: Value) -> Called {
-    Ok(Said::Done(ToolOutput {
-        content: vec![Block::Text(text)],
+fn tool_reply(text: String, structured: Value) -> SparcToolResult {
+    Ok(HandlerReply::Done(ToolOutput {
+        content: vec![ContentBlock::Text(text)],
         structured: Some(structured),
         is_error: false,
     }))
 }
 
-async fn start(workflows: Workflows, request: Request) -> Called {
-    let who = Who::caller(&request.caller);
+async fn start(workflows: Workflows, request: HandlerRequest) -> SparcToolResult {
+    let who = WorkflowActor::caller(&request.caller);
     let goal = request.text("goal").unwrap_or_default();
     let batchtools = request.arguments.get("batchtoolsEnabled") == Some(&Value::Bool(true));
     let stored = workflows.start(&who, request.text("contextId"), goal, batchtools, None).await?;
     let text = format!("Workflow {:?} has started with its specification.", stored.workflow.context_id);
-    said(text, view::workflow(&stored))
+    tool_reply(text, view::workflow(&stored))
 }
 
-async fn status(workflows: Workflows, request: Request) -> Called {
+async fn status(workflows: Workflows, request: HandlerRequest) -> SparcToolResult {
     let stored = workflows.get(&request.caller, context_id(&request)).await?;
     let workflow = &stored.workflow;
     let text = match workflow.is_done() {
@@ -208,33 +210,34 @@ async fn status(workflows: Workflows, request: Request) -> Called {
             )
         }
     };
-    said(text, view::workflow(&stored))
+    tool_reply(text, view::workflow(&stored))
 }
 
-async fn submit(workflows: Workflows, request: Request) -> Called {
+async fn submit(workflows: Workflows, request: HandlerRequest) -> SparcToolResult {
     let (context_id, caller) = (context_id(&request), &request.caller);
     let phase = request.text("phase").map(str::parse).transpose().map_err(HandlerError::Invalid)?;
     let artifact = request.arguments.get("artifact").unwrap_or(&Value::Null);
     let (phase, violations) = workflows.inspect(caller, context_id, phase, artifact).await?;
-    if phase == Phase::Refinement && violations.is_empty() {
+    if phase == SparcPhase::Refinement && violations.is_empty() {
         // The tests may run for long, so the call is a task from here on.
         let arguments = json!({ "contextId": context_id, "artifact": artifact });
-        return Ok(Said::HandOver { agent: GATE.into(), arguments: object(arguments) });
+        return Ok(HandlerReply::HandOver { agent: GATE.into(), arguments: object(arguments) });
     }
-    let submitted =
-        workflows.submit(&Who::caller(caller), context_id, Some(phase), artifact, None, None).await?;
-    said(view::submitted_in_words(&submitted), view::submitted(context_id, &submitted))
+    let submitted = workflows
+        .submit(&WorkflowActor::caller(caller), context_id, Some(phase), artifact, None, None)
+        .await?;
+    tool_reply(view::submitted_in_words(&submitted), view::submitted(context_id, &submitted))
 }
 
-async fn back(workflows: Workflows, request: Request) -> Called {
+async fn back(workflows: Workflows, request: HandlerRequest) -> SparcToolResult {
     let to = request.text("to").unwrap_or_default().parse().map_err(HandlerError::Invalid)?;
     let reason = request.text("reason").unwrap_or_default();
-    let who = Who::caller(&request.caller);
-    let stored = workflows.back(&who, context_id(&request), to, reason, None).await?;
-    said(format!("Workflow {:?} is back at {to}.", stored.workflow.context_id), view::workflow(&stored))
+    let who = WorkflowActor::caller(&request.caller);
+    let stored = workflows.go_back(&who, context_id(&request), to, reason, None).await?;
+    tool_reply(format!("Workflow {:?} is back at {to}.", stored.workflow.context_id), view::workflow(&stored))
 }
 
-async fn list(workflows: Workflows, request: Request) -> Called {
+async fn list(workflows: Workflows, request: HandlerRequest) -> SparcToolResult {
     let [prefix, after] = ["prefix", "after"].map(|name| request.text(name).unwrap_or_default());
     let (found, next) = workflows.list(&request.caller, prefix, after, page(&request)).await?;
     let redact = |text: &str| workflows.engine().redactor().text(text).into_owned();
@@ -243,30 +246,30 @@ async fn list(workflows: Workflows, request: Request) -> Called {
         0 => "There are no workflows.".into(),
         n => format!("{n} workflows{}", if next.is_some() { ", and more after them." } else { "." }),
     };
-    said(text, json!({ "workflows": lines, "next": next }))
+    tool_reply(text, json!({ "workflows": lines, "next": next }))
 }
 
-async fn history(workflows: Workflows, request: Request) -> Called {
+async fn history(workflows: Workflows, request: HandlerRequest) -> SparcToolResult {
     let after = request.arguments.get("after").and_then(Value::as_u64).unwrap_or(0);
     let found = workflows.history(&request.caller, context_id(&request), after, page(&request)).await?;
     let (stored, entries) = found;
     let text = format!("{} of {} entries.", entries.len(), stored.workflow.entries);
-    said(text, view::history(&stored, &entries))
+    tool_reply(text, view::history(&stored, &entries))
 }
 
-async fn run(workflows: Workflows, mut request: Request) -> Called {
+async fn run(workflows: Workflows, mut request: HandlerRequest) -> SparcToolResult {
     // A session is one conversation, in which more than one workflow may be run: each has its own name.
     let context_id = request.text("contextId").map_or_else(|| workflows.new_context(), str::to_owned);
     workflows.allow_run(&request.caller, &context_id)?;
     request.arguments.insert("contextId".into(), context_id.into());
-    Ok(Said::HandOver { agent: Role::Coordinator.name().into(), arguments: request.arguments })
+    Ok(HandlerReply::HandOver { agent: SparcRole::Coordinator.name().into(), arguments: request.arguments })
 }
 
-fn context_id(request: &Request) -> &str {
+fn context_id(request: &HandlerRequest) -> &str {
     request.text("contextId").unwrap_or_default()
 }
 
-fn page(request: &Request) -> usize {
+fn page(request: &HandlerRequest) -> usize {
     let limit = request.arguments.get("limit").and_then(Value::as_u64);
     limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(PAGE)
 }

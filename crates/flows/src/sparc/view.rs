@@ -4,12 +4,12 @@ use nuncio_engine::{Profile, clock::Timestamp};
 use serde_json::{Map, Value, json};
 
 use super::{
-    gate::{Verdict, Violation},
-    phase::{Phase, Role},
+    gate::{GateVerdict, Violation},
+    phase::{SparcPhase, SparcRole},
     resources::{artifact_uri, workflow_uri},
-    store::Stored,
-    workflow::{Artifact, ArtifactNote, By, Entry, Workflow},
-    workflows::Submitted,
+    store::StoredWorkflow,
+    workflow::{ArtifactNote, RecordedActor, Workflow, WorkflowArtifact, WorkflowEntry},
+    workflows::SubmissionResult,
 };
 use crate::resource::iso;
 
@@ -17,10 +17,12 @@ use crate::resource::iso;
 const PREVIEW: usize = 200;
 
 /// A workflow, whole.
-pub(super) fn workflow(stored: &Stored) -> Value {
+pub(super) fn workflow(stored: &StoredWorkflow) -> Value {
     let workflow = &stored.workflow;
-    let phases: Map<String, Value> =
-        Phase::ALL.into_iter().map(|phase| (phase.name().into(), phase_state(workflow, phase))).collect();
+    let phases: Map<String, Value> = SparcPhase::ALL
+        .into_iter()
+        .map(|phase| (phase.name().into(), phase_state(workflow, phase)))
+        .collect();
     let artifacts: Vec<Value> =
         workflow.artifacts.iter().map(|artifact| note(&workflow.context_id, artifact)).collect();
     json!({
@@ -40,7 +42,7 @@ pub(super) fn workflow(stored: &Stored) -> Value {
     })
 }
 
-fn phase_state(workflow: &Workflow, phase: Phase) -> Value {
+fn phase_state(workflow: &Workflow, phase: SparcPhase) -> Value {
     let state = workflow.phase(phase);
     let last = workflow.last_version(phase);
     json!({
@@ -60,7 +62,7 @@ fn time(at: Option<Timestamp>) -> Option<String> {
 }
 
 /// What a gate said.
-pub(super) fn verdict(verdict: &Verdict) -> Value {
+pub(super) fn verdict(verdict: &GateVerdict) -> Value {
     json!({
         "passed": verdict.passed,
         "checkedAt": iso(verdict.checked_at),
@@ -85,12 +87,12 @@ fn note(context_id: &str, note: &ArtifactNote) -> Value {
     })
 }
 
-fn by(by: &By) -> Value {
+fn by(by: &RecordedActor) -> Value {
     json!({ "caller": by.caller, "agent": by.agent, "task": by.task })
 }
 
 /// One artifact.
-pub(super) fn artifact(context_id: &str, artifact: &Artifact) -> Value {
+pub(super) fn artifact(context_id: &str, artifact: &WorkflowArtifact) -> Value {
     let mut shown = note(context_id, &artifact.note);
     shown["contextId"] = context_id.into();
     shown["gate"] = verdict(&artifact.gate);
@@ -99,7 +101,7 @@ pub(super) fn artifact(context_id: &str, artifact: &Artifact) -> Value {
 }
 
 /// A page of a history.
-pub(super) fn history(stored: &Stored, entries: &[Entry]) -> Value {
+pub(super) fn history(stored: &StoredWorkflow, entries: &[WorkflowEntry]) -> Value {
     let total = stored.workflow.entries;
     let next = entries.last().map(|entry| entry.n).filter(|n| *n < total);
     let entries: Vec<Value> = entries
@@ -121,7 +123,7 @@ pub(super) fn history(stored: &Stored, entries: &[Entry]) -> Value {
 }
 
 /// One line of a list.
-pub(super) fn line(stored: &Stored, redact: impl Fn(&str) -> String) -> Value {
+pub(super) fn line(stored: &StoredWorkflow, redact: impl Fn(&str) -> String) -> Value {
     let workflow = &stored.workflow;
     let goal: String = redact(&workflow.goal).chars().take(PREVIEW).collect();
     json!({
@@ -137,7 +139,7 @@ pub(super) fn line(stored: &Stored, redact: impl Fn(&str) -> String) -> Value {
 }
 
 /// What came of an artifact.
-pub(super) fn submitted(context_id: &str, submitted: &Submitted) -> Value {
+pub(super) fn submitted(context_id: &str, submitted: &SubmissionResult) -> Value {
     json!({
         "contextId": context_id,
         "phase": submitted.phase,
@@ -151,8 +153,8 @@ pub(super) fn submitted(context_id: &str, submitted: &Submitted) -> Value {
 }
 
 /// The same in a sentence, with everything that was wrong.
-pub(super) fn submitted_in_words(submitted: &Submitted) -> String {
-    let Submitted { phase, version, verdict, current, done } = submitted;
+pub(super) fn submitted_in_words(submitted: &SubmissionResult) -> String {
+    let SubmissionResult { phase, version, verdict, current, done } = submitted;
     if *done && verdict.passed {
         return format!("{phase} version {version} has passed its gate: all five phases have passed.");
     }
@@ -164,7 +166,7 @@ pub(super) fn submitted_in_words(submitted: &Submitted) -> String {
 }
 
 /// What an agent can do, from its live profile.
-pub(super) fn capabilities(role: Role, profile: &Profile) -> Value {
+pub(super) fn capabilities(role: SparcRole, profile: &Profile) -> Value {
     let skills: Vec<Value> = profile
         .skills
         .iter()

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    gate::Verdict,
-    phase::{Phase, names},
+    gate::GateVerdict,
+    phase::{SparcPhase, names},
 };
 
 /// Artifacts that one phase may have.
@@ -21,7 +21,7 @@ const REMEMBERED: usize = 64;
 /// Where a phase stands.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum PhaseStatus {
     /// Its turn has not come.
     #[default]
     Pending,
@@ -37,7 +37,7 @@ pub enum Status {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseState {
     /// Where it stands.
-    pub status: Status,
+    pub status: PhaseStatus,
     /// Artifacts that were submitted, over all visits.
     pub attempts: u32,
     /// When it was last entered.
@@ -47,7 +47,7 @@ pub struct PhaseState {
     /// The version that passed.
     pub passed_version: Option<u32>,
     /// What the gate last said, since the phase was entered.
-    pub gate: Option<Verdict>,
+    pub gate: Option<GateVerdict>,
     /// Why whoever worked on it gave up.
     pub reason: Option<String>,
 }
@@ -56,13 +56,13 @@ pub struct PhaseState {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactNote {
     /// The phase that it belongs to.
-    pub phase: Phase,
+    pub phase: SparcPhase,
     /// From 1, for each phase.
     pub version: u32,
     /// When it was submitted.
     pub created: Timestamp,
     /// By whom.
-    pub by: By,
+    pub by: RecordedActor,
     /// Bytes of its JSON.
     pub size: u64,
     /// Whether the gate let it through.
@@ -71,7 +71,7 @@ pub struct ArtifactNote {
 
 /// Who did something: a caller, or an agent for a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct By {
+pub struct RecordedActor {
     /// The caller.
     pub caller: String,
     /// The agent, where it was one.
@@ -92,7 +92,7 @@ pub struct Workflow {
     /// When it was started.
     pub started_at: Timestamp,
     /// The phase that is worked on; the last one when all have passed.
-    pub current: Phase,
+    pub current: SparcPhase,
     /// The phases, in their order.
     pub phases: [PhaseState; 5],
     /// The artifacts, oldest first.
@@ -105,29 +105,29 @@ pub struct Workflow {
 
 /// What somebody wants.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Command {
+pub enum WorkflowCommand {
     /// Submits an artifact, which the gate has judged.
     Submit {
         /// For this phase, which has to be the current one.
-        phase: Phase,
+        phase: SparcPhase,
         /// The artifact.
         artifact: Value,
         /// Bytes of its JSON.
         size: u64,
         /// What the gate says.
-        verdict: Verdict,
+        verdict: GateVerdict,
     },
     /// Goes back to an earlier phase.
     Back {
         /// To this one.
-        to: Phase,
+        to: SparcPhase,
         /// Why.
         reason: String,
     },
     /// Gives up on the current phase for now.
     Block {
         /// The phase, which has to be the current one.
-        phase: Phase,
+        phase: SparcPhase,
         /// Why.
         reason: String,
     },
@@ -135,32 +135,32 @@ pub enum Command {
 
 /// What is to be written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Change {
+pub struct WorkflowChange {
     /// The workflow from now on.
     pub workflow: Workflow,
     /// What goes into its history.
-    pub entry: Entry,
+    pub entry: WorkflowEntry,
     /// The artifact, where there is one.
-    pub artifact: Option<Artifact>,
+    pub artifact: Option<WorkflowArtifact>,
 }
 
 /// One line of a workflow's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct WorkflowEntry {
     /// From 1, without gaps.
     pub n: u64,
     /// When.
     pub at: Timestamp,
     /// Who.
-    pub by: By,
+    pub by: RecordedActor,
     /// What.
-    pub what: What,
+    pub what: WorkflowAction,
     /// The phase that it was about; of going back, the one that was gone back to.
-    pub phase: Phase,
+    pub phase: SparcPhase,
     /// The version of the artifact, where there was one.
     pub version: Option<u32>,
     /// What came of it: where the phase stood afterwards.
-    pub outcome: Status,
+    pub outcome: PhaseStatus,
     /// More about it, in words.
     pub detail: Option<String>,
 }
@@ -168,7 +168,7 @@ pub struct Entry {
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum What {
+pub enum WorkflowAction {
     /// The workflow was started.
     Started,
     /// An artifact was submitted.
@@ -181,11 +181,11 @@ pub enum What {
 
 /// An artifact as it is kept.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Artifact {
+pub struct WorkflowArtifact {
     /// What is said about it.
     pub note: ArtifactNote,
     /// What the gate said.
-    pub gate: Verdict,
+    pub gate: GateVerdict,
     /// What identifies the submission, where it has to be one however often it is tried.
     pub key: Option<String>,
     /// The artifact itself.
@@ -194,16 +194,16 @@ pub struct Artifact {
 
 /// Why nothing was changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum WorkflowRefusal {
     /// The phase is not the current one.
     #[error(
         "phase: {phase} is not the current phase, {current} is: phases are worked on in their order, and none is skipped"
     )]
     NotCurrent {
         /// The one that was asked for.
-        phase: Phase,
+        phase: SparcPhase,
         /// The one that it is.
-        current: Phase,
+        current: SparcPhase,
     },
     /// All phases have passed.
     #[error("all five phases have passed: go back to an earlier phase (sparc_back) to work on it again")]
@@ -212,22 +212,22 @@ pub enum Refusal {
     #[error("to: {to} does not come before the current phase {current}: {}", back_to(*.current))]
     NotEarlier {
         /// Where it was to go.
-        to: Phase,
+        to: SparcPhase,
         /// Where it is.
-        current: Phase,
+        current: SparcPhase,
     },
     /// No reason was given.
     #[error("reason: going back needs a reason, for those who read the history")]
     NoReason,
     /// The phase has as many artifacts as it may.
     #[error("{0} has {MAX_VERSIONS} artifacts already (max_versions): start another workflow")]
-    TooManyVersions(Phase),
+    TooManyVersions(SparcPhase),
     /// The history is as long as it may be.
     #[error("the workflow has a history of {0} entries already (max_history): start another workflow")]
     HistoryFull(u64),
 }
 
-fn back_to(current: Phase) -> String {
+fn back_to(current: SparcPhase) -> String {
     match current.earlier() {
         [] => "it is the first, so there is nothing to go back to".into(),
         earlier => format!("it can go back to {}", names(earlier)),
@@ -240,34 +240,35 @@ impl Workflow {
         context_id: &str,
         goal: &str,
         batchtools_enabled: bool,
-        by: By,
+        by: RecordedActor,
         key: Option<&str>,
         at: Timestamp,
-    ) -> Change {
+    ) -> WorkflowChange {
         let mut workflow = Self {
             context_id: context_id.into(),
             goal: goal.into(),
             batchtools_enabled,
             started_at: at,
-            current: Phase::Specification,
+            current: SparcPhase::Specification,
             phases: <[PhaseState; 5]>::default(),
             artifacts: vec![],
             entries: 0,
             remembered: vec![],
         };
-        workflow.enter(Phase::Specification, at);
-        let entry = workflow.note(by, key, at, What::Started, Phase::Specification, None, None);
-        Change { workflow, entry, artifact: None }
+        workflow.enter(SparcPhase::Specification, at);
+        let entry =
+            workflow.note(by, key, at, WorkflowAction::Started, SparcPhase::Specification, None, None);
+        WorkflowChange { workflow, entry, artifact: None }
     }
 
     /// A phase of it.
-    pub fn phase(&self, phase: Phase) -> &PhaseState {
+    pub fn phase(&self, phase: SparcPhase) -> &PhaseState {
         &self.phases[phase.index()]
     }
 
     /// Whether all phases have passed.
     pub fn is_done(&self) -> bool {
-        self.phase(Phase::Completion).status == Status::Passed
+        self.phase(SparcPhase::Completion).status == PhaseStatus::Passed
     }
 
     /// The number of the entry that a change with this key made.
@@ -276,88 +277,88 @@ impl Workflow {
     }
 
     /// The last artifact of a phase, passed or not.
-    pub fn last_version(&self, phase: Phase) -> Option<u32> {
+    pub fn last_version(&self, phase: SparcPhase) -> Option<u32> {
         self.artifacts.iter().rev().find(|note| note.phase == phase).map(|note| note.version)
     }
 
     /// Whether that phase can be worked on now.
-    pub fn check_current(&self, phase: Phase) -> Result<(), Refusal> {
+    pub fn check_current(&self, phase: SparcPhase) -> Result<(), WorkflowRefusal> {
         if phase != self.current {
-            return Err(Refusal::NotCurrent { phase, current: self.current });
+            return Err(WorkflowRefusal::NotCurrent { phase, current: self.current });
         }
-        if self.is_done() { Err(Refusal::Done) } else { Ok(()) }
+        if self.is_done() { Err(WorkflowRefusal::Done) } else { Ok(()) }
     }
 
     /// What a command comes to. `max_history` is what its history may hold.
     pub fn decide(
         &self,
-        command: Command,
-        by: By,
+        command: WorkflowCommand,
+        by: RecordedActor,
         key: Option<&str>,
         at: Timestamp,
         max_history: u64,
-    ) -> Result<Change, Refusal> {
+    ) -> Result<WorkflowChange, WorkflowRefusal> {
         if self.entries >= max_history {
-            return Err(Refusal::HistoryFull(max_history));
+            return Err(WorkflowRefusal::HistoryFull(max_history));
         }
         let mut next = self.clone();
         match command {
-            Command::Submit { phase, artifact, size, verdict } => {
+            WorkflowCommand::Submit { phase, artifact, size, verdict } => {
                 self.check_current(phase)?;
                 let version = self.last_version(phase).unwrap_or(0) + 1;
                 if version > MAX_VERSIONS {
-                    return Err(Refusal::TooManyVersions(phase));
+                    return Err(WorkflowRefusal::TooManyVersions(phase));
                 }
                 let passed = verdict.passed;
                 let note = ArtifactNote { phase, version, created: at, by: by.clone(), size, passed };
                 next.artifacts.push(note.clone());
                 next.judge(phase, version, verdict.clone(), at);
                 let detail = (!passed).then(|| verdict.in_short());
-                let entry = next.note(by, key, at, What::Submitted, phase, Some(version), detail);
+                let entry = next.note(by, key, at, WorkflowAction::Submitted, phase, Some(version), detail);
                 let key = key.map(str::to_owned);
-                let artifact = Some(Artifact { note, gate: verdict, key, content: artifact });
-                Ok(Change { workflow: next, entry, artifact })
+                let artifact = Some(WorkflowArtifact { note, gate: verdict, key, content: artifact });
+                Ok(WorkflowChange { workflow: next, entry, artifact })
             }
-            Command::Back { to, reason } => {
+            WorkflowCommand::Back { to, reason } => {
                 if to >= self.current {
-                    return Err(Refusal::NotEarlier { to, current: self.current });
+                    return Err(WorkflowRefusal::NotEarlier { to, current: self.current });
                 }
                 if reason.trim().is_empty() {
-                    return Err(Refusal::NoReason);
+                    return Err(WorkflowRefusal::NoReason);
                 }
-                for phase in &Phase::ALL[to.index()..] {
+                for phase in &SparcPhase::ALL[to.index()..] {
                     let attempts = next.phases[phase.index()].attempts;
                     next.phases[phase.index()] = PhaseState { attempts, ..PhaseState::default() };
                 }
                 next.enter(to, at);
-                let entry = next.note(by, key, at, What::WentBack, to, None, Some(reason));
-                Ok(Change { workflow: next, entry, artifact: None })
+                let entry = next.note(by, key, at, WorkflowAction::WentBack, to, None, Some(reason));
+                Ok(WorkflowChange { workflow: next, entry, artifact: None })
             }
-            Command::Block { phase, reason } => {
+            WorkflowCommand::Block { phase, reason } => {
                 self.check_current(phase)?;
                 if reason.trim().is_empty() {
-                    return Err(Refusal::NoReason);
+                    return Err(WorkflowRefusal::NoReason);
                 }
                 let state = &mut next.phases[phase.index()];
-                state.status = Status::Blocked;
+                state.status = PhaseStatus::Blocked;
                 state.reason = Some(reason.clone());
-                let entry = next.note(by, key, at, What::Blocked, phase, None, Some(reason));
-                Ok(Change { workflow: next, entry, artifact: None })
+                let entry = next.note(by, key, at, WorkflowAction::Blocked, phase, None, Some(reason));
+                Ok(WorkflowChange { workflow: next, entry, artifact: None })
             }
         }
     }
 
-    fn judge(&mut self, phase: Phase, version: u32, verdict: Verdict, at: Timestamp) {
+    fn judge(&mut self, phase: SparcPhase, version: u32, verdict: GateVerdict, at: Timestamp) {
         let state = &mut self.phases[phase.index()];
         state.attempts += 1;
         state.reason = None;
         let passed = verdict.passed;
         state.gate = Some(verdict);
         if !passed {
-            state.status = Status::Blocked;
+            state.status = PhaseStatus::Blocked;
             return;
         }
-        state.status = Status::Passed;
+        state.status = PhaseStatus::Passed;
         state.passed_at = Some(at);
         state.passed_version = Some(version);
         if let Some(next) = phase.next() {
@@ -365,24 +366,24 @@ impl Workflow {
         }
     }
 
-    fn enter(&mut self, phase: Phase, at: Timestamp) {
+    fn enter(&mut self, phase: SparcPhase, at: Timestamp) {
         self.current = phase;
         let state = &mut self.phases[phase.index()];
-        state.status = Status::Active;
+        state.status = PhaseStatus::Active;
         state.entered_at = Some(at);
     }
 
     #[expect(clippy::too_many_arguments, reason = "an entry is made of all of these, and only here")]
     fn note(
         &mut self,
-        by: By,
+        by: RecordedActor,
         key: Option<&str>,
         at: Timestamp,
-        what: What,
-        phase: Phase,
+        what: WorkflowAction,
+        phase: SparcPhase,
         version: Option<u32>,
         detail: Option<String>,
-    ) -> Entry {
+    ) -> WorkflowEntry {
         self.entries += 1;
         let n = self.entries;
         if let Some(key) = key {
@@ -391,7 +392,7 @@ impl Workflow {
             }
             self.remembered.push((key.into(), n));
         }
-        Entry { n, at, by, what, phase, version, outcome: self.phase(phase).status, detail }
+        WorkflowEntry { n, at, by, what, phase, version, outcome: self.phase(phase).status, detail }
     }
 }
 

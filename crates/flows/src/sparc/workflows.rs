@@ -6,19 +6,19 @@
 
 use std::sync::Arc;
 
-use nuncio_engine::{Access, Action, Caller, Engine, Kind, knowledge::Expect};
+use nuncio_engine::{AccessKind, AccessRequest, Action, Caller, Engine, knowledge::ExpectedVersion};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    Configured,
+    SparcShared,
     command::{CommandReport, TestCommand},
     error::SparcError,
-    gate::{self, Earlier, Verdict, Violation},
-    phase::Phase,
+    gate::{self, EarlierArtifacts, GateVerdict, Violation},
+    phase::SparcPhase,
     resources::workflow_uri,
-    store::{Records, Stored},
-    workflow::{Artifact, By, Command, Entry, Workflow},
+    store::{StoredWorkflow, WorkflowRecords},
+    workflow::{RecordedActor, Workflow, WorkflowArtifact, WorkflowCommand, WorkflowEntry},
 };
 
 /// Bytes of a context's name.
@@ -32,36 +32,36 @@ const MAX_LOOKED_AT: usize = 2000;
 
 /// Who does something: a caller, by itself or through an agent.
 #[derive(Debug, Clone)]
-pub struct Who {
+pub struct WorkflowActor {
     /// The caller.
     pub caller: Caller,
     /// The agent and its task.
     pub agent: Option<(String, String)>,
 }
 
-impl Who {
+impl WorkflowActor {
     /// A caller by itself.
     pub fn caller(caller: &Caller) -> Self {
         Self { caller: caller.clone(), agent: None }
     }
 
-    fn by(&self) -> By {
+    fn by(&self) -> RecordedActor {
         let (agent, task) = self.agent.clone().unzip();
-        By { caller: self.caller.owner().into(), agent, task }
+        RecordedActor { caller: self.caller.owner().into(), agent, task }
     }
 }
 
 /// What came of an artifact.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Submitted {
+pub struct SubmissionResult {
     /// The phase that it was for.
-    pub phase: Phase,
+    pub phase: SparcPhase,
     /// Which version it is.
     pub version: u32,
     /// What the gate said.
-    pub verdict: Verdict,
+    pub verdict: GateVerdict,
     /// The phase that is worked on now.
-    pub current: Phase,
+    pub current: SparcPhase,
     /// Whether all phases have passed.
     pub done: bool,
 }
@@ -69,14 +69,14 @@ pub struct Submitted {
 /// The workflows in an engine's store.
 #[derive(Clone)]
 pub struct Workflows {
-    records: Records,
-    options: Arc<Configured>,
+    records: WorkflowRecords,
+    options: Arc<SparcShared>,
 }
 
 impl Workflows {
     /// Those of that engine.
-    pub(super) fn new(engine: Engine, options: Arc<Configured>) -> Self {
-        Self { records: Records::new(engine), options }
+    pub(super) fn new(engine: Engine, options: Arc<SparcShared>) -> Self {
+        Self { records: WorkflowRecords::new(engine), options }
     }
 
     /// The engine.
@@ -92,12 +92,12 @@ impl Workflows {
     /// Starts a workflow; one without a name gets one.
     pub async fn start(
         &self,
-        who: &Who,
+        who: &WorkflowActor,
         context_id: Option<&str>,
         goal: &str,
         batchtools_enabled: bool,
         key: Option<&str>,
-    ) -> Result<Stored, SparcError> {
+    ) -> Result<StoredWorkflow, SparcError> {
         let context_id = match context_id {
             Some(given) => given.to_owned(),
             None => self.new_context(),
@@ -110,21 +110,22 @@ impl Workflows {
         let now = self.engine().clock().now();
         let change = Workflow::start(&context_id, goal, batchtools_enabled, who.by(), key, now);
         let tenant = who.caller.tenant();
-        match self.records.write(tenant, change, Expect::Absent, now).await? {
+        match self.records.write(tenant, change, ExpectedVersion::Absent, now).await? {
             Some(stored) => {
                 self.engine().list_changed(tenant);
                 Ok(stored)
             }
             None => {
                 let stored = self.records.find(tenant, &context_id).await?;
-                let ours = |stored: &Stored| key.is_some_and(|key| stored.workflow.made_by(key).is_some());
+                let ours =
+                    |stored: &StoredWorkflow| key.is_some_and(|key| stored.workflow.made_by(key).is_some());
                 stored.filter(ours).ok_or(SparcError::Exists(context_id))
             }
         }
     }
 
     /// A workflow, if there is one.
-    pub async fn get(&self, caller: &Caller, context_id: &str) -> Result<Stored, SparcError> {
+    pub async fn get(&self, caller: &Caller, context_id: &str) -> Result<StoredWorkflow, SparcError> {
         self.allow(caller, Action::Read, "sparc.read", context_id)?;
         let found = self.records.find(caller.tenant(), context_id).await?;
         found.ok_or_else(|| SparcError::NoWorkflow(context_id.into()))
@@ -136,12 +137,12 @@ impl Workflows {
         &self,
         caller: &Caller,
         context_id: &str,
-        phase: Option<Phase>,
+        phase: Option<SparcPhase>,
         artifact: &Value,
-    ) -> Result<(Phase, Vec<Violation>), SparcError> {
+    ) -> Result<(SparcPhase, Vec<Violation>), SparcError> {
         self.allow(caller, Action::Write, "sparc.submit", context_id)?;
         self.check_size(artifact)?;
-        let stored = self.records.known(caller.tenant(), context_id).await?;
+        let stored = self.records.find_existing(caller.tenant(), context_id).await?;
         let phase = phase.unwrap_or(stored.workflow.current);
         stored.workflow.check_current(phase)?;
         let earlier = self.records.earlier(caller.tenant(), &stored.workflow).await?;
@@ -158,7 +159,7 @@ impl Workflows {
             }
             Some(command) => {
                 // Dropped while it waits, it leaves nothing behind.
-                let _place = self.options.test_places.acquire().await;
+                let _place = self.options.test_permits.acquire().await;
                 command.run(context_id, self.engine().redactor()).await
             }
             None => CommandReport::unconfigured(),
@@ -168,18 +169,18 @@ impl Workflows {
     /// Submits an artifact; the gate decides. Refinement's takes the report of its tests: without one it fails.
     pub async fn submit(
         &self,
-        who: &Who,
+        who: &WorkflowActor,
         context_id: &str,
-        phase: Option<Phase>,
+        phase: Option<SparcPhase>,
         artifact: &Value,
         tests: Option<CommandReport>,
         key: Option<&str>,
-    ) -> Result<Submitted, SparcError> {
+    ) -> Result<SubmissionResult, SparcError> {
         self.allow(&who.caller, Action::Write, "sparc.submit", context_id)?;
         let size = self.check_size(artifact)?;
         let tenant = who.caller.tenant();
         for _ in 0..DECIDE_AGAIN {
-            let stored = self.records.known(tenant, context_id).await?;
+            let stored = self.records.find_existing(tenant, context_id).await?;
             if let Some(n) = key.and_then(|key| stored.workflow.made_by(key)) {
                 return self.submitted_before(tenant, &stored.workflow, n).await;
             }
@@ -189,52 +190,54 @@ impl Workflows {
             let violations = gate::inspect(phase, artifact, &earlier);
             // What is wrong anyway needs no tests; what is right passes only with them.
             let tests = match (phase, violations.is_empty()) {
-                (Phase::Refinement, true) => tests.clone().or_else(|| Some(CommandReport::unconfigured())),
+                (SparcPhase::Refinement, true) => {
+                    tests.clone().or_else(|| Some(CommandReport::unconfigured()))
+                }
                 _ => None,
             };
             let now = self.engine().clock().now();
-            let verdict = Verdict::new(violations, tests, now);
+            let verdict = GateVerdict::new(violations, tests, now);
             let command =
-                Command::Submit { phase, artifact: artifact.clone(), size, verdict: verdict.clone() };
+                WorkflowCommand::Submit { phase, artifact: artifact.clone(), size, verdict: verdict.clone() };
             let change = stored.workflow.decide(command, who.by(), key, now, self.options.max_history)?;
             let version = change.artifact.as_ref().map_or(0, |artifact| artifact.note.version);
             if let Some(stored) =
-                self.records.write(tenant, change, Expect::Version(stored.version), now).await?
+                self.records.write(tenant, change, ExpectedVersion::Version(stored.version), now).await?
             {
                 let (current, done) = (stored.workflow.current, stored.workflow.is_done());
-                return Ok(Submitted { phase, version, verdict, current, done });
+                return Ok(SubmissionResult { phase, version, verdict, current, done });
             }
         }
         Err(SparcError::MovedTooOften)
     }
 
     /// Goes back to an earlier phase.
-    pub async fn back(
+    pub async fn go_back(
         &self,
-        who: &Who,
+        who: &WorkflowActor,
         context_id: &str,
-        to: Phase,
+        to: SparcPhase,
         reason: &str,
         key: Option<&str>,
-    ) -> Result<Stored, SparcError> {
+    ) -> Result<StoredWorkflow, SparcError> {
         self.allow(&who.caller, Action::Write, "sparc.back", context_id)?;
         self.check_reason(reason)?;
-        let command = Command::Back { to, reason: reason.into() };
+        let command = WorkflowCommand::Back { to, reason: reason.into() };
         self.command(who, context_id, &command, key).await
     }
 
     /// Notes that whoever worked on a phase has given up on it.
     pub async fn block(
         &self,
-        who: &Who,
+        who: &WorkflowActor,
         context_id: &str,
-        phase: Phase,
+        phase: SparcPhase,
         reason: &str,
         key: Option<&str>,
-    ) -> Result<Stored, SparcError> {
+    ) -> Result<StoredWorkflow, SparcError> {
         self.allow(&who.caller, Action::Write, "sparc.block", context_id)?;
         self.check_reason(reason)?;
-        let command = Command::Block { phase, reason: reason.into() };
+        let command = WorkflowCommand::Block { phase, reason: reason.into() };
         self.command(who, context_id, &command, key).await
     }
 
@@ -243,17 +246,17 @@ impl Workflows {
         &self,
         caller: &Caller,
         context_id: &str,
-        phase: Phase,
+        phase: SparcPhase,
         version: u32,
-    ) -> Result<Artifact, SparcError> {
+    ) -> Result<WorkflowArtifact, SparcError> {
         self.allow(caller, Action::Read, "sparc.read", context_id)?;
-        self.records.known(caller.tenant(), context_id).await?;
+        self.records.find_existing(caller.tenant(), context_id).await?;
         let found = self.records.artifact(caller.tenant(), context_id, phase, version).await?;
         found.ok_or_else(|| SparcError::NoArtifact { context_id: context_id.into(), phase, version })
     }
 
     /// The artifacts of phases that have passed, for whoever works on the next one.
-    pub async fn passed(&self, caller: &Caller, workflow: &Workflow) -> Result<Earlier, SparcError> {
+    pub async fn passed(&self, caller: &Caller, workflow: &Workflow) -> Result<EarlierArtifacts, SparcError> {
         self.allow(caller, Action::Read, "sparc.read", &workflow.context_id)?;
         self.records.earlier(caller.tenant(), workflow).await
     }
@@ -265,9 +268,9 @@ impl Workflows {
         context_id: &str,
         after: u64,
         limit: usize,
-    ) -> Result<(Stored, Vec<Entry>), SparcError> {
+    ) -> Result<(StoredWorkflow, Vec<WorkflowEntry>), SparcError> {
         self.allow(caller, Action::Read, "sparc.history", context_id)?;
-        let stored = self.records.known(caller.tenant(), context_id).await?;
+        let stored = self.records.find_existing(caller.tenant(), context_id).await?;
         let limit = limit.clamp(1, MAX_PAGE);
         let entries = self.records.history(caller.tenant(), context_id, after, limit).await?;
         Ok((stored, entries))
@@ -281,14 +284,14 @@ impl Workflows {
         prefix: &str,
         after: &str,
         limit: usize,
-    ) -> Result<(Vec<Stored>, Option<String>), SparcError> {
+    ) -> Result<(Vec<StoredWorkflow>, Option<String>), SparcError> {
         self.allow_any(caller, "sparc.list", "sparc://workflow/")?;
         let limit = limit.clamp(1, MAX_PAGE);
-        let Some(prefix) = caller.narrowed(Action::Read, Kind::Sparc, prefix) else {
+        let Some(prefix) = caller.narrowed(Action::Read, AccessKind::Sparc, prefix) else {
             return Ok((vec![], None));
         };
         // Nobody is told a name that it may not read, not as the place to go on from either.
-        let last_of = |seen: &[Stored]| seen.last().map(|stored| stored.workflow.context_id.clone());
+        let last_of = |seen: &[StoredWorkflow]| seen.last().map(|stored| stored.workflow.context_id.clone());
         let (mut seen, mut after, mut looked_at) = (vec![], after.to_owned(), 0);
         loop {
             let page = self.records.page(caller.tenant(), &prefix, &after, MAX_PAGE).await?;
@@ -296,7 +299,7 @@ impl Workflows {
             for stored in page {
                 looked_at += 1;
                 after.clone_from(&stored.workflow.context_id);
-                if caller.may(Action::Read, Kind::Sparc, &after) {
+                if caller.may(Action::Read, AccessKind::Sparc, &after) {
                     if seen.len() == limit {
                         let next = last_of(&seen);
                         return Ok((seen, next));
@@ -330,10 +333,10 @@ impl Workflows {
         operation: &'static str,
         resource: &str,
     ) -> Result<(), SparcError> {
-        let (action, kind) = (Action::Read, Kind::Sparc);
+        let (action, kind) = (Action::Read, AccessKind::Sparc);
         Ok(self
             .engine()
-            .allow_some(caller, &Access { action, kind, name: "", operation, resource: &resource })?)
+            .allow_some(caller, &AccessRequest { action, kind, name: "", operation, resource: &resource })?)
     }
 
     fn allow(
@@ -351,7 +354,13 @@ impl Workflows {
             return Err(SparcError::Invalid(why));
         }
         let resource = workflow_uri(context_id);
-        let access = Access { action, kind: Kind::Sparc, name: context_id, operation, resource: &resource };
+        let access = AccessRequest {
+            action,
+            kind: AccessKind::Sparc,
+            name: context_id,
+            operation,
+            resource: &resource,
+        };
         Ok(self.engine().allow(caller, &access)?)
     }
 
@@ -376,14 +385,14 @@ impl Workflows {
 
     async fn command(
         &self,
-        who: &Who,
+        who: &WorkflowActor,
         context_id: &str,
-        command: &Command,
+        command: &WorkflowCommand,
         key: Option<&str>,
-    ) -> Result<Stored, SparcError> {
+    ) -> Result<StoredWorkflow, SparcError> {
         let tenant = who.caller.tenant();
         for _ in 0..DECIDE_AGAIN {
-            let stored = self.records.known(tenant, context_id).await?;
+            let stored = self.records.find_existing(tenant, context_id).await?;
             if key.is_some_and(|key| stored.workflow.made_by(key).is_some()) {
                 return Ok(stored);
             }
@@ -391,7 +400,7 @@ impl Workflows {
             let max = self.options.max_history;
             let change = stored.workflow.decide(command.clone(), who.by(), key, now, max)?;
             if let Some(stored) =
-                self.records.write(tenant, change, Expect::Version(stored.version), now).await?
+                self.records.write(tenant, change, ExpectedVersion::Version(stored.version), now).await?
             {
                 return Ok(stored);
             }
@@ -405,13 +414,13 @@ impl Workflows {
         tenant: &str,
         workflow: &Workflow,
         n: u64,
-    ) -> Result<Submitted, SparcError> {
+    ) -> Result<SubmissionResult, SparcError> {
         let broken = || SparcError::Internal(format!("entry {n} of {} is gone", workflow.context_id));
         let entry = self.records.entry(tenant, &workflow.context_id, n).await?.ok_or_else(broken)?;
         let version = entry.version.ok_or_else(broken)?;
         let kept = self.records.artifact(tenant, &workflow.context_id, entry.phase, version).await?;
         let verdict = kept.ok_or_else(broken)?.gate;
         let (current, done) = (workflow.current, workflow.is_done());
-        Ok(Submitted { phase: entry.phase, version, verdict, current, done })
+        Ok(SubmissionResult { phase: entry.phase, version, verdict, current, done })
     }
 }

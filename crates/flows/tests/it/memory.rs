@@ -19,9 +19,12 @@ use std::{
 };
 
 use nuncio_engine::{
-    Caller, Catalog, Engine, Options, Parts,
+    Caller, Catalog, Engine, EngineParts, Options,
     clock::{Clock, Timestamp},
-    surface::{Body, HandlerError, Request, ResourceContent, Said, Shape, ToolOutput, matches},
+    surface::{
+        CompiledSchema, HandlerError, HandlerReply, HandlerRequest, ResourceBody, ResourceContent,
+        ToolOutput, matches,
+    },
 };
 use nuncio_flows::memory::{MemoryBank, MemoryOptions, install};
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -51,7 +54,7 @@ impl Bank {
         let folder = tempfile::tempdir().unwrap();
         let store = open_in(folder.path(), SqliteOptions::default()).await;
         let clock = Arc::new(HandClock(AtomicI64::new(BEGIN)));
-        let mut parts = Parts::new(store, Catalog::default());
+        let mut parts = EngineParts::new(store, Catalog::default());
         // Nothing is swept or written by itself unless the test wants it.
         parts.options.sweep_poll = Duration::from_secs(3600);
         parts.options.reads_flush = Duration::from_secs(3600);
@@ -73,8 +76,8 @@ impl Bank {
         });
         let Some((template, variables)) = found else { return Err(HandlerError::NotFound(uri.into())) };
         let arguments = variables.into_iter().map(|(name, value)| (name, value.into())).collect();
-        let said = template.handler.read(uri, Request::new(caller.clone(), arguments)).await?;
-        let Said::Done(mut contents) = said else { panic!("it asks something") };
+        let said = template.handler.read(uri, HandlerRequest::new(caller.clone(), arguments)).await?;
+        let HandlerReply::Done(mut contents) = said else { panic!("it asks something") };
         assert_eq!(contents.len(), 1);
         Ok(contents.remove(0))
     }
@@ -84,7 +87,7 @@ impl Bank {
         let surface = self.engine.catalog().surface();
         let content = self.content(caller, uri).await?;
         assert_eq!((content.uri.as_str(), content.media_type.as_deref()), (uri, Some("application/json")));
-        let Body::Text(text) = content.body else { panic!("it is no text") };
+        let ResourceBody::Text(text) = content.body else { panic!("it is no text") };
         let (value, meta): (Value, _) = (serde_json::from_str(&text).unwrap(), content.meta.unwrap());
         assert_eq!(meta["resourceId"], nuncio_engine::surface::normalized(uri));
         let url = meta["schema"].as_str().unwrap();
@@ -113,11 +116,11 @@ impl Bank {
             return Err(HandlerError::Invalid(wrong));
         }
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-        let said = offered.handler.call(Request::new(caller.clone(), arguments)).await?;
-        let Said::Done(output) = said else { panic!("it asks something") };
+        let said = offered.handler.call(HandlerRequest::new(caller.clone(), arguments)).await?;
+        let HandlerReply::Done(output) = said else { panic!("it asks something") };
         assert!(!output.content.is_empty(), "there is text, too");
         let structured = output.structured.as_ref().expect("it is structured");
-        let shape: &Shape = offered.output.as_ref().expect("it has an output schema");
+        let shape: &CompiledSchema = offered.output.as_ref().expect("it has an output schema");
         assert_eq!(shape.refuse(structured), None, "{tool}: {structured}");
         Ok(output)
     }

@@ -10,13 +10,15 @@ use std::{
 };
 
 use async_trait::async_trait;
-use nuncio_agents::Echo;
+use nuncio_agents::EchoAgent;
 use nuncio_engine::{
     Caller, Grants,
     clock::{Clock as _, Timestamp},
-    surface::{Change, HandlerError},
+    surface::{HandlerError, SurfaceChange},
 };
-use nuncio_flows::registry::{Breaker, Found, Prober, Registry, RegistryOptions, Remote, RemoteKind, URI};
+use nuncio_flows::registry::{
+    Breaker, ProbeFindings, Prober, Registry, RegistryOptions, RegistryRemote, RemoteKind, URI,
+};
 use serde_json::json;
 use tokio::sync::{Semaphore, broadcast};
 
@@ -47,11 +49,11 @@ impl Script {
 
 #[async_trait]
 impl Prober for Script {
-    async fn probe(&self, remote: &Remote) -> Result<Found, String> {
+    async fn probe(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
         self.asked.lock().unwrap().push(remote.name.clone());
         match self.ill.lock().unwrap().get(&remote.name) {
             Some(why) => Err(why.clone()),
-            None => Ok(Found {
+            None => Ok(ProbeFindings {
                 card: Some(json!({ "name": remote.name })),
                 server_info: None,
                 capabilities: vec!["sums".into()],
@@ -60,8 +62,8 @@ impl Prober for Script {
     }
 }
 
-fn remote(name: &str) -> Remote {
-    Remote { name: name.into(), url: "http://far.example/".parse().unwrap(), kind: RemoteKind::A2a }
+fn remote(name: &str) -> RegistryRemote {
+    RegistryRemote { name: name.into(), url: "http://far.example/".parse().unwrap(), kind: RemoteKind::A2a }
 }
 
 fn options(names: &[&str]) -> RegistryOptions {
@@ -70,7 +72,7 @@ fn options(names: &[&str]) -> RegistryOptions {
 
 /// A registry that only looks when it is told to.
 async fn by_hand(names: &[&str]) -> (TestEngine, Arc<Script>, Registry) {
-    let here = TestEngine::start(vec![Arc::new(Echo)]).await;
+    let here = TestEngine::start(vec![Arc::new(EchoAgent)]).await;
     here.clock.put(START);
     let script = Arc::new(Script::default());
     let registry = Registry::with_prober(options(names), Arc::clone(&script) as Arc<dyn Prober>);
@@ -78,10 +80,10 @@ async fn by_hand(names: &[&str]) -> (TestEngine, Arc<Script>, Registry) {
     (here, script, registry)
 }
 
-fn told(changes: &mut broadcast::Receiver<Change>) -> usize {
+fn told(changes: &mut broadcast::Receiver<SurfaceChange>) -> usize {
     let mut told = 0;
     while let Ok(change) = changes.try_recv() {
-        told += usize::from(matches!(change, Change::Updated(updated) if &*updated.uri == URI));
+        told += usize::from(matches!(change, SurfaceChange::Updated(updated) if &*updated.uri == URI));
     }
     told
 }
@@ -198,12 +200,12 @@ impl Drop for Waits<'_> {
 
 #[async_trait]
 impl Prober for Slow {
-    async fn probe(&self, _remote: &Remote) -> Result<Found, String> {
+    async fn probe(&self, _remote: &RegistryRemote) -> Result<ProbeFindings, String> {
         let waiting = self.waiting.fetch_add(1, Ordering::SeqCst) + 1;
         self.most.fetch_max(waiting, Ordering::SeqCst);
         let _waits = Waits(&self.waiting);
         self.gate.0.acquire().await.map_err(|error| error.to_string())?.forget();
-        Ok(Found::default())
+        Ok(ProbeFindings::default())
     }
 }
 
@@ -245,7 +247,7 @@ async fn a_probe_that_takes_too_long_has_failed() {
 /// The resource and the tools, each held against its schema by `TestEngine`.
 #[tokio::test]
 async fn the_registry_is_read_listed_and_probed_by_who_may() {
-    let here = TestEngine::start(vec![Arc::new(Echo)]).await;
+    let here = TestEngine::start(vec![Arc::new(EchoAgent)]).await;
     let script = Arc::new(Script::default());
     script.fail("far", "gone");
     let registry = Registry::with_prober(options(&["far", "near"]), Arc::clone(&script) as Arc<dyn Prober>);
@@ -315,7 +317,7 @@ async fn the_registry_is_read_listed_and_probed_by_who_may() {
 /// Where remotes are, and why they are not reached, tells of the operator's network.
 #[tokio::test]
 async fn another_tenant_sees_who_there_is_and_how_they_are_and_no_more() {
-    let here = TestEngine::start(vec![Arc::new(Echo)]).await;
+    let here = TestEngine::start(vec![Arc::new(EchoAgent)]).await;
     let script = Arc::new(Script::default());
     script.fail("far", "no route to far.example");
     let registry = Registry::with_prober(options(&["far", "near"]), script as Arc<dyn Prober>);
@@ -376,6 +378,6 @@ async fn who_asks_for_a_probe_that_is_being_made_shares_it() {
 async fn a_remote_of_a_local_name_is_left_out() {
     let (_here, _script, registry) = by_hand(&["echo", "far"]).await;
     let names: Vec<(String, &str)> =
-        registry.agents().into_iter().map(|known| (known.name, known.place.name())).collect();
+        registry.agents().into_iter().map(|known| (known.name, known.location.name())).collect();
     assert_eq!(names, [("echo".into(), "local"), ("far".into(), "a2a")]);
 }

@@ -12,8 +12,10 @@ use axum::{
     http::{HeaderMap, Method, StatusCode, header},
     routing::{any, get},
 };
-use nuncio_engine::surface::Change;
-use nuncio_flows::registry::{Breaker, Known, Registry, RegistryOptions, Remote, RemoteKind, URI};
+use nuncio_engine::surface::SurfaceChange;
+use nuncio_flows::registry::{
+    Breaker, Registry, RegistryEntry, RegistryOptions, RegistryRemote, RemoteKind, URI,
+};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
@@ -113,7 +115,7 @@ fn mcp(with_sessions: bool, seen: &Seen) -> Router {
 async fn watching(kind: RemoteKind, url: String) -> (TestEngine, Arc<Registry>) {
     let here = TestEngine::start(vec![]).await;
     let options = RegistryOptions {
-        remotes: vec![Remote { name: "far".into(), url: url.parse().unwrap(), kind }],
+        remotes: vec![RegistryRemote { name: "far".into(), url: url.parse().unwrap(), kind }],
         interval: Duration::from_millis(20),
         longest_pause: Duration::from_millis(50),
         ..RegistryOptions::default()
@@ -123,7 +125,7 @@ async fn watching(kind: RemoteKind, url: String) -> (TestEngine, Arc<Registry>) 
     (here, registry)
 }
 
-async fn until_far(registry: &Registry, what: &str, is: impl Fn(&Known) -> bool) -> Known {
+async fn until_far(registry: &Registry, what: &str, is: impl Fn(&RegistryEntry) -> bool) -> RegistryEntry {
     until(what, async || registry.agent("far").filter(|known| is(known))).await
 }
 
@@ -149,7 +151,7 @@ async fn a_killed_agent_turns_unhealthy_its_breaker_opens_and_it_comes_back_by_i
     assert!(well.last_seen > open.last_seen);
     let mut told = 0;
     while let Ok(change) = changes.try_recv() {
-        told += usize::from(matches!(change, Change::Updated(updated) if &*updated.uri == URI));
+        told += usize::from(matches!(change, SurfaceChange::Updated(updated) if &*updated.uri == URI));
     }
     assert_eq!(told, 3, "ill, open, well");
     back.stop();

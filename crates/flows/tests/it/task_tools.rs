@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nuncio_agents::Echo;
+use nuncio_agents::EchoAgent;
 use nuncio_engine::{
     Agent, AgentError, Answer, Caller, Grants, Outcome, Profile, TaskContext, surface::HandlerError,
 };
@@ -42,7 +42,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let here = TestEngine::start(vec![Arc::new(Echo), Arc::new(Asks)]).await;
+        let here = TestEngine::start(vec![Arc::new(EchoAgent), Arc::new(Asks)]).await;
         nuncio_flows::tasks::install(&here.engine, here.engine.catalog().surface()).unwrap();
         Self { here, ada: Caller::named("acme/ada") }
     }

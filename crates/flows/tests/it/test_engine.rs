@@ -9,9 +9,11 @@ use std::{
 };
 
 use nuncio_engine::{
-    Agent, Caller, Catalog, Engine, Parts,
+    Agent, Caller, Catalog, Engine, EngineParts,
     clock::{Clock, Timestamp},
-    surface::{Body, HandlerError, Request, ResourceContent, Said, Shape, ToolOutput},
+    surface::{
+        CompiledSchema, HandlerError, HandlerReply, HandlerRequest, ResourceBody, ResourceContent, ToolOutput,
+    },
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::{Map, Value};
@@ -32,7 +34,10 @@ impl TestEngine {
         for agent in agents {
             catalog.add(agent).unwrap();
         }
-        let parts = Parts { clock: Arc::clone(&clock) as Arc<dyn Clock>, ..Parts::new(store.await, catalog) };
+        let parts = EngineParts {
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            ..EngineParts::new(store.await, catalog)
+        };
         let engine = Engine::start(parts).await.unwrap();
         engine.catalog().surface().set_base_url("http://here.example");
         Self { engine, clock, _folder: folder }
@@ -49,8 +54,9 @@ impl TestEngine {
         if let Some(why) = tool.input.refuse(&arguments) {
             return Err(HandlerError::Invalid(why));
         }
-        let request = Request::new(caller.clone(), members(arguments));
-        let Said::Done(ToolOutput { structured, content, .. }) = tool.handler.call(request).await? else {
+        let request = HandlerRequest::new(caller.clone(), members(arguments));
+        let HandlerReply::Done(ToolOutput { structured, content, .. }) = tool.handler.call(request).await?
+        else {
             panic!("it asks")
         };
         let structured = structured.expect("a structured result");
@@ -64,18 +70,19 @@ impl TestEngine {
     pub(crate) async fn read(&self, caller: &Caller, uri: &str) -> Result<Value, HandlerError> {
         let surface = self.engine.catalog().surface();
         let resource = surface.resource(&surface.canonical(uri)).expect("a resource");
-        let Said::Done(contents) = resource.handler.read(Request::new(caller.clone(), Map::new())).await?
+        let HandlerReply::Done(contents) =
+            resource.handler.read(HandlerRequest::new(caller.clone(), Map::new())).await?
         else {
             panic!("it asks")
         };
-        let [ResourceContent { body: Body::Text(text), meta: Some(meta), .. }] = &contents[..] else {
+        let [ResourceContent { body: ResourceBody::Text(text), meta: Some(meta), .. }] = &contents[..] else {
             panic!("{contents:?}")
         };
         let value: Value = serde_json::from_str(text).unwrap();
         let schema = meta["schema"].as_str().unwrap();
         let schema = schema.trim_start_matches("http://here.example/schemas/").trim_end_matches(".json");
         let schema = surface.schema(schema).expect("a schema");
-        assert_eq!(Shape::compile(&schema).unwrap().refuse(&value), None, "{value}");
+        assert_eq!(CompiledSchema::compile(&schema).unwrap().refuse(&value), None, "{value}");
         Ok(value)
     }
 }

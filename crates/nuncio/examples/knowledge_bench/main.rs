@@ -9,14 +9,14 @@ use std::{error::Error, io::Write as _, sync::Arc, time::Instant};
 
 use clap::Parser;
 use nuncio::{
-    FlowsOptions, Nuncio, Running,
+    FlowsOptions, Nuncio, RunningServer,
     engine::{
         Caller, Submit,
-        knowledge::{Expect, Sought},
+        knowledge::{ExpectedVersion, MemoryQuery},
     },
     prelude::*,
 };
-use nuncio_agents::Echo;
+use nuncio_agents::EchoAgent;
 use tokio::task::JoinSet;
 
 use crate::{
@@ -57,7 +57,7 @@ async fn main() -> Outcome<()> {
     let mut flows = FlowsOptions::default();
     // The bench itself keeps the machine busier than a batch would be let in for.
     flows.batch.settings.resource_monitoring = false;
-    let server = Nuncio::new().agent(Echo).flows(flows);
+    let server = Nuncio::new().agent(EchoAgent).flows(flows);
     let running = server.listen("127.0.0.1:0").data(folder.path().join("ours")).start().await?;
     let mut bench = Bench { options, direct: Direct::open(folder.path())?, table: Table::default(), running };
     bench.run().await?;
@@ -68,7 +68,7 @@ async fn main() -> Outcome<()> {
 
 struct Bench {
     options: Options,
-    running: Running,
+    running: RunningServer,
     direct: Direct,
     table: Table,
 }
@@ -93,7 +93,9 @@ impl Bench {
             writers.spawn(async move {
                 for (key, value) in entries.iter().skip(writer).step_by(step) {
                     let value: Value = serde_json::from_str(value)?;
-                    memory.store(&Caller::local(), NAMESPACE, key, &value, None, Expect::Any).await?;
+                    memory
+                        .store(&Caller::local(), NAMESPACE, key, &value, None, ExpectedVersion::Any)
+                        .await?;
                 }
                 Ok::<(), Box<dyn Error + Send + Sync>>(())
             });
@@ -128,7 +130,7 @@ impl Bench {
         for (pattern, times) in [("user:0000123*", 50), ("*:name-77", 20), ("*1234*", 20), ("*", 10)] {
             let (started, used) = (Instant::now(), cpu());
             for _ in 0..times {
-                let what = Sought::Keys(pattern.to_owned());
+                let what = MemoryQuery::Keys(pattern.to_owned());
                 memory.search(&Caller::local(), NAMESPACE, &what, 1, 10).await?;
             }
             let ours = Cost::of(times, started, used);
@@ -137,7 +139,7 @@ impl Bench {
         }
         let (started, used, times) = (Instant::now(), cpu(), 20);
         for n in 0..times {
-            let what = Sought::Words(vec![format!("word{}", n * 31)]);
+            let what = MemoryQuery::Words(vec![format!("word{}", n * 31)]);
             memory.search(&Caller::local(), NAMESPACE, &what, 1, 10).await?;
         }
         let ours = Cost::of(times, started, used);
@@ -162,7 +164,7 @@ impl Bench {
         let (engine, caller) = (self.running.engine(), Caller::local());
         let (started, used) = (Instant::now(), cpu());
         let task = engine.submit(&caller, Submit::new("batch", input)).await?;
-        let task = engine.settle(&caller, task).await?;
+        let task = engine.wait_until_idle(&caller, task).await?;
         let ours = Cost::of(keys.len(), started, used);
         assert!(task.state == nuncio::engine::State::Completed, "the batch ended as {:?}", task.state);
         // As many to a transaction as run at once.

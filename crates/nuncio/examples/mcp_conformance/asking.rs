@@ -4,22 +4,22 @@
 //! the stream of its call, that of 2026-07-28 comes back with its answers: here that is the same.
 
 use nuncio::{
-    engine::surface::{Asking, Inquiry, Request, Said, ShapeError},
+    engine::surface::{HandlerQuestion, HandlerQuestions, HandlerReply, HandlerRequest, SchemaError},
     prelude::*,
 };
 
 use crate::plain::{Answered, Plain, said};
 
-pub(crate) fn offer(surface: &Surface) -> Result<(), ShapeError> {
+pub(crate) fn offer(surface: &Surface) -> Result<(), SchemaError> {
     offer_sampling_and_forms(surface)?;
     offer_rounds(surface)?;
     offer_states(surface)?;
-    let greets = |request: &Request| {
-        match until_told(request, "name", Asking::one("user_name", your_name())) {
+    let greets = |request: &HandlerRequest| {
+        match until_told(request, "name", HandlerQuestions::one("user_name", your_name())) {
             // The agent of the same name goes on. The tool hides it from the list.
             Ok(name) => {
                 let arguments = [("name".to_owned(), name.clone())].into_iter().collect();
-                Ok(Said::HandOver { agent: "test_tool_with_task".into(), arguments })
+                Ok(HandlerReply::HandOver { agent: "test_tool_with_task".into(), arguments })
             }
             Err(answered) => answered,
         }
@@ -29,11 +29,11 @@ pub(crate) fn offer(surface: &Surface) -> Result<(), ShapeError> {
 }
 
 /// Those of 2025-11-25: one question, and its answer is repeated.
-fn offer_sampling_and_forms(surface: &Surface) -> Result<(), ShapeError> {
+fn offer_sampling_and_forms(surface: &Surface) -> Result<(), SchemaError> {
     surface.add_tool(
         Plain::new("test_sampling", "Puts a prompt to the client's model.", |request| {
             let inquiry = sample(request.text("prompt").unwrap_or_default(), 100);
-            asks(request, "text", Asking::one("completion", inquiry), |text| {
+            asks(request, "text", HandlerQuestions::one("completion", inquiry), |text| {
                 format!("LLM response: {}", text.as_str().unwrap_or_default())
             })
         })
@@ -78,50 +78,52 @@ fn offer_sampling_and_forms(surface: &Surface) -> Result<(), ShapeError> {
         repeats(request, "Elicitation completed", "Please choose.", choices())
     }))?;
     surface.add_tool(Plain::new("test_streaming_elicitation", "Asks one question.", |request| {
-        asks(request, "name", Asking::one("user_name", your_name()), greeting)
+        asks(request, "name", HandlerQuestions::one("user_name", your_name()), greeting)
     }))
 }
 
 /// Those of 2026-07-28: one question of each kind, several at once, one after another.
-fn offer_rounds(surface: &Surface) -> Result<(), ShapeError> {
-    let tool = |name: &str, description: &str, answer: fn(&Request) -> Answered| {
+fn offer_rounds(surface: &Surface) -> Result<(), SchemaError> {
+    let tool = |name: &str, description: &str, answer: fn(&HandlerRequest) -> Answered| {
         surface.add_tool(Plain::new(&format!("test_input_required_result_{name}"), description, answer))
     };
     tool("elicitation", "Asks for a name.", |request| {
-        asks(request, "name", Asking::one("user_name", your_name()), greeting)
+        asks(request, "name", HandlerQuestions::one("user_name", your_name()), greeting)
     })?;
     tool("sampling", "Asks the client's model.", |request| {
-        let asking = Asking::one("capital_question", sample("What is the capital of France?", 100));
+        let asking = HandlerQuestions::one("capital_question", sample("What is the capital of France?", 100));
         asks(request, "text", asking, |text| format!("It says: {}", text.as_str().unwrap_or_default()))
     })?;
     tool("list_roots", "Asks for the client's folders.", |request| {
-        asks(request, "roots", Asking::one("client_roots", Inquiry::Roots), |roots| format!("Roots: {roots}"))
+        asks(request, "roots", HandlerQuestions::one("client_roots", HandlerQuestion::Roots), |roots| {
+            format!("Roots: {roots}")
+        })
     })?;
     tool("multiple_inputs", "Asks a person, a model and the client at once.", |request| {
-        let all = Asking::one("user_name", your_name())
+        let all = HandlerQuestions::one("user_name", your_name())
             .and("greeting", sample("Generate a greeting", 50))
-            .and("client_roots", Inquiry::Roots);
+            .and("client_roots", HandlerQuestion::Roots);
         let open = |name: &String| !request.answers.contains_key(name);
         let questions = all.questions.into_iter().filter(|(name, _)| open(name)).collect();
-        let asking = Asking { questions, state: Some(json!("several")) };
+        let asking = HandlerQuestions { questions, state: Some(json!("several")) };
         match asking.questions.is_empty() {
             true => said(format!("Told: {}", json!(request.answers))),
-            false => Ok(Said::Ask(asking)),
+            false => Ok(HandlerReply::Ask(asking)),
         }
     })?;
     tool("multi_round", "Asks for a name, then for a color.", |request| {
         let color = form("Step 2: What is your favorite color?", "color", "string");
         let name = form("Step 1: What is your name?", "name", "string");
         // What was told in the first round is found again in the second.
-        match until_told(request, "name", Asking::one("step1", name)) {
-            Ok(name) => asks(request, "color", Asking::one("step2", color), |color| {
+        match until_told(request, "name", HandlerQuestions::one("step1", name)) {
+            Ok(name) => asks(request, "color", HandlerQuestions::one("step2", color), |color| {
                 format!("{} likes {}.", name.as_str().unwrap_or_default(), color.as_str().unwrap_or_default())
             }),
             Err(answered) => answered,
         }
     })?;
     tool("capabilities", "Asks whatever the client can be asked.", |request| {
-        let mut asking = Asking::default();
+        let mut asking = HandlerQuestions::default();
         if request.abilities.sample {
             asking = asking.and("greeting", sample("Generate a greeting", 50));
         }
@@ -131,19 +133,19 @@ fn offer_rounds(surface: &Surface) -> Result<(), ShapeError> {
         asking.questions.retain(|name, _| !request.answers.contains_key(name));
         match asking.questions.is_empty() {
             true => said("Nothing more can be asked."),
-            false => Ok(Said::Ask(asking)),
+            false => Ok(HandlerReply::Ask(asking)),
         }
     })
 }
 
 /// Those that want to find something again.
-fn offer_states(surface: &Surface) -> Result<(), ShapeError> {
+fn offer_states(surface: &Surface) -> Result<(), SchemaError> {
     for (name, description) in [
         ("test_input_required_result_request_state", "Finds its state again."),
         ("test_input_required_result_tampered_state", "Finds its state again, if nobody changed it."),
     ] {
         surface.add_tool(Plain::new(name, description, |request| {
-            let confirm = Asking::one("confirm", form("Please confirm", "ok", "boolean"));
+            let confirm = HandlerQuestions::one("confirm", form("Please confirm", "ok", "boolean"));
             let found = request.state == Some(json!("kept"));
             asks(request, "ok", confirm.keeping(json!("kept")), move |_| {
                 if found { "state-ok".into() } else { "The state is lost.".into() }
@@ -154,7 +156,12 @@ fn offer_states(surface: &Surface) -> Result<(), ShapeError> {
 }
 
 /// Asks one question until `field` is answered, and ends with words about it.
-fn asks(request: &Request, field: &str, asking: Asking, words: impl FnOnce(&Value) -> String) -> Answered {
+fn asks(
+    request: &HandlerRequest,
+    field: &str,
+    asking: HandlerQuestions,
+    words: impl FnOnce(&Value) -> String,
+) -> Answered {
     match until_told(request, field, asking) {
         Ok(told) => said(words(told)),
         Err(answered) => answered,
@@ -162,21 +169,25 @@ fn asks(request: &Request, field: &str, asking: Asking, words: impl FnOnce(&Valu
 }
 
 /// What was told in `field`, or else what to answer: the question, or that nobody wants to tell.
-fn until_told<'a>(request: &'a Request, field: &str, asking: Asking) -> Result<&'a Value, Answered> {
+fn until_told<'a>(
+    request: &'a HandlerRequest,
+    field: &str,
+    asking: HandlerQuestions,
+) -> Result<&'a Value, Answered> {
     let answer = asking.questions.keys().find_map(|name| request.answers.get(name));
     match answer {
         Some(Answer::Accept(told)) if !told[field].is_null() => Ok(&told[field]),
-        Some(Answer::Accept(_)) | None => Err(Ok(Said::Ask(asking))),
+        Some(Answer::Accept(_)) | None => Err(Ok(HandlerReply::Ask(asking))),
         Some(Answer::Decline(_) | Answer::Cancel | Answer::Unavailable) => Err(said("Nobody wants to tell.")),
     }
 }
 
 /// Asks one form, and repeats its answer whatever it is.
-fn repeats(request: &Request, words: &str, text: &str, schema: Value) -> Answered {
+fn repeats(request: &HandlerRequest, words: &str, text: &str, schema: Value) -> Answered {
     let (action, content) = match request.answers.get("form") {
         None => {
-            let inquiry = Inquiry::Form { text: text.into(), schema };
-            return Ok(Said::Ask(Asking::one("form", inquiry)));
+            let inquiry = HandlerQuestion::Form { text: text.into(), schema };
+            return Ok(HandlerReply::Ask(HandlerQuestions::one("form", inquiry)));
         }
         Some(Answer::Accept(content)) => ("accept", content.clone()),
         Some(Answer::Decline(_)) => ("decline", json!({})),
@@ -189,18 +200,18 @@ fn greeting(name: &Value) -> String {
     format!("Hello, {}!", name.as_str().unwrap_or_default())
 }
 
-fn your_name() -> Inquiry {
+fn your_name() -> HandlerQuestion {
     form("What is your name?", "name", "string")
 }
 
 /// A form of one field.
-pub(crate) fn form(text: &str, field: &str, kind: &str) -> Inquiry {
+pub(crate) fn form(text: &str, field: &str, kind: &str) -> HandlerQuestion {
     let schema = json!({ "type": "object", "properties": { field: { "type": kind } }, "required": [field] });
-    Inquiry::Form { text: text.into(), schema }
+    HandlerQuestion::Form { text: text.into(), schema }
 }
 
-fn sample(prompt: &str, max_tokens: u32) -> Inquiry {
-    Inquiry::Sample { prompt: prompt.into(), system: None, max_tokens }
+fn sample(prompt: &str, max_tokens: u32) -> HandlerQuestion {
+    HandlerQuestion::Sample { prompt: prompt.into(), system: None, max_tokens }
 }
 
 /// One of several and several of several, with titles and without.

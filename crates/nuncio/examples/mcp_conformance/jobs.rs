@@ -81,7 +81,7 @@ async fn logging(cx: TaskContext) -> Ended {
 async fn reconnection(cx: TaskContext) -> Ended {
     // Whoever is to be let go has to be there first.
     cx.sleep(Duration::from_millis(100)).await?;
-    cx.let_go().await?;
+    cx.release_followers().await?;
     cx.sleep(Duration::from_millis(100)).await?;
     Ok(Outcome::said("It went on while nobody was connected."))
 }

@@ -15,7 +15,7 @@ mod resources;
 use std::{error::Error, io::Write as _, path::PathBuf, sync::Arc};
 
 use clap::Parser;
-use nuncio::{Nuncio, Signals, prelude::*};
+use nuncio::{Nuncio, ShutdownSignals, prelude::*};
 
 /// Serves what the MCP conformance suite asks for.
 #[derive(Parser)]
@@ -37,7 +37,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     resources::offer(&surface);
     prompts::offer(&surface);
 
-    let signals = Signals::new()?;
+    let signals = ShutdownSignals::new()?;
     let server = Nuncio::new().agents(jobs::all()).surface(surface);
     let running = server.listen(options.listen).data(options.data).start().await?;
     writeln!(std::io::stdout(), "{}/mcp", running.url())?;

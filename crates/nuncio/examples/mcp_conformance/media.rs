@@ -3,7 +3,7 @@
 #![allow(clippy::expect_used, reason = "two constants of the program")]
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
-use nuncio::engine::surface::Block;
+use nuncio::engine::surface::ContentBlock;
 
 const PNG: &str =
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR42mP4z8AAAAMBAQD3A0FDAAAAAElFTkSuQmCC";
@@ -15,11 +15,11 @@ pub(crate) fn png() -> Vec<u8> {
 }
 
 /// The pixel, to be shown.
-pub(crate) fn image() -> Block {
-    Block::Image { data: png(), media_type: "image/png".into() }
+pub(crate) fn image() -> ContentBlock {
+    ContentBlock::Image { data: png(), media_type: "image/png".into() }
 }
 
 /// A millisecond of silence, to be heard.
-pub(crate) fn audio() -> Block {
-    Block::Audio { data: STANDARD.decode(WAV).expect("it is base64"), media_type: "audio/wav".into() }
+pub(crate) fn audio() -> ContentBlock {
+    ContentBlock::Audio { data: STANDARD.decode(WAV).expect("it is base64"), media_type: "audio/wav".into() }
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use nuncio::{
     engine::surface::{
-        Abilities, Block, HandlerError, PromptOutput, PromptProfile, Request, ResourceContent, Said,
-        ShapeError, Tool, ToolOutput, ToolProfile,
+        Abilities, ContentBlock, HandlerError, HandlerReply, HandlerRequest, PromptOutput, PromptProfile,
+        ResourceContent, SchemaError, Tool, ToolOutput, ToolProfile,
     },
     prelude::*,
 };
@@ -13,12 +13,12 @@ use nuncio::{
 use crate::{media, prompts::Told};
 
 /// What a call comes to.
-pub(crate) type Answered = Result<Said<ToolOutput>, HandlerError>;
+pub(crate) type Answered = Result<HandlerReply<ToolOutput>, HandlerError>;
 
 /// A tool that is one function.
 pub(crate) struct Plain {
     profile: ToolProfile,
-    answer: Box<dyn Fn(&Request) -> Answered + Send + Sync>,
+    answer: Box<dyn Fn(&HandlerRequest) -> Answered + Send + Sync>,
 }
 
 impl Plain {
@@ -26,7 +26,7 @@ impl Plain {
     pub(crate) fn new(
         name: &str,
         description: &str,
-        answer: impl Fn(&Request) -> Answered + Send + Sync + 'static,
+        answer: impl Fn(&HandlerRequest) -> Answered + Send + Sync + 'static,
     ) -> Self {
         Self { profile: ToolProfile::new(name, description), answer: Box::new(answer) }
     }
@@ -50,12 +50,12 @@ impl Tool for Plain {
         self.profile.clone()
     }
 
-    async fn call(&self, request: Request) -> Answered {
+    async fn call(&self, request: HandlerRequest) -> Answered {
         (self.answer)(&request)
     }
 }
 
-pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), ShapeError> {
+pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), SchemaError> {
     // The suite calls the first tool of the list without arguments and expects no error. Lists are in the order
     // of the names, and no other fixture that comes so early takes that.
     surface.add_tool(Plain::new("about", "Says what this server is.", |_| {
@@ -70,7 +70,11 @@ pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), ShapeError> {
         .add_tool(Plain::new("test_audio_content", "Returns a sound.", |_| shown(vec![media::audio()])))?;
     surface.add_tool(Plain::new("test_embedded_resource", "Returns a resource, whole.", |_| {
         let text = "This is an embedded resource content.";
-        shown(vec![Block::Resource(ResourceContent::text("test://embedded-resource", "text/plain", text))])
+        shown(vec![ContentBlock::Resource(ResourceContent::text(
+            "test://embedded-resource",
+            "text/plain",
+            text,
+        ))])
     }))?;
     surface.add_tool(Plain::new(
         "test_multiple_content_types",
@@ -78,9 +82,9 @@ pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), ShapeError> {
         |_| {
             let data = json!({ "test": "data", "value": 123 });
             shown(vec![
-                Block::Text("Multiple content types test:".into()),
+                ContentBlock::Text("Multiple content types test:".into()),
                 media::image(),
-                Block::Resource(ResourceContent::json("test://mixed-content-resource", &data)),
+                ContentBlock::Resource(ResourceContent::json("test://mixed-content-resource", &data)),
             ])
         },
     ))?;
@@ -123,7 +127,7 @@ pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), ShapeError> {
 }
 
 /// What they offer is withdrawn at once: the suite wants to hear of a change, and lists that stay the same.
-fn offer_triggers(surface: &Arc<Surface>) -> Result<(), ShapeError> {
+fn offer_triggers(surface: &Arc<Surface>) -> Result<(), SchemaError> {
     let changed = Arc::clone(surface);
     surface.add_tool(Plain::new("test_trigger_tool_change", "Changes the tools.", move |_| {
         let passing = Plain::new("test_passing_tool", "Is soon gone.", |_| said("Still here."));
@@ -135,7 +139,7 @@ fn offer_triggers(surface: &Arc<Surface>) -> Result<(), ShapeError> {
     surface.add_tool(Plain::new("test_trigger_prompt_change", "Changes the prompts.", move |_| {
         let profile = PromptProfile::new("test_passing_prompt", "Is soon gone.");
         changed.add_prompt(Told::new(profile, |_| {
-            Ok(Said::Done(PromptOutput::user(Block::Text("Still here.".into()))))
+            Ok(HandlerReply::Done(PromptOutput::user(ContentBlock::Text("Still here.".into()))))
         }));
         changed.remove_prompt("test_passing_prompt");
         said("The prompts have changed.")
@@ -144,11 +148,11 @@ fn offer_triggers(surface: &Arc<Surface>) -> Result<(), ShapeError> {
 
 /// A text as the last word.
 pub(crate) fn said(text: impl Into<String>) -> Answered {
-    Ok(Said::Done(ToolOutput::text(text)))
+    Ok(HandlerReply::Done(ToolOutput::text(text)))
 }
 
-fn shown(blocks: Vec<Block>) -> Answered {
-    Ok(Said::Done(ToolOutput::blocks(blocks)))
+fn shown(blocks: Vec<ContentBlock>) -> Answered {
+    Ok(HandlerReply::Done(ToolOutput::blocks(blocks)))
 }
 
 /// A schema with the keywords that servers tend to lose.

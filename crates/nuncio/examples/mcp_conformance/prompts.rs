@@ -6,7 +6,8 @@ use nuncio::{
     engine::{
         access::Caller,
         surface::{
-            Asking, Block, HandlerError, Prompt, PromptOutput, PromptProfile, Request, ResourceContent, Said,
+            ContentBlock, HandlerError, HandlerQuestions, HandlerReply, HandlerRequest, Prompt, PromptOutput,
+            PromptProfile, ResourceContent,
         },
     },
     prelude::*,
@@ -14,16 +15,16 @@ use nuncio::{
 
 use crate::{asking::form, media};
 
-type Prompted = Result<Said<PromptOutput>, HandlerError>;
+type Prompted = Result<HandlerReply<PromptOutput>, HandlerError>;
 
 /// A prompt that is one function.
 pub(crate) struct Told {
     profile: PromptProfile,
-    tell: fn(&Request) -> Prompted,
+    tell: fn(&HandlerRequest) -> Prompted,
 }
 
 impl Told {
-    pub(crate) fn new(profile: PromptProfile, tell: fn(&Request) -> Prompted) -> Self {
+    pub(crate) fn new(profile: PromptProfile, tell: fn(&HandlerRequest) -> Prompted) -> Self {
         Self { profile, tell }
     }
 }
@@ -34,7 +35,7 @@ impl Prompt for Told {
         self.profile.clone()
     }
 
-    async fn get(&self, request: Request) -> Prompted {
+    async fn get(&self, request: HandlerRequest) -> Prompted {
         (self.tell)(&request)
     }
 
@@ -46,7 +47,7 @@ impl Prompt for Told {
 
 pub(crate) fn offer(surface: &Surface) {
     surface.add_prompt(Told::new(PromptProfile::new("test_simple_prompt", "A text."), |_| {
-        said(vec![Block::Text("This is a simple prompt for testing.".into())])
+        said(vec![ContentBlock::Text("This is a simple prompt for testing.".into())])
     }));
     let profile = PromptProfile::new("test_prompt_with_arguments", "A text of two arguments.")
         .argument("arg1", "The first.")
@@ -54,7 +55,7 @@ pub(crate) fn offer(surface: &Surface) {
     surface.add_prompt(Told::new(profile, |request| {
         let argument = |name| request.text(name).unwrap_or_default();
         let (arg1, arg2) = (argument("arg1"), argument("arg2"));
-        said(vec![Block::Text(format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"))])
+        said(vec![ContentBlock::Text(format!("Prompt with arguments: arg1='{arg1}', arg2='{arg2}'"))])
     }));
     let profile =
         PromptProfile::new("test_prompt_with_embedded_resource", "A resource, and a text about it.")
@@ -63,32 +64,33 @@ pub(crate) fn offer(surface: &Surface) {
         let (uri, text) =
             (request.text("resourceUri").unwrap_or_default(), "Embedded resource content for testing.");
         said(vec![
-            Block::Resource(ResourceContent::text(uri, "text/plain", text)),
-            Block::Text("Please process the embedded resource above.".into()),
+            ContentBlock::Resource(ResourceContent::text(uri, "text/plain", text)),
+            ContentBlock::Text("Please process the embedded resource above.".into()),
         ])
     }));
     let profile = PromptProfile::new("test_prompt_with_image", "A picture, and a text about it.");
     surface.add_prompt(Told::new(profile, |_| {
-        said(vec![media::image(), Block::Text("Please analyze the image above.".into())])
+        said(vec![media::image(), ContentBlock::Text("Please analyze the image above.".into())])
     }));
     let profile = PromptProfile::new("test_input_required_result_prompt", "A text that has to be asked for.");
     surface.add_prompt(Told::new(profile, |request| {
         match request.answers.get("user_context").map(|answer| answer.accepted::<Value>().unwrap_or_default())
         {
-            Some(told) => {
-                said(vec![Block::Text(format!("Context: {}", told["context"].as_str().unwrap_or("none")))])
-            }
+            Some(told) => said(vec![ContentBlock::Text(format!(
+                "Context: {}",
+                told["context"].as_str().unwrap_or("none")
+            ))]),
             None => {
                 let inquiry = form("What context should the prompt use?", "context", "string");
-                Ok(Said::Ask(Asking::one("user_context", inquiry)))
+                Ok(HandlerReply::Ask(HandlerQuestions::one("user_context", inquiry)))
             }
         }
     }));
 }
 
 /// What the user says.
-fn said(blocks: Vec<Block>) -> Prompted {
-    Ok(Said::Done(
+fn said(blocks: Vec<ContentBlock>) -> Prompted {
+    Ok(HandlerReply::Done(
         blocks.into_iter().fold(PromptOutput::default(), |said, block| said.and(Role::User, block)),
     ))
 }

@@ -9,13 +9,15 @@ use std::{
 };
 
 use nuncio::{
-    engine::surface::{HandlerError, Request, Resource, ResourceContent, ResourceProfile, Said, Template},
+    engine::surface::{
+        HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile, Template,
+    },
     prelude::*,
 };
 
 use crate::media;
 
-type Found = Result<Said<Vec<ResourceContent>>, HandlerError>;
+type Found = Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 
 const TEXT: &str = "test://static-text";
 const BINARY: &str = "test://static-binary";
@@ -35,8 +37,8 @@ impl Resource for Static {
         self.profile.clone()
     }
 
-    async fn read(&self, _: Request) -> Found {
-        Ok(Said::Done(vec![self.content.clone()]))
+    async fn read(&self, _: HandlerRequest) -> Found {
+        Ok(HandlerReply::Done(vec![self.content.clone()]))
     }
 }
 
@@ -50,9 +52,9 @@ impl Resource for Watched {
         ResourceProfile::new(WATCHED, "watched-resource").described(description).media_type("text/plain")
     }
 
-    async fn read(&self, _: Request) -> Found {
+    async fn read(&self, _: HandlerRequest) -> Found {
         let text = format!("It has changed {} times.", self.0.load(Ordering::Relaxed));
-        Ok(Said::Done(vec![ResourceContent::text(WATCHED, "text/plain", text)]))
+        Ok(HandlerReply::Done(vec![ResourceContent::text(WATCHED, "text/plain", text)]))
     }
 }
 
@@ -65,10 +67,10 @@ impl Template for Family {
         ResourceProfile::new(FAMILY, "template").described("Data for an id.").media_type("application/json")
     }
 
-    async fn read(&self, uri: &str, request: Request) -> Found {
+    async fn read(&self, uri: &str, request: HandlerRequest) -> Found {
         let id = request.text("id").unwrap_or_default();
         let data = json!({ "id": id, "templateTest": true, "data": format!("Data for ID: {id}") });
-        Ok(Said::Done(vec![ResourceContent::json(uri, &data)]))
+        Ok(HandlerReply::Done(vec![ResourceContent::json(uri, &data)]))
     }
 }
 

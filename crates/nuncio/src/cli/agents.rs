@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use super::{
     error::CliError,
     output,
-    shared::{ServerFlags, Shared},
+    server_connection::{ServerConnection, ServerFlags},
     table::{Table, age, cell, millis},
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = false)]
-pub(crate) struct Agents {
+pub(crate) struct AgentListFlags {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
     /// Only those that are not well
@@ -56,7 +56,7 @@ enum Command {
     },
 }
 
-impl Agents {
+impl AgentListFlags {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let unhealthy = self.unhealthy || matches!(self.command, Some(Command::List { unhealthy: true }));
         match self.command {
@@ -67,23 +67,23 @@ impl Agents {
                 login::logout(self.server.data.as_deref(), &name, self.server.format)
             }
             Some(Command::Probe { name }) => {
-                self.server.with(async |shared| probe(shared, &name).await).await
+                self.server.run_with_server(async |shared| probe(shared, &name).await).await
             }
             None | Some(Command::List { .. }) => {
-                self.server.with(async |shared| list(shared, unhealthy).await).await
+                self.server.run_with_server(async |shared| list(shared, unhealthy).await).await
             }
         }
     }
 }
 
-async fn list(shared: &Shared, unhealthy: bool) -> Result<(), CliError> {
+async fn list(shared: &ServerConnection, unhealthy: bool) -> Result<(), CliError> {
     let arguments = if unhealthy { json!({ "status": "unhealthy" }) } else { json!({}) };
     let found = shared.call("agents_list", arguments).await?;
     if shared.is_json() {
         return output::json_text(&found.to_string());
     }
     let agents = found["agents"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut text = Text(if agents.is_empty() {
+    let mut text = TextOutput(if agents.is_empty() {
         if unhealthy { "All are well.\n".to_owned() } else { "There are no agents.\n".to_owned() }
     } else {
         table(agents)
@@ -96,10 +96,10 @@ async fn list(shared: &Shared, unhealthy: bool) -> Result<(), CliError> {
     output::text(&text.0)
 }
 
-async fn probe(shared: &Shared, name: &str) -> Result<(), CliError> {
+async fn probe(shared: &ServerConnection, name: &str) -> Result<(), CliError> {
     let found = shared.call("agents_probe", json!({ "name": name })).await?;
     shared.print(&found, |found| {
-        let mut text = Text(table(std::slice::from_ref(found)));
+        let mut text = TextOutput(table(std::slice::from_ref(found)));
         if let Some(why) = found["lastError"].as_str() {
             text.gap();
             text.field("Last error", why);

@@ -9,9 +9,9 @@ use nuncio_wire::timestamp;
 use serde_json::{Map, Value};
 
 use super::{
-    desk::Desk,
     error::CliError,
     local_server,
+    operator::OperatorBackend,
     output::{self, Format},
     table::table,
     token,
@@ -54,7 +54,7 @@ impl AuditFlags {
     }
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let desk = Desk::find(&local_server::configured_for(self.flags.data.clone())).await?;
+        let desk = OperatorBackend::find(&local_server::configured_for(self.flags.data.clone())).await?;
         let done = match self.follow {
             false => self.page(&desk).await,
             true => tokio::select! {
@@ -66,7 +66,7 @@ impl AuditFlags {
         done
     }
 
-    async fn page(&self, desk: &Desk) -> Result<(), CliError> {
+    async fn page(&self, desk: &OperatorBackend) -> Result<(), CliError> {
         let page = self.read(desk).await?;
         match self.format() {
             Format::Json => output::json_text(&page.to_string()),
@@ -74,7 +74,7 @@ impl AuditFlags {
         }
     }
 
-    async fn follow(&self, desk: &Desk) -> Result<(), CliError> {
+    async fn follow(&self, desk: &OperatorBackend) -> Result<(), CliError> {
         let mut last = None;
         loop {
             let page = self.read(desk).await?;
@@ -90,11 +90,11 @@ impl AuditFlags {
         }
     }
 
-    async fn read(&self, desk: &Desk) -> Result<Value, CliError> {
+    async fn read(&self, desk: &OperatorBackend) -> Result<Value, CliError> {
         let query = self.query();
         match desk {
-            Desk::Server(server) => server.get("/admin/audit", &query).await,
-            Desk::Store(store) => {
+            OperatorBackend::Server(server) => server.get("/admin/audit", &query).await,
+            OperatorBackend::Store(store) => {
                 let arguments: Map<String, Value> =
                     query.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
                 let query = audit::read_query(&arguments).map_err(CliError::Usage)?;

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{error::CliError, output, program, shared::ServerFlags, text::Text};
+use super::{error::CliError, output, program, server_connection::ServerFlags, text::TextOutput};
 
 #[derive(Args)]
-pub(crate) struct Batch {
+pub(crate) struct BatchFlags {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
     #[command(subcommand)]
@@ -23,7 +23,7 @@ pub(crate) struct Batch {
 #[derive(Subcommand)]
 enum Command {
     /// Submit a batch
-    Submit(submit::Submit),
+    Submit(submit::BatchSubmitFlags),
     /// Show how a batch stands
     Status {
         /// The batch
@@ -73,27 +73,29 @@ enum Command {
         batch: String,
     },
     /// Show the settings, or change some
-    Config(config::Config),
+    Config(config::BatchConfigFlags),
     /// Show what was measured
     Metrics,
 }
 
-impl Batch {
+impl BatchFlags {
     pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
         let server = self.server;
         let done = match self.command {
             Command::Submit(submit) => {
                 let asked = submit.read()?;
-                return server.with(async |shared| submit.run(shared, asked).await).await;
+                return server.run_with_server(async |shared| submit.run(shared, asked).await).await;
             }
             Command::Watch { batch } => {
-                return server.with(async |shared| watch::run(shared, &batch).await).await;
+                return server.run_with_server(async |shared| watch::run(shared, &batch).await).await;
             }
             Command::Status { batch, operations } => {
-                server.with(async |shared| show::status(shared, &batch, operations).await).await
+                server.run_with_server(async |shared| show::status(shared, &batch, operations).await).await
             }
             Command::List { limit, page_token } => {
-                server.with(async |shared| show::list(shared, limit, page_token.as_deref()).await).await
+                server
+                    .run_with_server(async |shared| show::list(shared, limit, page_token.as_deref()).await)
+                    .await
             }
             Command::Pause { batch } => change(server, "batch_pause", &batch).await,
             Command::Resume { batch } => change(server, "batch_resume", &batch).await,
@@ -101,9 +103,9 @@ impl Batch {
             Command::Retry { batch } => change(server, "batch_retry", &batch).await,
             Command::Config(config) => {
                 let changes = config.changes()?;
-                server.with(async |shared| config::run(shared, changes).await).await
+                server.run_with_server(async |shared| config::run(shared, changes).await).await
             }
-            Command::Metrics => server.with(async |shared| config::metrics(shared).await).await,
+            Command::Metrics => server.run_with_server(async |shared| config::metrics(shared).await).await,
         };
         done.map(|()| ExitCode::SUCCESS)
     }
@@ -112,12 +114,12 @@ impl Batch {
 /// Does something to a batch, and shows where it stands then.
 async fn change(server: ServerFlags, tool: &str, batch: &str) -> Result<(), CliError> {
     server
-        .with(async |shared| {
+        .run_with_server(async |shared| {
             let changed = shared.call(tool, json!({ "batchId": batch })).await?;
             if shared.is_json() {
                 return output::json_text(&changed.to_string());
             }
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             show::head(&mut text, &changed);
             if show::id(&changed) != batch {
                 let follow = format!("{} batch watch {}{}", program(), show::id(&changed), shared.flags());

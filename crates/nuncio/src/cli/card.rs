@@ -5,10 +5,10 @@ use nuncio_client::a2a::problems;
 use serde_json::Value;
 
 use super::{
-    connection::{AgentFlags, Connection},
+    connection::{AgentConnection, AgentFlags},
     error::CliError,
     output,
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Subcommand)]
@@ -39,7 +39,7 @@ impl Command {
     }
 }
 
-async fn get(connection: &Connection, validate: bool) -> Result<(), CliError> {
+async fn get(connection: &AgentConnection, validate: bool) -> Result<(), CliError> {
     let received = connection.card().await?;
     let card: Value = serde_json::from_str(received.json.get()).map_err(std::io::Error::other)?;
     if validate {
@@ -51,7 +51,7 @@ async fn get(connection: &Connection, validate: bool) -> Result<(), CliError> {
     if connection.output.is_json() {
         return output::json(&received.json);
     }
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     show(&mut text, &card, connection.output.verbose);
     if validate {
         text.field("Valid", "yes");
@@ -59,7 +59,7 @@ async fn get(connection: &Connection, validate: bool) -> Result<(), CliError> {
     output::text(&text.0)
 }
 
-fn show(text: &mut Text, card: &Value, verbose: bool) {
+fn show(text: &mut TextOutput, card: &Value, verbose: bool) {
     let string = |value: &Value| value.as_str().unwrap_or("not given").to_owned();
     let yes = |value: &Value| if value.as_bool().unwrap_or(false) { "yes" } else { "no" };
     let listed = |value: &Value| value.as_array().cloned().unwrap_or_default();

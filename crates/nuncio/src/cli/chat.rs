@@ -4,23 +4,23 @@
 //! servers and runs, `book` keeps what leads back to runs; `draw` says how things look, `screen` and `input` are the
 //! terminal.
 
-mod above;
 mod arguments;
-mod book;
 mod command;
 mod commands;
 mod complete;
-mod connecting;
-mod draw;
 mod follower;
 mod input;
+mod line_renderer;
+mod login;
+mod prompt_printer;
 mod questions;
+mod run_store;
 mod sampling;
 mod screen;
+mod server_address;
 mod servers;
 mod session;
-mod signing;
-mod words;
+mod split_line;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -32,7 +32,7 @@ use std::{
 
 use clap::Args;
 use nuncio_client::{
-    mcp::LogLevel,
+    mcp::McpLogLevel,
     model::{Model, ModelOptions},
 };
 use nuncio_engine::Level;
@@ -43,16 +43,16 @@ use tokio::{
 };
 
 use self::{
-    above::Above,
-    book::Book,
-    connecting::Place,
-    draw::{Shown, level_name},
-    input::Input,
-    sampling::{Policy, Sampling},
+    input::ChatInput,
+    line_renderer::{ScreenItem, level_name},
+    login::LoginOptions,
+    prompt_printer::PromptPrinter,
+    run_store::RunStore,
+    sampling::{Sampling, SamplingPolicy},
     screen::Screen,
-    servers::Server,
-    session::{Inbox, NEWS, Session},
-    signing::Signing,
+    server_address::ChatServerAddress,
+    servers::ChatServer,
+    session::{ChatInbox, ChatSession, NEWS},
 };
 use super::{credential_origin::CredentialFlags, error::CliError, local_server, output::Format};
 use crate::{config::LogFormat, logs};
@@ -87,7 +87,7 @@ pub(crate) struct Flags {
     command: Option<String>,
     /// Who answers when a server wants a model to write something
     #[arg(long, default_value = "ask", value_name = "POLICY")]
-    sampling: Policy,
+    sampling: SamplingPolicy,
     /// A model for that: the address before /chat/completions of an OpenAI-compatible API. Default: the model of the
     /// configuration (model.name)
     #[arg(long, env = "NUNCIO_CHAT_MODEL_URL", value_name = "URL", requires = "model_name")]
@@ -145,10 +145,10 @@ impl Flags {
         let is_terminal =
             stdin().is_terminal() && stdout().is_terminal() && self.format == Format::Text && !is_one;
         let places = match &self.servers[..] {
-            [] => vec![Place::local(self.data.clone())],
+            [] => vec![ChatServerAddress::local(self.data.clone())],
             servers => servers
                 .iter()
-                .map(|text| Place::parse(text))
+                .map(|text| ChatServerAddress::parse(text))
                 .collect::<Result<_, _>>()
                 .map_err(CliError::Usage)?,
         };
@@ -156,52 +156,58 @@ impl Flags {
         let (tell_servers, servers_news) = mpsc::channel(NEWS);
         let (tell, runs_news) = mpsc::channel(NEWS);
         let (mut servers, mut books, mut taken) = (vec![], vec![], BTreeSet::new());
-        let log_level = LogLevel::from(self.log);
+        let log_level = McpLogLevel::from(self.log);
         let (account, opens) = (self.account.clone(), self.open_links);
-        let signing = Signing { account, opens, is_terminal };
+        let signing = LoginOptions { account, opens, is_terminal };
         let names: Vec<String> = places.iter().map(|place| place.name(&mut taken)).collect();
-        let bearers = connecting::bearers(&places, &names, &self.bearer).map_err(CliError::Usage)?;
+        let bearers = server_address::bearers(&places, &names, &self.bearer).map_err(CliError::Usage)?;
         for (number, (place, bearer)) in places.iter().zip(&bearers).enumerate() {
             let bearer = bearer.as_deref();
-            if let (Place::Url { url, .. }, Some(_)) = (place, bearer) {
+            if let (ChatServerAddress::Url { url, .. }, Some(_)) = (place, bearer) {
                 self.credentials.check(url, Some(url)).map_err(CliError::Usage)?;
             }
             let mut authorizer = place.authorizer(bearer);
             let mut sign_in = None;
-            if let (Place::Url { url, .. }, None) = (place, &authorizer) {
+            if let (ChatServerAddress::Url { url, .. }, None) = (place, &authorizer) {
                 let (oauth, one) =
                     signing.at(number, (place, url), &state, &tell_servers).map_err(CliError::Usage)?;
                 (authorizer, sign_in) = (Some(oauth), Some(one));
             }
             let caller = place.caller(bearer, self.account.as_deref());
-            let (book, remarks) = Book::open(&state, &place.key(), &caller)
+            let (book, remarks) = RunStore::open(&state, &place.key(), &caller)
                 .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
-            remarks.iter().for_each(|remark| screen.show(&Shown::Wrong(remark), false));
+            remarks.iter().for_each(|remark| screen.show(&ScreenItem::Wrong(remark), false));
             books.push(book);
             let dial = place.dial(authorizer.clone(), &log_level, self.mcp_revision.as_deref());
-            servers.push(Server {
+            servers.push(ChatServer {
                 name: names[number].clone(),
                 peer: watch::Sender::new(None),
                 offers: vec![],
                 away: None,
                 known: false,
-                _touch: servers::keep(number, dial, place.is_url(), sign_in.clone(), tell_servers.clone()),
+                _touch: servers::keep_connected(
+                    number,
+                    dial,
+                    place.is_url(),
+                    sign_in.clone(),
+                    tell_servers.clone(),
+                ),
                 at: place.clone(),
                 authorizer,
                 sign_in,
                 asks: false,
             });
         }
-        let mut session = Session {
+        let mut session = ChatSession {
             servers,
-            books,
+            run_stores: books,
             runs: BTreeMap::new(),
             questions: VecDeque::new(),
             screen,
             input,
             sampling: Sampling { policy: self.sampling, model: self.model()? },
             interrupts: signal(SignalKind::interrupt()).map_err(CliError::Runtime)?,
-            news: Inbox { servers: servers_news, runs: runs_news, tell },
+            news: ChatInbox { servers: servers_news, runs: runs_news, tell },
             watched: BTreeSet::new(),
             asking: None,
             put_off: BTreeSet::new(),
@@ -217,26 +223,26 @@ impl Flags {
         Ok(if well || is_terminal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    fn terminal(&self, is_terminal: bool, state: &std::path::Path) -> Result<(Screen, Input), CliError> {
+    fn terminal(&self, is_terminal: bool, state: &std::path::Path) -> Result<(Screen, ChatInput), CliError> {
         if is_terminal {
             let no = |error: &dyn std::fmt::Display| {
                 CliError::Usage(format!("{}: {error}; --state names another folder", state.display()))
             };
-            book::private_folder(state).map_err(|error| no(&error))?;
+            run_store::private_folder(state).map_err(|error| no(&error))?;
             let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
             let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
             // A terminal that cannot be edited on is read line by line.
-            let above = Above::default();
-            return Ok(match Input::terminal(state.join("history"), above.clone()) {
+            let above = PromptPrinter::default();
+            return Ok(match ChatInput::terminal(state.join("history"), above.clone()) {
                 Ok(input) => (Screen::terminal(self.log, colour, above), input),
-                Err(_) => (Screen::plain(self.log), Input::plain()),
+                Err(_) => (Screen::plain(self.log), ChatInput::plain()),
             });
         }
         let screen =
             if self.format == Format::Json { Screen::json(self.log) } else { Screen::plain(self.log) };
         let input = match &self.command {
-            Some(command) => Input::after(command.clone()),
-            None => Input::plain(),
+            Some(command) => ChatInput::after(command.clone()),
+            None => ChatInput::plain(),
         };
         Ok((screen, input))
     }

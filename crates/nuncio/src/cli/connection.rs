@@ -6,8 +6,8 @@ use std::{cell::RefCell, future::Future, path::PathBuf, sync::Arc, time::Duratio
 use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
-    A2aClient, AgentCard, CardReference, ClientError, Credentials, HttpOptions, Preference, Received,
-    fetch_card, fetch_private_card,
+    A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardReference,
+    InterfacePreference, fetch_card, fetch_private_card,
 };
 use nuncio_engine::trace;
 use nuncio_wire::a2a::Dialect;
@@ -15,7 +15,7 @@ use url::Url;
 
 use super::{
     credential_origin::CredentialFlags,
-    error::{CliError, Seen},
+    error::{CliError, TaskResumePoint},
     local_server,
     output::{OutputFlags, note},
 };
@@ -65,15 +65,15 @@ pub(crate) struct AgentFlags {
 
 /// Whom the command means, for messages.
 #[derive(Debug, Clone)]
-pub(crate) struct Target {
-    pub(crate) origin: Origin,
+pub(crate) struct AgentTarget {
+    pub(crate) origin: TargetOrigin,
     /// The flags that name the agent, for commands that are shown; with a space before.
     pub(crate) flags: String,
 }
 
 /// How the agent is known.
 #[derive(Debug, Clone)]
-pub(crate) enum Origin {
+pub(crate) enum TargetOrigin {
     /// The user named it.
     Given,
     /// A server left its address in this file.
@@ -83,20 +83,20 @@ pub(crate) enum Origin {
 }
 
 /// A command's way to its agent.
-pub(crate) struct Connection {
-    pub(crate) target: Target,
+pub(crate) struct AgentConnection {
+    pub(crate) target: AgentTarget,
     pub(crate) output: OutputFlags,
     pub(crate) poll_interval: Duration,
     reference: CardReference,
-    preference: Preference,
-    credentials: Credentials,
+    preference: InterfacePreference,
+    credentials: A2aCredentials,
     credential_flags: CredentialFlags,
-    http: HttpOptions,
+    http: A2aHttpOptions,
     /// The address of the local server and its operator's token, where the user named neither.
     operator: Option<(String, String)>,
     timeout: Option<Duration>,
     /// What a command that ends early leaves to go on from.
-    seen: RefCell<Seen>,
+    seen: RefCell<TaskResumePoint>,
 }
 
 impl AgentFlags {
@@ -106,7 +106,7 @@ impl AgentFlags {
     }
 
     /// Resolves the flags. Talks to nobody yet.
-    pub(crate) fn resolve(self) -> Result<Connection, CliError> {
+    pub(crate) fn resolve(self) -> Result<AgentConnection, CliError> {
         if self.debug {
             logs::start("warn,nuncio_client=debug", LogFormat::Text, &Arc::default());
         } else {
@@ -118,38 +118,39 @@ impl AgentFlags {
             );
         }
         let (text, origin, token) = match &self.agent_card {
-            Some(text) => (text.clone(), Origin::Given, local_server::token_of(text)),
+            Some(text) => (text.clone(), TargetOrigin::Given, local_server::token_of(text)),
             None => local_server::find(),
         };
         let operator = token.filter(|_| self.bearer.is_none()).map(|token| (text.clone(), token));
         let mut flags = match origin {
-            Origin::Given => format!(" -a {text}"),
-            Origin::Published(_) | Origin::Default => String::new(),
+            TargetOrigin::Given => format!(" -a {text}"),
+            TargetOrigin::Published(_) | TargetOrigin::Default => String::new(),
         };
         if let Some(agent) = &self.agent {
             flags = format!("{flags} --agent {agent}");
         }
-        let target = Target { origin, flags };
+        let target = AgentTarget { origin, flags };
         let reference = match &self.agent {
             Some(agent) => agent_of(&text, agent)?,
             None => CardReference::parse(&text)
                 .map_err(|error| CliError::Client { error: Box::new(error), target: target.clone() })?,
         };
-        let seen = RefCell::new(Seen { agent_flags: target.flags.clone(), ..Seen::default() });
-        Ok(Connection {
+        let seen =
+            RefCell::new(TaskResumePoint { agent_flags: target.flags.clone(), ..TaskResumePoint::default() });
+        Ok(AgentConnection {
             target,
             output: self.output,
             poll_interval: self.poll_interval,
             reference,
-            preference: Preference { bindings: self.transport, dialect: self.a2a_version },
-            credentials: Credentials {
+            preference: InterfacePreference { bindings: self.transport, dialect: self.a2a_version },
+            credentials: A2aCredentials {
                 bearer: self.bearer,
                 api_key: self.api_key,
                 service_parameters: with_trace(self.service_parameters),
-                ..Credentials::default()
+                ..A2aCredentials::default()
             },
             credential_flags: self.credential_flags,
-            http: HttpOptions { insecure: self.insecure, ..HttpOptions::default() },
+            http: A2aHttpOptions { insecure: self.insecure, ..A2aHttpOptions::default() },
             operator,
             timeout: self.timeout,
             seen,
@@ -157,11 +158,11 @@ impl AgentFlags {
     }
 }
 
-impl Connection {
+impl AgentConnection {
     /// The agent's card.
-    pub(crate) async fn card(&self) -> Result<Received<AgentCard>, CliError> {
+    pub(crate) async fn card(&self) -> Result<A2aResponse<AgentCard>, CliError> {
         let open = fetch_card(&self.reference, &self.http).await;
-        let (CardReference::Url(url), Err(ClientError::Unauthorized { .. })) = (&self.reference, &open)
+        let (CardReference::Url(url), Err(A2aClientError::Unauthorized { .. })) = (&self.reference, &open)
         else {
             return open.map_err(|error| self.failed(error));
         };
@@ -172,7 +173,7 @@ impl Connection {
         };
         // Only now: a card that everybody may see needs no credentials.
         self.credential_flags.check(url, Some(url)).map_err(CliError::Usage)?;
-        let credentials = Credentials { bearer: Some(bearer), ..self.credentials.clone() };
+        let credentials = A2aCredentials { bearer: Some(bearer), ..self.credentials.clone() };
         let closed = fetch_private_card(&self.reference, &self.http, &credentials).await;
         closed.map_err(|error| self.failed(error))
     }
@@ -180,14 +181,14 @@ impl Connection {
     /// A client for the agent.
     pub(crate) async fn client(&self) -> Result<A2aClient, CliError> {
         let card = self.card().await?.value;
-        let connect = |credentials: &Credentials| {
+        let connect = |credentials: &A2aCredentials| {
             A2aClient::new(&card, &self.preference, credentials, &self.http)
                 .map_err(|error| self.failed(error))
         };
         let client = connect(&self.credentials)?;
         let endpoint = client.endpoint();
         let trace = HeaderName::from_static("traceparent");
-        let Credentials { bearer, api_key, service_parameters, .. } = &self.credentials;
+        let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
         let given = bearer.is_some()
             || api_key.is_some()
             || service_parameters.iter().any(|(name, _)| *name != trace);
@@ -203,17 +204,17 @@ impl Connection {
         let here = Url::parse(server).is_ok_and(|server| server.origin() == endpoint.origin());
         let is_named = self.credential_flags.check(endpoint, None).is_ok();
         match here || is_named {
-            true => connect(&Credentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
+            true => connect(&A2aCredentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
             false => Ok(client),
         }
     }
 
-    pub(crate) fn failed(&self, error: ClientError) -> CliError {
+    pub(crate) fn failed(&self, error: A2aClientError) -> CliError {
         CliError::Client { error: Box::new(error), target: self.target.clone() }
     }
 
     /// Keeps what is known of the task, for the case that the command ends early.
-    pub(crate) fn saw(&self, task: &str, context: Option<&str>, cursor: Option<&str>) {
+    pub(crate) fn record_task(&self, task: &str, context: Option<&str>, cursor: Option<&str>) {
         let mut seen = self.seen.borrow_mut();
         seen.task = Some(task.to_owned());
         if let Some(context) = context {
@@ -224,7 +225,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn seen(&self) -> Seen {
+    pub(crate) fn resume_point(&self) -> TaskResumePoint {
         self.seen.borrow().clone()
     }
 
@@ -236,9 +237,9 @@ impl Connection {
         let limit = self.timeout.unwrap_or(Duration::MAX);
         tokio::select! {
             done = tokio::time::timeout(limit, work) => {
-                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: Box::new(self.seen()) }))
+                done.unwrap_or_else(|_| Err(CliError::Timeout { limit, seen: Box::new(self.resume_point()) }))
             }
-            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: Box::new(self.seen()) }),
+            _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted { seen: Box::new(self.resume_point()) }),
         }
     }
 }
@@ -279,14 +280,14 @@ fn version(text: &str) -> Result<Dialect, String> {
 }
 
 /// The trace that the caller takes part in, as the environment names it.
-pub(crate) fn given_trace() -> Option<String> {
+pub(crate) fn trace_from_environment() -> Option<String> {
     std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some())
 }
 
 /// The headers, with the trace that the caller takes part in.
 fn with_trace(mut parameters: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
     let name = HeaderName::from_static("traceparent");
-    if let Some(value) = given_trace().and_then(|trace| HeaderValue::try_from(trace).ok())
+    if let Some(value) = trace_from_environment().and_then(|trace| HeaderValue::try_from(trace).ok())
         && !parameters.iter().any(|(given, _)| *given == name)
     {
         parameters.push((name, value));

@@ -10,17 +10,17 @@ use std::{
 };
 
 use nuncio::StartError;
-use nuncio_client::{a2a::ClientError, mcp::ToolError};
+use nuncio_client::{a2a::A2aClientError, mcp::ToolError};
 use serde::Serialize;
 
 use super::{
-    connection::{Origin, Target},
+    connection::{AgentTarget, TargetOrigin},
     output::Format,
     program,
     text::plain,
 };
 use crate::{
-    config::{ConfigError, Source},
+    config::{ConfigError, SettingSource},
     duration,
 };
 
@@ -36,15 +36,15 @@ pub(crate) enum CliError {
     /// There is no runtime to run in.
     Runtime(io::Error),
     /// Something between here and the agent.
-    Client { error: Box<ClientError>, target: Target },
+    Client { error: Box<A2aClientError>, target: AgentTarget },
     /// Something between here and the tools of a server.
-    Tool { error: Box<ToolError>, target: Target },
+    Tool { error: Box<ToolError>, target: AgentTarget },
     /// The card is not what the protocol requires.
     InvalidCard { at: String, problems: Vec<String> },
     /// `--timeout` expired.
-    Timeout { limit: Duration, seen: Box<Seen> },
+    Timeout { limit: Duration, seen: Box<TaskResumePoint> },
     /// Ctrl-C.
-    Interrupted { seen: Box<Seen> },
+    Interrupted { seen: Box<TaskResumePoint> },
     /// The operator's own interface said no.
     Admin(String),
     /// The store could not be read.
@@ -55,7 +55,7 @@ pub(crate) enum CliError {
 
 /// What is known of a task, so that nobody loses it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
+pub(crate) struct TaskResumePoint {
     pub(crate) task: Option<String>,
     pub(crate) context: Option<String>,
     pub(crate) cursor: Option<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Seen {
     pub(crate) command: Option<String>,
 }
 
-impl Seen {
+impl TaskResumePoint {
     /// The command that goes on from here.
     pub(crate) fn resume(&self) -> Option<String> {
         if self.command.is_some() {
@@ -102,7 +102,7 @@ impl From<StartError> for CliError {
 /// The error as programs get it (`a2a-cli`, appendix B).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
+struct ErrorEnvelope {
     code: String,
     message: String,
     hint: Option<String>,
@@ -133,8 +133,8 @@ impl CliError {
         ExitCode::from(envelope.exit)
     }
 
-    fn envelope(&self) -> Envelope {
-        let ours = |code: &str, exit: u8, message: String, hint: Option<String>| Envelope {
+    fn envelope(&self) -> ErrorEnvelope {
+        let ours = |code: &str, exit: u8, message: String, hint: Option<String>| ErrorEnvelope {
             code: code.to_owned(),
             message,
             hint,
@@ -149,7 +149,7 @@ impl CliError {
                 Some(format!("{} help shows the usage", program())),
             ),
             Self::Config(error) => {
-                let usage = matches!(error, ConfigError::Value { from: Source::Flag(_), .. });
+                let usage = matches!(error, ConfigError::Value { from: SettingSource::Flag(_), .. });
                 ours("A2ACLI_ERR_USAGE", if usage { 2 } else { 1 }, error.to_string(), None)
             }
             Self::Start(error) => {
@@ -162,7 +162,7 @@ impl CliError {
             }
             Self::Client { error, target } => client_envelope(error, target),
             Self::Tool { error, target } => {
-                let (code, exit, hint) = tool_words(error, target);
+                let (code, exit, hint) = tool_error_report(error, target);
                 ours(code, exit, error.to_string(), hint)
             }
             Self::InvalidCard { at, problems } => {
@@ -195,55 +195,56 @@ impl CliError {
     }
 }
 
-fn client_envelope(error: &ClientError, target: &Target) -> Envelope {
+fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelope {
     let (code, exit, hint) = match error {
-        ClientError::NoCard { .. } => {
+        A2aClientError::NoCard { .. } => {
             ("A2ACLI_ERR_CARD_NOT_FOUND", 3, Some("-a takes a host, the URL of a card, or a file".to_owned()))
         }
-        ClientError::BadCard { .. } => ("A2ACLI_ERR_CARD_INVALID", 1, None),
-        ClientError::NoCommonVersion(_) => {
+        A2aClientError::BadCard { .. } => ("A2ACLI_ERR_CARD_INVALID", 1, None),
+        A2aClientError::NoCommonVersion(_) => {
             ("VersionNotSupportedError", 1, Some("--a2a-version 0.3 speaks the older version".to_owned()))
         }
-        ClientError::NoCommonBinding(_) | ClientError::Unsupported(_) => {
+        A2aClientError::NoCommonBinding(_) | A2aClientError::Unsupported(_) => {
             ("UnsupportedOperationError", 1, None)
         }
-        ClientError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
-        ClientError::Timeout { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
-        ClientError::Unauthorized { supplied: false, status: 401, .. } => (
+        A2aClientError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
+        A2aClientError::Timeout { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
+        A2aClientError::Unauthorized { supplied: false, status: 401, .. } => (
             "A2ACLI_ERR_CREDENTIALS_MISSING",
             4,
             Some("give a token with A2ACLI_BEARER, or a key with A2ACLI_API_KEY".to_owned()),
         ),
-        ClientError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
-        ClientError::Rpc(error) => (protocol_name(error.code), 1, Some(protocol_hint(error.code, target))),
-        ClientError::Malformed(_) => ("InvalidAgentResponseError", 1, Some(debug_hint())),
-        ClientError::Cut { task, cursor, last, .. } => {
-            let seen = Seen {
+        A2aClientError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
+        A2aClientError::Rpc(error) => (protocol_name(error.code), 1, Some(protocol_hint(error.code, target))),
+        A2aClientError::Malformed(_) => ("InvalidAgentResponseError", 1, Some(debug_hint())),
+        A2aClientError::Cut { task, cursor, last, .. } => {
+            let seen = TaskResumePoint {
                 task: task.clone(),
                 cursor: cursor.clone(),
                 agent_flags: target.flags.clone(),
-                ..Seen::default()
+                ..TaskResumePoint::default()
             };
-            let reached = !matches!(**last, ClientError::Unreachable { .. } | ClientError::Timeout { .. });
+            let reached =
+                !matches!(**last, A2aClientError::Unreachable { .. } | A2aClientError::Timeout { .. });
             let (code, exit) =
                 if reached { ("A2ACLI_ERR_INTERNAL", 1) } else { ("A2ACLI_ERR_UNREACHABLE", 3) };
             (code, exit, seen.resume())
         }
-        ClientError::Http { .. } | ClientError::Ended | ClientError::Setup(_) => {
+        A2aClientError::Http { .. } | A2aClientError::Ended | A2aClientError::Setup(_) => {
             ("A2ACLI_ERR_INTERNAL", 1, Some(debug_hint()))
         }
     };
     let message = match (error, &target.origin) {
-        (ClientError::Unreachable { at, .. }, Origin::Default | Origin::Published(_)) => {
+        (A2aClientError::Unreachable { at, .. }, TargetOrigin::Default | TargetOrigin::Published(_)) => {
             format!("no server at {at}: start one with `{} serve`", program())
         }
         _ => error.to_string(),
     };
-    Envelope { code: code.to_owned(), message, hint, a2a_code: error.rpc_code(), exit }
+    ErrorEnvelope { code: code.to_owned(), message, hint, a2a_code: error.rpc_code(), exit }
 }
 
 /// What is said of a tool that was not called, or that failed.
-fn tool_words(error: &ToolError, target: &Target) -> (&'static str, u8, Option<String>) {
+fn tool_error_report(error: &ToolError, target: &AgentTarget) -> (&'static str, u8, Option<String>) {
     match error {
         ToolError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
         ToolError::Timeout { .. } | ToolError::Cut { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
@@ -261,14 +262,16 @@ fn tool_words(error: &ToolError, target: &Target) -> (&'static str, u8, Option<S
     }
 }
 
-fn unreachable_hint(target: &Target) -> Option<String> {
+fn unreachable_hint(target: &AgentTarget) -> Option<String> {
     match &target.origin {
-        Origin::Given => None,
-        Origin::Published(file) => Some(format!(
+        TargetOrigin::Given => None,
+        TargetOrigin::Published(file) => Some(format!(
             "{} names that address, and nobody is there any more; -a names another agent",
             file.display()
         )),
-        Origin::Default => Some("-a names another agent, A2ACLI_AGENT_CARD does it for good".to_owned()),
+        TargetOrigin::Default => {
+            Some("-a names another agent, A2ACLI_AGENT_CARD does it for good".to_owned())
+        }
     }
 }
 
@@ -292,7 +295,7 @@ fn protocol_name(code: i64) -> &'static str {
     }
 }
 
-fn protocol_hint(code: i64, target: &Target) -> String {
+fn protocol_hint(code: i64, target: &AgentTarget) -> String {
     match code {
         -32001 => {
             format!("{} task list{} shows the tasks there are; {}", program(), target.flags, debug_hint())

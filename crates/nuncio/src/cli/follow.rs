@@ -2,21 +2,21 @@
 
 use std::collections::HashSet;
 
-use nuncio_client::a2a::{A2aClient, Events};
+use nuncio_client::a2a::{A2aClient, A2aTaskEvents};
 use nuncio_engine::{content::Content, event::ArtifactChunk, task::State};
 use nuncio_wire::a2a::{StreamEvent, TaskView};
 
 use super::{
-    connection::Connection,
+    connection::AgentConnection,
     error::CliError,
     output::{self, note},
     program,
-    text::{self, Text, state_name},
+    text::{self, TextOutput, state_name},
 };
 
 /// When a stream has shown what it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
+pub(crate) enum FollowUntil {
     /// The turn that a message began: at the first question, or at the end.
     Turn,
     /// Everything from a cursor on. A question that was answered long ago is one event of many.
@@ -26,25 +26,25 @@ pub(crate) enum Ending {
 /// Shows every event as it comes. Returns when the task has ended or waits for somebody; a stream that stops
 /// before that is an error.
 pub(crate) async fn show(
-    connection: &Connection,
+    connection: &AgentConnection,
     client: &A2aClient,
-    mut events: Events,
-    ending: Ending,
+    mut events: A2aTaskEvents,
+    ending: FollowUntil,
 ) -> Result<(), CliError> {
     let (mut live, mut last) = (LiveText::default(), None);
     while let Some(item) = events.next().await.map_err(|error| connection.failed(error))? {
         let event = &item.event.value;
         let state = match event {
             StreamEvent::Task(task) => {
-                connection.saw(&task.id, task.context.as_deref(), item.cursor.as_deref());
+                connection.record_task(&task.id, task.context.as_deref(), item.cursor.as_deref());
                 Some(task.state)
             }
             StreamEvent::Status(update) => {
-                connection.saw(&update.task, update.context.as_deref(), item.cursor.as_deref());
+                connection.record_task(&update.task, update.context.as_deref(), item.cursor.as_deref());
                 Some(update.state)
             }
             StreamEvent::Artifact(update) => {
-                connection.saw(&update.task, update.context.as_deref(), item.cursor.as_deref());
+                connection.record_task(&update.task, update.context.as_deref(), item.cursor.as_deref());
                 None
             }
             StreamEvent::Message(_) => None,
@@ -59,13 +59,13 @@ pub(crate) async fn show(
             break;
         }
     }
-    let seen = connection.seen();
+    let seen = connection.resume_point();
     let (Some(task), Some(state)) = (&seen.task, last) else {
         // The agent answered with a message.
         return output::text(&live.close());
     };
     if !connection.output.is_json() {
-        let mut text = Text(live.close());
+        let mut text = TextOutput(live.close());
         text.gap();
         text.ids(task, seen.context.as_deref(), state);
         output::text(&text.0)?;
@@ -74,22 +74,28 @@ pub(crate) async fn show(
 }
 
 /// Whether a task that was seen to wait still does.
-async fn waits_now(connection: &Connection, client: &A2aClient, ending: Ending) -> Result<bool, CliError> {
-    let Some(task) = connection.seen().task.filter(|_| ending == Ending::History) else { return Ok(true) };
+async fn waits_now(
+    connection: &AgentConnection,
+    client: &A2aClient,
+    ending: FollowUntil,
+) -> Result<bool, CliError> {
+    let Some(task) = connection.resume_point().task.filter(|_| ending == FollowUntil::History) else {
+        return Ok(true);
+    };
     let now = client.get(&task, Some(0)).await.map_err(|error| connection.failed(error))?;
     Ok(now.value.state.is_interrupted())
 }
 
 /// What is said of a task that was printed: how to go on, and whether it went well.
-pub(crate) fn show_settled(connection: &Connection, task: &TaskView) -> Result<(), CliError> {
+pub(crate) fn show_settled(connection: &AgentConnection, task: &TaskView) -> Result<(), CliError> {
     end(connection, &task.id, task.state)
 }
 
-fn end(connection: &Connection, task: &str, state: State) -> Result<(), CliError> {
+fn end(connection: &AgentConnection, task: &str, state: State) -> Result<(), CliError> {
     match state {
         State::InputRequired if !connection.output.is_json() => {
             let flags = &connection.target.flags;
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             text.field("Resume", &format!("{} send --task-id {task}{flags} \"<reply>\"", program()));
             output::text(&text.0)?;
         }
@@ -121,7 +127,7 @@ impl LiveText {
         if let StreamEvent::Artifact(update) = event {
             return self.chunk(&update.chunk, verbose);
         }
-        let mut text = Text(self.close());
+        let mut text = TextOutput(self.close());
         match event {
             StreamEvent::Task(task) => {
                 text.task(task, verbose, false);
@@ -141,7 +147,7 @@ impl LiveText {
 
     fn chunk(&mut self, chunk: &ArtifactChunk, verbose: bool) -> String {
         let goes_on = chunk.append && self.open.as_ref() == Some(&chunk.id);
-        let mut text = Text(if goes_on { String::new() } else { self.close() });
+        let mut text = TextOutput(if goes_on { String::new() } else { self.close() });
         if !goes_on && (!chunk.append || !self.known.contains(&chunk.id)) {
             text.artifact_head(&chunk.id, chunk.name.as_deref());
         }
@@ -171,12 +177,12 @@ impl LiveText {
 }
 
 /// What happens while a command waits, told beside its output.
-pub(crate) struct Notes {
+pub(crate) struct WaitNotes {
     loud: bool,
 }
 
-impl Notes {
-    pub(crate) fn new(connection: &Connection, task: &str) -> Self {
+impl WaitNotes {
+    pub(crate) fn new(connection: &AgentConnection, task: &str) -> Self {
         let loud = !connection.output.is_json();
         if loud {
             note(&format!("waiting for task {task}"));

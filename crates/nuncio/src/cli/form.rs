@@ -12,7 +12,7 @@ use super::{error::CliError, text::plain};
 
 /// What somebody did with a form.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Filled {
+pub(crate) enum FormPromptOutcome {
     /// It is filled in.
     In(Value),
     /// Its end was reached before (Ctrl-D).
@@ -20,18 +20,18 @@ pub(crate) enum Filled {
 }
 
 /// Asks something that is answered with yes or no; anything else is no.
-pub(crate) async fn yes(question: &str) -> Result<bool, CliError> {
+pub(crate) async fn ask_yes_no(question: &str) -> Result<bool, CliError> {
     let answer = ask(question.to_owned()).await?;
     Ok(answer.is_some_and(|answer| matches!(&*answer.trim().to_lowercase(), "y" | "yes")))
 }
 
 /// Asks for every field of a form.
-pub(crate) async fn fill(message: &str, schema: &Value) -> Result<Filled, CliError> {
+pub(crate) async fn fill(message: &str, schema: &Value) -> Result<FormPromptOutcome, CliError> {
     let mut content = Map::new();
     let _ = writeln!(io::stderr(), "\n{}", plain(message));
     for field in fields(schema) {
         loop {
-            let Some(line) = ask(field.prompt()).await? else { return Ok(Filled::Left) };
+            let Some(line) = ask(field.prompt()).await? else { return Ok(FormPromptOutcome::Left) };
             match field.read(&line) {
                 Ok(Some(value)) => drop(content.insert(field.name.to_owned(), value)),
                 Ok(None) => {}
@@ -43,7 +43,7 @@ pub(crate) async fn fill(message: &str, schema: &Value) -> Result<Filled, CliErr
             break;
         }
     }
-    Ok(Filled::In(content.into()))
+    Ok(FormPromptOutcome::In(content.into()))
 }
 
 /// One line from the terminal; `None` at its end. In a thread of its own, which the process need not wait for.
@@ -62,13 +62,13 @@ async fn ask(prompt: String) -> Result<Option<String>, CliError> {
 }
 
 /// The fields of a form, in the order in which the schema names them.
-pub(crate) fn fields(schema: &Value) -> Vec<Field<'_>> {
+pub(crate) fn fields(schema: &Value) -> Vec<PromptField<'_>> {
     let required = |name: &str| {
         schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
     };
     let properties = schema["properties"].as_object().into_iter().flatten();
     properties
-        .map(|(name, own)| Field { name, schema: within(schema, own), own, required: required(name) })
+        .map(|(name, own)| PromptField { name, schema: within(schema, own), own, required: required(name) })
         .collect()
 }
 
@@ -89,7 +89,7 @@ fn within<'a>(whole: &'a Value, property: &'a Value) -> &'a Value {
 
 /// One field of a form.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Field<'a> {
+pub(crate) struct PromptField<'a> {
     pub(crate) name: &'a str,
     schema: &'a Value,
     /// As the form has it: what is said about the field stands here, also where the schema is elsewhere.
@@ -97,7 +97,7 @@ pub(crate) struct Field<'a> {
     pub(crate) required: bool,
 }
 
-impl Field<'_> {
+impl PromptField<'_> {
     /// What stands before the answer.
     pub(crate) fn prompt(&self) -> String {
         let text = |member: &str| self.member(member).and_then(Value::as_str).map(plain);
@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     fn read(schema: &Value, required: bool, line: &str) -> Result<Option<Value>, String> {
-        Field { name: "field", schema, own: schema, required }.read(line)
+        PromptField { name: "field", schema, own: schema, required }.read(line)
     }
 
     #[test]
@@ -281,7 +281,10 @@ mod tests {
     #[test]
     fn a_prompt_says_what_is_wanted() {
         let check = |schema: Value, required: bool, expected: &str| {
-            assert_eq!(Field { name: "field", schema: &schema, own: &schema, required }.prompt(), expected);
+            assert_eq!(
+                PromptField { name: "field", schema: &schema, own: &schema, required }.prompt(),
+                expected
+            );
         };
         check(
             json!({ "type": "string", "title": "Goal", "description": "in a sentence" }),

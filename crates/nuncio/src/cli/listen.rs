@@ -27,7 +27,7 @@ use tokio::{net::TcpListener, sync::mpsc};
 use super::{
     error::CliError,
     output::{self, Format, note},
-    text::Text,
+    text::TextOutput,
 };
 use crate::duration;
 
@@ -69,7 +69,7 @@ pub(crate) struct Flags {
 }
 
 /// What makes a delivery a true one.
-struct Verifier {
+struct DeliveryVerifier {
     token: Option<String>,
     secret: Option<SigningSecret>,
     seen: Mutex<VecDeque<String>>,
@@ -95,7 +95,7 @@ impl Flags {
         let address = listener.local_addr().map_err(CliError::Runtime)?;
         note(&format!("listening at http://{address}/"));
         let (out, mut deliveries) = mpsc::channel(WAITING);
-        let verifier = Arc::new(Verifier { token: self.token, secret, seen: Mutex::default(), out });
+        let verifier = Arc::new(DeliveryVerifier { token: self.token, secret, seen: Mutex::default(), out });
         let router = Router::new()
             .route("/", post(take))
             .route("/{*path}", post(take))
@@ -121,7 +121,7 @@ impl Flags {
     }
 }
 
-async fn take(State(verifier): State<Arc<Verifier>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+async fn take(State(verifier): State<Arc<DeliveryVerifier>>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let id = match verifier.check(&headers, &body, now) {
         Ok(id) => id,
@@ -144,7 +144,7 @@ async fn take(State(verifier): State<Arc<Verifier>>, headers: HeaderMap, body: B
     }
 }
 
-impl Verifier {
+impl DeliveryVerifier {
     /// The id of a true delivery; why it is none.
     fn check(&self, headers: &HeaderMap, body: &[u8], now: Duration) -> Result<String, &'static str> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
@@ -196,7 +196,7 @@ fn show(format: Format, id: &str, body: &Value) -> Result<(), CliError> {
     if format == Format::Json {
         return output::json_text(&json!({ "deliveryId": id, "body": body }).to_string());
     }
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     let event = ["task", "statusUpdate", "artifactUpdate", "message"].iter().find_map(|name| body.get(*name));
     let event = event.unwrap_or(body);
     if !id.is_empty() {
@@ -228,8 +228,12 @@ mod tests {
     fn only_what_is_signed_and_shows_the_token_is_believed() {
         let secret = SigningSecret::parse(SECRET).unwrap_or_else(|error| panic!("{error}"));
         let (out, _deliveries) = mpsc::channel(1);
-        let verifier =
-            Verifier { token: Some("t-1".into()), secret: Some(secret.clone()), seen: Mutex::default(), out };
+        let verifier = DeliveryVerifier {
+            token: Some("t-1".into()),
+            secret: Some(secret.clone()),
+            seen: Mutex::default(),
+            out,
+        };
         let now = Duration::from_secs(1_700_000_000);
         let body = br#"{"id":"1"}"#;
         let headers = |token: &str, time: i64, signature: &str| {

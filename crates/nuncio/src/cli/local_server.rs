@@ -3,32 +3,32 @@
 
 use std::path::PathBuf;
 
-use nuncio::data_dir::Published;
+use nuncio::data_dir::PublishedServer;
 
-use super::connection::Origin;
-use crate::config::{self, Config, Given};
+use super::connection::TargetOrigin;
+use crate::config::{self, Config, FlagValues};
 
 /// The address of the local server, how it is known, and what its operator shows.
-pub(crate) fn find() -> (String, Origin, Option<String>) {
+pub(crate) fn find() -> (String, TargetOrigin, Option<String>) {
     let data = configured().data;
-    match Published::read(&data) {
+    match PublishedServer::read(&data) {
         Some(published) => {
-            (published.url, Origin::Published(data.join("server.json")), Some(published.admin_token))
+            (published.url, TargetOrigin::Published(data.join("server.json")), Some(published.admin_token))
         }
-        None => (format!("http://{}", Config::default().listen), Origin::Default, None),
+        None => (format!("http://{}", Config::default().listen), TargetOrigin::Default, None),
     }
 }
 
 /// What the operator shows, where the server of that address is the local one.
 pub(crate) fn token_of(address: &str) -> Option<String> {
-    let published = Published::read(&configured().data)?;
+    let published = PublishedServer::read(&configured().data)?;
     (published.url == address.trim_end_matches('/')).then_some(published.admin_token)
 }
 
 /// The configuration that a server in this folder would have. One that cannot be read is the server's
 /// concern.
 pub(crate) fn configured() -> Config {
-    config::load(&Given::new(), None).map(|loaded| loaded.config).unwrap_or_default()
+    config::load(&FlagValues::new(), None).map(|loaded| loaded.config).unwrap_or_default()
 }
 
 /// The configuration for a data folder that may be named.

@@ -7,8 +7,8 @@
 use std::{process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
-use nuncio::{Running, Signals, data_dir::Published};
-use nuncio_client::mcp::{Endpoint, Finder, Relay};
+use nuncio::{RunningServer, ShutdownSignals, data_dir::PublishedServer};
+use nuncio_client::mcp::{EndpointFinder, Relay, RelayEndpoint};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout},
     net::TcpStream,
@@ -45,8 +45,8 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     if !flags.given.contains_key("listen") {
         config.listen = "127.0.0.1:0".into();
     }
-    let mut signals = Signals::new()?;
-    let holder = Arc::new(Holder { config, state: Mutex::default() });
+    let mut signals = ShutdownSignals::new()?;
+    let holder = Arc::new(DataFolderHolder { config, state: Mutex::default() });
     // A server that cannot start is an error now, and not at the first request.
     holder.find().await.map_err(CliError::Admin)?;
 
@@ -60,7 +60,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
         }
         std::io::Result::Ok(())
     });
-    let found = Found(Arc::clone(&holder));
+    let found = HolderFinder(Arc::clone(&holder));
     let mut relay = Relay::new(found, out).map_err(|error| CliError::Admin(error.to_string()))?;
     let mut lines = BufReader::new(stdin()).lines();
     loop {
@@ -84,21 +84,21 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
 }
 
 /// Knows who holds the folder, and holds it if nobody else does.
-struct Holder {
+struct DataFolderHolder {
     config: Config,
-    state: Mutex<State>,
+    state: Mutex<HolderState>,
 }
 
 #[derive(Default)]
-struct State {
+struct HolderState {
     /// The server in this process.
-    own: Option<Running>,
+    own: Option<RunningServer>,
     /// The one in another.
-    other: Option<Published>,
+    other: Option<PublishedServer>,
 }
 
-impl Holder {
-    async fn find(&self) -> Result<Endpoint, String> {
+impl DataFolderHolder {
+    async fn find(&self) -> Result<RelayEndpoint, String> {
         let mut state = self.state.lock().await;
         if let Some(own) = &state.own {
             return Ok(endpoint(own.published()));
@@ -118,7 +118,7 @@ impl Holder {
             }
             Err(error) => error,
         };
-        match Published::read(&self.config.data) {
+        match PublishedServer::read(&self.config.data) {
             Some(other) if listens(&other.url).await => {
                 let found = endpoint(&other);
                 state.other = Some(other);
@@ -129,18 +129,18 @@ impl Holder {
     }
 }
 
-struct Found(Arc<Holder>);
+struct HolderFinder(Arc<DataFolderHolder>);
 
 #[async_trait]
-impl Finder for Found {
-    async fn find(&self) -> Result<Endpoint, String> {
+impl EndpointFinder for HolderFinder {
+    async fn find(&self) -> Result<RelayEndpoint, String> {
         self.0.find().await
     }
 }
 
 /// Whoever can read the data folder is the operator.
-fn endpoint(server: &Published) -> Endpoint {
-    Endpoint { url: format!("{}/mcp", server.url), bearer: Some(server.admin_token.clone()) }
+fn endpoint(server: &PublishedServer) -> RelayEndpoint {
+    RelayEndpoint { url: format!("{}/mcp", server.url), bearer: Some(server.admin_token.clone()) }
 }
 
 async fn listens(url: &str) -> bool {

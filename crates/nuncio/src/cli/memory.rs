@@ -9,10 +9,10 @@ mod value;
 
 use clap::{Args, Subcommand};
 
-use super::{error::CliError, shared::ServerFlags};
+use super::{error::CliError, server_connection::ServerFlags};
 
 #[derive(Args)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryFlags {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
     #[command(subcommand)]
@@ -22,42 +22,42 @@ pub(crate) struct Memory {
 #[derive(Subcommand)]
 enum Command {
     /// Show the value of a key
-    Get(entry::Get),
+    Get(entry::MemoryGetFlags),
     /// Keep a value under a key
-    Set(entry::Set),
+    Set(entry::MemorySetFlags),
     /// Forget a key
-    Delete(entry::Delete),
+    Delete(entry::MemoryDeleteFlags),
     /// List namespaces, or the keys of one
-    List(list::List),
+    List(list::MemoryListFlags),
     /// Search a namespace: by the shape of its keys, or by the words in its values
-    Search(search::Search),
+    Search(search::MemorySearchFlags),
     /// Write all entries of a namespace as JSON Lines
-    Export(transfer::Export),
+    Export(transfer::MemoryExportFlags),
     /// Keep the entries of a file that was exported
-    Import(transfer::Import),
+    Import(transfer::MemoryImportFlags),
     /// Forget all entries of a namespace
-    Clear(clear::Clear),
+    Clear(clear::MemoryClearFlags),
 }
 
-impl Memory {
+impl MemoryFlags {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let server = self.server;
         match self.command {
-            Command::Get(get) => server.with(async |shared| get.run(shared).await).await,
+            Command::Get(get) => server.run_with_server(async |shared| get.run(shared).await).await,
             Command::Set(set) => {
                 // What cannot be read is an error before anybody is called.
                 let value = set.value()?;
-                server.with(async |shared| set.run(shared, value).await).await
+                server.run_with_server(async |shared| set.run(shared, value).await).await
             }
-            Command::Delete(delete) => server.with(async |shared| delete.run(shared).await).await,
-            Command::List(list) => server.with(async |shared| list.run(shared).await).await,
-            Command::Search(search) => server.with(async |shared| search.run(shared).await).await,
-            Command::Export(export) => server.with(async |shared| export.run(shared).await).await,
+            Command::Delete(delete) => server.run_with_server(async |shared| delete.run(shared).await).await,
+            Command::List(list) => server.run_with_server(async |shared| list.run(shared).await).await,
+            Command::Search(search) => server.run_with_server(async |shared| search.run(shared).await).await,
+            Command::Export(export) => server.run_with_server(async |shared| export.run(shared).await).await,
             Command::Import(import) => {
                 let input = import.open()?;
-                server.with(async |shared| import.run(shared, input).await).await
+                server.run_with_server(async |shared| import.run(shared, input).await).await
             }
-            Command::Clear(clear) => server.with(async |shared| clear.run(shared).await).await,
+            Command::Clear(clear) => server.run_with_server(async |shared| clear.run(shared).await).await,
         }
     }
 }

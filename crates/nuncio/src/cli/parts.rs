@@ -15,12 +15,12 @@ pub(crate) struct PartFlags(Vec<PartFlag>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PartFlag {
-    source: Source,
+    source: PartSource,
     media_type: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum PartSource {
     Text(String),
     /// A path, or a URL that the agent fetches.
     File(String),
@@ -64,8 +64,8 @@ impl FromArgMatches for PartFlags {
         let mut parts: Vec<PartFlag> = vec![];
         for (_, name, value) in given {
             let source = match name {
-                "file" => Source::File(value),
-                "data" => Source::Data(value),
+                "file" => PartSource::File(value),
+                "data" => PartSource::Data(value),
                 MEDIA_TYPE => {
                     let Some(part) = parts.last_mut().filter(|part| part.media_type.is_none()) else {
                         let why = "--media-type says what the part before it is: put it after one\n";
@@ -74,7 +74,7 @@ impl FromArgMatches for PartFlags {
                     part.media_type = Some(value);
                     continue;
                 }
-                _ => Source::Text(value),
+                _ => PartSource::Text(value),
             };
             parts.push(PartFlag { source, media_type: None });
         }
@@ -102,14 +102,14 @@ impl PartFlags {
 impl PartFlag {
     fn read(self) -> Result<Part, CliError> {
         let mut part = match self.source {
-            Source::Text(text) => Part::text(text),
-            Source::Data(text) => Part::data(read_data(&text)?),
-            Source::File(url) if url.starts_with("http://") || url.starts_with("https://") => {
+            PartSource::Text(text) => Part::text(text),
+            PartSource::Data(text) => Part::data(read_data(&text)?),
+            PartSource::File(url) if url.starts_with("http://") || url.starts_with("https://") => {
                 let mut part = Part::from(Content::Url(url.clone()));
                 part.media_type = media_type_of(&url);
                 part
             }
-            Source::File(path) => {
+            PartSource::File(path) => {
                 let bytes = std::fs::read(&path).map_err(|error| unreadable(&path, &error))?;
                 let mut part = Part::from(Content::Bytes(bytes));
                 part.filename = Path::new(&path).file_name().map(|name| name.to_string_lossy().into_owned());
@@ -176,7 +176,7 @@ mod tests {
         PartFlags::from_arg_matches(&command.try_get_matches_from(args)?)
     }
 
-    fn flag(source: Source, media_type: Option<&str>) -> PartFlag {
+    fn flag(source: PartSource, media_type: Option<&str>) -> PartFlag {
         PartFlag { source, media_type: media_type.map(str::to_owned) }
     }
 
@@ -198,11 +198,11 @@ mod tests {
             "-",
         ]);
         let expected = vec![
-            flag(Source::Data("{}".into()), Some("application/x")),
-            flag(Source::Text("hello".into()), None),
-            flag(Source::File("a.bin".into()), None),
-            flag(Source::Text("t".into()), Some("text/markdown")),
-            flag(Source::Data("-".into()), None),
+            flag(PartSource::Data("{}".into()), Some("application/x")),
+            flag(PartSource::Text("hello".into()), None),
+            flag(PartSource::File("a.bin".into()), None),
+            flag(PartSource::Text("t".into()), Some("text/markdown")),
+            flag(PartSource::Data("-".into()), None),
         ];
         assert_eq!(got.unwrap(), PartFlags(expected));
     }

@@ -10,10 +10,10 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use super::{error::CliError, shared::ServerFlags};
+use super::{error::CliError, server_connection::ServerFlags};
 
 #[derive(Args)]
-pub(crate) struct Plan {
+pub(crate) struct PlanFlags {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
     #[command(subcommand)]
@@ -23,7 +23,7 @@ pub(crate) struct Plan {
 #[derive(Subcommand)]
 enum Command {
     /// Make a plan of a request, to be looked at and edited before it is run
-    Make(make::Make),
+    Make(make::PlanMakeFlags),
     /// Check a plan; the exit code is 1 if something is wrong with it
     Check {
         /// The plan's file; - reads the standard input
@@ -37,10 +37,10 @@ enum Command {
         plan: String,
         /// How
         #[arg(long = "format", value_name = "FORMAT", default_value = "text")]
-        drawing: Drawing,
+        drawing: DrawingFormat,
     },
     /// Run a plan, or make one of a request and run it; the exit code is 1 unless it is completed
-    Run(run::Run),
+    Run(run::PlanRunFlags),
     /// List plans that run or ran, newest first
     List {
         /// How many at most
@@ -59,7 +59,7 @@ enum Command {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Drawing {
+enum DrawingFormat {
     /// Lines
     Text,
     /// A Mermaid flowchart
@@ -68,7 +68,7 @@ enum Drawing {
     Svg,
 }
 
-impl Drawing {
+impl DrawingFormat {
     fn name(self) -> &'static str {
         match self {
             Self::Text => "text",
@@ -78,30 +78,36 @@ impl Drawing {
     }
 }
 
-impl Plan {
+impl PlanFlags {
     pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
         let server = self.server;
         let done = match self.command {
             Command::Make(make) => {
                 let make = make.read()?;
-                return server.with(async |shared| make.run(shared).await).await;
+                return server.run_with_server(async |shared| make.run(shared).await).await;
             }
             Command::Check { file } => {
                 let file = source::file(&file)?;
-                return server.with(async |shared| show::check(shared, &file).await).await;
+                return server.run_with_server(async |shared| show::check(shared, &file).await).await;
             }
             Command::Show { plan, drawing } => {
                 let plan = source::file_or_id(&plan)?;
-                server.with(async |shared| show::drawing(shared, &plan, drawing.name()).await).await
+                server
+                    .run_with_server(async |shared| show::drawing(shared, &plan, drawing.name()).await)
+                    .await
             }
             Command::Run(run) => {
                 let wanted = run.read()?;
-                return server.with(async |shared| wanted.run(shared).await).await;
+                return server.run_with_server(async |shared| wanted.run(shared).await).await;
             }
             Command::List { limit, page_token } => {
-                server.with(async |shared| show::list(shared, limit, page_token.as_deref()).await).await
+                server
+                    .run_with_server(async |shared| show::list(shared, limit, page_token.as_deref()).await)
+                    .await
             }
-            Command::Cancel { plan } => server.with(async |shared| show::cancel(shared, &plan).await).await,
+            Command::Cancel { plan } => {
+                server.run_with_server(async |shared| show::cancel(shared, &plan).await).await
+            }
         };
         done.map(|()| ExitCode::SUCCESS)
     }

@@ -13,7 +13,7 @@ use super::output::note;
 const QUIET: Duration = Duration::from_secs(1);
 
 /// What is shown of work that takes its time.
-pub(crate) enum Progress {
+pub(crate) enum ProgressDisplay {
     /// Nobody looks.
     Silent,
     /// On a terminal.
@@ -22,7 +22,7 @@ pub(crate) enum Progress {
     Lines { last: Option<(Instant, String)> },
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Shows it unless the output is for programs.
     pub(crate) fn new(for_programs: bool) -> Self {
         if for_programs {
@@ -45,7 +45,7 @@ impl Progress {
     }
 
     /// So much is done, of so much if that is known.
-    pub(crate) fn at(&mut self, done: u64, total: Option<u64>, words: &str) {
+    pub(crate) fn update_progress(&mut self, done: u64, total: Option<u64>, words: &str) {
         match self {
             Self::Silent => {}
             Self::Bar(bar) => {
@@ -93,7 +93,7 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressDisplay {
     fn drop(&mut self) {
         self.hide();
     }

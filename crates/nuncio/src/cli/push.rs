@@ -9,11 +9,11 @@ use nuncio_engine::clock::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 use super::{
-    desk::Desk,
     error::CliError,
     local_server,
+    operator::OperatorBackend,
     output::{self, Format},
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Subcommand)]
@@ -86,7 +86,7 @@ impl Command {
             Self::Key { tenant, flags } => return key(flags, tenant, None).await,
             Self::RotateKey { tenant, overlap, flags } => return key(flags, tenant, Some(overlap)).await,
         };
-        let desk = Desk::find(&local_server::configured_for(flags.data)).await?;
+        let desk = OperatorBackend::find(&local_server::configured_for(flags.data)).await?;
         let answer = match &delivery {
             None => dead_letters(&desk).await?,
             Some(delivery) => replay(&desk, delivery.as_deref()).await?,
@@ -95,7 +95,7 @@ impl Command {
         if format == Format::Json {
             return output::json_text(&answer.to_string());
         }
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         match delivery {
             None => show(&mut text, &answer["deadLetters"]),
             Some(_) => text.field("Replayed", &answer["replayed"].to_string()),
@@ -110,7 +110,7 @@ async fn key(
     tenant: Option<String>,
     rotate: Option<std::time::Duration>,
 ) -> Result<(), CliError> {
-    let server = Desk::find(&local_server::configured_for(flags.data)).await?.server().await?;
+    let server = OperatorBackend::find(&local_server::configured_for(flags.data)).await?.server().await?;
     let answer = match rotate {
         None => {
             let query: Vec<_> = tenant.map(|tenant| ("tenant", tenant)).into_iter().collect();
@@ -128,7 +128,7 @@ async fn key(
     if flags.format == Format::Json {
         return output::json_text(&answer.to_string());
     }
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     for (label, member) in
         [("Tenant", "tenant"), ("Key", "secret"), ("Before", "previous"), ("Until", "previousUntil")]
     {
@@ -139,29 +139,29 @@ async fn key(
     output::text(&text.0)
 }
 
-async fn dead_letters(desk: &Desk) -> Result<Value, CliError> {
+async fn dead_letters(desk: &OperatorBackend) -> Result<Value, CliError> {
     match desk {
-        Desk::Server(server) => server.get("/admin/dead-letters", &[]).await,
-        Desk::Store(store) => match store.dead_letters(MOST).await {
+        OperatorBackend::Server(server) => server.get("/admin/dead-letters", &[]).await,
+        OperatorBackend::Store(store) => match store.dead_letters(MOST).await {
             Ok(letters) => Ok(json!({ "deadLetters": letters })),
             Err(error) => Err(CliError::Store(error.to_string())),
         },
     }
 }
 
-async fn replay(desk: &Desk, delivery: Option<&str>) -> Result<Value, CliError> {
+async fn replay(desk: &OperatorBackend, delivery: Option<&str>) -> Result<Value, CliError> {
     match desk {
-        Desk::Server(server) => {
+        OperatorBackend::Server(server) => {
             server.post("/admin/dead-letters/replay", &json!({ "delivery": delivery })).await
         }
-        Desk::Store(store) => match store.replay_dead_letters(delivery, SystemClock.now()).await {
+        OperatorBackend::Store(store) => match store.replay_dead_letters(delivery, SystemClock.now()).await {
             Ok(replayed) => Ok(json!({ "replayed": replayed })),
             Err(error) => Err(CliError::Store(error.to_string())),
         },
     }
 }
 
-fn show(text: &mut Text, letters: &Value) {
+fn show(text: &mut TextOutput, letters: &Value) {
     let letters = letters.as_array().map(Vec::as_slice).unwrap_or_default();
     for letter in letters {
         for (label, member) in [

@@ -5,7 +5,7 @@
 //! happens.
 
 use clap::Args;
-use nuncio_client::a2a::{A2aClient, Patience};
+use nuncio_client::a2a::{A2aClient, WaitOptions};
 use nuncio_engine::{
     content::{Message, Metadata, Role},
     webhook::WebhookConfig,
@@ -15,13 +15,13 @@ use serde_json::value::RawValue;
 use url::Url;
 
 use super::{
-    connection::{AgentFlags, Connection},
+    connection::{AgentConnection, AgentFlags},
     error::CliError,
-    follow::{self, Ending, show_settled},
+    follow::{self, FollowUntil, show_settled},
     output::{self, note},
     parts::PartFlags,
     program,
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Args)]
@@ -86,12 +86,12 @@ pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
     connection.bounded(deliver(&connection, send, flags.no_wait)).await
 }
 
-async fn deliver(connection: &Connection, send: SendMessage, no_wait: bool) -> Result<(), CliError> {
+async fn deliver(connection: &AgentConnection, send: SendMessage, no_wait: bool) -> Result<(), CliError> {
     let client = connection.client().await?;
     if connection.output.stream {
         if client.streams() {
             let events = client.send_streaming(send).await.map_err(|error| connection.failed(error))?;
-            return follow::show(connection, &client, events, Ending::Turn).await;
+            return follow::show(connection, &client, events, FollowUntil::Turn).await;
         }
         note("the agent does not stream: waiting for the result");
     }
@@ -102,16 +102,16 @@ async fn deliver(connection: &Connection, send: SendMessage, no_wait: bool) -> R
             if connection.output.is_json() {
                 return output::json(&sent.json);
             }
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             text.answer(answer, connection.output.verbose);
             return output::text(&text.0);
         }
         StreamEvent::Status(_) | StreamEvent::Artifact(_) => {
             let why = "expected a task or a message".to_owned();
-            return Err(connection.failed(nuncio_client::a2a::ClientError::Malformed(why)));
+            return Err(connection.failed(nuncio_client::a2a::A2aClientError::Malformed(why)));
         }
     };
-    connection.saw(&task.id, task.context.as_deref(), None);
+    connection.record_task(&task.id, task.context.as_deref(), None);
     let settled = task.state.is_terminal() || task.state.is_interrupted();
     if settled || no_wait {
         return print(connection, task, &sent.json, settled);
@@ -120,20 +120,25 @@ async fn deliver(connection: &Connection, send: SendMessage, no_wait: bool) -> R
 }
 
 /// Waits for the task and prints it as the answer to the send that it would have been.
-async fn wait(connection: &Connection, client: &A2aClient, task: &str) -> Result<(), CliError> {
-    let patience = Patience { poll: connection.poll_interval, ..Patience::default() };
-    let mut live = follow::Notes::new(connection, task);
-    let settled = client.settle(task, patience, |event| live.event(event)).await;
+async fn wait(connection: &AgentConnection, client: &A2aClient, task: &str) -> Result<(), CliError> {
+    let patience = WaitOptions { poll: connection.poll_interval, ..WaitOptions::default() };
+    let mut live = follow::WaitNotes::new(connection, task);
+    let settled = client.wait_until_idle(task, patience, |event| live.event(event)).await;
     let settled = settled.map_err(|error| connection.failed(error))?;
     let json = client.as_sent(&settled.json).map_err(|error| connection.failed(error))?;
     print(connection, &settled.value, &json, true)
 }
 
-fn print(connection: &Connection, task: &TaskView, json: &RawValue, settled: bool) -> Result<(), CliError> {
+fn print(
+    connection: &AgentConnection,
+    task: &TaskView,
+    json: &RawValue,
+    settled: bool,
+) -> Result<(), CliError> {
     if connection.output.is_json() {
         output::json(json)?;
     } else {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.task(task, connection.output.verbose, false);
         if !settled {
             let flags = &connection.target.flags;

@@ -8,20 +8,20 @@ use std::{
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use nuncio::{End, Nuncio, OtlpOptions, Signals, StartError, engine::Agent};
-use nuncio_agents::{AgentOptions, Bench, built_in};
+use nuncio::{Nuncio, OtlpOptions, ServerEnd, ShutdownSignals, StartError, engine::Agent};
+use nuncio_agents::{AgentOptions, BenchAgent, built_in};
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::reload::Reload;
+use self::reload::ConfigReloader;
 use super::{error::CliError, output, program};
 use crate::{
-    config::{self, Config, ConfigError, Given, SETTINGS, Setting, Shape},
+    config::{self, Config, ConfigError, FlagValues, SETTINGS, Setting, SettingShape},
     logs,
 };
 
 /// The flags of one command line: what was given, not what is in effect.
 pub(crate) struct Flags {
-    pub(super) given: Given,
+    pub(super) given: FlagValues,
     pub(super) config: Option<PathBuf>,
     print_config: bool,
 }
@@ -65,7 +65,7 @@ fn flag(setting: &'static Setting, defaults: &Config) -> Arg {
         let _ = write!(help, " [default: {default}]");
     }
     let arg = Arg::new(setting.key).long(setting.key).help(help);
-    if setting.shape == Shape::Switch {
+    if setting.shape == SettingShape::Switch {
         // Alone it means true; what a file switches on can be switched off.
         return arg
             .num_args(0..=1)
@@ -108,9 +108,9 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    let signals = Signals::new()?;
+    let signals = ShutdownSignals::new()?;
     let hangup = signal(SignalKind::hangup()).map_err(CliError::Runtime)?;
-    let reload = Reload::new(&flags.given, &loaded);
+    let reload = ConfigReloader::new(&flags.given, &loaded);
     let running = server(config)?.start().await.map_err(|error| match error {
         StartError::Configured(error) => CliError::Config(loaded.config.agents.wrong(&error)),
         error => CliError::Start(error),
@@ -119,15 +119,15 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     let try_it = format!("\nTry it:\n  {} send -a {} \"Hello\"\n", program(), running.url());
     output::text(&format!("{}{try_it}", running.places()))?;
     match running.until(signals).await {
-        End::Stopped => Ok(ExitCode::SUCCESS),
+        ServerEnd::Stopped => Ok(ExitCode::SUCCESS),
         // 128 + SIGINT, as a shell would have it.
-        End::AtOnce => std::process::exit(130),
+        ServerEnd::AtOnce => std::process::exit(130),
     }
 }
 
 /// The server of that configuration, which has not started yet.
 pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
-    let place = config.place();
+    let place = config.store_location();
     let configured = config.agents.specs(&config.data)?;
     let Config { mut server, .. } = config;
     server.metrics = metrics().map(|handle| {
@@ -187,7 +187,7 @@ fn decoded(text: &str) -> String {
 
 /// The built-in agents; the first is the default one.
 fn agents(step: &Duration, bench: bool) -> Vec<Arc<dyn Agent>> {
-    let bench = bench.then(|| Arc::new(Bench) as Arc<dyn Agent>);
+    let bench = bench.then(|| Arc::new(BenchAgent) as Arc<dyn Agent>);
     bench.into_iter().chain(built_in(&AgentOptions { step: *step })).collect()
 }
 

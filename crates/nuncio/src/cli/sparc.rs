@@ -11,14 +11,14 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{error::CliError, shared::ServerFlags};
+use super::{error::CliError, server_connection::ServerFlags};
 
 /// The phases, in their order.
 pub(super) const PHASES: [&str; 5] =
     ["specification", "pseudocode", "architecture", "refinement", "completion"];
 
 #[derive(Args)]
-pub(crate) struct Sparc {
+pub(crate) struct SparcFlags {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
     #[command(subcommand)]
@@ -58,7 +58,7 @@ enum Command {
         context: String,
     },
     /// Submit the artifact of the current phase; the exit code is 1 if its gate refuses it
-    Submit(submit::Submit),
+    Submit(submit::SparcSubmitFlags),
     /// Go back to an earlier phase
     Back {
         /// The workflow
@@ -72,45 +72,51 @@ enum Command {
         reason: String,
     },
     /// Show what a phase asks for
-    Template(template::Template),
+    Template(template::SparcTemplateFlags),
     /// Have a workflow done by the role agents, and answer what they ask
-    Run(run::Run),
+    Run(run::SparcRunFlags),
     /// Go on with a workflow that `run` began, and answer what is asked
-    Follow(run::Follow),
+    Follow(run::SparcFollowFlags),
 }
 
-impl Sparc {
+impl SparcFlags {
     pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
         let server = self.server;
         let done = match self.command {
             Command::Start { goal, context } => {
-                server.with(async |shared| show::start(shared, &goal, context.as_deref()).await).await
+                server
+                    .run_with_server(async |shared| show::start(shared, &goal, context.as_deref()).await)
+                    .await
             }
             Command::List { limit, after } => {
-                server.with(async |shared| show::list(shared, limit, after.as_deref()).await).await
+                server.run_with_server(async |shared| show::list(shared, limit, after.as_deref()).await).await
             }
             Command::Show { context } => {
-                server.with(async |shared| show::workflow(shared, &context).await).await
+                server.run_with_server(async |shared| show::workflow(shared, &context).await).await
             }
             Command::History { context } => {
-                server.with(async |shared| show::history(shared, &context).await).await
+                server.run_with_server(async |shared| show::history(shared, &context).await).await
             }
             Command::Submit(submit) => {
                 let artifact = submit.read()?;
-                return server.with(async |shared| submit.run(shared, artifact).await).await;
+                return server.run_with_server(async |shared| submit.run(shared, artifact).await).await;
             }
             Command::Back { context, phase, reason } => {
                 server
-                    .with(async |shared| {
+                    .run_with_server(async |shared| {
                         let arguments = json!({ "contextId": context, "to": phase, "reason": reason });
                         let back = shared.call("sparc_back", arguments).await?;
                         shared.print(&back, |_| format!("{context} is back at {phase}.\n"))
                     })
                     .await
             }
-            Command::Template(template) => server.with(async |shared| template.run(shared).await).await,
-            Command::Run(run) => return server.with(async |shared| run.run(shared).await).await,
-            Command::Follow(follow) => return server.with(async |shared| follow.run(shared).await).await,
+            Command::Template(template) => {
+                server.run_with_server(async |shared| template.run(shared).await).await
+            }
+            Command::Run(run) => return server.run_with_server(async |shared| run.run(shared).await).await,
+            Command::Follow(follow) => {
+                return server.run_with_server(async |shared| follow.run(shared).await).await;
+            }
         };
         done.map(|()| ExitCode::SUCCESS)
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Subcommand;
-use nuncio::{PostgresOptions, StorePlace};
+use nuncio::{PostgresOptions, StoreLocation};
 use nuncio_store::{
     PostgresStore, SqliteOptions, SqliteStore,
     archive::{Archive, copy},
@@ -69,7 +69,7 @@ impl Command {
             }
             Self::Backup { to, data } => {
                 let config = local_server::configured_for(data);
-                let StorePlace::Sqlite(dir) = config.place() else {
+                let StoreLocation::Sqlite(dir) = config.store_location() else {
                     return Err(CliError::Store(
                         "the store is a PostgreSQL database: back it up with pg_dump or its own means".into(),
                     ));
@@ -85,16 +85,16 @@ async fn open(url: &str, schema: &str, must_exist: bool) -> Result<Box<dyn Archi
     let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
     match store_url(url)
         .map_err(CliError::Usage)?
-        .place(&PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() })
+        .store_location(&PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() })
     {
-        StorePlace::Sqlite(dir) => {
+        StoreLocation::Sqlite(dir) => {
             if must_exist && !dir.join("nuncio.db").is_file() {
                 return Err(CliError::Store(format!("there is no store in {}", dir.display())));
             }
             let store = SqliteStore::open(&dir, SqliteOptions::default()).map_err(|error| broken(&error))?;
             Ok(Box::new(store))
         }
-        StorePlace::Postgres { url, options } => {
+        StoreLocation::Postgres { url, options } => {
             let store = PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?;
             Ok(Box::new(store))
         }

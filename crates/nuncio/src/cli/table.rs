@@ -22,14 +22,14 @@ pub(crate) struct Table {
 
 /// Where a table is shown.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Look {
+pub(crate) struct TableLayout {
     /// Characters in a row; `None`: as many as it takes.
     width: Option<usize>,
     /// Whether the head stands out.
     bold: bool,
 }
 
-impl Look {
+impl TableLayout {
     /// How the standard output wants it.
     pub(crate) fn of_stdout() -> Self {
         if !stdout().is_terminal() {
@@ -58,10 +58,10 @@ impl Table {
 
     /// The table as text, for the standard output.
     pub(crate) fn show(&self) -> String {
-        self.render(Look::of_stdout())
+        self.render(TableLayout::of_stdout())
     }
 
-    fn render(&self, look: Look) -> String {
+    fn render(&self, look: TableLayout) -> String {
         let widths = self.widths(look.width);
         let mut out = String::new();
         let head: Vec<String> = self.head.iter().map(|name| name.trim_end().to_owned()).collect();
@@ -216,7 +216,7 @@ mod tests {
         let expected = "KEY                          SIZE\n\
                         short                         5 B\n\
                         a key that goes on and on  10.5 KiB\n";
-        let shown = table().render(Look::default());
+        let shown = table().render(TableLayout::default());
         assert_eq!(shown.lines().nth(2), expected.lines().nth(2));
         assert!(
             shown
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn rows_fit_a_terminal() {
-        let shown = table().render(Look { width: Some(24), bold: true });
+        let shown = table().render(TableLayout { width: Some(24), bold: true });
         assert!(shown.starts_with("\u{1b}[1mKEY"), "{shown:?}");
         let lines: Vec<&str> = shown.lines().skip(1).collect();
         assert_eq!(lines, ["short                5 B", "a key that go…  10.5 KiB"]);

@@ -6,12 +6,12 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use super::{
-    desk::{Desk, Server},
     error::CliError,
     local_server,
+    operator::{OperatorBackend, OperatorServer},
     output::{self, Format},
     table::{Table, age, bytes, cell, table},
-    text::Text,
+    text::TextOutput,
     token,
 };
 
@@ -39,7 +39,7 @@ pub(crate) enum Command {
         flags: token::Flags,
     },
     /// Serve a tenant again that was suspended, or open the name of one that was erased
-    Resume(One),
+    Resume(TenantFlags),
     /// Write all that a tenant has to a file: tasks, memory, workflows; one JSON object a line
     Export {
         /// The tenant
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     /// nobody
     Erase {
         #[command(flatten)]
-        one: One,
+        one: TenantFlags,
         /// That it is meant
         #[arg(long)]
         yes: bool,
@@ -63,7 +63,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Args)]
-pub(crate) struct One {
+pub(crate) struct TenantFlags {
     /// The tenant
     #[arg(value_name = "TENANT")]
     tenant: String,
@@ -94,8 +94,10 @@ impl Command {
                 one.tenant
             )));
         }
-        let server =
-            Desk::find(&local_server::configured_for(self.flags().data.clone())).await?.server().await?;
+        let server = OperatorBackend::find(&local_server::configured_for(self.flags().data.clone()))
+            .await?
+            .server()
+            .await?;
         let answer = match &self {
             Self::List(_) | Self::Usage { tenant: None, .. } => server.get("/admin/tenants", &[]).await?,
             Self::Usage { tenant: Some(tenant), .. } => server.get(&path(tenant), &[]).await?,
@@ -164,7 +166,7 @@ fn usage_table(answer: &Value) -> String {
 }
 
 fn show(answer: &Value) -> String {
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     for (label, member) in
         [("Tenant", "tenant"), ("State", "state"), ("Since", "since"), ("Reason", "reason")]
     {
@@ -194,7 +196,12 @@ fn show(answer: &Value) -> String {
     text.0
 }
 
-async fn export(server: &Server, tenant: &str, file: &PathBuf, format: Format) -> Result<(), CliError> {
+async fn export(
+    server: &OperatorServer,
+    tenant: &str,
+    file: &PathBuf,
+    format: Format,
+) -> Result<(), CliError> {
     let mut lines = server.lines(&path_of(tenant, "export")).await?;
     let to_terminal = file.as_os_str() == "-";
     let unwritable = |error: std::io::Error| CliError::Admin(format!("{}: {error}", file.display()));
@@ -233,7 +240,7 @@ async fn export(server: &Server, tenant: &str, file: &PathBuf, format: Format) -
             output::json_text(&json!({ "tenant": tenant, "items": end["items"], "bytes": bytes }).to_string())
         }
         (false, _) => {
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             text.field("Tenant", tenant);
             text.field("Items", &end["items"].to_string());
             text.field("File", &file.display().to_string());

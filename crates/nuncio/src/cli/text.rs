@@ -13,9 +13,9 @@ use serde_json::Value;
 
 /// Text that is being made.
 #[derive(Default)]
-pub(crate) struct Text(pub(crate) String);
+pub(crate) struct TextOutput(pub(crate) String);
 
-impl Text {
+impl TextOutput {
     /// One line.
     pub(crate) fn field(&mut self, label: &str, value: &str) {
         if value.trim_end().contains('\n') {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn terminals_obey_nobody() {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Message", "a\u{1b}[31mb\u{7}");
         text.block("Text", "x\r\ny\u{9b}z\n");
         assert_eq!(text.0, "Message: a\u{fffd}[31mb\u{fffd}\nText:\nx\ny\u{fffd}z\n\n");
@@ -251,7 +251,7 @@ mod tests {
 
     #[test]
     fn what_has_lines_is_a_block() {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Message", "one line\n");
         text.field("Message", "two\nlines");
         assert_eq!(text.0, "Message: one line\nMessage:\ntwo\nlines\n\n");
@@ -264,7 +264,7 @@ mod tests {
         file.media_type = Some("image/png".into());
         let link = Part::from(Content::Url("https://x/y".into()));
         let message = Message::of("m", Role::Agent, vec![Part::text("hi"), Part::data(json!(1)), file, link]);
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.message(&message, false);
         assert_eq!(
             text.0,

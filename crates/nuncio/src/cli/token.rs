@@ -3,23 +3,23 @@
 use std::{path::PathBuf, sync::Arc};
 
 use clap::{Args, Subcommand};
-use nuncio::{engine::Caller, security::Tokens};
+use nuncio::{engine::Caller, security::ServerTokens};
 use nuncio_engine::{
-    Action, Kind,
+    AccessKind, Action,
     clock::{Clock as _, SystemClock},
     knowledge::AuditEntry,
     store::Store,
 };
-use nuncio_server::auth::{DeskError, NewToken};
+use nuncio_server::auth::{NewToken, TokenAdminError};
 use serde_json::{Value, json};
 
 use super::{
-    desk::Desk,
     error::CliError,
     local_server,
+    operator::OperatorBackend,
     output::{self, Format},
     table::table,
-    text::Text,
+    text::TextOutput,
 };
 use crate::duration;
 
@@ -95,7 +95,7 @@ impl Command {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let format = self.format();
         let (Self::Create { flags, .. } | Self::Revoke { flags, .. } | Self::List(flags)) = &self;
-        let desk = Desk::find(&local_server::configured_for(flags.data.clone())).await?;
+        let desk = OperatorBackend::find(&local_server::configured_for(flags.data.clone())).await?;
         let answer = self.ask(&desk).await;
         desk.close().await;
         let answer = answer?;
@@ -105,27 +105,27 @@ impl Command {
         output::text(&self.show(&answer))
     }
 
-    async fn ask(&self, desk: &Desk) -> Result<Value, CliError> {
+    async fn ask(&self, desk: &OperatorBackend) -> Result<Value, CliError> {
         match (self, desk) {
-            (Self::Create { .. }, Desk::Server(server)) => {
-                server.post("/admin/tokens", &json!(self.wish())).await
+            (Self::Create { .. }, OperatorBackend::Server(server)) => {
+                server.post("/admin/tokens", &json!(self.new_token())).await
             }
-            (Self::List(_), Desk::Server(server)) => server.get("/admin/tokens", &[]).await,
-            (Self::Revoke { stop: true, .. }, Desk::Store(_)) => Err(CliError::Admin(
+            (Self::List(_), OperatorBackend::Server(server)) => server.get("/admin/tokens", &[]).await,
+            (Self::Revoke { stop: true, .. }, OperatorBackend::Store(_)) => Err(CliError::Admin(
                 "no server runs on this data folder, and --stop needs one: start it, or leave --stop out to take \
                  the token back alone"
                     .into(),
             )),
-            (Self::Revoke { id, stop, .. }, Desk::Server(server)) => {
+            (Self::Revoke { id, stop, .. }, OperatorBackend::Server(server)) => {
                 let id: String = url::form_urlencoded::byte_serialize(id.as_bytes()).collect();
                 let stop = if *stop { "?stop=true" } else { "" };
                 server.delete(&format!("/admin/tokens/{id}{stop}")).await
             }
-            (_, Desk::Store(store)) => self.do_here(store).await,
+            (_, OperatorBackend::Store(store)) => self.do_here(store).await,
         }
     }
 
-    fn wish(&self) -> NewToken {
+    fn new_token(&self) -> NewToken {
         match self {
             Self::Create { name, tenant, scopes, expires, .. } => NewToken {
                 name: name.clone(),
@@ -140,14 +140,14 @@ impl Command {
     /// Without a server: whoever can open the store is the operator.
     async fn do_here(&self, store: &Arc<dyn Store>) -> Result<Value, CliError> {
         let (operator, clock) = (Caller::local(), Arc::new(SystemClock));
-        let tokens = Tokens::new(Arc::clone(store), clock);
+        let tokens = ServerTokens::new(Arc::clone(store), clock);
         let (done, operation, action, resource) = match self {
             Self::Create { .. } => {
-                let done = tokens.create(&operator, self.wish()).await;
+                let done = tokens.create(&operator, self.new_token()).await;
                 let made = |member: &str| {
                     done.as_ref().ok().and_then(|made| made[member].as_str()).unwrap_or_default()
                 };
-                let address = Tokens::created_address(made("id"), made("tenant"));
+                let address = ServerTokens::created_address(made("id"), made("tenant"));
                 (done, "token.create", Action::Write, address)
             }
             Self::List(_) => {
@@ -159,8 +159,10 @@ impl Command {
             }
         };
         let done = done.map_err(|error| match error {
-            DeskError::Invalid(_) | DeskError::NoSuchToken(_) => CliError::Admin(error.to_string()),
-            DeskError::Engine(error) => CliError::Store(error.to_string()),
+            TokenAdminError::Invalid(_) | TokenAdminError::NoSuchToken(_) => {
+                CliError::Admin(error.to_string())
+            }
+            TokenAdminError::Engine(error) => CliError::Store(error.to_string()),
         })?;
         if action == Action::Write {
             let line = AuditEntry {
@@ -170,7 +172,7 @@ impl Command {
                 from: None,
                 operation: operation.to_owned(),
                 action,
-                kind: Kind::Admin,
+                kind: AccessKind::Admin,
                 resource,
                 refused: None,
                 credential: None,
@@ -197,7 +199,7 @@ impl Command {
                 table(&columns, tokens)
             }
             Self::Create { .. } | Self::Revoke { .. } => {
-                let mut text = Text::default();
+                let mut text = TextOutput::default();
                 for (label, member) in [
                     ("Id", "id"),
                     ("Name", "name"),

@@ -10,8 +10,8 @@ use std::{
 
 use nuncio::{
     agents::configured::{
-        AgentSpec, Kind, SpecError,
-        spec::{COMMON, Filled, path_beside},
+        AgentKind, AgentSpec, SpecError,
+        spec::{COMMON, FilledText, path_beside},
     },
     engine::redact::Redactor,
 };
@@ -91,11 +91,11 @@ impl AgentTables {
             Some(Ok(folder)) => folder,
             _ => std::env::current_dir().unwrap_or_default(),
         };
-        let beside = |dir: &mut Option<Filled>| *dir = Some(path_beside(&folder, dir.take()));
-        let beside_too = |file: &mut Option<Filled>| *file = file.take().map(|file| file.beside(&folder));
+        let beside = |dir: &mut Option<FilledText>| *dir = Some(path_beside(&folder, dir.take()));
+        let beside_too = |file: &mut Option<FilledText>| *file = file.take().map(|file| file.beside(&folder));
         let access = match &mut spec.kind {
-            Kind::Mcp(own) => Some((&mut own.token_file, &mut own.oauth)),
-            Kind::A2a(own) => Some((&mut own.token_file, &mut own.oauth)),
+            AgentKind::Mcp(own) => Some((&mut own.token_file, &mut own.oauth)),
+            AgentKind::A2a(own) => Some((&mut own.token_file, &mut own.oauth)),
             _ => None,
         };
         if let Some((token_file, oauth)) = access {
@@ -106,8 +106,8 @@ impl AgentTables {
             }
         }
         match &mut spec.kind {
-            Kind::Process(process) => beside(&mut process.dir),
-            Kind::Mcp(mcp) if !mcp.command.is_empty() => beside(&mut mcp.dir),
+            AgentKind::Process(process) => beside(&mut process.dir),
+            AgentKind::Mcp(mcp) if !mcp.command.is_empty() => beside(&mut mcp.dir),
             _ => {}
         }
         Ok(spec)

@@ -3,24 +3,24 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use nuncio::flows::registry::Remote;
+use nuncio::flows::registry::RegistryRemote;
 use toml::{Table, Value};
 
-use super::{AgentTables, ConfigError, SETTINGS, Shape, agents, nearest, remotes};
+use super::{AgentTables, ConfigError, SETTINGS, SettingShape, agents, nearest, remotes};
 
 /// What a file says.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct ConfigFile {
     /// The values by their keys, sections as prefixes: `limits.events-per-task`.
     pub(super) values: BTreeMap<&'static str, String>,
     /// The tables `[[remote]]`, in their order.
-    pub(super) remotes: Vec<Remote>,
+    pub(super) remotes: Vec<RegistryRemote>,
     /// The tables `[[agent]]`, in their order.
     pub(super) agents: AgentTables,
 }
 
 /// Reads a file.
-pub(super) fn read(path: &Path) -> Result<Said, ConfigError> {
+pub(super) fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
     let mut table: Table = text.parse().map_err(|error: toml::de::Error| ConfigError::Syntax {
@@ -37,7 +37,7 @@ pub(super) fn read(path: &Path) -> Result<Said, ConfigError> {
     };
     let mut values = BTreeMap::new();
     collect(path, "", &table, &mut values)?;
-    Ok(Said { values, remotes, agents })
+    Ok(ConfigFile { values, remotes, agents })
 }
 
 fn collect(
@@ -67,12 +67,12 @@ fn collect(
 }
 
 /// A value as it would be given on the command line. What has no such form is refused by its setting.
-fn text_of(value: &Value, shape: Shape) -> String {
+fn text_of(value: &Value, shape: SettingShape) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(items) => {
             let items: Vec<String> = items.iter().map(|item| text_of(item, shape)).collect();
-            items.join(if shape == Shape::Lines { "\n" } else { "," })
+            items.join(if shape == SettingShape::Lines { "\n" } else { "," })
         }
         other => other.to_string(),
     }

@@ -5,9 +5,9 @@ use std::fmt::{self, Write as _};
 
 use nuncio::engine::redact::Redactor;
 
-use super::{Loaded, SETTINGS, Setting, Shape, Source, remotes};
+use super::{LoadedConfig, SETTINGS, Setting, SettingShape, SettingSource, remotes};
 
-impl fmt::Display for Loaded {
+impl fmt::Display for LoadedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut section = None;
         for setting in SETTINGS {
@@ -16,7 +16,7 @@ impl fmt::Display for Loaded {
                 writeln!(f, "\n[{}]", section.unwrap_or_default())?;
             }
             let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
-            let source = self.sources.get(setting.key).unwrap_or(&Source::Default);
+            let source = self.sources.get(setting.key).unwrap_or(&SettingSource::Default);
             let line = match self.value(setting) {
                 Some(value) => format!("{name} = {value}"),
                 None => format!("# {name} ="),
@@ -28,19 +28,19 @@ impl fmt::Display for Loaded {
     }
 }
 
-impl Loaded {
+impl LoadedConfig {
     /// The value as TOML; `None` where there is none.
     fn value(&self, setting: &Setting) -> Option<String> {
         let text = (setting.get)(&self.config)?;
         Some(match setting.shape {
-            Shape::Whole | Shape::Switch => text,
-            Shape::Text if setting.key == "store" => {
+            SettingShape::Whole | SettingShape::Switch => text,
+            SettingShape::Text if setting.key == "store" => {
                 toml::Value::String(Redactor::default().text(&text).into_owned()).to_string()
             }
-            Shape::Text => toml::Value::String(text).to_string(),
-            Shape::List | Shape::Lines => {
+            SettingShape::Text => toml::Value::String(text).to_string(),
+            SettingShape::List | SettingShape::Lines => {
                 let mut list = String::from("[");
-                let between = if setting.shape == Shape::Lines { '\n' } else { ',' };
+                let between = if setting.shape == SettingShape::Lines { '\n' } else { ',' };
                 for (index, item) in text.split(between).filter(|item| !item.is_empty()).enumerate() {
                     let comma = if index > 0 { ", " } else { "" };
                     let _ = write!(list, "{comma}{}", toml::Value::String(item.to_owned()));

@@ -2,7 +2,7 @@
 
 use std::{fmt::Write as _, path::Path};
 
-use nuncio::flows::registry::{Remote, RemoteKind};
+use nuncio::flows::registry::{RegistryRemote, RemoteKind};
 use toml::Value;
 use url::Url;
 
@@ -15,12 +15,12 @@ const KEYS: [&str; 3] = ["remote.name", "remote.url", "remote.kind"];
 const MAX_NAME: usize = 64;
 
 /// Reads all of them.
-pub(super) fn read(path: &Path, tables: &Value) -> Result<Vec<Remote>, ConfigError> {
+pub(super) fn read(path: &Path, tables: &Value) -> Result<Vec<RegistryRemote>, ConfigError> {
     let wrong = |why: String| ConfigError::Table { path: path.to_owned(), table: TABLE, why };
     let Some(tables) = tables.as_array() else {
         return Err(wrong("expected tables: write [[remote]] with two brackets, one for each".into()));
     };
-    let mut remotes: Vec<Remote> = vec![];
+    let mut remotes: Vec<RegistryRemote> = vec![];
     for table in tables {
         let remote = one(path, table)?;
         if remotes.iter().any(|other| other.name == remote.name) {
@@ -31,7 +31,7 @@ pub(super) fn read(path: &Path, tables: &Value) -> Result<Vec<Remote>, ConfigErr
     Ok(remotes)
 }
 
-fn one(path: &Path, table: &Value) -> Result<Remote, ConfigError> {
+fn one(path: &Path, table: &Value) -> Result<RegistryRemote, ConfigError> {
     let wrong = |why: String| ConfigError::Table { path: path.to_owned(), table: TABLE, why };
     let Some(members) = table.as_table() else { return Err(wrong("expected a table".into())) };
     for key in members.keys() {
@@ -62,13 +62,13 @@ fn one(path: &Path, table: &Value) -> Result<Remote, ConfigError> {
             "url of {name:?}: it carries a user name or a password, which is not sent"
         )));
     }
-    Ok(Remote { name: name.to_owned(), url, kind })
+    Ok(RegistryRemote { name: name.to_owned(), url, kind })
 }
 
 /// The tables as a file would have them.
-pub(super) fn print(remotes: &[Remote]) -> String {
+pub(super) fn print(remotes: &[RegistryRemote]) -> String {
     let mut out = String::new();
-    for Remote { name, url, kind } in remotes {
+    for RegistryRemote { name, url, kind } in remotes {
         let [name, url, kind] = [name, url.as_str(), kind.name()].map(|text| Value::String(text.into()));
         // A String takes everything.
         let _ = write!(out, "\n[[{TABLE}]]\nname = {name}\nurl = {url}\nkind = {kind}\n");

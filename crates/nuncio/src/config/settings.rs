@@ -5,7 +5,8 @@ use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 use nuncio::{
     AuthMode, Provider, TrustedProxy, UnknownProvider,
     engine::{
-        AuditLevel, Grants, Kind, Resource, Share, guard::RateError, memory::Privacy, redact::Redactor,
+        AccessKind, AuditLevel, Grants, MeteredResource, Share, access_control::RateError, memory::Privacy,
+        redact::Redactor,
     },
     flows::sparc::SparcModel,
 };
@@ -18,7 +19,7 @@ pub(crate) struct Setting {
     /// The key in `nuncio.toml`, with its section; without a section it is also the flag.
     pub(crate) key: &'static str,
     /// How the value looks.
-    pub(crate) shape: Shape,
+    pub(crate) shape: SettingShape,
     /// What a value is called in the help.
     pub(crate) value_name: &'static str,
     /// What it does.
@@ -31,7 +32,7 @@ pub(crate) struct Setting {
 
 /// How the value of a setting looks in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum SettingShape {
     /// A string.
     Text,
     /// A number.
@@ -58,7 +59,7 @@ impl Setting {
 
 const fn row(
     key: &'static str,
-    shape: Shape,
+    shape: SettingShape,
     value_name: &'static str,
     about: &'static str,
     get: fn(&Config) -> Option<String>,
@@ -70,17 +71,17 @@ const fn row(
 /// A row whose value is a field of the configuration.
 macro_rules! field {
     ($key:literal, whole, $about:literal, $($field:ident).+) => {
-        row($key, Shape::Whole, "N", $about,
+        row($key, SettingShape::Whole, "N", $about,
             |config| Some(config.$($field).+.to_string()),
             |config, text| whole(text).map(|value| config.$($field).+ = value))
     };
     ($key:literal, switch, $about:literal, $($field:ident).+) => {
-        row($key, Shape::Switch, "BOOL", $about,
+        row($key, SettingShape::Switch, "BOOL", $about,
             |config| Some(config.$($field).+.to_string()),
             |config, text| switch(text).map(|value| config.$($field).+ = value))
     };
     ($key:literal, duration, $about:literal, $($field:ident).+) => {
-        row($key, Shape::Text, "DURATION", $about,
+        row($key, SettingShape::Text, "DURATION", $about,
             |config| Some(duration::format(config.$($field).+)),
             |config, text| positive(text).map(|value| config.$($field).+ = value))
     };
@@ -89,66 +90,66 @@ macro_rules! field {
 /// Every setting, sections together.
 #[rustfmt::skip]
 pub(crate) static SETTINGS: &[Setting] = &[
-    row("listen", Shape::Text, "ADDR:PORT", "Where to listen; port 0 takes a free one",
+    row("listen", SettingShape::Text, "ADDR:PORT", "Where to listen; port 0 takes a free one",
         |config| Some(config.listen.clone()),
         |config, text| { config.listen = text.into(); Ok(()) }),
     field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach; callers are asked there who they are", allow_remote),
-    row("socket", Shape::Text, "PATH", "A Unix socket to listen on as well, for a proxy; processes of the server's own user need no token there",
+    row("socket", SettingShape::Text, "PATH", "A Unix socket to listen on as well, for a proxy; processes of the server's own user need no token there",
         |config| config.socket.as_ref().map(|path| path.display().to_string()),
         |config, text| { config.socket = some(text).map(PathBuf::from); Ok(()) }),
-    row("trusted-proxies", Shape::List, "ADDRESSES", "Proxies that are believed when they name the client, such as 127.0.0.1, 10.0.0.0/8 or unix (the socket)",
+    row("trusted-proxies", SettingShape::List, "ADDRESSES", "Proxies that are believed when they name the client, such as 127.0.0.1, 10.0.0.0/8 or unix (the socket)",
         |config| Some(joined(&config.server.trusted_proxies)),
         |config, text| proxies(text).map(|proxies| config.server.trusted_proxies = proxies)),
-    row("auth", Shape::Text, "MODE", "Whether callers have to show a token: on, file (the secret of the data folder, or a token), off, or auto (on where more than the operator may reach the server: another machine, a public name, a proxy, a socket, an issuer, a folder that others write)",
+    row("auth", SettingShape::Text, "MODE", "Whether callers have to show a token: on, file (the secret of the data folder, or a token), off, or auto (on where more than the operator may reach the server: another machine, a public name, a proxy, a socket, an issuer, a folder that others write)",
         |config| Some(match config.security.auth { AuthMode::Auto => "auto", AuthMode::On => "on", AuthMode::File => "file", AuthMode::Off => "off" }.into()),
         |config, text| auth_mode(text).map(|mode| config.security.auth = mode)),
-    row("audit", Shape::Text, "LEVEL", "What goes into the audit: off, refused, changes, all, or auto (all where callers show tokens, else changes)",
+    row("audit", SettingShape::Text, "LEVEL", "What goes into the audit: off, refused, changes, all, or auto (all where callers show tokens, else changes)",
         |config| Some(config.security.audit.map_or("auto", audit_name).into()),
         |config, text| audit_level(text).map(|level| config.security.audit = level)),
-    row("audit-retention", Shape::Text, "DURATION", "How long lines of the audit are kept, or never to keep them for ever",
+    row("audit-retention", SettingShape::Text, "DURATION", "How long lines of the audit are kept, or never to keep them for ever",
         |config| Some(config.engine.access.audit_retention.map_or("never".into(), duration::format)),
         |config, text| retention(text).map(|kept| config.engine.access.audit_retention = kept)),
-    row("privacy", Shape::Text, "MODE", "What becomes of values of the memory bank that look like secrets: encrypt (stored encrypted, read back by who may read the entry), mask (not stored), or off",
+    row("privacy", SettingShape::Text, "MODE", "What becomes of values of the memory bank that look like secrets: encrypt (stored encrypted, read back by who may read the entry), mask (not stored), or off",
         |config| Privacy::ALL.iter().find(|(mode, _)| *mode == config.engine.privacy).map(|(_, name)| (*name).into()),
         |config, text| privacy(text).map(|mode| config.engine.privacy = mode)),
-    row("redact", Shape::Lines, "REGEX", "Further shapes of secrets, which are kept out of logs, audit and previews: regular expressions",
+    row("redact", SettingShape::Lines, "REGEX", "Further shapes of secrets, which are kept out of logs, audit and previews: regular expressions",
         |config| Some(config.redact.join("\n")),
         |config, text| redact(text).map(|(patterns, redactor)| {
             config.redact = patterns;
             config.engine.access.redactor = redactor;
         })),
-    row("data", Shape::Text, "DIR", "The folder in which everything is kept",
+    row("data", SettingShape::Text, "DIR", "The folder in which everything is kept",
         |config| Some(config.data.display().to_string()),
         |config, text| { config.data = text.into(); Ok(()) }),
-    row("store", Shape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR, or postgres://USER@HOST/DATABASE for many servers",
+    row("store", SettingShape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR, or postgres://USER@HOST/DATABASE for many servers",
         |config| config.store.as_ref().map(|url| match url {
             StoreUrl::Sqlite(dir) => format!("sqlite:{}", dir.display()),
             StoreUrl::Postgres(url) => url.clone(),
         }),
         |config, text| store(text).map(|url| config.store = Some(url))),
-    row("store-schema", Shape::Text, "NAME", "The schema of the PostgreSQL database that holds the tables",
+    row("store-schema", SettingShape::Text, "NAME", "The schema of the PostgreSQL database that holds the tables",
         |config| Some(config.postgres.schema.clone()),
         |config, text| { config.postgres.schema = text.into(); Ok(()) }),
     field!("store-readers", whole, "Connections to PostgreSQL for everything but commits", postgres.readers),
     field!("store-writers", whole, "Connections to PostgreSQL for commits", postgres.writers),
     field!("store-patience", duration, "How long a request waits for a PostgreSQL that is slow or away", postgres.patience),
-    row("allow-unsafe-store", Shape::List, "SETTINGS", "Settings of PostgreSQL that may be off although a crash can then lose what was acknowledged: fsync, full_page_writes, synchronous_commit",
+    row("allow-unsafe-store", SettingShape::List, "SETTINGS", "Settings of PostgreSQL that may be off although a crash can then lose what was acknowledged: fsync, full_page_writes, synchronous_commit",
         |config| Some(config.postgres.allow_unsafe.join(",")),
         |config, text| unsafe_settings(text).map(|names| config.postgres.allow_unsafe = names)),
-    row("public-url", Shape::Text, "URL", "The address that cards name, where clients use another than the server listens on",
+    row("public-url", SettingShape::Text, "URL", "The address that cards name, where clients use another than the server listens on",
         |config| config.server.public_url.clone(),
         |config, text| public_url(text).map(|url| config.server.public_url = Some(url))),
-    row("allowed-hosts", Shape::List, "NAMES", "Further host names under which the server answers, with commas between",
+    row("allowed-hosts", SettingShape::List, "NAMES", "Further host names under which the server answers, with commas between",
         |config| Some(config.server.allowed_hosts.join(",")),
         |config, text| { config.server.allowed_hosts = list(text); Ok(()) }),
-    row("default-agent", Shape::Text, "NAME", "The agent that answers at the root",
+    row("default-agent", SettingShape::Text, "NAME", "The agent that answers at the root",
         |config| config.default_agent.clone(),
         |config, text| { config.default_agent = Some(text.into()); Ok(()) }),
-    row("agent-step", Shape::Text, "DURATION", "How long one step of the built-in agents takes",
+    row("agent-step", SettingShape::Text, "DURATION", "How long one step of the built-in agents takes",
         |config| Some(duration::format(config.agent_step)),
         |config, text| duration::parse(text).map(|value| config.agent_step = value)),
     field!("bench-agent", switch, "Serve the agent `bench` too, for measurements, as the default one", bench_agent),
-    row("cards", Shape::Text, "WHOM", "Who sees cards and lists of agents: public, or private for callers that show a token",
+    row("cards", SettingShape::Text, "WHOM", "Who sees cards and lists of agents: public, or private for callers that show a token",
         |config| Some(if config.server.private_cards { "private" } else { "public" }.into()),
         |config, text| match text {
             "public" => { config.server.private_cards = false; Ok(()) }
@@ -173,7 +174,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "How long a task under which the server died twice has to live before others of that kind are started",
         engine.probation
     ),
-    row("cancel-grace", Shape::Text, "DURATION", "How long a canceled agent may tidy up",
+    row("cancel-grace", SettingShape::Text, "DURATION", "How long a canceled agent may tidy up",
         |config| Some(duration::format(config.engine.cancel_grace)),
         |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),
     field!("retention", duration, "How long ended tasks are kept", engine.retention),
@@ -182,10 +183,10 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("lease", duration, "How long a node's tasks stay its own without a sign of life", engine.lease),
     field!("claim-poll", duration, "The longest wait before due tasks are looked for again", engine.claim_poll),
     field!("expiry-poll", duration, "How often ended tasks are looked through", engine.expiry_poll),
-    row("log", Shape::Text, "FILTER", "What is logged: error, warn, info, debug, trace, or a filter by module",
+    row("log", SettingShape::Text, "FILTER", "What is logged: error, warn, info, debug, trace, or a filter by module",
         |config| Some(config.log.clone()),
         |config, text| log_filter(text).map(|()| config.log = text.into())),
-    row("log-format", Shape::Text, "FORMAT", "How log lines look: text or json",
+    row("log-format", SettingShape::Text, "FORMAT", "How log lines look: text or json",
         |config| Some(match config.log_format { LogFormat::Text => "text", LogFormat::Json => "json" }.into()),
         |config, text| log_format(text).map(|value| config.log_format = value)),
 
@@ -201,15 +202,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("limits.tasks-per-root", whole, "Tasks that are ever made below one that a caller sent, by calls within calls", engine.limits.tasks_per_root),
     field!("limits.running-per-root", whole, "Of those, how many are at work on one node at once", engine.limits.running_per_root),
     field!("limits.cpu-percent", whole, "How much of the processors tenants use together while several are active: one that uses more than its fair part of it waits; 0: as much as there is", engine.limits.cpu_percent),
-    row("limits.stored-bytes-per-tenant", Shape::Text, "N", "Bytes of tasks, memory and workflows that one tenant may store, or off; measured every measure-interval",
-        |config| tenant_share(config, Resource::StoredBytes),
-        |config, text| set_tenant_share(config, Resource::StoredBytes, text)),
-    row("limits.webhooks-per-tenant", Shape::Text, "N", "Webhooks of all tasks of one tenant, or off",
-        |config| tenant_share(config, Resource::Webhooks),
-        |config, text| set_tenant_share(config, Resource::Webhooks, text)),
-    row("limits.tokens-per-tenant", Shape::Text, "N", "Tokens of one tenant, those included that are revoked or have ended and are still listed, or off",
-        |config| tenant_share(config, Resource::Tokens),
-        |config, text| set_tenant_share(config, Resource::Tokens, text)),
+    row("limits.stored-bytes-per-tenant", SettingShape::Text, "N", "Bytes of tasks, memory and workflows that one tenant may store, or off; measured every measure-interval",
+        |config| tenant_share(config, MeteredResource::StoredBytes),
+        |config, text| set_tenant_share(config, MeteredResource::StoredBytes, text)),
+    row("limits.webhooks-per-tenant", SettingShape::Text, "N", "Webhooks of all tasks of one tenant, or off",
+        |config| tenant_share(config, MeteredResource::Webhooks),
+        |config, text| set_tenant_share(config, MeteredResource::Webhooks, text)),
+    row("limits.tokens-per-tenant", SettingShape::Text, "N", "Tokens of one tenant, those included that are revoked or have ended and are still listed, or off",
+        |config| tenant_share(config, MeteredResource::Tokens),
+        |config, text| set_tenant_share(config, MeteredResource::Tokens, text)),
     field!("limits.measure-interval", duration, "How long after the last time it is measured again what tenants store", engine.measure_interval),
     field!("limits.id-bytes", whole, "Bytes of an id that a client chooses", engine.limits.id_bytes),
     field!("limits.schema-cost", whole, "Schemas that one value is held against for a tool of another MCP server, with references multiplied out; a tool above it is not called", engine.limits.schema_cost),
@@ -219,7 +220,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.max-header-bytes", whole, "Bytes of a request's head", server.limits.max_header_bytes),
     field!("http.max-headers", whole, "Fields of a request's head", server.limits.max_headers),
     field!("http.max-connections", whole, "Connections at once; at most three quarters of the files that the process may open", server.limits.max_connections),
-    row("http.max-connections-per-address", Shape::Text, "N", "Connections of one address at once, or auto: a quarter of max-connections, and no bound for this machine and trusted proxies",
+    row("http.max-connections-per-address", SettingShape::Text, "N", "Connections of one address at once, or auto: a quarter of max-connections, and no bound for this machine and trusted proxies",
         |config| Some(config.server.limits.max_connections_per_address.map_or("auto".into(), |limit| limit.to_string())),
         |config, text| match text {
             "auto" => { config.server.limits.max_connections_per_address = None; Ok(()) }
@@ -234,47 +235,47 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.write-timeout", duration, "How long a client may take nothing of an answer before its connection is closed", server.limits.write_timeout),
     field!("http.keep-alive", duration, "How often a quiet stream says that it is alive", server.limits.keep_alive),
 
-    row("cors.origins", Shape::List, "ORIGINS", "Origins whose pages may call from a browser, such as https://app.example.org, or * for all; none by default",
+    row("cors.origins", SettingShape::List, "ORIGINS", "Origins whose pages may call from a browser, such as https://app.example.org, or * for all; none by default",
         |config| Some(config.server.cors_origins.join(",")),
         |config, text| origins(text).map(|origins| config.server.cors_origins = origins)),
 
-    row("rate.a2a", Shape::Text, "RATE", "How often one caller may send, read or change tasks, such as 100/s, 600/m or 10000/h; empty: as often as it likes",
-        |config| Some(rate_of(config, Kind::A2a)),
-        |config, text| set_rate(config, Kind::A2a, text)),
-    row("rate.memory", Shape::Text, "RATE", "The same for the memory bank",
-        |config| Some(rate_of(config, Kind::Memory)),
-        |config, text| set_rate(config, Kind::Memory, text)),
-    row("rate.sparc", Shape::Text, "RATE", "The same for SPARC workflows",
-        |config| Some(rate_of(config, Kind::Sparc)),
-        |config, text| set_rate(config, Kind::Sparc, text)),
-    row("rate.batchtools", Shape::Text, "RATE", "The same for the batch engine",
-        |config| Some(rate_of(config, Kind::Batchtools)),
-        |config, text| set_rate(config, Kind::Batchtools, text)),
+    row("rate.a2a", SettingShape::Text, "RATE", "How often one caller may send, read or change tasks, such as 100/s, 600/m or 10000/h; empty: as often as it likes",
+        |config| Some(rate_of(config, AccessKind::A2a)),
+        |config, text| set_rate(config, AccessKind::A2a, text)),
+    row("rate.memory", SettingShape::Text, "RATE", "The same for the memory bank",
+        |config| Some(rate_of(config, AccessKind::Memory)),
+        |config, text| set_rate(config, AccessKind::Memory, text)),
+    row("rate.sparc", SettingShape::Text, "RATE", "The same for SPARC workflows",
+        |config| Some(rate_of(config, AccessKind::Sparc)),
+        |config, text| set_rate(config, AccessKind::Sparc, text)),
+    row("rate.batchtools", SettingShape::Text, "RATE", "The same for the batch engine",
+        |config| Some(rate_of(config, AccessKind::Batchtools)),
+        |config, text| set_rate(config, AccessKind::Batchtools, text)),
 
-    row("jwt.issuer", Shape::Text, "URL", "Whose JWTs are taken as tokens: their iss",
+    row("jwt.issuer", SettingShape::Text, "URL", "Whose JWTs are taken as tokens: their iss",
         |config| config.security.issuer.clone(),
         |config, text| { config.security.issuer = some(text); Ok(()) }),
-    row("jwt.audience", Shape::Text, "NAME", "For whom they have to be issued: one of their aud",
+    row("jwt.audience", SettingShape::Text, "NAME", "For whom they have to be issued: one of their aud",
         |config| config.security.audience.clone(),
         |config, text| { config.security.audience = some(text); Ok(()) }),
-    row("jwt.jwks-url", Shape::Text, "URL", "Where the issuer publishes its keys",
+    row("jwt.jwks-url", SettingShape::Text, "URL", "Where the issuer publishes its keys",
         |config| config.security.jwks_url.clone(),
         |config, text| { config.security.jwks_url = some(text); Ok(()) }),
-    row("jwt.jwks-file", Shape::Text, "FILE", "A file with the issuer's keys, instead of jwks-url",
+    row("jwt.jwks-file", SettingShape::Text, "FILE", "A file with the issuer's keys, instead of jwks-url",
         |config| config.security.jwks_file.as_ref().map(|file| file.display().to_string()),
         |config, text| { config.security.jwks_file = some(text).map(PathBuf::from); Ok(()) }),
     field!("jwt.allow-private-jwks", switch, "Allow jwks-url to name this machine or a private network, and http", security.allow_private_jwks),
-    row("jwt.tenant-claim", Shape::Text, "NAME", "The claim that names the caller's tenant",
+    row("jwt.tenant-claim", SettingShape::Text, "NAME", "The claim that names the caller's tenant",
         |config| Some(config.security.tenant_claim.clone()),
         |config, text| { config.security.tenant_claim = text.into(); Ok(()) }),
-    row("jwt.tenant", Shape::Text, "NAME", "The tenant of callers whose token names none",
+    row("jwt.tenant", SettingShape::Text, "NAME", "The tenant of callers whose token names none",
         |config| Some(config.security.tenant.clone()),
         |config, text| { config.security.tenant = text.into(); Ok(()) }),
     field!("jwt.allow-home", switch, "Allow JWTs to name the tenant home, which is the operator's", security.allow_home),
-    row("jwt.scope-claim", Shape::Text, "NAME", "The claim that names what the caller may do",
+    row("jwt.scope-claim", SettingShape::Text, "NAME", "The claim that names what the caller may do",
         |config| Some(config.security.scope_claim.clone()),
         |config, text| { config.security.scope_claim = text.into(); Ok(()) }),
-    row("jwt.default-scopes", Shape::Lines, "SCOPES", "What callers may do whose token names no scopes of this server, such as read:a2a; nothing by default",
+    row("jwt.default-scopes", SettingShape::Lines, "SCOPES", "What callers may do whose token names no scopes of this server, such as read:a2a; nothing by default",
         |config| Some(config.security.default_scopes.join("\n")),
         |config, text| scopes(text).map(|scopes| config.security.default_scopes = scopes)),
 
@@ -306,45 +307,45 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
     field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
 
-    row("model.provider", Shape::Text, "NAME", "Whose API the server's own model speaks, which is asked where a caller has none: openai (and whoever speaks like it), anthropic, gemini or ollama",
+    row("model.provider", SettingShape::Text, "NAME", "Whose API the server's own model speaks, which is asked where a caller has none: openai (and whoever speaks like it), anthropic, gemini or ollama",
         |config| config.model.as_ref().map(|model| model.provider.name().into()),
         |config, text| text.parse().map(|provider| own_model(config).provider = provider).map_err(|error: UnknownProvider| error.to_string())),
-    row("model.name", Shape::Text, "NAME", "The name of that model",
+    row("model.name", SettingShape::Text, "NAME", "The name of that model",
         |config| config.model.as_ref().map(|model| model.name.clone()),
         |config, text| { own_model(config).name = text.into(); Ok(()) }),
-    row("model.base-url", Shape::Text, "URL", "Where it is, if not where its provider is",
+    row("model.base-url", SettingShape::Text, "URL", "Where it is, if not where its provider is",
         |config| config.model.as_ref().and_then(|model| model.base_url.clone()),
         |config, text| public_url(text).map(|url| own_model(config).base_url = Some(url))),
-    row("model.key-variable", Shape::Text, "NAME", "The environment variable that holds its key",
+    row("model.key-variable", SettingShape::Text, "NAME", "The environment variable that holds its key",
         |config| config.model.as_ref().and_then(|model| model.key_variable.clone()),
         |config, text| { own_model(config).key_variable = Some(text.into()); Ok(()) }),
 
-    row("sparc.test-command", Shape::Lines, "WORDS", "The command that decides whether refinement has passed, with its arguments; without one it cannot pass",
+    row("sparc.test-command", SettingShape::Lines, "WORDS", "The command that decides whether refinement has passed, with its arguments; without one it cannot pass",
         |config| Some(config.flows.sparc.test_command.as_ref().map(|words| words.join("\n")).unwrap_or_default()),
         |config, text| { config.flows.sparc.test_command = words(text); Ok(()) }),
-    row("sparc.test-dir", Shape::Text, "DIR", "The folder that the test command runs in; the server's own by default",
+    row("sparc.test-dir", SettingShape::Text, "DIR", "The folder that the test command runs in; the server's own by default",
         |config| config.flows.sparc.test_dir.as_ref().map(|dir| dir.display().to_string()),
         |config, text| { config.flows.sparc.test_dir = Some(text.into()); Ok(()) }),
-    row("sparc.test-env", Shape::Lines, "NAMES", "Variables of the server's environment that the test command has beside PATH, HOME, LANG and the like; CARGO_* stands for all that begin so",
+    row("sparc.test-env", SettingShape::Lines, "NAMES", "Variables of the server's environment that the test command has beside PATH, HOME, LANG and the like; CARGO_* stands for all that begin so",
         |config| Some(config.flows.sparc.test_env.join("\n")),
         |config, text| { config.flows.sparc.test_env = text.lines().map(str::to_owned).collect(); Ok(()) }),
-    row("sparc.test-tenants", Shape::Lines, "TENANTS", "Tenants whose workflows the test command runs for; * stands for all",
+    row("sparc.test-tenants", SettingShape::Lines, "TENANTS", "Tenants whose workflows the test command runs for; * stands for all",
         |config| Some(config.flows.sparc.test_tenants.join("\n")),
         |config, text| { config.flows.sparc.test_tenants = text.lines().map(str::to_owned).collect(); Ok(()) }),
     field!("sparc.test-timeout", duration, "How long the test command may run", flows.sparc.test_timeout),
     field!("sparc.test-commands", whole, "Test commands that run at once, of all workflows; at least one", flows.sparc.test_commands),
     field!("sparc.test-output", whole, "Bytes of the test command's output that are kept, from the end", flows.sparc.test_output),
-    row("sparc.model-url", Shape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
+    row("sparc.model-url", SettingShape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
         |config| config.flows.sparc.model.as_ref().map(|model| model.url.clone()),
         |config, text| public_url(text).map(|url| model(config).url = url)),
-    row("sparc.model-name", Shape::Text, "NAME", "The name of that model",
+    row("sparc.model-name", SettingShape::Text, "NAME", "The name of that model",
         |config| config.flows.sparc.model.as_ref().map(|model| model.name.clone()),
         |config, text| { model(config).name = text.into(); Ok(()) }),
-    row("sparc.model-key-variable", Shape::Text, "NAME", "The environment variable that holds the key for that model",
+    row("sparc.model-key-variable", SettingShape::Text, "NAME", "The environment variable that holds the key for that model",
         |config| config.flows.sparc.model.as_ref().and_then(|model| model.key_variable.clone()),
         |config, text| { model(config).key_variable = Some(text.into()); Ok(()) }),
 
-    row("batch.files-dir", Shape::Text, "DIR", "The only folder whose files batches may read and write; without one they touch no files",
+    row("batch.files-dir", SettingShape::Text, "DIR", "The only folder whose files batches may read and write; without one they touch no files",
         |config| config.flows.batch.files_dir.as_ref().map(|dir| dir.display().to_string()),
         |config, text| { config.flows.batch.files_dir = Some(text.into()); Ok(()) }),
     field!("batch.max-concurrency", whole, "Operations of all batches that run at once, until batch_configure says something else", flows.batch.settings.max_concurrency),
@@ -355,16 +356,16 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("batch.batch-bytes", whole, "Bytes of one batch as it is asked for", flows.batch.batch_bytes),
     field!("batch.file-bytes", whole, "Bytes of a file that a batch reads, copies, hashes or searches", flows.batch.file_bytes),
 
-    row("otlp.endpoint", Shape::Text, "URL", "Where traces go: the address of an OpenTelemetry collector before /v1/traces; headers for it are taken from OTEL_EXPORTER_OTLP_HEADERS",
+    row("otlp.endpoint", SettingShape::Text, "URL", "Where traces go: the address of an OpenTelemetry collector before /v1/traces; headers for it are taken from OTEL_EXPORTER_OTLP_HEADERS",
         |config| config.otlp.endpoint.clone(),
         |config, text| match text { "" => { config.otlp.endpoint = None; Ok(()) } text => public_url(text).map(|url| config.otlp.endpoint = Some(url)) }),
-    row("otlp.service-name", Shape::Text, "NAME", "What this server is called in traces",
+    row("otlp.service-name", SettingShape::Text, "NAME", "What this server is called in traces",
         |config| Some(config.otlp.service_name.clone()),
         |config, text| { config.otlp.service_name = text.into(); Ok(()) }),
     field!("otlp.interval", duration, "How long spans wait for others to be sent with", otlp.interval),
     field!("otlp.timeout", duration, "How long the collector may take to answer", otlp.timeout),
 
-    row("resources.alias-hosts", Shape::List, "NAMES", "Hosts of mcp://HOST/memory/… and the like, which stand for memory://…",
+    row("resources.alias-hosts", SettingShape::List, "NAMES", "Hosts of mcp://HOST/memory/… and the like, which stand for memory://…",
         |config| Some(config.flows.alias_hosts.join(",")),
         |config, text| { config.flows.alias_hosts = list(text); Ok(()) }),
 
@@ -379,11 +380,11 @@ fn whole<T: FromStr>(text: &str) -> Result<T, String> {
 }
 
 /// How much of a resource one tenant may have.
-fn tenant_share(config: &Config, resource: Resource) -> Option<String> {
+fn tenant_share(config: &Config, resource: MeteredResource) -> Option<String> {
     Some(config.engine.usage.of(resource).tenant.map_or("off".into(), |limit| limit.to_string()))
 }
 
-fn set_tenant_share(config: &mut Config, resource: Resource, text: &str) -> Result<(), String> {
+fn set_tenant_share(config: &mut Config, resource: MeteredResource, text: &str) -> Result<(), String> {
     let tenant = match text {
         "off" => None,
         text => Some(whole(text).map_err(|why| format!("{why}, or off"))?),
@@ -546,12 +547,12 @@ fn origins(text: &str) -> Result<Vec<String>, String> {
     }
 }
 
-fn rate_of(config: &Config, kind: Kind) -> String {
+fn rate_of(config: &Config, kind: AccessKind) -> String {
     let rate = config.engine.access.rates.iter().find(|(limited, _)| *limited == kind);
     rate.map(|(_, rate)| rate.to_string()).unwrap_or_default()
 }
 
-fn set_rate(config: &mut Config, kind: Kind, text: &str) -> Result<(), String> {
+fn set_rate(config: &mut Config, kind: AccessKind, text: &str) -> Result<(), String> {
     let rates = &mut config.engine.access.rates;
     rates.retain(|(limited, _)| *limited != kind);
     if !text.is_empty() {

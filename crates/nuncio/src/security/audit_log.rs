@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Engine, Kind,
-    surface::{HandlerError, Request, ResourceContent, ResourceProfile, Said, Template},
+    AccessKind, Engine,
+    surface::{HandlerError, HandlerReply, HandlerRequest, ResourceContent, ResourceProfile, Template},
 };
-use nuncio_flows::resource::{About, CachePolicy, content, profile};
+use nuncio_flows::resource::{CachePolicy, ResourceDetails, content, profile};
 use nuncio_server::audit;
 
 const SCHEMA: &str = "audit-log";
@@ -27,18 +27,22 @@ impl Template for AuditLog {
         profile(audit::URI, "audit", about, CachePolicy::Realtime)
     }
 
-    async fn read(&self, uri: &str, request: Request) -> Result<Said<Vec<ResourceContent>>, HandlerError> {
+    async fn read(
+        &self,
+        uri: &str,
+        request: HandlerRequest,
+    ) -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError> {
         let Self(engine) = self;
         let query = audit::read_query(&request.arguments).map_err(HandlerError::Invalid)?;
         let page = audit::read(engine, &request.caller, query).await?;
-        let about = About {
-            kind: Kind::Admin,
+        let about = ResourceDetails {
+            kind: AccessKind::Admin,
             name: "audit",
             schema: SCHEMA,
             modified: engine.clock().now(),
             policy: CachePolicy::Realtime,
         };
         let surface = engine.catalog().surface();
-        Ok(Said::Done(vec![content(surface, &request.caller, uri, &about, &page)]))
+        Ok(HandlerReply::Done(vec![content(surface, &request.caller, uri, &about, &page)]))
     }
 }

@@ -50,7 +50,7 @@ const OWNER_PREFIX: &str = "jwt:";
 const MAX_SCOPES: usize = 64;
 
 /// Verifies the tokens of one issuer.
-pub struct Jwt {
+pub struct JwtVerifier {
     issuer: String,
     audience: String,
     tenant_claim: String,
@@ -59,32 +59,32 @@ pub struct Jwt {
     allow_home: bool,
     default_scopes: Grants,
     clock: Arc<dyn Clock>,
-    ring: Arc<KeyRing>,
+    ring: Arc<JwtKeyRing>,
 }
 
 /// The issuer's keys, and where they come from.
-struct KeyRing {
+struct JwtKeyRing {
     issuer: String,
-    source: Source,
-    keys: Mutex<Arc<Keys>>,
+    source: JwtKeySource,
+    keys: Mutex<Arc<JwtKeys>>,
     /// Held while keys are looked for: one look serves all who wait.
     looking: tokio::sync::Mutex<()>,
 }
 
-enum Source {
+enum JwtKeySource {
     File(PathBuf),
     Url { url: Url, outbound: Outbound },
 }
 
 #[derive(Default)]
-struct Keys {
+struct JwtKeys {
     all: Vec<Jwk>,
     /// When they were read; `None`: never.
     read_at: Option<Timestamp>,
     tried_at: Option<Timestamp>,
 }
 
-impl Jwt {
+impl JwtVerifier {
     /// Whoever verifies what the options say; `None` where they name no issuer.
     pub fn new(options: &SecurityOptions, clock: Arc<dyn Clock>) -> Result<Option<Self>, StartError> {
         let wrong = |why: &str| Err(StartError::Security(why.to_owned()));
@@ -103,7 +103,7 @@ impl Jwt {
         let default_scopes = Grants::parse(&options.default_scopes.join(" "))
             .map_err(|error| StartError::Security(format!("jwt.default-scopes: {error}")))?;
         let source = match (&options.jwks_url, &options.jwks_file) {
-            (None, Some(file)) => Source::File(file.clone()),
+            (None, Some(file)) => JwtKeySource::File(file.clone()),
             (Some(url), None) => {
                 let policy = AddressPolicy { allow_private: options.allow_private_jwks };
                 let outbound = Outbound::new(OutboundOptions {
@@ -113,16 +113,16 @@ impl Jwt {
                     ..OutboundOptions::default()
                 })?;
                 let url = outbound.check_url(url).map_err(|error| {
-                    StartError::Security(format!("jwt.jwks-url: {}", in_our_words(&error)))
+                    StartError::Security(format!("jwt.jwks-url: {}", describe_outbound_error(&error)))
                 })?;
                 if url.scheme() != "https" && !options.allow_private_jwks {
                     return wrong("jwt.jwks-url: keys that come without TLS may be anybody's: use https");
                 }
-                Source::Url { url, outbound }
+                JwtKeySource::Url { url, outbound }
             }
             _ => return wrong("jwt.issuer needs one of jwt.jwks-url and jwt.jwks-file"),
         };
-        let ring = KeyRing {
+        let ring = JwtKeyRing {
             issuer: issuer.clone(),
             source,
             keys: Mutex::default(),
@@ -139,7 +139,7 @@ impl Jwt {
             default_scopes,
             clock,
         };
-        if let Source::File(path) = &jwt.ring.source {
+        if let JwtKeySource::File(path) = &jwt.ring.source {
             let text = std::fs::read(path);
             let keys = text.map_err(|error| error.to_string()).and_then(|text| read_keys(&text));
             keys.map_err(|why| StartError::Security(format!("jwt.jwks-file: {}: {why}", path.display())))?;
@@ -228,18 +228,18 @@ impl Jwt {
 
     /// The key that a token names, if it goes with the token's algorithm.
     async fn key(&self, kid: Option<&str>, alg: Algorithm) -> Result<Jwk, AuthError> {
-        let keys = self.ring.known();
+        let keys = self.ring.current_keys();
         let now = self.clock.now();
         let stale = keys.read_at.is_none_or(|read| now >= read.after(FRESH));
         if let Some(key) = keys.find(kid, alg) {
             // A key that is known is good while others are looked for: an issuer that is slow stops nobody.
             if stale {
                 let ring = Arc::clone(&self.ring);
-                tokio::spawn(async move { ring.look(now).await });
+                tokio::spawn(async move { ring.refresh_keys(now).await });
             }
             return Ok(key);
         }
-        let keys = self.ring.look(now).await;
+        let keys = self.ring.refresh_keys(now).await;
         match keys.find(kid, alg) {
             Some(key) => Ok(key),
             None if keys.read_at.is_none() => {
@@ -250,23 +250,23 @@ impl Jwt {
     }
 }
 
-impl KeyRing {
-    fn known(&self) -> Arc<Keys> {
+impl JwtKeyRing {
+    fn current_keys(&self) -> Arc<JwtKeys> {
         Arc::clone(&self.keys.lock())
     }
 
     /// Looks for the keys again, unless that was tried a moment ago. Those that are known stay where it fails.
-    async fn look(&self, now: Timestamp) -> Arc<Keys> {
+    async fn refresh_keys(&self, now: Timestamp) -> Arc<JwtKeys> {
         let _alone = self.looking.lock().await;
-        let known = self.known();
+        let known = self.current_keys();
         if known.tried_at.is_some_and(|tried| tried <= now && now < tried.after(AGAIN)) {
             return known;
         }
         let keys = match self.fetch().await {
-            Ok(all) => Keys { all, read_at: Some(now), tried_at: Some(now) },
+            Ok(all) => JwtKeys { all, read_at: Some(now), tried_at: Some(now) },
             Err(why) => {
                 tracing::warn!(issuer = self.issuer, %why, "the issuer's keys could not be read; those that are known stay");
-                Keys { all: known.all.clone(), read_at: known.read_at, tried_at: Some(now) }
+                JwtKeys { all: known.all.clone(), read_at: known.read_at, tried_at: Some(now) }
             }
         };
         let keys = Arc::new(keys);
@@ -276,17 +276,17 @@ impl KeyRing {
 
     async fn fetch(&self) -> Result<Vec<Jwk>, String> {
         match &self.source {
-            Source::File(path) => {
+            JwtKeySource::File(path) => {
                 let path = path.clone();
                 let read = tokio::task::spawn_blocking(move || std::fs::read(path)).await;
                 let text = read.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
                 read_keys(&text)
             }
-            Source::Url { url, outbound } => {
+            JwtKeySource::Url { url, outbound } => {
                 let answer = outbound
                     .send(http::Method::GET, url, http::HeaderMap::new(), Vec::new().into())
                     .await
-                    .map_err(|error| in_our_words(&error))?;
+                    .map_err(|error| describe_outbound_error(&error))?;
                 match answer.status.is_success() && answer.complete {
                     true => read_keys(&answer.body),
                     false => Err(format!("the answer is {} or not complete", answer.status)),
@@ -296,7 +296,7 @@ impl KeyRing {
     }
 }
 
-impl Keys {
+impl JwtKeys {
     fn find(&self, kid: Option<&str>, alg: Algorithm) -> Option<Jwk> {
         let mut fitting = self.all.iter().filter(|key| goes_with(key, alg));
         match kid {
@@ -346,7 +346,7 @@ fn has_critical(token: &str) -> bool {
     header.is_none_or(|header| header.get("crit").is_some())
 }
 
-fn in_our_words(error: &OutboundError) -> String {
+fn describe_outbound_error(error: &OutboundError) -> String {
     match error {
         OutboundError::Refused { host, .. } | OutboundError::Localhost(host) => {
             format!("{host} is not a public address: jwt.allow-private-jwks allows it")

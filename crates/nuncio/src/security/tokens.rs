@@ -13,16 +13,16 @@ use std::{
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_engine::{
-    Caller, Error, Grants, Meter, Resource,
+    Caller, Error, Grants, MeteredResource, StorageMeter,
     access::HOME_TENANT,
     admin::Eraser,
     clock::{Clock, Timestamp},
-    knowledge::{Expect, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordQuery, RecordWrite},
     store::{Store, StoreError},
 };
 use nuncio_server::{
     AuthError,
-    auth::{DeskError, NewToken, same},
+    auth::{NewToken, TokenAdminError, constant_time_eq},
 };
 use nuncio_wire::timestamp;
 use parking_lot::Mutex;
@@ -63,7 +63,7 @@ const TAKEN: [&str; 2] = ["local", "anonymous"];
 /// A token as it is kept. Fields are only ever added.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct StoredToken {
     /// SHA-256 of the secret.
     digest: String,
     name: String,
@@ -78,7 +78,7 @@ struct Kept {
     revoked_by: Option<String>,
 }
 
-impl Kept {
+impl StoredToken {
     fn owner(&self) -> String {
         match self.tenant == HOME_TENANT {
             true => self.name.clone(),
@@ -113,34 +113,39 @@ impl Kept {
 
 /// A token as it is remembered.
 #[derive(Clone)]
-struct Known {
-    kept: Arc<Kept>,
+struct CachedToken {
+    stored: Arc<StoredToken>,
     caller: Caller,
     read_at: Timestamp,
 }
 
 /// The tokens of a store.
-pub struct Tokens {
+pub struct ServerTokens {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    known: Mutex<HashMap<String, Known>>,
+    known: Mutex<HashMap<String, CachedToken>>,
     used: Mutex<HashMap<String, Timestamp>>,
 }
 
-impl Tokens {
+impl ServerTokens {
     /// The tokens of that store.
     pub fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> Self {
         Self { store, clock, known: Mutex::default(), used: Mutex::default() }
     }
 
     /// Makes a token, of no more rights than those of whoever asks. The answer is the only place that shows it.
-    pub async fn create(&self, by: &Caller, wish: NewToken) -> Result<Value, DeskError> {
+    pub async fn create(&self, by: &Caller, wish: NewToken) -> Result<Value, TokenAdminError> {
         self.create_as(&draw_id()?, by, wish).await
     }
 
     /// The same, under an id that [`draw_id`] made.
-    pub(super) async fn create_as(&self, id: &str, by: &Caller, wish: NewToken) -> Result<Value, DeskError> {
-        let invalid = |why: String| Err(DeskError::Invalid(why));
+    pub(super) async fn create_as(
+        &self,
+        id: &str,
+        by: &Caller,
+        wish: NewToken,
+    ) -> Result<Value, TokenAdminError> {
+        let invalid = |why: String| Err(TokenAdminError::Invalid(why));
         let tenant = wish.tenant.unwrap_or_else(|| by.tenant().to_owned());
         for (field, name) in [("name", &wish.name), ("tenant", &tenant)] {
             if !is_name(name) {
@@ -170,7 +175,7 @@ impl Tokens {
             None => Some(now.after(USUAL)),
         };
         let secret = BASE64_URL_SAFE_NO_PAD.encode(draw()?);
-        let kept = Kept {
+        let kept = StoredToken {
             digest: digest(&secret),
             name: wish.name,
             tenant,
@@ -181,14 +186,14 @@ impl Tokens {
             revoked_at: None,
             revoked_by: None,
         };
-        self.write(id, &kept, Expect::Absent).await.map_err(failed)?;
+        self.write(id, &kept, ExpectedVersion::Absent).await.map_err(failed)?;
         let mut shown = kept.show(id, now, None);
         shown["token"] = format!("{PREFIX}{id}_{secret}").into();
         Ok(shown)
     }
 
     /// All tokens that the caller may know of, by their ids.
-    pub async fn list(&self, by: &Caller) -> Result<Value, DeskError> {
+    pub async fn list(&self, by: &Caller) -> Result<Value, TokenAdminError> {
         let now = self.clock.now();
         let used: HashMap<String, Timestamp> = self
             .records(USED, now)
@@ -209,8 +214,8 @@ impl Tokens {
     }
 
     /// Takes a token back; from now on here, and everywhere within seconds.
-    pub async fn revoke(&self, by: &Caller, id: &str) -> Result<Value, DeskError> {
-        let unknown = || DeskError::NoSuchToken(id.to_owned());
+    pub async fn revoke(&self, by: &Caller, id: &str) -> Result<Value, TokenAdminError> {
+        let unknown = || TokenAdminError::NoSuchToken(id.to_owned());
         loop {
             let now = self.clock.now();
             let found = self.store.knowledge().record(&key(KIND, id), now).await.map_err(Error::from)?;
@@ -222,7 +227,7 @@ impl Tokens {
             if kept.revoked_at.is_none() {
                 kept.revoked_at = Some(now);
                 kept.revoked_by = Some(by.owner().to_owned());
-                match self.write(id, &kept, Expect::Version(record.version)).await {
+                match self.write(id, &kept, ExpectedVersion::Version(record.version)).await {
                     Ok(()) => {}
                     Err(RecordError::Moved { .. }) => continue,
                     Err(error) => return Err(failed(error)),
@@ -234,10 +239,10 @@ impl Tokens {
     }
 
     /// Whose token it is.
-    pub(super) async fn owner(&self, id: &str) -> Result<String, DeskError> {
+    pub(super) async fn owner(&self, id: &str) -> Result<String, TokenAdminError> {
         let found =
             self.store.knowledge().record(&key(KIND, id), self.clock.now()).await.map_err(Error::from)?;
-        let record = found.ok_or_else(|| DeskError::NoSuchToken(id.to_owned()))?;
+        let record = found.ok_or_else(|| TokenAdminError::NoSuchToken(id.to_owned()))?;
         Ok(read(id, &record.body)?.owner())
     }
 
@@ -250,14 +255,14 @@ impl Tokens {
         };
         let shown_digest = digest(secret);
         let now = self.clock.now();
-        let Some(known) = self.look(id, now).await? else {
+        let Some(known) = self.load_token(id, now).await? else {
             return refused("there is no such token");
         };
-        if !same(shown_digest.as_bytes(), known.kept.digest.as_bytes()) {
+        if !constant_time_eq(shown_digest.as_bytes(), known.stored.digest.as_bytes()) {
             return Err(AuthError::Invalid(format!("the secret is not that of token {id}")));
         }
-        if known.kept.state(now) != "active" {
-            return Err(AuthError::Invalid(format!("token {id} is {}", known.kept.state(now))));
+        if known.stored.state(now) != "active" {
+            return Err(AuthError::Invalid(format!("token {id} is {}", known.stored.state(now))));
         }
         let mut used = self.used.lock();
         match used.get_mut(id) {
@@ -267,8 +272,8 @@ impl Tokens {
         Ok(known.caller)
     }
 
-    async fn look(&self, id: &str, now: Timestamp) -> Result<Option<Known>, AuthError> {
-        let fresh = |known: &Known| known.read_at <= now && now < known.read_at.after(BELIEVED);
+    async fn load_token(&self, id: &str, now: Timestamp) -> Result<Option<CachedToken>, AuthError> {
+        let fresh = |known: &CachedToken| known.read_at <= now && now < known.read_at.after(BELIEVED);
         if let Some(known) = self.known.lock().get(id).filter(|known| fresh(known)) {
             return Ok(Some(known.clone()));
         }
@@ -282,7 +287,7 @@ impl Tokens {
         let kept = read(id, &record.body).map_err(|error| unavailable(error.to_string()))?;
         let grants = Grants::parse(&kept.scopes.join(" ")).map_err(|error| unavailable(error.to_string()))?;
         let caller = Caller::named(kept.owner()).limited_to(grants).with_credential(id);
-        let known = Known { kept: Arc::new(kept), caller, read_at: now };
+        let known = CachedToken { stored: Arc::new(kept), caller, read_at: now };
         let mut all = self.known.lock();
         if all.len() >= REMEMBERED {
             all.retain(|_, known| fresh(known));
@@ -294,7 +299,12 @@ impl Tokens {
         Ok(Some(known))
     }
 
-    async fn write(&self, id: &str, kept: &Kept, expected: Expect) -> Result<(), RecordError> {
+    async fn write(
+        &self,
+        id: &str,
+        kept: &StoredToken,
+        expected: ExpectedVersion,
+    ) -> Result<(), RecordError> {
         let ends = [kept.revoked_at, kept.expires_at].into_iter().flatten().min();
         let write = RecordWrite {
             key: key(KIND, id),
@@ -306,7 +316,7 @@ impl Tokens {
         self.store.knowledge().write_records(vec![write]).await.map(drop)
     }
 
-    async fn records(&self, kind: &str, now: Timestamp) -> Result<Vec<(String, Vec<u8>)>, DeskError> {
+    async fn records(&self, kind: &str, now: Timestamp) -> Result<Vec<(String, Vec<u8>)>, TokenAdminError> {
         let mut all = vec![];
         let mut after = String::new();
         loop {
@@ -342,7 +352,7 @@ impl Tokens {
         let delete = |key: &RecordKey| RecordWrite {
             key: key.clone(),
             body: None,
-            expected: Expect::Any,
+            expected: ExpectedVersion::Any,
             expires_at: None,
             now,
         };
@@ -367,14 +377,14 @@ impl Tokens {
     }
 
     /// Writes down when tokens were last used.
-    async fn note_uses(&self) -> Result<(), StoreError> {
+    async fn record_uses(&self) -> Result<(), StoreError> {
         let now = self.clock.now();
         let used: Vec<(String, Timestamp)> = self.used.lock().drain().collect();
         for chunk in used.chunks(PAGE) {
             let writes = chunk.iter().map(|(id, at)| RecordWrite {
                 key: key(USED, id),
                 body: Some(serde_json::to_vec(at).unwrap_or_default().into()),
-                expected: Expect::Any,
+                expected: ExpectedVersion::Any,
                 expires_at: Some(now.after(USUAL + LISTED)),
                 now,
             });
@@ -389,13 +399,13 @@ impl Tokens {
 
 /// Tokens are records of the home tenant: those of a tenant that is erased go with it.
 #[async_trait]
-impl Eraser for Tokens {
+impl Eraser for ServerTokens {
     async fn erase(&self, tenant: &str) -> Result<u64, Error> {
         let now = self.clock.now();
         let mut erased = 0;
         for (id, body) in self.records(KIND, now).await.map_err(engine_error)? {
             // One that cannot be read names nobody.
-            if !serde_json::from_slice::<Kept>(&body).is_ok_and(|kept| kept.tenant == tenant) {
+            if !serde_json::from_slice::<StoredToken>(&body).is_ok_and(|kept| kept.tenant == tenant) {
                 continue;
             }
             self.used.lock().remove(&id);
@@ -410,9 +420,9 @@ impl Eraser for Tokens {
 
 /// Tokens of a tenant, those that are listed though they are not good any more included.
 #[async_trait]
-impl Meter for Tokens {
-    fn resource(&self) -> Resource {
-        Resource::Tokens
+impl StorageMeter for ServerTokens {
+    fn resource(&self) -> MeteredResource {
+        MeteredResource::Tokens
     }
 
     async fn measure(&self) -> Result<Vec<(String, u64)>, Error> {
@@ -426,13 +436,13 @@ impl Meter for Tokens {
 }
 
 /// Writes down now and then which tokens were used. What a crash loses is not missed.
-pub(super) async fn keep_uses(tokens: Arc<Tokens>, mut closing: watch::Receiver<bool>) {
+pub(super) async fn record_uses_periodically(tokens: Arc<ServerTokens>, mut closing: watch::Receiver<bool>) {
     loop {
         let ends = tokio::select! {
             () = tokio::time::sleep(NOTED) => false,
             _ = closing.wait_for(|closing| *closing) => true,
         };
-        if let Err(error) = tokens.note_uses().await {
+        if let Err(error) = tokens.record_uses().await {
             tracing::debug!(%error, "it could not be written which tokens were used");
         }
         if ends {
@@ -445,32 +455,32 @@ fn key(kind: &str, id: &str) -> RecordKey {
     RecordKey::new(HOME_TENANT, kind, id)
 }
 
-fn engine_error(error: DeskError) -> Error {
+fn engine_error(error: TokenAdminError) -> Error {
     match error {
-        DeskError::Engine(error) => error,
+        TokenAdminError::Engine(error) => error,
         other => Error::Internal(other.to_string()),
     }
 }
 
-fn read(id: &str, body: &[u8]) -> Result<Kept, DeskError> {
+fn read(id: &str, body: &[u8]) -> Result<StoredToken, TokenAdminError> {
     let damaged = |error| Error::Internal(format!("token {id} is damaged: {error}"));
     Ok(serde_json::from_slice(body).map_err(damaged)?)
 }
 
-fn failed(error: RecordError) -> DeskError {
-    DeskError::Engine(match error {
+fn failed(error: RecordError) -> TokenAdminError {
+    TokenAdminError::Engine(match error {
         RecordError::Store(error) => error.into(),
         // 60 random bits have met 60 others.
         RecordError::Moved { .. } => Error::Internal("the token's id is taken: try again".into()),
     })
 }
 
-fn draw() -> Result<[u8; 32], DeskError> {
-    random_bytes().map_err(|error| DeskError::Engine(Error::Internal(error.to_string())))
+fn draw() -> Result<[u8; 32], TokenAdminError> {
+    random_bytes().map_err(|error| TokenAdminError::Engine(Error::Internal(error.to_string())))
 }
 
 /// A new id.
-pub(super) fn draw_id() -> Result<String, DeskError> {
+pub(super) fn draw_id() -> Result<String, TokenAdminError> {
     Ok(draw()?[..ID_LENGTH].iter().map(|byte| char::from(ALPHABET[usize::from(byte % 32)])).collect())
 }
 

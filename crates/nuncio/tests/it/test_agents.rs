@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use nuncio::{Nuncio, PostgresOptions, StorePlace, engine::Options, prelude::*};
+use nuncio::{Nuncio, PostgresOptions, StoreLocation, engine::Options, prelude::*};
 use serde::{Deserialize, Serialize};
 
 const DATA: &str = "NUNCIO_TEST_AGENTS_DATA";
@@ -95,7 +95,7 @@ fn serves_until_it_is_killed() {
         .listen(std::env::var(LISTEN).unwrap());
     if let Some(Cluster { store: url, schema, lease, patience, .. }) = cluster {
         let options = PostgresOptions { schema, patience, ..PostgresOptions::default() };
-        nuncio = nuncio.store(StorePlace::Postgres { url, options });
+        nuncio = nuncio.store(StoreLocation::Postgres { url, options });
         nuncio = nuncio.options(Options { lease, ..Options::default() });
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();

@@ -20,7 +20,7 @@ use nuncio_wire::{
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{administrator, answer_engine, invalid};
+use super::{answer_engine, authenticate_admin, invalid};
 use crate::app::{App, peer_of};
 
 /// Tasks on a page, unless it is said otherwise.
@@ -29,7 +29,7 @@ const USUAL: usize = 50;
 /// What a list, or a task, is asked for with.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Filter {
+struct AdminTaskQuery {
     tenant: Option<String>,
     owner: Option<String>,
     state: Option<String>,
@@ -42,11 +42,11 @@ struct Filter {
 
 /// `GET /admin/tasks?tenant=…&owner=…&state=…&agent=…&live=true&pageSize=…&pageToken=…`
 pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
-    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
+    let caller = match authenticate_admin(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
         Ok(caller) => caller,
         Err(refused) => return refused,
     };
-    let filter: Filter = match Query::try_from_uri(request.uri()) {
+    let filter: AdminTaskQuery = match Query::try_from_uri(request.uri()) {
         Ok(Query(filter)) => filter,
         Err(error) => return invalid(&app, error.body_text()),
     };
@@ -78,20 +78,20 @@ pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) ->
 
 /// `GET /admin/tasks/{id}`
 pub(crate) async fn get(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
-    on_task(app, id, request, Deed::Get).await
+    on_task(app, id, request, AdminTaskAction::Get).await
 }
 
 /// `POST /admin/tasks/{id}/cancel`
 pub(crate) async fn cancel(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
-    on_task(app, id, request, Deed::Cancel).await
+    on_task(app, id, request, AdminTaskAction::Cancel).await
 }
 
 /// `DELETE /admin/tasks/{id}`
 pub(crate) async fn delete(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
-    on_task(app, id, request, Deed::Delete).await
+    on_task(app, id, request, AdminTaskAction::Delete).await
 }
 
-enum Deed {
+enum AdminTaskAction {
     Get,
     Cancel,
     Delete,
@@ -101,23 +101,25 @@ async fn on_task(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
     request: Request<Body>,
-    deed: Deed,
+    deed: AdminTaskAction,
 ) -> Response<Body> {
-    let caller = match administrator(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
+    let caller = match authenticate_admin(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
         Ok(caller) => caller,
         Err(refused) => return refused,
     };
-    let filter: Filter = match Query::try_from_uri(request.uri()) {
+    let filter: AdminTaskQuery = match Query::try_from_uri(request.uri()) {
         Ok(Query(filter)) => filter,
         Err(error) => return invalid(&app, error.body_text()),
     };
     let (engine, tenant) = (&app.engine, filter.tenant.as_deref());
     let done = match deed {
-        Deed::Get => engine.admin_get(&caller, tenant, &id).await.map(|(about, task)| whole(&about, &task)),
-        Deed::Cancel => {
-            engine.admin_cancel(&caller, tenant, &id).await.map(|(about, task)| whole(&about, &task))
+        AdminTaskAction::Get => {
+            engine.admin_get(&caller, tenant, &id).await.map(|(about, task)| task_json(&about, &task))
         }
-        Deed::Delete => engine.admin_delete(&caller, tenant, &id).await.map(|about| {
+        AdminTaskAction::Cancel => {
+            engine.admin_cancel(&caller, tenant, &id).await.map(|(about, task)| task_json(&about, &task))
+        }
+        AdminTaskAction::Delete => engine.admin_delete(&caller, tenant, &id).await.map(|about| {
             let mut shown = summary(&about);
             shown["deleted"] = true.into();
             shown
@@ -144,7 +146,7 @@ pub(super) fn summary(task: &AdminTask) -> Value {
 }
 
 /// The same, with the task as A2A 1.0 has it.
-pub(super) fn whole(about: &AdminTask, task: &Task) -> Value {
+pub(super) fn task_json(about: &AdminTask, task: &Task) -> Value {
     let mut out = Vec::with_capacity(1024);
     Dialect::V1.write_task(&mut out, task, TaskDetail { history_length: None, artifacts: true });
     let mut shown = summary(about);

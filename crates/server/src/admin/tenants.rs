@@ -10,27 +10,27 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use futures_util::stream;
 use nuncio_engine::{
-    Caller, Error, Resource, TenantUsage,
-    admin::{ExportCursor, ExportItem, Order, TenantStatus},
+    Caller, Error, MeteredResource, TenantUsage,
+    admin::{ExportCursor, ExportItem, OperatorOrder, TenantStatus},
 };
 use nuncio_wire::timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::{administrator, answer_engine, invalid, read_body, tasks};
+use super::{answer_engine, authenticate_admin, invalid, read_body, tasks};
 use crate::{
     app::{App, peer_of},
-    auth::Peer,
+    auth::ConnectionPeer,
 };
 
 /// The version of the file that an export is.
 const FORMAT: u64 = 1;
 
 /// An answer, or the refusal of who may not ask.
-type Answered = Result<Response<Body>, Response<Body>>;
+type AdminResult = Result<Response<Body>, Response<Body>>;
 
 /// `GET /admin/tenants`
-pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> Answered {
+pub(crate) async fn list(State(app): State<Arc<App>>, request: Request<Body>) -> AdminResult {
     let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     let listed = app.engine.tenants(&caller).await;
     let measured_at = app.engine.usage().measured_at().map(timestamp::format);
@@ -46,7 +46,7 @@ pub(crate) async fn get(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Answered {
+) -> AdminResult {
     let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     let measured_at = app.engine.usage().measured_at().map(timestamp::format);
     let found = app.engine.tenant(&caller, &tenant).await.map(|found| {
@@ -60,7 +60,7 @@ pub(crate) async fn get(
 /// Why a tenant is suspended.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, expecting = "an object")]
-struct Suspension {
+struct SuspendRequest {
     reason: Option<String>,
 }
 
@@ -69,11 +69,11 @@ pub(crate) async fn suspend(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Answered {
+) -> AdminResult {
     let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     let body = read_body(&app, request).await?;
-    let Suspension { reason } = match body.is_empty() {
-        true => Suspension::default(),
+    let SuspendRequest { reason } = match body.is_empty() {
+        true => SuspendRequest::default(),
         false => serde_json::from_slice(&body)
             .map_err(|error| invalid(&app, format!("the body is not {{\"reason\": \"…\"}}: {error}")))?,
     };
@@ -85,7 +85,7 @@ pub(crate) async fn resume(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Answered {
+) -> AdminResult {
     let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     Ok(answer_status(&app, app.engine.resume_tenant(&caller, &tenant).await))
 }
@@ -95,14 +95,14 @@ pub(crate) async fn erase(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Answered {
+) -> AdminResult {
     let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     Ok(answer_status(&app, app.engine.erase_tenant(&caller, &tenant).await))
 }
 
 /// The administrator who asks.
-async fn caller_of(app: &App, headers: &HeaderMap, peer: &Peer) -> Result<Caller, Response<Body>> {
-    administrator(app, headers, peer, "/admin/tenants").await
+async fn caller_of(app: &App, headers: &HeaderMap, peer: &ConnectionPeer) -> Result<Caller, Response<Body>> {
+    authenticate_admin(app, headers, peer, "/admin/tenants").await
 }
 
 fn answer_status(app: &App, found: Result<TenantStatus, Error>) -> Response<Body> {
@@ -115,7 +115,7 @@ pub(crate) async fn export(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
     request: Request<Body>,
-) -> Answered {
+) -> AdminResult {
     let caller = caller_of(&app, request.headers(), &peer_of(&request)).await?;
     if let Err(error) = app.engine.allow_export(&caller, &tenant) {
         return Err(answer_engine(&app, Err(error)));
@@ -157,7 +157,7 @@ fn line(value: &Value) -> Vec<u8> {
 fn item(item: &ExportItem) -> Value {
     match item {
         ExportItem::Task(task) => {
-            let mut shown = tasks::whole(&task.0, &task.1);
+            let mut shown = tasks::task_json(&task.0, &task.1);
             shown["type"] = "task".into();
             shown
         }
@@ -201,8 +201,8 @@ fn status(found: &TenantStatus) -> Value {
 
 /// What a tenant uses, by resource.
 fn usage(usage: &TenantUsage) -> Value {
-    let amount = |resource: Resource| (member(resource.name()), usage.of(resource).into());
-    let mut shown: Map<String, Value> = Resource::ALL.into_iter().map(amount).collect();
+    let amount = |resource: MeteredResource| (member(resource.name()), usage.of(resource).into());
+    let mut shown: Map<String, Value> = MeteredResource::ALL.into_iter().map(amount).collect();
     shown.insert("callers".into(), usage.owners.into());
     shown.into()
 }
@@ -218,7 +218,7 @@ fn member(name: &str) -> String {
 }
 
 /// An order as it is shown.
-pub fn order(order: &Order) -> Value {
+pub fn order(order: &OperatorOrder) -> Value {
     json!({
         "state": order.state.name(),
         "since": timestamp::format(order.at),

@@ -11,7 +11,7 @@ use axum::{
 use nuncio_engine::Caller;
 use serde::Deserialize;
 
-use super::{administrator, answer_engine, invalid, nothing_here};
+use super::{answer_engine, authenticate_admin, invalid, nothing_here};
 use crate::{
     app::{App, peer_of},
     webhook_keys::WebhookKeys,
@@ -20,7 +20,7 @@ use crate::{
 /// Whose key, and for how long the one before stays good.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wish {
+struct WebhookKeyQuery {
     tenant: Option<String>,
     overlap_seconds: Option<u64>,
 }
@@ -44,11 +44,14 @@ pub(crate) async fn rotate(State(app): State<Arc<App>>, request: Request<Body>) 
     }
 }
 
-async fn asked(app: &App, request: Request<Body>) -> Result<(Caller, &WebhookKeys, Wish), Response<Body>> {
+async fn asked(
+    app: &App,
+    request: Request<Body>,
+) -> Result<(Caller, &WebhookKeys, WebhookKeyQuery), Response<Body>> {
     // A body is not for two threads.
     let peer = peer_of(&request);
     let (parts, _) = request.into_parts();
-    let caller = administrator(app, &parts.headers, &peer, "/admin/webhook-key").await?;
+    let caller = authenticate_admin(app, &parts.headers, &peer, "/admin/webhook-key").await?;
     let keys = app.options.webhook_keys.as_deref().ok_or_else(nothing_here)?;
     match Query::try_from_uri(&parts.uri) {
         Ok(Query(wish)) => Ok((caller, keys, wish)),

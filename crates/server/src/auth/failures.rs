@@ -4,10 +4,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_engine::{Access, Action, Caller, Engine, Kind, clock::Timestamp};
+use nuncio_engine::{AccessKind, AccessRequest, Action, Caller, Engine, clock::Timestamp};
 use parking_lot::Mutex;
 
-use super::{AuthError, Peer};
+use super::{AuthError, ConnectionPeer};
 
 /// Lines in a window.
 const MOST: u64 = 10;
@@ -18,26 +18,32 @@ const LONGEST: usize = 256;
 
 /// Notes failed authentications.
 #[derive(Default)]
-pub(crate) struct Failures(Arc<Mutex<Window>>);
+pub(crate) struct AuthFailureLog(Arc<Mutex<AuthFailureWindow>>);
 
 #[derive(Default)]
-struct Window {
+struct AuthFailureWindow {
     began: Timestamp,
     count: u64,
     /// Those without a line, not told of yet.
     more: u64,
 }
 
-impl Failures {
+impl AuthFailureLog {
     /// Notes one.
-    pub(crate) fn note(&self, engine: &Engine, peer: &Peer, resource: &str, error: &AuthError) {
+    pub(crate) fn record_failure(
+        &self,
+        engine: &Engine,
+        peer: &ConnectionPeer,
+        resource: &str,
+        error: &AuthError,
+    ) {
         metrics::counter!("nuncio_authentication_failures_total").increment(1);
         let now = engine.clock().now();
         let count = {
             let mut window = self.0.lock();
             // Also where the clock was set back.
             if now >= window.began.after(WINDOW) || now < window.began {
-                *window = Window { began: now, count: 0, more: window.more };
+                *window = AuthFailureWindow { began: now, count: 0, more: window.more };
             }
             window.count += 1;
             window.more += u64::from(window.count > MOST);
@@ -45,7 +51,7 @@ impl Failures {
         };
         if count <= MOST {
             let end = resource.floor_char_boundary(LONGEST.min(resource.len()));
-            write(engine, &peer.named(anonymous()), &resource[..end], &error.to_string());
+            write(engine, &peer.attach_address(anonymous()), &resource[..end], &error.to_string());
         } else if count == MOST + 1 {
             let (engine, window) = (engine.clone(), Arc::clone(&self.0));
             tokio::spawn(async move {
@@ -69,8 +75,8 @@ fn anonymous() -> Caller {
 }
 
 fn write(engine: &Engine, caller: &Caller, resource: &str, why: &str) {
-    let (action, kind, operation) = (Action::Execute, Kind::Admin, "authenticate");
-    let access = Access { action, kind, name: "authentication", operation, resource: &resource };
+    let (action, kind, operation) = (Action::Execute, AccessKind::Admin, "authenticate");
+    let access = AccessRequest { action, kind, name: "authentication", operation, resource: &resource };
     if let Err(error) = engine.note_refused(caller, &access, why) {
         tracing::warn!(%error, "the audit misses a failed authentication");
     }

@@ -12,18 +12,18 @@ use nuncio_wire::{
 };
 
 use super::{
-    client::Client,
-    dispatch::{Answered, Request, Response, null_id},
-    http::{Exchange, Source, accepted},
-    stream::{CallStream, Frame},
+    call_stream::{CallStream, McpFrame},
+    client::McpClient,
+    dispatch::{McpReply, McpRequest, McpResponse, null_id},
+    http::{McpExchange, McpStreamSource, accepted},
 };
-use crate::streams::Place;
+use crate::streams::StreamSlot;
 
-impl Exchange<'_> {
+impl McpExchange<'_> {
     /// Several messages at once (2025-03-26): the answers come together, or as one stream.
     pub(super) async fn batch(
         &self,
-        client: &Client,
+        client: &McpClient,
         batch: Vec<Result<RpcMessage<'_>, jsonrpc::RpcRequestError>>,
     ) -> Result<HttpResponse<Body>, McpFault> {
         let max = self.mcp.options.max_batch;
@@ -36,17 +36,17 @@ impl Exchange<'_> {
         };
         // Before any task is made: a refusal must not leave one behind.
         let place = match batch.iter().any(makes_tasks) {
-            true => Some(self.app.place_for_stream(&client.caller)?),
+            true => Some(self.app.reserve_stream_slot(&client.caller)?),
             false => None,
         };
         let answers = join_all(batch.into_iter().map(|message| async {
             match message {
                 Err(error) => {
                     let fault = McpFault::new(error.code(), error.message);
-                    Some(Answered::Now(Response::fault(error.id.as_ref(), fault)))
+                    Some(McpReply::Now(McpResponse::fault(error.id.as_ref(), fault)))
                 }
                 Ok(RpcMessage::Response(response)) => {
-                    if let Err(fault) = self.mcp.take_response(client, response).await {
+                    if let Err(fault) = self.mcp.handle_response(client, response).await {
                         // There is no answer to an answer.
                         tracing::info!(why = fault.message, "an answer of a client was not taken");
                     }
@@ -54,19 +54,19 @@ impl Exchange<'_> {
                 }
                 Ok(RpcMessage::Request(request)) => {
                     let Some(id) = request.id else {
-                        self.mcp.notified(client, &request.method, request.params);
+                        self.mcp.handle_notification(client, &request.method, request.params);
                         return None;
                     };
                     let answered = match (&*request.method, read_meta(request.params)) {
-                        _ if id == RpcId::null() => Answered::Now(Response::fault(None, null_id())),
+                        _ if id == RpcId::null() => McpReply::Now(McpResponse::fault(None, null_id())),
                         ("initialize", _) => {
                             let fault = McpFault::invalid_request("initialize stands alone, not in a batch");
-                            Answered::Now(Response::fault(Some(&id), fault))
+                            McpReply::Now(McpResponse::fault(Some(&id), fault))
                         }
-                        (_, Err(fault)) => Answered::Now(Response::fault(Some(&id), fault)),
+                        (_, Err(fault)) => McpReply::Now(McpResponse::fault(Some(&id), fault)),
                         (method, Ok(meta)) => {
                             self.mcp
-                                .answer(client, Request { id, method, params: request.params, meta })
+                                .answer(client, McpRequest { id, method, params: request.params, meta })
                                 .await
                         }
                     };
@@ -78,9 +78,9 @@ impl Exchange<'_> {
         let (mut now, mut streams) = (vec![], vec![]);
         for answered in answers.into_iter().flatten() {
             match answered {
-                Answered::Now(response) => now.push(response.body),
-                Answered::Call(call) => streams.push(call),
-                Answered::Listen(_) => {}
+                McpReply::Now(response) => now.push(response.body),
+                McpReply::Call(call) => streams.push(call),
+                McpReply::Listen(_) => {}
             }
         }
         if now.is_empty() && streams.is_empty() {
@@ -90,21 +90,21 @@ impl Exchange<'_> {
             let mut out = vec![b'['];
             out.extend(now.join(&b','));
             out.push(b']');
-            return Ok(self.respond(Response::result(out)));
+            return Ok(self.respond(McpResponse::result(out)));
         }
         let place = match place {
             Some(place) => place,
-            None => self.app.place_for_stream(&client.caller)?,
+            None => self.app.reserve_stream_slot(&client.caller)?,
         };
-        Ok(self.stream(Source::Batch(together(now, streams)), place))
+        Ok(self.stream(McpStreamSource::Batch(together(now, streams)), place))
     }
 
     /// The rest of a batch's stream: the id of an event names a cursor for each of its calls.
     pub(super) async fn resume_batch(
         &self,
-        client: &Client,
+        client: &McpClient,
         cursors: &str,
-        place: Place,
+        place: StreamSlot,
     ) -> Result<HttpResponse<Body>, McpFault> {
         let max = self.mcp.options.max_batch;
         if cursors.split(',').count() > max {
@@ -114,7 +114,7 @@ impl Exchange<'_> {
         for cursor in cursors.split(',') {
             streams.push(CallStream::Task(Box::new(self.mcp.resume(client, cursor).await?)));
         }
-        Ok(self.stream(Source::Batch(together(vec![], streams)), place))
+        Ok(self.stream(McpStreamSource::Batch(together(vec![], streams)), place))
     }
 }
 
@@ -128,9 +128,9 @@ pub(super) fn batch_size(count: usize, max: usize) -> McpFault {
 
 /// One stream of several calls. The id of each event is that of the last event of each call, so that all of them
 /// are taken up again.
-fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>) -> BoxStream<'static, Frame> {
+fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>) -> BoxStream<'static, McpFrame> {
     let mut cursors = vec![None; calls.len()];
-    let told = stream::iter(now).map(|data| (None, Frame::plain(data)));
+    let told = stream::iter(now).map(|data| (None, McpFrame::plain(data)));
     let calls = calls.into_iter().enumerate().map(|(n, call)| {
         Box::pin(stream::unfold(call, move |mut call| async move {
             call.next().await.map(|frame| ((Some(n), frame), call))

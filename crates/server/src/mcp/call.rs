@@ -7,13 +7,13 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use nuncio_engine::{
-    Begun, List, Message, Part, Role, State, Submit, TaskUse,
-    catalog::Registered,
-    surface::{Abilities, HandlerError, OfferedTool, ToolOutput},
+    List, Message, Part, Role, StartedTask, State, Submit, TaskUse,
+    catalog::RegisteredAgent,
+    surface::{Abilities, HandlerError, SurfaceTool, ToolOutput},
 };
 use nuncio_wire::{
-    jsonrpc::{RpcId, METHOD_NOT_FOUND},
-    mcp::{self, ToolCallParams, ClientCapabilities, McpFault, CallOutput, McpVersion, answer_in_result},
+    jsonrpc::{METHOD_NOT_FOUND, RpcId},
+    mcp::{self, CallOutput, ClientCapabilities, McpFault, McpVersion, ToolCallParams, answer_in_result},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -21,18 +21,18 @@ use tokio::sync::oneshot;
 
 use super::{
     Mcp,
-    client::Client,
-    dispatch::{Answered, Request, Response},
-    handler::{Along, Handling},
-    seal::digest,
-    stream::CallStream,
+    call_stream::CallStream,
+    client::McpClient,
+    dispatch::{McpReply, McpRequest, McpResponse},
+    handler::{CallOptions, HandlerCall},
+    request_state::digest,
     task_resource::task_uri,
-    task_stream::{CancelOnDrop, Purpose, TaskStream},
+    task_stream::{CancelOnDrop, TaskStream, TaskStreamPurpose},
 };
 
 /// What a task keeps of the request that made it, for whoever resumes its stream.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Made {
+pub(super) struct OriginalRequest {
     /// The request's id, as JSON.
     pub(super) id: String,
     /// Where progress is to be told, as JSON.
@@ -48,23 +48,23 @@ pub(super) struct Made {
 
 /// A call of an agent.
 struct AgentCall<'a> {
-    client: &'a Client,
+    client: &'a McpClient,
     id: &'a RpcId,
-    agent: Arc<Registered>,
+    agent: Arc<RegisteredAgent>,
     arguments: Map<String, Value>,
-    along: Along,
+    options: CallOptions,
     digest: String,
 }
 
 impl Mcp {
     pub(super) async fn call(
         self: &Arc<Self>,
-        client: &Client,
-        request: &Request<'_>,
-    ) -> Result<Answered, McpFault> {
+        client: &McpClient,
+        request: &McpRequest<'_>,
+    ) -> Result<McpReply, McpFault> {
         let mut call: ToolCallParams = mcp::read_params(request.params)?;
         let arguments = call.arguments.take().unwrap_or_default();
-        let along = Along {
+        let along = CallOptions {
             token: request.meta.progress.clone(),
             trace: request.meta.trace.clone(),
             background: request.meta.background,
@@ -80,11 +80,11 @@ impl Mcp {
         };
         if let Some(state) = call.request_state.as_ref().filter(|_| client.version.is_stateless()) {
             let now = self.engine.clock().now();
-            let kept = self.seal.open(&client.caller, &digest, now, state)?;
+            let kept = self.state_signer.verify_state(&client.caller, &digest, now, state)?;
             if let Some(task) = kept.task {
                 // Whoever took it up: the tool itself, or an agent that it was handed over to.
                 let responses = call.input_responses.unwrap_or_default();
-                return self.rejoin(client, request, &task, responses, digest).await;
+                return self.resume_stateless_call(client, request, &task, responses, digest).await;
             }
             if tool.is_none() {
                 return Err(McpFault::invalid_params("requestState: it belongs to another request"));
@@ -94,24 +94,27 @@ impl Mcp {
             return self.call_tool(client, &request.id, tool, call, arguments, along).await;
         }
         let agent = self.engine.catalog().get(&call.name).map_err(|_| {
-            McpFault::invalid_params(format!("there is no tool {:?}: tools/list names those that there are", call.name))
+            McpFault::invalid_params(format!(
+                "there is no tool {:?}: tools/list names those that there are",
+                call.name
+            ))
         })?;
         if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
-        let call = AgentCall { client, id: &request.id, agent, arguments, along, digest };
+        let call = AgentCall { client, id: &request.id, agent, arguments, options: along, digest };
         self.call_agent(call).await
     }
 
     async fn call_tool(
         self: &Arc<Self>,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
-        tool: Arc<OfferedTool>,
+        tool: Arc<SurfaceTool>,
         call: ToolCallParams,
         arguments: Map<String, Value>,
-        along: Along,
-    ) -> Result<Answered, McpFault> {
+        along: CallOptions,
+    ) -> Result<McpReply, McpFault> {
         check_task_use(client, tool.profile.tasks, &along)?;
         let given = Value::Object(arguments);
         if let Some(why) = tool.input.refuse(&given) {
@@ -128,13 +131,13 @@ impl Mcp {
         self.handle(
             client,
             id,
-            Handling {
+            HandlerCall {
                 method: "tools/call",
                 name: call.name,
                 arguments,
                 input_responses: call.input_responses,
                 request_state: call.request_state,
-                along,
+                options: along,
                 handler: Arc::new(move |round| {
                     let tool = Arc::clone(&handler);
                     Box::pin(async move {
@@ -142,7 +145,7 @@ impl Mcp {
                             // A model may read it and try something else.
                             Err(HandlerError::Failed(why)) => {
                                 let output = ToolOutput { is_error: true, ..ToolOutput::text(why) };
-                                Ok(nuncio_engine::surface::Said::Done(output))
+                                Ok(nuncio_engine::surface::HandlerReply::Done(output))
                             }
                             said => said,
                         }
@@ -150,31 +153,37 @@ impl Mcp {
                 }),
                 write: Arc::new(move |mcp, client, id, said| match said {
                     Ok(output) => mcp.tool_result(client, id, &checked, &output),
-                    Err(fault) => Response::fault(Some(id), fault),
+                    Err(fault) => McpResponse::fault(Some(id), fault),
                 }),
             },
         )
         .await
     }
 
-    fn tool_result(&self, client: &Client, id: &RpcId, tool: &OfferedTool, output: &ToolOutput) -> Response {
+    fn tool_result(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        tool: &SurfaceTool,
+        output: &ToolOutput,
+    ) -> McpResponse {
         if let (Some(shape), Some(value), false) = (&tool.output, &output.structured, output.is_error)
             && let Some(why) = shape.refuse(value)
         {
             tracing::error!(tool = tool.profile.name, why, "a tool's result does not fit its output schema");
             let fault = McpFault::internal("the tool's result does not fit its own output schema");
-            return Response::fault(Some(id), fault);
+            return McpResponse::fault(Some(id), fault);
         }
         let version = client.version;
-        Response::result(self.result(version, id, |result| {
+        McpResponse::result(self.result(version, id, |result| {
             mcp::write_output(result, version, CallOutput::Tool(output));
         }))
     }
 
-    fn tool_error(&self, client: &Client, id: &RpcId, why: String) -> Answered {
+    fn tool_error(&self, client: &McpClient, id: &RpcId, why: String) -> McpReply {
         let output = ToolOutput { is_error: true, ..ToolOutput::text(why) };
         let version = client.version;
-        Answered::Now(Response::result(self.result(version, id, |result| {
+        McpReply::Now(McpResponse::result(self.result(version, id, |result| {
             mcp::write_output(result, version, CallOutput::Tool(&output));
         })))
     }
@@ -182,23 +191,23 @@ impl Mcp {
     /// A handler has what it needs, and an agent goes on from there. The digest is that of the client's request.
     pub(super) async fn hand_over(
         self: &Arc<Self>,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
         agent: &str,
         arguments: Map<String, Value>,
-        along: Along,
+        along: CallOptions,
         digest: String,
-    ) -> Result<Answered, McpFault> {
+    ) -> Result<McpReply, McpFault> {
         let agent = self.engine.catalog().get(agent)?;
-        self.call_agent(AgentCall { client, id, agent, arguments, along, digest }).await
+        self.call_agent(AgentCall { client, id, agent, arguments, options: along, digest }).await
     }
 
-    async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<Answered, McpFault> {
+    async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<McpReply, McpFault> {
         let AgentCall { client, id, agent, .. } = &call;
         let (version, profile) = (client.version, &agent.profile);
-        let takes_task = takes_task(client, profile.tasks, &call.along);
-        check_task_use(client, profile.tasks, &call.along)?;
-        let waits = !takes_task && !call.along.background;
+        let takes_task = takes_task(client, profile.tasks, &call.options);
+        check_task_use(client, profile.tasks, &call.options)?;
+        let waits = !takes_task && !call.options.background;
         let submit = submit(&call, waits, self.options.state_ttl);
         let (begun, guard) = match waits && version.is_stateless() {
             true => self.begin_or_cancel(client, submit).await?,
@@ -210,27 +219,27 @@ impl Mcp {
             // The cancellation, or the end of the session, has overtaken it.
             let _ = self.engine.cancel(&client.caller, &begun.task.origin.id.to_string()).await;
         }
-        if call.along.background {
+        if call.options.background {
             return Ok(self.link(client, id, &begun));
         }
         // In the extension the server decides: what has ended already needs no second request.
         let ended = begun.task.state.is_terminal() && !begun.task.is_fault();
         // A client that follows by cursor wants the events as well, which only a task has.
         let at_once =
-            version.is_stateless() && profile.tasks == TaskUse::Offered && ended && !call.along.events;
+            version.is_stateless() && profile.tasks == TaskUse::Offered && ended && !call.options.events;
         if takes_task && !at_once {
-            return Ok(Answered::Now(Response::result(self.created(client, id, &begun.task))));
+            return Ok(McpReply::Now(McpResponse::result(self.created(client, id, &begun.task))));
         }
-        self.wait(call, begun, guard).await
+        self.wait_for_task(call, begun, guard).await
     }
 
     /// Begins a task whose caller cancels it by hanging up, also right now: in a task of its own, so that what is
     /// about to be made does not stay behind.
     async fn begin_or_cancel(
         self: &Arc<Self>,
-        client: &Client,
+        client: &McpClient,
         submit: Submit,
-    ) -> Result<(Begun, Option<CancelOnDrop>), McpFault> {
+    ) -> Result<(StartedTask, Option<CancelOnDrop>), McpFault> {
         let (mcp, client) = (Arc::clone(self), client.clone());
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
@@ -246,36 +255,36 @@ impl Mcp {
     }
 
     /// Waits for the result, telling the client what happens.
-    async fn wait(
+    async fn wait_for_task(
         self: &Arc<Self>,
         call: AgentCall<'_>,
-        begun: Begun,
+        begun: StartedTask,
         guard: Option<CancelOnDrop>,
-    ) -> Result<Answered, McpFault> {
-        let AgentCall { client, id, along: Along { token, .. }, digest, .. } = call;
-        let Begun { task, entries } = begun;
+    ) -> Result<McpReply, McpFault> {
+        let AgentCall { client, id, options: CallOptions { token, .. }, digest, .. } = call;
+        let StartedTask { task, entries } = begun;
         let task_id = task.origin.id;
         let purpose = match client.version.is_stateless() {
             true => {
                 let new = || CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
-                Purpose::Stateless { digest, guard: guard.unwrap_or_else(new) }
+                TaskStreamPurpose::Stateless { digest, guard: guard.unwrap_or_else(new) }
             }
-            false => Purpose::Call,
+            false => TaskStreamPurpose::Call,
         };
         let named = (task_id, task.origin.agent.clone());
         let mut stream = TaskStream::new(Arc::clone(self), client.clone(), id.clone(), named, token, purpose);
-        let resumable = client.session.as_ref().is_some_and(|session| session.is_kept());
+        let resumable = client.session.as_ref().is_some_and(|session| session.is_stored());
         let known = entries.is_some();
         if let Some(entries) = entries {
             stream.begin(&entries);
-            stream.look_at(&task);
+            stream.mark_asked(&task);
             if stream.is_quiet() && task.state.is_terminal() {
                 stream.disarm();
-                return Ok(Answered::Now(stream.response(&task)));
+                return Ok(McpReply::Now(stream.response(&task)));
             }
             if stream.is_quiet() && stream.has_asked() {
                 stream.disarm();
-                return Ok(Answered::Now(stream.input_required().await));
+                return Ok(McpReply::Now(stream.input_required().await));
             }
         }
         let mut follower = None;
@@ -287,18 +296,18 @@ impl Mcp {
         if resumable && client.version >= McpVersion::V2025_11_25 {
             stream.prime(0);
         }
-        Ok(Answered::Call(CallStream::Task(Box::new(stream))))
+        Ok(McpReply::Call(CallStream::Task(Box::new(stream))))
     }
 
     /// A stateless call comes back with what it was asked, and goes on with its task.
-    async fn rejoin(
+    async fn resume_stateless_call(
         self: &Arc<Self>,
-        client: &Client,
-        request: &Request<'_>,
+        client: &McpClient,
+        request: &McpRequest<'_>,
         name: &str,
         responses: std::collections::BTreeMap<String, Value>,
         digest: String,
-    ) -> Result<Answered, McpFault> {
+    ) -> Result<McpReply, McpFault> {
         let before = self.engine.get(&client.caller, name).await?;
         for (question, response) in &responses {
             // Answers to what is not asked are let pass.
@@ -313,44 +322,44 @@ impl Mcp {
         let guard = CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
         let named = (task_id, task.origin.agent.clone());
         let token = request.meta.progress.clone();
-        let purpose = Purpose::Stateless { digest, guard };
+        let purpose = TaskStreamPurpose::Stateless { digest, guard };
         let mut stream =
             TaskStream::new(Arc::clone(self), client.clone(), request.id.clone(), named, token, purpose);
         if task.state.is_terminal() {
             stream.disarm();
-            return Ok(Answered::Now(stream.response(&task)));
+            return Ok(McpReply::Now(stream.response(&task)));
         }
-        stream.look_at(&task);
+        stream.mark_asked(&task);
         if stream.has_asked() {
             stream.disarm();
-            return Ok(Answered::Now(stream.input_required().await));
+            return Ok(McpReply::Now(stream.input_required().await));
         }
         stream.follow(Some(self.engine.follow(&client.caller, name, before.seq).await?));
-        Ok(Answered::Call(CallStream::Task(Box::new(stream))))
+        Ok(McpReply::Call(CallStream::Task(Box::new(stream))))
     }
 
     /// The answer to a call that goes on in the background.
-    fn link(&self, client: &Client, id: &RpcId, begun: &Begun) -> Answered {
+    fn link(&self, client: &McpClient, id: &RpcId, begun: &StartedTask) -> McpReply {
         let (version, task) = (client.version, begun.task.origin.id.to_string());
         let uri = task_uri(&task);
         let write = |result: &mut nuncio_wire::json::JsonObject<'_>| {
             mcp::write_output(result, version, CallOutput::Link(&uri));
         };
         let meta = |meta: &mut nuncio_wire::json::JsonObject<'_>| meta.value("nuncio/taskId", &task);
-        Answered::Now(Response::result(self.result_of(version, id, "complete", write, meta)))
+        McpReply::Now(McpResponse::result(self.result_of(version, id, "complete", write, meta)))
     }
 
     /// Cancels the call of that request id, wherever it runs. Beside whatever comes next: an agent may take its
     /// time to tidy up.
-    pub(super) fn cancel_call(self: &Arc<Self>, client: &Client, id: &RpcId) {
+    pub(super) fn cancel_call(self: &Arc<Self>, client: &McpClient, id: &RpcId) {
         let Some(session) = &client.session else { return };
-        session.cancelled(id);
+        session.cancel_request(id);
         if session.stop_handler(id) {
             return;
         }
         let (mcp, client, id) = (Arc::clone(self), client.clone(), id.clone());
         tokio::spawn(async move {
-            for (task, made) in mcp.waited_for(&client).await {
+            for (task, made) in mcp.list_waiting_calls(&client).await {
                 if made.id == id.as_json() {
                     let _ = mcp.engine.cancel(&client.caller, &task).await;
                 }
@@ -359,14 +368,14 @@ impl Mcp {
     }
 
     /// Cancels all calls that the session waits for.
-    pub(super) async fn cancel_calls(&self, client: &Client) {
-        let tasks = self.waited_for(client).await;
+    pub(super) async fn cancel_calls(&self, client: &McpClient) {
+        let tasks = self.list_waiting_calls(client).await;
         // Together: each may take as long as its agent may tidy up.
         join_all(tasks.iter().map(|(task, _)| self.engine.cancel(&client.caller, task))).await;
     }
 
     /// The unfinished tasks of the session whose result it waits for, with their requests.
-    async fn waited_for(&self, client: &Client) -> Vec<(String, Made)> {
+    async fn list_waiting_calls(&self, client: &McpClient) -> Vec<(String, OriginalRequest)> {
         let mut found = vec![];
         // Twice: what moves while it is looked for is found the second time.
         let states = [State::Submitted, State::Working, State::InputRequired, State::AuthRequired];
@@ -382,8 +391,8 @@ impl Mcp {
                 };
                 let Ok(listed) = self.engine.list_ids(&client.caller, query).await else { break };
                 for name in listed.ids.iter().map(ToString::to_string) {
-                    if let Ok(about) = self.engine.about(&client.caller, &name).await
-                        && let Some(made) = about.request.and_then(|made| Made::read(&made))
+                    if let Ok(about) = self.engine.task_summary(&client.caller, &name).await
+                        && let Some(made) = about.request.and_then(|made| OriginalRequest::read(&made))
                         && made.waits
                     {
                         found.push((name, made));
@@ -399,15 +408,15 @@ impl Mcp {
     }
 }
 
-impl Made {
+impl OriginalRequest {
     pub(super) fn read(made: &Value) -> Option<Self> {
         serde_json::from_value(made.get("mcp")?.clone()).ok()
     }
 }
 
 fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
-    let AgentCall { client, id, agent, along, .. } = call;
-    let made = Made {
+    let AgentCall { client, id, agent, options: along, .. } = call;
+    let made = OriginalRequest {
         id: id.as_json().to_owned(),
         token: along.token.as_ref().map(|token| token.as_json().to_owned()),
         session: client.context(),
@@ -431,7 +440,7 @@ fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
 }
 
 /// Whether the client gets a task instead of a result, if there is anything to wait for.
-fn takes_task(client: &Client, tasks: TaskUse, along: &Along) -> bool {
+fn takes_task(client: &McpClient, tasks: TaskUse, along: &CallOptions) -> bool {
     match client.version.is_stateless() {
         true => client.capabilities.tasks && tasks != TaskUse::Never,
         false => along.as_task,
@@ -439,16 +448,22 @@ fn takes_task(client: &Client, tasks: TaskUse, along: &Along) -> bool {
 }
 
 /// Whether the tool may be called in this way.
-fn check_task_use(client: &Client, tasks: TaskUse, along: &Along) -> Result<(), McpFault> {
+fn check_task_use(client: &McpClient, tasks: TaskUse, along: &CallOptions) -> Result<(), McpFault> {
     let takes = takes_task(client, tasks, along);
     if takes && tasks == TaskUse::Never {
-        return Err(McpFault::new(METHOD_NOT_FOUND, "this tool is not called as a task: leave out params.task"));
+        return Err(McpFault::new(
+            METHOD_NOT_FOUND,
+            "this tool is not called as a task: leave out params.task",
+        ));
     }
     if takes || tasks != TaskUse::Required || along.background {
         return Ok(());
     }
     Err(match client.version.is_stateless() {
-        true => McpFault::missing_capability(client.version, ClientCapabilities { tasks: true, ..ClientCapabilities::default() }),
+        true => McpFault::missing_capability(
+            client.version,
+            ClientCapabilities { tasks: true, ..ClientCapabilities::default() },
+        ),
         false => McpFault::new(METHOD_NOT_FOUND, "this tool is only called as a task: give params.task"),
     })
 }
@@ -465,7 +480,7 @@ fn message(arguments: &Map<String, Value>) -> Message {
 /// Why the arguments of an agent are refused: newer revisions want that told where a model can read it.
 fn refuse_arguments(
     version: McpVersion,
-    agent: &Registered,
+    agent: &RegisteredAgent,
     arguments: &Map<String, Value>,
 ) -> Result<Option<String>, McpFault> {
     let why = match &agent.input {

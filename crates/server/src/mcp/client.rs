@@ -3,22 +3,22 @@
 use std::sync::Arc;
 
 use nuncio_engine::{Caller, Level, surface::Abilities};
-use nuncio_wire::mcp::{ClientCapabilities, McpFault, RequestMeta, McpVersion};
+use nuncio_wire::mcp::{ClientCapabilities, McpFault, McpVersion, RequestMeta};
 use serde_json::Value;
 
-use super::session::Session;
+use super::session::McpSession;
 
 /// Log lines below it are left out where a session never said what it wants.
 pub(super) const DEFAULT_LEVEL: Level = Level::Info;
 
 /// Who asks, and in which revision.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct McpClient {
     pub(super) version: McpVersion,
     pub(super) caller: Caller,
     pub(super) capabilities: ClientCapabilities,
     /// The session; without one, every request stands for itself.
-    pub(super) session: Option<Arc<Session>>,
+    pub(super) session: Option<Arc<McpSession>>,
     /// The lowest level of log lines that this very request wants. Sessions have their own.
     pub(super) level: Option<Level>,
     /// What it calls itself, where this very request says so. Sessions have their own.
@@ -38,9 +38,9 @@ pub(super) fn info_of(declared: &Value) -> Option<String> {
     Some(said.chars().take(MAX_INFO).collect())
 }
 
-impl Client {
+impl McpClient {
     /// Whether a line of that level is wanted.
-    pub(super) fn hears(&self, level: Level) -> bool {
+    pub(super) fn wants_level(&self, level: Level) -> bool {
         match &self.session {
             Some(session) => level >= session.level().unwrap_or(DEFAULT_LEVEL),
             None => self.level.is_some_and(|lowest| level >= lowest),
@@ -72,8 +72,10 @@ impl Client {
     /// told only when the headers agree.
     pub(super) fn stateless(caller: &Caller, meta: &RequestMeta) -> Result<Result<Self, McpFault>, McpFault> {
         let missing = |what: &str| {
-            McpFault::invalid_params(format!("_meta: {what} is missing: MCP 2026-07-28 wants it with every request"))
-                .with_status(400)
+            McpFault::invalid_params(format!(
+                "_meta: {what} is missing: MCP 2026-07-28 wants it with every request"
+            ))
+            .with_status(400)
         };
         let Some(name) = &meta.version else {
             return Err(missing("io.modelcontextprotocol/protocolVersion"));
@@ -84,7 +86,10 @@ impl Client {
         };
         match &meta.capabilities {
             Some(Value::Object(_)) => {}
-            Some(_) => return Err(McpFault::invalid_params("_meta: clientCapabilities: expected an object").with_status(400)),
+            Some(_) => {
+                return Err(McpFault::invalid_params("_meta: clientCapabilities: expected an object")
+                    .with_status(400));
+            }
             None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
         }
         let (caller, capabilities) = (caller.clone(), meta.capabilities(version));

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use nuncio_wire::{
     json::{self, JsonObject},
     jsonrpc::{self, RpcId},
-    mcp::{self, McpFault, RequestMeta, McpVersion, parse_level},
+    mcp::{self, McpFault, McpVersion, RequestMeta, parse_level},
 };
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::{Mcp, client::Client, listen::ListenStream, session::State, stream::CallStream};
+use super::{
+    Mcp, call_stream::CallStream, client::McpClient, listen::ListenStream, session::McpSessionState,
+};
 
 /// What a request is answered with.
-pub(crate) enum Answered {
+pub(crate) enum McpReply {
     /// A response.
-    Now(Response),
+    Now(McpResponse),
     /// A response that takes its time, with what is told meanwhile.
     Call(CallStream),
     /// What is told for as long as somebody listens.
@@ -23,13 +25,13 @@ pub(crate) enum Answered {
 }
 
 /// A whole response: a result or an error.
-pub(crate) struct Response {
+pub(crate) struct McpResponse {
     pub(super) body: Vec<u8>,
     /// The fault, where it is one: its status and when to come again.
     pub(super) fault: Option<McpFault>,
 }
 
-impl Response {
+impl McpResponse {
     pub(super) fn result(body: Vec<u8>) -> Self {
         Self { body, fault: None }
     }
@@ -59,7 +61,7 @@ pub(super) fn null_id() -> McpFault {
 }
 
 /// One request as far as it is understood.
-pub(crate) struct Request<'a> {
+pub(crate) struct McpRequest<'a> {
     pub(super) id: RpcId,
     pub(super) method: &'a str,
     pub(super) params: Option<&'a RawValue>,
@@ -68,31 +70,37 @@ pub(crate) struct Request<'a> {
 
 impl Mcp {
     /// Answers a request.
-    pub(super) async fn answer(self: &Arc<Self>, client: &Client, request: Request<'_>) -> Answered {
+    pub(super) async fn answer(self: &Arc<Self>, client: &McpClient, request: McpRequest<'_>) -> McpReply {
         let id = request.id.clone();
         match self.try_answer(client, request).await {
             Ok(answered) => answered,
-            Err(fault) => Answered::Now(Response::fault(Some(&id), fault)),
+            Err(fault) => McpReply::Now(McpResponse::fault(Some(&id), fault)),
         }
     }
 
-    async fn try_answer(self: &Arc<Self>, client: &Client, request: Request<'_>) -> Result<Answered, McpFault> {
-        let Request { id, method, params, .. } = &request;
+    async fn try_answer(
+        self: &Arc<Self>,
+        client: &McpClient,
+        request: McpRequest<'_>,
+    ) -> Result<McpReply, McpFault> {
+        let McpRequest { id, method, params, .. } = &request;
         let (version, params) = (client.version, *params);
         let stateless = version.is_stateless();
-        let done = |body: Vec<u8>| Ok(Answered::Now(Response::result(body)));
+        let done = |body: Vec<u8>| Ok(McpReply::Now(McpResponse::result(body)));
         match *method {
             "tools/call" => Box::pin(self.call(client, &request)).await,
             "resources/read" => Box::pin(self.read_resource(client, &request)).await,
             "prompts/get" => Box::pin(self.get_prompt(client, &request)).await,
             "tools/list" => done(self.list_tools(client, id, &mcp::read_params(params)?)?),
             "resources/list" => done(self.list_resources(client, id, &mcp::read_params(params)?).await?),
-            "resources/templates/list" => done(self.list_templates(client, id, &mcp::read_params(params)?)?),
+            "resources/templates/list" => {
+                done(self.list_templates(client, id, &mcp::read_params(params)?)?)
+            }
             "prompts/list" => done(self.list_prompts(client, id, &mcp::read_params(params)?)?),
             "completion/complete" => done(self.complete(client, id, mcp::read_params(params)?).await?),
             "server/discover" if stateless => done(self.discover(id)),
             "subscriptions/listen" if stateless => {
-                Ok(Answered::Listen(Box::new(self.listen(client, &request).await?)))
+                Ok(McpReply::Listen(Box::new(self.listen(client, &request).await?)))
             }
             "ping" if !stateless => done(self.result(version, id, |_| {})),
             "logging/setLevel" if !stateless => done(self.set_level(client, id, params).await?),
@@ -110,7 +118,12 @@ impl Mcp {
     }
 
     /// Takes a notification. Nobody waits for an answer, so what cannot be done is let pass.
-    pub(super) fn notified(self: &Arc<Self>, client: &Client, method: &str, params: Option<&RawValue>) {
+    pub(super) fn handle_notification(
+        self: &Arc<Self>,
+        client: &McpClient,
+        method: &str,
+        params: Option<&RawValue>,
+    ) {
         if method == "notifications/cancelled"
             && let Some(id) = cancelled_id(params)
         {
@@ -119,7 +132,12 @@ impl Mcp {
     }
 
     /// Writes a result: what the revision wants in every one, and what the closure adds.
-    pub(super) fn result(&self, version: McpVersion, id: &RpcId, members: impl FnOnce(&mut JsonObject<'_>)) -> Vec<u8> {
+    pub(super) fn result(
+        &self,
+        version: McpVersion,
+        id: &RpcId,
+        members: impl FnOnce(&mut JsonObject<'_>),
+    ) -> Vec<u8> {
         self.result_of(version, id, "complete", members, |_| {})
     }
 
@@ -203,14 +221,19 @@ impl Mcp {
         result.value("cacheScope", scope);
     }
 
-    async fn set_level(&self, client: &Client, id: &RpcId, params: Option<&RawValue>) -> Result<Vec<u8>, McpFault> {
+    async fn set_level(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        params: Option<&RawValue>,
+    ) -> Result<Vec<u8>, McpFault> {
         #[derive(Default, Deserialize)]
         struct SetLevel {
             level: String,
         }
         let level = parse_level(&mcp::read_params::<SetLevel>(params)?.level)?;
         if let Some(session) = &client.session {
-            let set = |state: &mut State| {
+            let set = |state: &mut McpSessionState| {
                 state.level = Some(level);
                 Ok(())
             };

@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use nuncio_engine::Caller;
 use nuncio_wire::{
     jsonrpc::{self, RpcId, RpcMessage, RpcMessages},
-    mcp::{ClientCapabilities, McpFault, InitializeParams, McpVersion, read_meta, read_params},
+    mcp::{ClientCapabilities, InitializeParams, McpFault, McpVersion, read_meta, read_params},
 };
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
@@ -19,9 +19,9 @@ use tokio::{
 use super::{
     Mcp,
     batch::batch_size,
-    client::{Client, info_of},
-    dispatch::{Answered, Request, Response, cancelled_id, null_id},
-    session::Session,
+    client::{McpClient, info_of},
+    dispatch::{McpReply, McpRequest, McpResponse, cancelled_id, null_id},
+    session::McpSession,
 };
 
 /// How long requests may still be answered when the client has closed its end.
@@ -30,44 +30,44 @@ const LAST_ANSWERS: Duration = Duration::from_secs(1);
 const MAX_OPEN: usize = 64;
 
 /// One connection.
-pub(crate) struct Duplex {
+pub(crate) struct McpDuplex {
     mcp: Arc<Mcp>,
     caller: Caller,
     out: mpsc::Sender<Vec<u8>>,
-    client: Option<Client>,
+    client: Option<McpClient>,
     work: JoinSet<()>,
     /// What is under way, by the id of its request.
-    open: Arc<Mutex<HashMap<RpcId, Open>>>,
+    open: Arc<Mutex<HashMap<RpcId, DuplexRequest>>>,
 }
 
 /// A request under way.
-struct Open {
+struct DuplexRequest {
     work: AbortHandle,
     /// It stands for itself: it is cancelled by letting go of it.
     stateless: bool,
 }
 
-impl Duplex {
+impl McpDuplex {
     /// A connection that writes to `out`, one message at a time.
     pub(crate) fn new(mcp: Arc<Mcp>, caller: Caller, out: mpsc::Sender<Vec<u8>>) -> Self {
         Self { mcp, caller, out, client: None, work: JoinSet::new(), open: Arc::default() }
     }
 
     /// Takes what came: a message, or a batch where the revision has them.
-    pub(crate) async fn take(&mut self, body: &[u8], max_depth: usize) {
+    pub(crate) async fn handle_body(&mut self, body: &[u8], max_depth: usize) {
         while self.work.try_join_next().is_some() {}
         let messages = match jsonrpc::parse_messages(body, max_depth) {
             Ok(messages) => messages,
             Err(error) => {
                 let fault = McpFault::new(error.code(), error.message);
-                return self.tell(Response::fault(error.id.as_ref(), fault).body).await;
+                return self.send_message(McpResponse::fault(error.id.as_ref(), fault).body).await;
             }
         };
         match messages {
             RpcMessages::One(message) => self.message(message).await,
             RpcMessages::Batch(batch) if batch.is_empty() || batch.len() > self.mcp.options.max_batch => {
                 let fault = batch_size(batch.len(), self.mcp.options.max_batch);
-                self.tell(Response::fault(None, fault).body).await;
+                self.send_message(McpResponse::fault(None, fault).body).await;
             }
             RpcMessages::Batch(batch) if self.version() == Some(McpVersion::V2025_03_26) => {
                 for message in batch {
@@ -75,14 +75,15 @@ impl Duplex {
                         Ok(message) => self.message(message).await,
                         Err(error) => {
                             let fault = McpFault::new(error.code(), error.message);
-                            self.tell(Response::fault(error.id.as_ref(), fault).body).await;
+                            self.send_message(McpResponse::fault(error.id.as_ref(), fault).body).await;
                         }
                     }
                 }
             }
             RpcMessages::Batch(_) => {
-                let fault = McpFault::invalid_request("batches are of 2025-03-26 alone: send one message at a time");
-                self.tell(Response::fault(None, fault).body).await;
+                let fault =
+                    McpFault::invalid_request("batches are of 2025-03-26 alone: send one message at a time");
+                self.send_message(McpResponse::fault(None, fault).body).await;
             }
         }
     }
@@ -109,7 +110,7 @@ impl Duplex {
         self.client.as_ref().map(|client| client.version)
     }
 
-    async fn tell(&self, data: Vec<u8>) {
+    async fn send_message(&self, data: Vec<u8>) {
         // An error says that the other end is gone, which the reader notices.
         let _ = self.out.send(data).await;
     }
@@ -118,7 +119,7 @@ impl Duplex {
         match message {
             RpcMessage::Response(response) => {
                 if let Some(client) = self.client.clone()
-                    && let Err(fault) = self.mcp.take_response(&client, response).await
+                    && let Err(fault) = self.mcp.handle_response(&client, response).await
                 {
                     // There is no answer to an answer.
                     tracing::info!(why = fault.message, "an answer of a client was not taken");
@@ -127,11 +128,11 @@ impl Duplex {
             RpcMessage::Request(request) => match request.id.clone() {
                 None => self.notification(&request.method, request.params),
                 Some(id) if id == RpcId::null() => {
-                    self.tell(Response::fault(None, null_id()).body).await;
+                    self.send_message(McpResponse::fault(None, null_id()).body).await;
                 }
                 Some(id) => {
                     if let Err(fault) = self.request(&id, &request.method, request.params).await {
-                        self.tell(Response::fault(Some(&id), fault).body).await;
+                        self.send_message(McpResponse::fault(Some(&id), fault).body).await;
                     }
                 }
             },
@@ -149,18 +150,18 @@ impl Duplex {
             }
         }
         if let Some(client) = &self.client {
-            self.mcp.notified(client, method, params);
+            self.mcp.handle_notification(client, method, params);
         }
     }
 
     async fn request(&mut self, id: &RpcId, method: &str, params: Option<&RawValue>) -> Result<(), McpFault> {
         let meta = read_meta(params)?;
         let client = match (&meta.version, &self.client) {
-            (Some(_), _) => Client::stateless(&self.caller, &meta)??,
+            (Some(_), _) => McpClient::stateless(&self.caller, &meta)??,
             (None, _) if method == "initialize" => return self.initialize(id, read_params(params)?).await,
             (None, Some(client)) => client.clone(),
             // A client that only speaks 2026-07-28 forgot something; one that does not has to begin.
-            (None, None) if method == "server/discover" => Client::stateless(&self.caller, &meta)??,
+            (None, None) if method == "server/discover" => McpClient::stateless(&self.caller, &meta)??,
             (None, None) => {
                 return Err(McpFault::invalid_request(format!(
                     "{method} came before initialize, and without the _meta of MCP 2026-07-28"
@@ -184,14 +185,14 @@ impl Duplex {
         let work = self.work.spawn(async move {
             // Known by its id before it does anything.
             let _ = begun.await;
-            let request = Request { id: key.clone(), method: &method, params: params.as_deref(), meta };
+            let request = McpRequest { id: key.clone(), method: &method, params: params.as_deref(), meta };
             let answered = mcp.answer(&client, request).await;
             // What was asked may be large, and what is answered may take a week.
             drop(params);
             forward(answered, &out).await;
             all.lock().remove(&key);
         });
-        open().insert(id.clone(), Open { work, stateless });
+        open().insert(id.clone(), DuplexRequest { work, stateless });
         let _ = begin.send(());
         Ok(())
     }
@@ -202,8 +203,8 @@ impl Duplex {
         }
         let version = McpVersion::negotiate(&params.protocol_version);
         let capabilities = ClientCapabilities::read(&params.capabilities, version);
-        let session = Arc::new(Session::passing(&self.mcp.engine, &self.caller, version, capabilities));
-        let client = Client {
+        let session = Arc::new(McpSession::transient(&self.mcp.engine, &self.caller, version, capabilities));
+        let client = McpClient {
             version,
             caller: self.caller.clone(),
             capabilities,
@@ -211,7 +212,7 @@ impl Duplex {
             level: None,
             info: info_of(&params.client_info),
         };
-        self.tell(self.mcp.initialized(version, id)).await;
+        self.send_message(self.mcp.initialized(version, id)).await;
         let mut listen = self.mcp.listen_in_session(&client);
         let out = self.out.clone();
         self.work.spawn(async move {
@@ -226,17 +227,17 @@ impl Duplex {
     }
 }
 
-async fn forward(answered: Answered, out: &mpsc::Sender<Vec<u8>>) {
+async fn forward(answered: McpReply, out: &mpsc::Sender<Vec<u8>>) {
     match answered {
-        Answered::Now(response) => drop(out.send(response.body).await),
-        Answered::Call(mut call) => {
+        McpReply::Now(response) => drop(out.send(response.body).await),
+        McpReply::Call(mut call) => {
             while let Some(frame) = call.next().await {
                 if !frame.data.is_empty() && out.send(frame.data).await.is_err() {
                     return;
                 }
             }
         }
-        Answered::Listen(mut listen) => {
+        McpReply::Listen(mut listen) => {
             while let Some(frame) = listen.next().await {
                 if out.send(frame.data).await.is_err() {
                     return;

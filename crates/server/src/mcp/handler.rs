@@ -9,20 +9,23 @@ use std::{collections::BTreeMap, sync::Arc};
 use futures_util::future::BoxFuture;
 use nuncio_engine::{
     Answer, Error,
-    surface::{Abilities, Answers, Asking, HandlerError, Inquiry, Request as Round, Said},
+    surface::{
+        Abilities, Answers, HandlerError, HandlerQuestion, HandlerQuestions, HandlerReply,
+        HandlerRequest as Round,
+    },
 };
 use nuncio_wire::{
     jsonrpc::{self, RpcId},
-    mcp::{McpQuestion, ClientCapabilities, McpFault, ProgressToken, answer_in_result, write_inquiry},
+    mcp::{ClientCapabilities, McpFault, McpQuestion, ProgressToken, answer_in_result, write_inquiry},
 };
 use serde_json::{Map, Value};
 
 use super::{
     Mcp,
-    client::Client,
-    dispatch::{Answered, Response},
-    seal::{Kept, digest},
-    stream::{CallStream, Frame, HandlerStream},
+    call_stream::{CallStream, HandlerStream, McpFrame},
+    client::McpClient,
+    dispatch::{McpReply, McpResponse},
+    request_state::{RequestState, digest},
 };
 
 /// How often one question is put to a client that answers it wrongly; then it counts as dismissed.
@@ -32,7 +35,7 @@ const MAX_ROUNDS: usize = 32;
 
 /// What comes with a call beside its arguments.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Along {
+pub(super) struct CallOptions {
     /// Where progress is to be told.
     pub(super) token: Option<ProgressToken>,
     /// W3C trace context.
@@ -48,13 +51,14 @@ pub(super) struct Along {
 }
 
 /// Calls a handler once.
-pub(super) type Handler<T> =
-    Arc<dyn Fn(Round) -> BoxFuture<'static, Result<Said<T>, HandlerError>> + Send + Sync>;
+pub(super) type McpHandler<T> =
+    Arc<dyn Fn(Round) -> BoxFuture<'static, Result<HandlerReply<T>, HandlerError>> + Send + Sync>;
 /// Writes the response that a handler's last word is.
-pub(super) type Write<T> = Arc<dyn Fn(&Mcp, &Client, &RpcId, Result<T, McpFault>) -> Response + Send + Sync>;
+pub(super) type ResponseWriter<T> =
+    Arc<dyn Fn(&Mcp, &McpClient, &RpcId, Result<T, McpFault>) -> McpResponse + Send + Sync>;
 
 /// One call of a handler.
-pub(super) struct Handling<T> {
+pub(super) struct HandlerCall<T> {
     pub(super) method: &'static str,
     /// What it names: a tool, a prompt, an address.
     pub(super) name: String,
@@ -62,29 +66,29 @@ pub(super) struct Handling<T> {
     pub(super) input_responses: Option<BTreeMap<String, Value>>,
     pub(super) request_state: Option<String>,
     /// What came with the call, for an agent that it is handed over to.
-    pub(super) along: Along,
-    pub(super) handler: Handler<T>,
-    pub(super) write: Write<T>,
+    pub(super) options: CallOptions,
+    pub(super) handler: McpHandler<T>,
+    pub(super) write: ResponseWriter<T>,
 }
 
 impl Mcp {
     /// Runs a handler to its answer, or to its first question.
     pub(super) async fn handle<T: Send + 'static>(
         self: &Arc<Self>,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
-        handling: Handling<T>,
-    ) -> Result<Answered, McpFault> {
+        handling: HandlerCall<T>,
+    ) -> Result<McpReply, McpFault> {
         let now = self.engine.clock().now();
         // Most calls ask nothing and need none.
         let digest = || digest(handling.method, &handling.name, &handling.arguments);
         let mut kept = match &handling.request_state {
-            Some(state) => self.seal.open(&client.caller, &digest(), now, state)?,
-            None => Kept { task: None, answers: Answers::new(), state: None },
+            Some(state) => self.state_signer.verify_state(&client.caller, &digest(), now, state)?,
+            None => RequestState { task: None, answers: Answers::new(), state: None },
         };
         if handling.input_responses.as_ref().is_some_and(|given| !given.is_empty()) {
             // What it would ask says which answers are taken, and what they have to look like.
-            if let Ok(Said::Ask(asking)) = (handling.handler)(round(client, &handling, &kept)).await {
+            if let Ok(HandlerReply::Ask(asking)) = (handling.handler)(round(client, &handling, &kept)).await {
                 for (key, response) in handling.input_responses.iter().flatten() {
                     let answer = answer_in_result(response).ok();
                     let fits =
@@ -98,21 +102,21 @@ impl Mcp {
         }
         let round = round(client, &handling, &kept);
         let asking = match (handling.handler)(round).await {
-            Ok(Said::Done(output)) => {
-                return Ok(Answered::Now((handling.write)(self, client, id, Ok(output))));
+            Ok(HandlerReply::Done(output)) => {
+                return Ok(McpReply::Now((handling.write)(self, client, id, Ok(output))));
             }
-            Ok(Said::HandOver { agent, arguments }) => {
-                let (along, digest) = (handling.along.clone(), digest());
+            Ok(HandlerReply::HandOver { agent, arguments }) => {
+                let (along, digest) = (handling.options.clone(), digest());
                 return self.hand_over(client, id, &agent, arguments, along, digest).await;
             }
-            Ok(Said::Ask(asking)) => asking,
+            Ok(HandlerReply::Ask(asking)) => asking,
             Err(error) => return self.refuse(client, id, &handling, error),
         };
         check_abilities(client, &asking)?;
         if client.version.is_stateless() {
-            let kept = Kept { state: asking.state, ..kept };
+            let kept = RequestState { state: asking.state, ..kept };
             let until = now.after(self.options.state_ttl);
-            let state = self.seal.close(&client.caller, &digest(), until, kept);
+            let state = self.state_signer.sign_state(&client.caller, &digest(), until, kept);
             let body = self.result_of(
                 client.version,
                 id,
@@ -129,33 +133,34 @@ impl Mcp {
                 },
                 |_| {},
             );
-            return Ok(Answered::Now(Response::result(body)));
+            return Ok(McpReply::Now(McpResponse::result(body)));
         }
         let (frames, stream) = HandlerStream::new();
         let (session, request) = (client.session.clone(), id.clone());
         let (mcp, client, id) = (Arc::clone(self), client.clone(), id.clone());
         let work = tokio::spawn(async move {
-            let rounds = Rounds { mcp: &mcp, client: &client, id: &id, handling: &handling, frames: &frames };
+            let rounds =
+                HandlerRounds { mcp: &mcp, client: &client, id: &id, handling: &handling, frames: &frames };
             rounds.run(kept.answers, asking).await;
         });
         if let Some(session) = &session {
             session.runs_handler(&request, work.abort_handle());
         }
-        Ok(Answered::Call(CallStream::Handler(stream.of(work.abort_handle(), session, request))))
+        Ok(McpReply::Call(CallStream::Handler(stream.of(work.abort_handle(), session, request))))
     }
 
     fn refuse<T>(
         &self,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
-        handling: &Handling<T>,
+        handling: &HandlerCall<T>,
         error: HandlerError,
-    ) -> Result<Answered, McpFault> {
+    ) -> Result<McpReply, McpFault> {
         let fault = self.fault_of(client, error);
-        Ok(Answered::Now((handling.write)(self, client, id, Err(fault))))
+        Ok(McpReply::Now((handling.write)(self, client, id, Err(fault))))
     }
 
-    pub(super) fn fault_of(&self, client: &Client, error: HandlerError) -> McpFault {
+    pub(super) fn fault_of(&self, client: &McpClient, error: HandlerError) -> McpFault {
         match error {
             // Tools tell of it in a result; nobody else has another word for it.
             HandlerError::Failed(why) | HandlerError::Internal(why) => McpFault::internal(why),
@@ -172,7 +177,7 @@ impl Mcp {
     }
 }
 
-fn round<T>(client: &Client, handling: &Handling<T>, kept: &Kept) -> Round {
+fn round<T>(client: &McpClient, handling: &HandlerCall<T>, kept: &RequestState) -> Round {
     Round {
         caller: client.caller.clone(),
         arguments: handling.arguments.clone(),
@@ -188,45 +193,51 @@ fn needed(abilities: Abilities) -> ClientCapabilities {
 }
 
 /// A client is only asked what it can be asked.
-fn check_abilities(client: &Client, asking: &Asking) -> Result<(), McpFault> {
+fn check_abilities(client: &McpClient, asking: &HandlerQuestions) -> Result<(), McpFault> {
     let mut missing = ClientCapabilities::default();
-    for inquiry in
-        asking.questions.values().filter(|inquiry| !McpQuestion::Inquiry(inquiry).is_supported_by(client.capabilities))
+    for inquiry in asking
+        .questions
+        .values()
+        .filter(|inquiry| !McpQuestion::Inquiry(inquiry).is_supported_by(client.capabilities))
     {
         match inquiry {
-            Inquiry::Form { .. } => missing.form = true,
-            Inquiry::Link { .. } => missing.url = true,
-            Inquiry::Sample { .. } => missing.sampling = true,
-            Inquiry::Roots => missing.roots = true,
+            HandlerQuestion::Form { .. } => missing.form = true,
+            HandlerQuestion::Link { .. } => missing.url = true,
+            HandlerQuestion::Sample { .. } => missing.sampling = true,
+            HandlerQuestion::Roots => missing.roots = true,
         }
     }
-    if missing == ClientCapabilities::default() { Ok(()) } else { Err(McpFault::missing_capability(client.version, missing)) }
+    if missing == ClientCapabilities::default() {
+        Ok(())
+    } else {
+        Err(McpFault::missing_capability(client.version, missing))
+    }
 }
 
 /// Why a handler's question has no answer. Nothing stands in for one: the call ends.
-enum Unanswered {
+enum UnansweredQuestion {
     /// The client reads no more of the call.
-    Gone,
+    Disconnected,
     /// What it answers does not fit.
     Wrong(McpFault),
 }
 
 /// The rounds of a handler within one call of a session.
-struct Rounds<'a, T> {
+struct HandlerRounds<'a, T> {
     mcp: &'a Arc<Mcp>,
-    client: &'a Client,
+    client: &'a McpClient,
     id: &'a RpcId,
-    handling: &'a Handling<T>,
-    frames: &'a tokio::sync::mpsc::Sender<Frame>,
+    handling: &'a HandlerCall<T>,
+    frames: &'a tokio::sync::mpsc::Sender<McpFrame>,
 }
 
-impl<T: Send + 'static> Rounds<'_, T> {
-    async fn run(&self, mut answers: Answers, mut asking: Asking) {
+impl<T: Send + 'static> HandlerRounds<'_, T> {
+    async fn run(&self, mut answers: Answers, mut asking: HandlerQuestions) {
         for _ in 0..MAX_ROUNDS {
             match self.ask(&mut answers, &asking).await {
                 Ok(()) => {}
-                Err(Unanswered::Gone) => return,
-                Err(Unanswered::Wrong(fault)) => return self.end(Err(fault)).await,
+                Err(UnansweredQuestion::Disconnected) => return,
+                Err(UnansweredQuestion::Wrong(fault)) => return self.send_result(Err(fault)).await,
             }
             let round = Round {
                 caller: self.client.caller.clone(),
@@ -236,9 +247,11 @@ impl<T: Send + 'static> Rounds<'_, T> {
                 abilities: self.client.abilities(),
             };
             let fault = match (self.handling.handler)(round).await {
-                Ok(Said::Done(output)) => return self.end(Ok(output)).await,
-                Ok(Said::HandOver { agent, arguments }) => return self.hand_over(&agent, arguments).await,
-                Ok(Said::Ask(next)) => match check_abilities(self.client, &next) {
+                Ok(HandlerReply::Done(output)) => return self.send_result(Ok(output)).await,
+                Ok(HandlerReply::HandOver { agent, arguments }) => {
+                    return self.hand_over(&agent, arguments).await;
+                }
+                Ok(HandlerReply::Ask(next)) => match check_abilities(self.client, &next) {
                     Ok(()) => {
                         asking = next;
                         continue;
@@ -247,18 +260,18 @@ impl<T: Send + 'static> Rounds<'_, T> {
                 },
                 Err(error) => self.mcp.fault_of(self.client, error),
             };
-            return self.end(Err(fault)).await;
+            return self.send_result(Err(fault)).await;
         }
         let fault = McpFault::internal(format!("it asked {MAX_ROUNDS} times and did not come to an end"));
-        self.end(Err(fault)).await;
+        self.send_result(Err(fault)).await;
     }
 
     /// Puts the questions, one after another: clients show one at a time.
-    async fn ask(&self, answers: &mut Answers, asking: &Asking) -> Result<(), Unanswered> {
+    async fn ask(&self, answers: &mut Answers, asking: &HandlerQuestions) -> Result<(), UnansweredQuestion> {
         for (name, inquiry) in &asking.questions {
             let mut taken = None;
             for _ in 0..MAX_ASKS {
-                taken = self.put(inquiry).await?.filter(|answer| inquiry.takes(answer));
+                taken = self.ask_client(inquiry).await?.filter(|answer| inquiry.takes(answer));
                 if taken.is_some() {
                     break;
                 }
@@ -266,7 +279,7 @@ impl<T: Send + 'static> Rounds<'_, T> {
             let Some(answer) = taken else {
                 let why =
                     format!("{name}: it was answered {MAX_ASKS} times in a way that does not fit its schema");
-                return Err(Unanswered::Wrong(McpFault::invalid_params(why)));
+                return Err(UnansweredQuestion::Wrong(McpFault::invalid_params(why)));
             };
             answers.insert(name.clone(), answer);
         }
@@ -274,34 +287,37 @@ impl<T: Send + 'static> Rounds<'_, T> {
     }
 
     /// What came back; nothing where it cannot be read.
-    async fn put(&self, inquiry: &Inquiry) -> Result<Option<Answer>, Unanswered> {
+    async fn ask_client(&self, inquiry: &HandlerQuestion) -> Result<Option<Answer>, UnansweredQuestion> {
         let Some(session) = &self.client.session else { return Ok(Some(Answer::Unavailable)) };
-        let (id, asked) = self.mcp.waiting.ask(session.id(), self.mcp.engine.clock().new_id());
+        let (id, asked) =
+            self.mcp.client_questions.register_question(session.id(), self.mcp.engine.clock().new_id());
         let mut data = Vec::with_capacity(256);
         let inquiry = McpQuestion::Inquiry(inquiry);
         jsonrpc::write_request(&mut data, &id, inquiry.method(), |out| {
             let name = id.as_text().unwrap_or_default();
             inquiry.write_params(out, self.client.version, &name, None);
         });
-        match self.frames.send(Frame::plain(data)).await {
-            Ok(()) => Ok(asked.answer().await),
-            Err(_) => Err(Unanswered::Gone),
+        match self.frames.send(McpFrame::plain(data)).await {
+            Ok(()) => Ok(asked.wait_for_answer().await),
+            Err(_) => Err(UnansweredQuestion::Disconnected),
         }
     }
 
-    async fn end(&self, said: Result<T, McpFault>) {
+    async fn send_result(&self, said: Result<T, McpFault>) {
         let response = (self.handling.write)(self.mcp, self.client, self.id, said);
-        let _ = self.frames.send(Frame::plain(response.body)).await;
+        let _ = self.frames.send(McpFrame::plain(response.body)).await;
     }
 
     async fn hand_over(&self, agent: &str, arguments: Map<String, Value>) {
-        let along = self.handling.along.clone();
+        let along = self.handling.options.clone();
         let handed = self.mcp.hand_over(self.client, self.id, agent, arguments, along, String::new()).await;
         let mut stream = match handed {
-            Ok(Answered::Call(stream)) => stream,
-            Ok(Answered::Now(response)) => return drop(self.frames.send(Frame::plain(response.body)).await),
-            Ok(Answered::Listen(_)) => return,
-            Err(fault) => return self.end(Err(fault)).await,
+            Ok(McpReply::Call(stream)) => stream,
+            Ok(McpReply::Now(response)) => {
+                return drop(self.frames.send(McpFrame::plain(response.body)).await);
+            }
+            Ok(McpReply::Listen(_)) => return,
+            Err(fault) => return self.send_result(Err(fault)).await,
         };
         while let Some(frame) = Box::pin(stream.next()).await {
             // With its id: from here on the call can be taken up again.

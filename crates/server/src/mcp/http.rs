@@ -19,7 +19,10 @@ use futures_util::{
 use nuncio_engine::{Caller, error::whole_seconds};
 use nuncio_wire::{
     jsonrpc::{self, RpcId, RpcMessage, RpcMessages},
-    mcp::{ClientCapabilities, FORBIDDEN, McpFault, InitializeParams, RequestMeta, McpVersion, read_meta, read_params},
+    mcp::{
+        ClientCapabilities, FORBIDDEN, InitializeParams, McpFault, McpVersion, RequestMeta, read_meta,
+        read_params,
+    },
     sse,
 };
 use serde::Deserialize;
@@ -27,20 +30,20 @@ use tokio::time::Instant;
 
 use super::{
     Mcp,
-    client::{Client, info_of},
-    dispatch::{Answered, Request, Response, null_id},
+    call_stream::{CallStream, McpFrame},
+    client::{McpClient, info_of},
+    dispatch::{McpReply, McpRequest, McpResponse, null_id},
+    header_match,
     listen::ListenStream,
-    mirror,
-    stream::{CallStream, Frame},
 };
 use crate::{
     app::App,
-    auth::{self, Peer},
-    charged::{self, charged},
-    gate::{self, Refusal},
+    auth::{self, ConnectionPeer},
+    charged_body::{self, charge_response},
+    request_checks::{self, HttpRefusal},
     rpc,
     stream::event_stream,
-    streams::{Place, STREAM_ID, params_of, type_of},
+    streams::{STREAM_ID, StreamSlot, params_of, type_of},
 };
 
 const ENDPOINT: &str = "/mcp";
@@ -48,7 +51,11 @@ const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 
 /// Answers a request at the endpoint.
-pub(crate) async fn serve<B>(app: &Arc<App>, request: HttpRequest<B>, peer: &Peer) -> HttpResponse<Body>
+pub(crate) async fn serve<B>(
+    app: &Arc<App>,
+    request: HttpRequest<B>,
+    peer: &ConnectionPeer,
+) -> HttpResponse<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -56,7 +63,7 @@ where
     let (parts, body) = request.into_parts();
     if !matches!(parts.method, Method::POST | Method::GET | Method::DELETE) {
         let message = "the MCP endpoint takes POST, GET and DELETE".into();
-        let mut response = rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
+        let mut response = rpc::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,POST,DELETE"));
         return response;
     }
@@ -64,7 +71,7 @@ where
     let caller = match app.caller(&parts.headers, peer, parts.uri.path()).await {
         Ok(caller) => caller,
         Err(error) => {
-            let mut response = rpc::json(Response::fault(None, auth::fault(&error)).body);
+            let mut response = rpc::json(McpResponse::fault(None, auth::fault(&error)).body);
             app.challenge.refuse(&mut response, ENDPOINT, &error);
             return response;
         }
@@ -72,7 +79,7 @@ where
     if let Err(error) = app.admit_request(&caller).await {
         return rpc::refuse_busy(&error);
     }
-    let exchange = Exchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
+    let exchange = McpExchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
     let answered = async {
         match parts.method {
             Method::POST => exchange.post(body).await,
@@ -81,30 +88,31 @@ where
         }
     };
     let answered = app.engine.cpu().meter(exchange.caller.owner(), answered).await;
-    let response = answered.unwrap_or_else(|fault| exchange.respond(Response::fault(None, fault)));
-    charged(&app.engine, &exchange.caller, response)
+    let response = answered.unwrap_or_else(|fault| exchange.respond(McpResponse::fault(None, fault)));
+    charge_response(&app.engine, &exchange.caller, response)
 }
 
 /// One HTTP request.
-pub(super) struct Exchange<'a> {
+pub(super) struct McpExchange<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) mcp: &'a Arc<Mcp>,
     headers: &'a HeaderMap,
-    peer: &'a Peer,
+    peer: &'a ConnectionPeer,
     caller: Caller,
 }
 
-impl Exchange<'_> {
+impl McpExchange<'_> {
     async fn post<B>(&self, body: B) -> Result<HttpResponse<Body>, McpFault>
     where
         B: HttpBody<Data = Bytes>,
         B::Error: Into<BoxError>,
     {
         let limits = &self.app.options.limits;
-        if !gate::is_json(self.headers) {
-            return Err(McpFault::invalid_request("the Content-Type of a request is application/json").with_status(415));
+        if !request_checks::is_json(self.headers) {
+            return Err(McpFault::invalid_request("the Content-Type of a request is application/json")
+                .with_status(415));
         }
-        let read = charged::read_body(&self.app.engine, &self.caller, self.headers, body, limits).await;
+        let read = charged_body::read_body(&self.app.engine, &self.caller, self.headers, body, limits).await;
         let (body, _permit) = match read {
             Ok(read) => read,
             Err(refusal) => return Ok(*refusal),
@@ -113,14 +121,14 @@ impl Exchange<'_> {
             Ok(messages) => messages,
             Err(error) => {
                 let fault = McpFault::new(error.code(), error.message).with_status(400);
-                return Ok(self.respond(Response::fault(error.id.as_ref(), fault)));
+                return Ok(self.respond(McpResponse::fault(error.id.as_ref(), fault)));
             }
         };
         match messages {
             RpcMessages::One(RpcMessage::Request(request)) => self.request(request).await,
             RpcMessages::One(RpcMessage::Response(response)) => {
                 let client = self.session().await?;
-                self.mcp.take_response(&client, response).await.map_err(|fault| match fault.status {
+                self.mcp.handle_response(&client, response).await.map_err(|fault| match fault.status {
                     200 => fault.with_status(400),
                     _ => fault,
                 })?;
@@ -148,7 +156,7 @@ impl Exchange<'_> {
         let answered =
             if modern { self.stateless(&request, meta).await } else { self.in_session(&request, meta).await };
         // A fault of the request is answered under its id.
-        answered.or_else(|fault| Ok(self.respond(Response::fault(id.as_ref(), fault))))
+        answered.or_else(|fault| Ok(self.respond(McpResponse::fault(id.as_ref(), fault))))
     }
 
     async fn stateless(
@@ -157,8 +165,8 @@ impl Exchange<'_> {
         meta: Result<RequestMeta, McpFault>,
     ) -> Result<HttpResponse<Body>, McpFault> {
         let meta = meta.map_err(|fault| fault.with_status(400))?;
-        let client = Client::stateless(&self.caller, &meta)?;
-        mirror::check_headers(self.headers, request, &meta)?;
+        let client = McpClient::stateless(&self.caller, &meta)?;
+        header_match::check_headers(self.headers, request, &meta)?;
         let client = client?;
         let Some(id) = request.id.clone().filter(|id| *id != RpcId::null()) else {
             if request.id.is_some() {
@@ -166,9 +174,9 @@ impl Exchange<'_> {
             }
             return Ok(accepted());
         };
-        mirror::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
-        let place = self.place_if_streamed(request)?.map(|place| place.of_client(client.info()));
-        let request = Request { id, method: &request.method, params: request.params, meta };
+        header_match::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
+        let place = self.slot_if_streamed(request)?.map(|place| place.of_client(client.info()));
+        let request = McpRequest { id, method: &request.method, params: request.params, meta };
         let answered = self.mcp.answer(&client, request).await;
         self.answer(answered, place, None)
     }
@@ -179,7 +187,10 @@ impl Exchange<'_> {
         meta: Result<RequestMeta, McpFault>,
     ) -> Result<HttpResponse<Body>, McpFault> {
         if request.method == "initialize" {
-            let id = request.id.as_ref().ok_or_else(|| McpFault::invalid_request("initialize: an id is wanted"))?;
+            let id = request
+                .id
+                .as_ref()
+                .ok_or_else(|| McpFault::invalid_request("initialize: an id is wanted"))?;
             if *id == RpcId::null() {
                 return Err(null_id());
             }
@@ -187,20 +198,20 @@ impl Exchange<'_> {
         }
         let client = self.session().await?;
         let Some(id) = request.id.clone() else {
-            self.mcp.notified(&client, &request.method, request.params);
+            self.mcp.handle_notification(&client, &request.method, request.params);
             return Ok(accepted());
         };
         if id == RpcId::null() {
             return Err(null_id());
         }
-        let place = self.place_if_streamed(request)?.map(|place| place.of_client(client.info()));
-        let request = Request { id, method: &request.method, params: request.params, meta: meta? };
+        let place = self.slot_if_streamed(request)?.map(|place| place.of_client(client.info()));
+        let request = McpRequest { id, method: &request.method, params: request.params, meta: meta? };
         let answered = self.mcp.answer(&client, request).await;
         self.answer(answered, place, client.session.as_ref().map(|session| session.id()))
     }
 
     async fn initialize(&self, id: &RpcId, params: InitializeParams) -> Result<HttpResponse<Body>, McpFault> {
-        self.app.check_useful(&self.caller)?;
+        self.app.check_any_grant(&self.caller)?;
         let version = McpVersion::negotiate(&params.protocol_version);
         let capabilities = ClientCapabilities::read(&params.capabilities, version);
         let session = self
@@ -208,7 +219,7 @@ impl Exchange<'_> {
             .sessions
             .create(&self.caller, version, capabilities, info_of(&params.client_info))
             .await?;
-        let mut response = self.respond(Response::result(self.mcp.initialized(version, id)));
+        let mut response = self.respond(McpResponse::result(self.mcp.initialized(version, id)));
         // Made of hexadecimal digits.
         if let Ok(value) = HeaderValue::from_str(session.id()) {
             response.headers_mut().insert(SESSION, value);
@@ -217,7 +228,7 @@ impl Exchange<'_> {
     }
 
     /// The client of the session that the request names.
-    async fn session(&self) -> Result<Client, McpFault> {
+    async fn session(&self) -> Result<McpClient, McpFault> {
         if self.headers.get_all(SESSION).iter().count() > 1 {
             return Err(McpFault::invalid_request("there is more than one Mcp-Session-Id header"));
         }
@@ -229,8 +240,10 @@ impl Exchange<'_> {
         };
         let session = self.mcp.sessions.find(&self.caller, id).await?;
         let session = session.ok_or_else(|| {
-            McpFault::invalid_request("there is no such session, or it has ended: begin again with initialize")
-                .with_status(404)
+            McpFault::invalid_request(
+                "there is no such session, or it has ended: begin again with initialize",
+            )
+            .with_status(404)
         })?;
         let version = session.version();
         if let Some(name) = self.header(VERSION) {
@@ -249,7 +262,7 @@ impl Exchange<'_> {
         }
         let capabilities = session.capabilities();
         let caller = self.caller.clone();
-        Ok(Client { version, caller, capabilities, session: Some(session), level: None, info: None })
+        Ok(McpClient { version, caller, capabilities, session: Some(session), level: None, info: None })
     }
 
     /// Opens the session's own stream, or goes on with one that was lost.
@@ -258,16 +271,18 @@ impl Exchange<'_> {
             let message = "GET belongs to a session: begin with initialize by POST. Clients of 2024-11-05 find \
                            their stream at /sse";
             let mut response =
-                rpc::refuse(&Refusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() });
+                rpc::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() });
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
             return Ok(response);
         }
         let client = self.session().await?;
         let accepts = self.header("accept").unwrap_or("*/*");
         if !accepts.contains("text/event-stream") && !accepts.contains("*/*") {
-            return Err(McpFault::invalid_request("the stream is text/event-stream: accept it").with_status(406));
+            return Err(
+                McpFault::invalid_request("the stream is text/event-stream: accept it").with_status(406)
+            );
         }
-        let place = self.app.place_for_stream(&self.caller)?;
+        let place = self.app.reserve_stream_slot(&self.caller)?;
         let place = place.of_client(client.info());
         let session = client.session.as_ref().map(|session| session.id().to_owned());
         let answered = match self.header("last-event-id").filter(|id| !id.is_empty()) {
@@ -275,9 +290,9 @@ impl Exchange<'_> {
                 return self.resume_batch(&client, cursors, place).await;
             }
             Some(cursor) => {
-                Answered::Call(CallStream::Task(Box::new(self.mcp.resume(&client, cursor).await?)))
+                McpReply::Call(CallStream::Task(Box::new(self.mcp.resume(&client, cursor).await?)))
             }
-            None => Answered::Listen(Box::new(self.mcp.listen_in_session(&client))),
+            None => McpReply::Listen(Box::new(self.mcp.listen_in_session(&client))),
         };
         self.answer(answered, Some(place), session.as_deref())
     }
@@ -296,7 +311,7 @@ impl Exchange<'_> {
 
     /// The slot of a request that makes a task, before it does: a refusal must not leave a task behind. Whatever else
     /// becomes a stream takes its slot when it does; a list, a ping or a handshake needs none.
-    fn place_if_streamed(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Option<Place>, McpFault> {
+    fn slot_if_streamed(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Option<StreamSlot>, McpFault> {
         #[derive(Deserialize)]
         struct Named<'a> {
             #[serde(borrow)]
@@ -308,30 +323,30 @@ impl Exchange<'_> {
         let named: Option<Named<'_>> =
             request.params.and_then(|params| serde_json::from_str(params.get()).ok());
         match named.is_some_and(|named| self.mcp.engine.catalog().get(&named.name).is_ok()) {
-            true => Ok(Some(self.app.place_for_stream(&self.caller)?)),
+            true => Ok(Some(self.app.reserve_stream_slot(&self.caller)?)),
             false => Ok(None),
         }
     }
 
     fn answer(
         &self,
-        answered: Answered,
-        place: Option<Place>,
+        answered: McpReply,
+        place: Option<StreamSlot>,
         session: Option<&str>,
     ) -> Result<HttpResponse<Body>, McpFault> {
-        let begin = |place: Option<Place>| match place {
+        let begin = |place: Option<StreamSlot>| match place {
             Some(place) => Ok(place),
-            None => self.app.place_for_stream(&self.caller),
+            None => self.app.reserve_stream_slot(&self.caller),
         };
         let mut response = match answered {
-            Answered::Now(response) if response.fault.is_none() && self.prefers_stream() => {
+            McpReply::Now(response) if response.fault.is_none() && self.prefers_stream() => {
                 let mut out = Vec::with_capacity(response.body.len() + 16);
                 sse::write_event(&mut out, None, |out| out.extend_from_slice(&response.body));
                 event_stream(Body::from(out))
             }
-            Answered::Now(response) => return Ok(self.respond(response)),
-            Answered::Call(call) => self.stream(Source::Call(call), begin(place)?),
-            Answered::Listen(listen) => self.stream(Source::Listen(listen), begin(place)?),
+            McpReply::Now(response) => return Ok(self.respond(response)),
+            McpReply::Call(call) => self.stream(McpStreamSource::Call(call), begin(place)?),
+            McpReply::Listen(listen) => self.stream(McpStreamSource::Listen(listen), begin(place)?),
         };
         if let Some(Ok(session)) = session.map(HeaderValue::from_str) {
             response.headers_mut().insert(SESSION, session);
@@ -339,16 +354,16 @@ impl Exchange<'_> {
         Ok(response)
     }
 
-    pub(super) fn stream(&self, source: Source, place: Place) -> HttpResponse<Body> {
+    pub(super) fn stream(&self, source: McpStreamSource, place: StreamSlot) -> HttpResponse<Body> {
         let keep_alive = self.app.options.limits.keep_alive;
         let live = place.open(&self.caller, source.kind(), self.headers);
         let name = live.header();
-        let vigil = self.app.vigil(self.headers, self.peer);
+        let vigil = self.app.start_recheck(self.headers, self.peer);
         let frames = stream::unfold((source, live, vigil), move |(mut source, live, mut vigil)| async move {
             let quiet_until = Instant::now() + keep_alive;
             let next = tokio::select! {
                 biased;
-                () = vigil.ended() => return None,
+                () = vigil.wait_until_invalid() => return None,
                 next = tokio::time::timeout_at(quiet_until, source.next()) => next,
             };
             let bytes = match next {
@@ -356,9 +371,9 @@ impl Exchange<'_> {
                 Ok(frame) => {
                     let frame = frame?;
                     if !frame.is_hint() {
-                        let (task, seq) = frame.place();
+                        let (task, seq) = frame.log_position();
                         let data = params_of(&frame.data);
-                        live.told_with(type_of(&frame.data), task.as_ref(), seq, &data);
+                        live.record_event_with_data(type_of(&frame.data), task.as_ref(), seq, &data);
                     }
                     written(&frame).into()
                 }
@@ -371,7 +386,7 @@ impl Exchange<'_> {
     }
 
     /// A whole response over HTTP.
-    pub(super) fn respond(&self, response: Response) -> HttpResponse<Body> {
+    pub(super) fn respond(&self, response: McpResponse) -> HttpResponse<Body> {
         let fault = response.fault;
         let mut http = rpc::json(response.body);
         let Some(fault) = fault else { return http };
@@ -403,13 +418,13 @@ impl Exchange<'_> {
 }
 
 /// Where the messages of a stream come from.
-pub(super) enum Source {
+pub(super) enum McpStreamSource {
     Call(CallStream),
     Listen(Box<ListenStream>),
-    Batch(BoxStream<'static, Frame>),
+    Batch(BoxStream<'static, McpFrame>),
 }
 
-impl Source {
+impl McpStreamSource {
     /// What the stream is called among the open ones.
     fn kind(&self) -> &'static str {
         match self {
@@ -419,7 +434,7 @@ impl Source {
         }
     }
 
-    async fn next(&mut self) -> Option<Frame> {
+    async fn next(&mut self) -> Option<McpFrame> {
         match self {
             Self::Call(call) => call.next().await,
             Self::Listen(listen) => listen.next().await,
@@ -429,7 +444,7 @@ impl Source {
 }
 
 /// A message as an event.
-fn written(frame: &Frame) -> Vec<u8> {
+fn written(frame: &McpFrame) -> Vec<u8> {
     let mut out = Vec::with_capacity(frame.data.len() + 96);
     if let Some(retry) = frame.retry {
         out.extend_from_slice(format!("retry: {}\n", retry.as_millis()).as_bytes());

@@ -12,15 +12,16 @@ use std::{
 
 use nuncio_engine::{
     Action, Event, Next,
-    event::{Batch, Entry},
-    surface::{Change, LIST_URI, access_of},
+    event::{Entry, EntryBatch},
+    surface::{LIST_URI, SurfaceChange, access_of},
 };
 use nuncio_wire::{
     a2a::TaskIds,
     json,
     jsonrpc::{self, RpcId},
     mcp::{
-        self, ClientCapabilities, TaskEventRequest, McpFault, ListenParams, write_bare_notification, write_task, write_task_event, write_resource_updated,
+        self, ClientCapabilities, ListenParams, McpFault, TaskEventRequest, write_bare_notification,
+        write_resource_updated, write_task, write_task_event,
     },
 };
 use serde::Deserialize;
@@ -31,10 +32,10 @@ use tokio::{
 
 use super::{
     Mcp,
-    client::Client,
-    dispatch::Request,
-    session::{Seat, Tells},
-    stream::Frame,
+    call_stream::McpFrame,
+    client::McpClient,
+    dispatch::McpRequest,
+    session::{SessionStreamSlot, StreamTopic},
     task_resource::task_of,
     tasks::unknown_cursor,
 };
@@ -48,13 +49,13 @@ const LOOK: Duration = Duration::from_secs(15);
 
 /// What a listener is told.
 pub(crate) struct ListenStream {
-    frames: mpsc::Receiver<Frame>,
+    frames: mpsc::Receiver<McpFrame>,
     work: AbortHandle,
 }
 
 impl ListenStream {
     /// The next message; `None` ends the stream.
-    pub(crate) async fn next(&mut self) -> Option<Frame> {
+    pub(crate) async fn next(&mut self) -> Option<McpFrame> {
         self.frames.recv().await
     }
 }
@@ -69,8 +70,8 @@ impl Mcp {
     /// Answers `subscriptions/listen` (2026-07-28).
     pub(super) async fn listen(
         self: &Arc<Self>,
-        client: &Client,
-        request: &Request<'_>,
+        client: &McpClient,
+        request: &McpRequest<'_>,
     ) -> Result<ListenStream, McpFault> {
         #[derive(Default, Deserialize)]
         struct Params {
@@ -101,20 +102,20 @@ impl Mcp {
         }
         let mut tasks = vec![];
         for task in std::mem::take(&mut wanted.task_ids) {
-            if let Ok(about) = self.engine.about(&client.caller, &task).await {
+            if let Ok(about) = self.engine.task_summary(&client.caller, &task).await {
                 let after = request.meta.events.as_ref().and_then(|cursors| cursors.get(&task)).copied();
                 if let Some(after) = after.filter(|after| *after > about.seq) {
                     return Err(unknown_cursor(&task, after, about.seq));
                 }
                 tasks.push(match after {
-                    Some(after) => Followed { task: task.clone(), after, by_cursor: true },
-                    None => Followed { task: task.clone(), after: about.seq, by_cursor: false },
+                    Some(after) => TaskSubscription { task: task.clone(), after, by_cursor: true },
+                    None => TaskSubscription { task: task.clone(), after: about.seq, by_cursor: false },
                 });
                 wanted.task_ids.push(task);
             }
         }
         let (send, frames) = mpsc::channel(WAITING);
-        let listener = Listener {
+        let listener = SubscriptionListener {
             mcp: Arc::clone(self),
             client: client.clone(),
             subscription: Some(request.id.clone()),
@@ -128,7 +129,7 @@ impl Mcp {
     }
 
     /// The GET stream of a session.
-    pub(super) fn listen_in_session(self: &Arc<Self>, client: &Client) -> ListenStream {
+    pub(super) fn listen_in_session(self: &Arc<Self>, client: &McpClient) -> ListenStream {
         let (send, frames) = mpsc::channel(WAITING);
         let wanted = ListenParams {
             tools_list_changed: true,
@@ -136,7 +137,7 @@ impl Mcp {
             resources_list_changed: true,
             ..ListenParams::default()
         };
-        let listener = Listener {
+        let listener = SubscriptionListener {
             mcp: Arc::clone(self),
             client: client.clone(),
             subscription: None,
@@ -151,7 +152,7 @@ impl Mcp {
 }
 
 /// A task that a listener follows.
-struct Followed {
+struct TaskSubscription {
     task: String,
     /// The last event that the client knows.
     after: u64,
@@ -159,27 +160,27 @@ struct Followed {
     by_cursor: bool,
 }
 
-struct Listener {
+struct SubscriptionListener {
     mcp: Arc<Mcp>,
-    client: Client,
+    client: McpClient,
     /// The request that opened the stream; everything on it names that. `None`: the stream of a session.
     subscription: Option<RpcId>,
-    changes: broadcast::Receiver<Change>,
+    changes: broadcast::Receiver<SurfaceChange>,
     wanted: ListenParams,
     /// Resources, with the event up to which a task's is known.
     followed: BTreeMap<String, u64>,
-    send: mpsc::Sender<Frame>,
+    send: mpsc::Sender<McpFrame>,
 }
 
-impl Listener {
-    async fn run(mut self, tasks: Vec<Followed>) {
+impl SubscriptionListener {
+    async fn run(mut self, tasks: Vec<TaskSubscription>) {
         let mut followers = JoinSet::new();
         let mut following: HashMap<String, AbortHandle> = HashMap::new();
-        if self.subscription.is_some() && self.tell(self.acknowledgement()).await.is_err() {
+        if self.subscription.is_some() && self.send_message(self.acknowledgement()).await.is_err() {
             return;
         }
-        for Followed { task, after, by_cursor } in tasks {
-            let follower = Follows { uri: None, task, ..self.follows() };
+        for TaskSubscription { task, after, by_cursor } in tasks {
+            let follower = TaskSubscriptionRunner { uri: None, task, ..self.follows() };
             match by_cursor {
                 true => followers.spawn(follower.run_by_cursor(after)),
                 false => followers.spawn(follower.run(after)),
@@ -188,7 +189,7 @@ impl Listener {
         let mut closing = self.mcp.engine.closing();
         let session = self.client.session.clone();
         let mut silent = false;
-        let mut seat = session.as_ref().map(|session| session.sit(Tells::Session));
+        let mut seat = session.as_ref().map(|session| session.open_stream_slot(StreamTopic::Session));
         let shared = session.is_some() && self.mcp.engine.store().is_shared();
         let (mut ended, mut changed) = match &session {
             Some(session) => (session.ended(), session.changed()),
@@ -210,27 +211,27 @@ impl Listener {
                     && !following.contains_key(uri)
                 {
                     let task = task.to_owned();
-                    let follower = Follows { uri: Some(uri.clone()), task, ..self.follows() };
+                    let follower = TaskSubscriptionRunner { uri: Some(uri.clone()), task, ..self.follows() };
                     following.insert(uri.clone(), followers.spawn(follower.run(*seq)));
                 }
             }
             tokio::select! {
                 change = self.changes.recv(), if !silent => {
                     let told = match change {
-                        Ok(change) => self.tell_change(&change).await,
+                        Ok(change) => self.send_change(&change).await,
                         // It was slow: whatever changed, it is told of all of it.
-                        Err(broadcast::error::RecvError::Lagged(_)) => self.tell_all().await,
+                        Err(broadcast::error::RecvError::Lagged(_)) => self.send_all_updates().await,
                         Err(broadcast::error::RecvError::Closed) => return,
                     };
                     if told.is_err() {
                         return;
                     }
                 }
-                () = is_so(&mut closing) => break,
+                () = wait_until_true(&mut closing) => break,
                 Ok(()) = changed.changed(), if session.is_some() => {}
-                () = is_so(&mut ended), if session.is_some() => break,
+                () = wait_until_true(&mut ended), if session.is_some() => break,
                 // Open and silent: the newer stream tells everything.
-                () = taken(&mut seat), if !silent => silent = true,
+                () = wait_until_replaced(&mut seat), if !silent => silent = true,
                 Some(_) = followers.join_next(), if !followers.is_empty() => {}
                 () = tokio::time::sleep(LOOK), if shared => {
                     if let Some(session) = &session {
@@ -251,13 +252,13 @@ impl Listener {
                     params.object("_meta", subscribed);
                 });
             });
-            let _ = self.tell(cancelled).await;
-            let _ = self.tell(mcp.result_of(version, id, "complete", |_| {}, subscribed)).await;
+            let _ = self.send_message(cancelled).await;
+            let _ = self.send_message(mcp.result_of(version, id, "complete", |_| {}, subscribed)).await;
         }
     }
 
-    fn follows(&self) -> Follows {
-        Follows {
+    fn follows(&self) -> TaskSubscriptionRunner {
+        TaskSubscriptionRunner {
             mcp: Arc::clone(&self.mcp),
             client: self.client.clone(),
             subscription: self.subscription.clone(),
@@ -267,47 +268,49 @@ impl Listener {
         }
     }
 
-    async fn tell(&self, data: Vec<u8>) -> Result<(), ()> {
-        self.send.send(Frame::plain(data)).await.map_err(drop)
+    async fn send_message(&self, data: Vec<u8>) -> Result<(), ()> {
+        self.send.send(McpFrame::plain(data)).await.map_err(drop)
     }
 
-    async fn tell_change(&self, change: &Change) -> Result<(), ()> {
+    async fn send_change(&self, change: &SurfaceChange) -> Result<(), ()> {
         let wanted = &self.wanted;
         let method = match change {
-            Change::Tools if wanted.tools_list_changed => "notifications/tools/list_changed",
-            Change::Prompts if wanted.prompts_list_changed => "notifications/prompts/list_changed",
-            Change::Resources if wanted.resources_list_changed => "notifications/resources/list_changed",
-            Change::Updated(updated) if &*updated.uri == LIST_URI => {
+            SurfaceChange::Tools if wanted.tools_list_changed => "notifications/tools/list_changed",
+            SurfaceChange::Prompts if wanted.prompts_list_changed => "notifications/prompts/list_changed",
+            SurfaceChange::Resources if wanted.resources_list_changed => {
+                "notifications/resources/list_changed"
+            }
+            SurfaceChange::Updated(updated) if &*updated.uri == LIST_URI => {
                 if !wanted.resources_list_changed || !updated.concerns(self.client.caller.tenant(), LIST_URI)
                 {
                     return Ok(());
                 }
                 "notifications/resources/list_changed"
             }
-            Change::Updated(updated) => {
+            SurfaceChange::Updated(updated) => {
                 let (tenant, surface) = (self.client.caller.tenant(), self.mcp.surface());
                 for uri in self.followed.keys() {
                     let meant = surface.canonical(uri);
                     if updated.concerns(tenant, &meant) && self.may_know(&meant) {
-                        self.tell_updated(uri).await?;
+                        self.send_updated(uri).await?;
                     }
                 }
                 return Ok(());
             }
-            Change::Missed => return Box::pin(self.tell_all()).await,
-            Change::Tools | Change::Prompts | Change::Resources => return Ok(()),
+            SurfaceChange::Missed => return Box::pin(self.send_all_updates()).await,
+            SurfaceChange::Tools | SurfaceChange::Prompts | SurfaceChange::Resources => return Ok(()),
         };
         let mut data = Vec::with_capacity(160);
         write_bare_notification(&mut data, method, self.subscription.as_ref().map(RpcId::as_json));
-        self.tell(data).await
+        self.send_message(data).await
     }
 
-    async fn tell_all(&self) -> Result<(), ()> {
-        for change in [Change::Tools, Change::Prompts, Change::Resources] {
-            self.tell_change(&change).await?;
+    async fn send_all_updates(&self) -> Result<(), ()> {
+        for change in [SurfaceChange::Tools, SurfaceChange::Prompts, SurfaceChange::Resources] {
+            self.send_change(&change).await?;
         }
         for uri in self.followed.keys() {
-            self.tell_updated(uri).await?;
+            self.send_updated(uri).await?;
         }
         Ok(())
     }
@@ -318,15 +321,16 @@ impl Listener {
         access_of(uri).is_none_or(|(kind, name)| caller.may(Action::Read, kind, &name))
     }
 
-    async fn tell_updated(&self, uri: &str) -> Result<(), ()> {
+    async fn send_updated(&self, uri: &str) -> Result<(), ()> {
         let mut data = Vec::with_capacity(160);
         write_resource_updated(&mut data, uri, self.subscription.as_ref().map(RpcId::as_json));
-        self.tell(data).await
+        self.send_message(data).await
     }
 
     /// What was agreed to: the first message of the stream.
     fn acknowledgement(&self) -> Vec<u8> {
-        let ListenParams { tools_list_changed, prompts_list_changed, resources_list_changed, .. } = self.wanted;
+        let ListenParams { tools_list_changed, prompts_list_changed, resources_list_changed, .. } =
+            self.wanted;
         let ListenParams { resource_subscriptions, task_ids, .. } = &self.wanted;
         let mut data = Vec::with_capacity(256);
         jsonrpc::write_notification(&mut data, "notifications/subscriptions/acknowledged", |out| {
@@ -357,31 +361,31 @@ impl Listener {
 }
 
 /// Follows one task for a listener.
-struct Follows {
+struct TaskSubscriptionRunner {
     mcp: Arc<Mcp>,
-    client: Client,
+    client: McpClient,
     subscription: Option<RpcId>,
-    send: mpsc::Sender<Frame>,
+    send: mpsc::Sender<McpFrame>,
     /// The resource that it is followed as; `None`: the task itself is told (`notifications/tasks`).
     uri: Option<String>,
     task: String,
 }
 
-impl Follows {
+impl TaskSubscriptionRunner {
     async fn run(self, after: u64) {
         let Ok(mut follower) = self.mcp.engine.follow(&self.client.caller, &self.task, after).await else {
             return;
         };
-        if self.uri.is_none() && self.tell_task().await.is_err() {
+        if self.uri.is_none() && self.send_task().await.is_err() {
             return;
         }
         loop {
             match follower.next().await {
                 Ok(Next::Batch(batch)) => {
                     let told = match &self.uri {
-                        Some(uri) => self.tell_updated(uri, &batch).await,
-                        None if batch.entries.iter().any(|entry| moves(entry.event())) => {
-                            self.tell_task().await
+                        Some(uri) => self.send_updated(uri, &batch).await,
+                        None if batch.entries.iter().any(|entry| changes_task_view(entry.event())) => {
+                            self.send_task().await
                         }
                         None => Ok(()),
                     };
@@ -404,7 +408,7 @@ impl Follows {
         let (id, context) = (task.origin.id.to_string(), task.origin.context.clone());
         // The task is shown once the client has all events up to this one.
         let mut due = task.seq;
-        if task.questions.iter().any(|(seq, _)| *seq <= after) && self.tell_task().await.is_err() {
+        if task.questions.iter().any(|(seq, _)| *seq <= after) && self.send_task().await.is_err() {
             return;
         }
         loop {
@@ -415,11 +419,11 @@ impl Follows {
             };
             let ids = TaskIds { task: &id, context: &context };
             for (seq, entry) in batch.iter() {
-                if self.tell_event(&ids, seq, entry).await.is_err() {
+                if self.send_event(&ids, seq, entry).await.is_err() {
                     return;
                 }
             }
-            if !batch.entries.iter().any(|entry| moves(entry.event())) && batch.last_seq() < due {
+            if !batch.entries.iter().any(|entry| changes_task_view(entry.event())) && batch.last_seq() < due {
                 continue;
             }
             let Ok(task) = engine.get(&self.client.caller, &self.task).await else { return };
@@ -432,35 +436,41 @@ impl Follows {
                 continue;
             }
             due = u64::MAX;
-            if self.tell_task().await.is_err() {
+            if self.send_task().await.is_err() {
                 return;
             }
         }
     }
 
-    async fn tell_event(&self, ids: &TaskIds<'_>, seq: u64, entry: &Entry) -> Result<(), ()> {
-        if matches!(entry.event(), Event::Log(line) if !self.client.hears(line.level)) {
+    async fn send_event(&self, ids: &TaskIds<'_>, seq: u64, entry: &Entry) -> Result<(), ()> {
+        if matches!(entry.event(), Event::Log(line) if !self.client.wants_level(line.level)) {
             return Ok(());
         }
         let Some(subscription) = &self.subscription else { return Ok(()) };
         let mut data = Vec::with_capacity(384);
-        match write_task_event(&mut data, ids, seq, entry, TaskEventRequest::Subscription(subscription.as_json())) {
-            true => self.send.send(Frame::plain(data)).await.map_err(drop),
+        match write_task_event(
+            &mut data,
+            ids,
+            seq,
+            entry,
+            TaskEventRequest::Subscription(subscription.as_json()),
+        ) {
+            true => self.send.send(McpFrame::plain(data)).await.map_err(drop),
             false => Ok(()),
         }
     }
 
     /// Once for all that came together.
-    async fn tell_updated(&self, uri: &str, batch: &Batch) -> Result<(), ()> {
+    async fn send_updated(&self, uri: &str, batch: &EntryBatch) -> Result<(), ()> {
         if !batch.entries.iter().any(|entry| !matches!(entry.event(), Event::Log(_))) {
             return Ok(());
         }
         let mut data = Vec::with_capacity(160);
         write_resource_updated(&mut data, uri, self.subscription.as_ref().map(RpcId::as_json));
-        self.send.send(Frame::plain(data)).await.map_err(drop)
+        self.send.send(McpFrame::plain(data)).await.map_err(drop)
     }
 
-    async fn tell_task(&self) -> Result<(), ()> {
+    async fn send_task(&self) -> Result<(), ()> {
         let Ok(task) = self.mcp.engine.get(&self.client.caller, &self.task).await else { return Err(()) };
         let view = self.mcp.view(&self.client, &task, true);
         let mut data = Vec::with_capacity(512);
@@ -475,26 +485,26 @@ impl Follows {
                 }
             });
         });
-        self.send.send(Frame::plain(data)).await.map_err(drop)
+        self.send.send(McpFrame::plain(data)).await.map_err(drop)
     }
 }
 
 /// Waits until it is so, also if it was so before.
-async fn is_so(flag: &mut watch::Receiver<bool>) {
+async fn wait_until_true(flag: &mut watch::Receiver<bool>) {
     // An error says that nobody is left to say so, which is the same thing.
     let _ = flag.wait_for(|is_so| *is_so).await;
 }
 
 /// Waits until another stream has taken the place; for ever where there is none to take.
-async fn taken(seat: &mut Option<Seat>) {
+async fn wait_until_replaced(seat: &mut Option<SessionStreamSlot>) {
     match seat {
-        Some(seat) => seat.taken().await,
+        Some(seat) => seat.wait_until_replaced().await,
         None => std::future::pending().await,
     }
 }
 
 /// Whether a task is shown differently after the event.
-fn moves(event: &Event) -> bool {
+fn changes_task_view(event: &Event) -> bool {
     matches!(
         event,
         Event::Status(_) | Event::Question(_) | Event::Answer(_) | Event::Withdrawn(_) | Event::Progress(_)

@@ -3,33 +3,38 @@
 //! workflows, namespaces and tasks, family by family.
 
 use nuncio_engine::{
-    Action, Caller, Kind, List,
+    AccessKind, Action, Caller, List,
     access::TASKS,
     surface::{HandlerError, PromptProfile, ResourceProfile, access_of},
 };
 use nuncio_wire::{
     jsonrpc::RpcId,
     mcp::{
-        CompleteParams, CompletionReference, McpFault, ListParams, write_prompt, write_resource, write_template, write_tool,
-        write_agent_as_tool,
+        CompleteParams, CompletionReference, ListParams, McpFault, write_agent_as_tool, write_prompt,
+        write_resource, write_template, write_tool,
     },
 };
 
-use super::{Mcp, client::Client, task_resource};
+use super::{Mcp, client::McpClient, task_resource};
 
 /// The most values that one completion holds.
 const MAX_VALUES: usize = 100;
 
 impl Mcp {
     /// Agents and tools, by name. A tool that is offered under an agent's name hides the agent.
-    pub(super) fn list_tools(&self, client: &Client, id: &RpcId, page: &ListParams) -> Result<Vec<u8>, McpFault> {
+    pub(super) fn list_tools(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        page: &ListParams,
+    ) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let (agents, tools) = (self.engine.catalog(), self.surface().tools());
         let mut all: Vec<(String, Vec<u8>)> = vec![];
         for tool in tools.iter().filter(|tool| may_use(&client.caller, &tool.profile.name)) {
             all.push((tool.profile.name.clone(), written(|out| write_tool(out, version, &tool.profile))));
         }
-        let may_call = |name: &str| client.caller.may(Action::Execute, Kind::A2a, name);
+        let may_call = |name: &str| client.caller.may(Action::Execute, AccessKind::A2a, name);
         let offered = |name: &str| self.surface().tool(name).is_none() && may_call(name);
         for agent in agents.iter().filter(|agent| offered(&agent.profile.name)) {
             let name = agent.profile.name.clone();
@@ -42,7 +47,7 @@ impl Mcp {
     /// names the family, and where in it the page before ended.
     pub(super) async fn list_resources(
         &self,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
         page: &ListParams,
     ) -> Result<Vec<u8>, McpFault> {
@@ -134,7 +139,7 @@ impl Mcp {
         after: Option<&str>,
         limit: usize,
     ) -> Result<(Vec<ResourceProfile>, Option<String>), McpFault> {
-        if !caller.may(Action::Read, Kind::A2a, TASKS) {
+        if !caller.may(Action::Read, AccessKind::A2a, TASKS) {
             return Ok((vec![], None));
         }
         let query = List {
@@ -153,7 +158,12 @@ impl Mcp {
         Ok((profiles.collect(), listed.next_page_token))
     }
 
-    pub(super) fn list_templates(&self, client: &Client, id: &RpcId, page: &ListParams) -> Result<Vec<u8>, McpFault> {
+    pub(super) fn list_templates(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        page: &ListParams,
+    ) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let write = |profile: ResourceProfile| {
             (profile.uri.clone(), written(|out| write_template(out, version, &profile)))
@@ -169,7 +179,12 @@ impl Mcp {
         self.page(client, id, "resourceTemplates", all, page)
     }
 
-    pub(super) fn list_prompts(&self, client: &Client, id: &RpcId, page: &ListParams) -> Result<Vec<u8>, McpFault> {
+    pub(super) fn list_prompts(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        page: &ListParams,
+    ) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let write = |profile: &PromptProfile| {
             (profile.name.clone(), written(|out| write_prompt(out, version, profile)))
@@ -182,7 +197,7 @@ impl Mcp {
     /// comes or goes meanwhile moves nothing else.
     fn page(
         &self,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
         key: &'static str,
         mut all: Vec<(String, Vec<u8>)>,
@@ -193,7 +208,8 @@ impl Mcp {
             None => 0,
             Some(cursor) => {
                 let after = cursor.strip_prefix("after:");
-                let after = after.ok_or_else(|| McpFault::invalid_params("cursor: not one that this server gave"))?;
+                let after =
+                    after.ok_or_else(|| McpFault::invalid_params("cursor: not one that this server gave"))?;
                 all.partition_point(|(name, _)| name.as_str() <= after)
             }
         };
@@ -209,24 +225,33 @@ impl Mcp {
         }))
     }
 
-    pub(super) async fn complete(&self, client: &Client, id: &RpcId, asked: CompleteParams) -> Result<Vec<u8>, McpFault> {
+    pub(super) async fn complete(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        asked: CompleteParams,
+    ) -> Result<Vec<u8>, McpFault> {
         let known = asked.context.map(|context| context.arguments).unwrap_or_default();
         let (caller, argument, typed) = (&client.caller, &asked.argument.name, &asked.argument.value);
         let mut values = match &asked.reference {
             CompletionReference::Prompt { name } => {
                 let prompt = self.surface().prompt(name);
-                let prompt = prompt.ok_or_else(|| McpFault::invalid_params(format!("there is no prompt {name:?}")))?;
+                let prompt =
+                    prompt.ok_or_else(|| McpFault::invalid_params(format!("there is no prompt {name:?}")))?;
                 prompt.handler.complete(caller, argument, typed, &known).await
             }
-            CompletionReference::Resource { uri } if self.surface().canonical(uri) == task_resource::TEMPLATE => {
+            CompletionReference::Resource { uri }
+                if self.surface().canonical(uri) == task_resource::TEMPLATE =>
+            {
                 self.complete_task(client, typed).await?
             }
             CompletionReference::Resource { uri } => {
                 let templates = self.surface().templates();
                 let meant = self.surface().canonical(uri);
                 let template = templates.iter().find(|template| template.profile.uri == meant);
-                let template = template
-                    .ok_or_else(|| McpFault::invalid_params(format!("there is no resource template {uri:?}")))?;
+                let template = template.ok_or_else(|| {
+                    McpFault::invalid_params(format!("there is no resource template {uri:?}"))
+                })?;
                 template.handler.complete(caller, argument, typed, &known).await
             }
         };
@@ -249,7 +274,8 @@ fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), McpFault> {
     }
     let read = cursor.strip_prefix("in:").and_then(|rest| rest.split_once(':'));
     let read = read.and_then(|(family, within)| Some((family.parse().ok()?, within)));
-    let (family, within) = read.ok_or_else(|| McpFault::invalid_params("cursor: not one that this server gave"))?;
+    let (family, within) =
+        read.ok_or_else(|| McpFault::invalid_params("cursor: not one that this server gave"))?;
     Ok((family, (!within.is_empty()).then(|| within.to_owned())))
 }
 
@@ -257,7 +283,7 @@ fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), McpFault> {
 fn may_read(caller: &Caller, uri: &str) -> bool {
     match access_of(uri) {
         Some((kind, name)) => caller.may(Action::Read, kind, &name),
-        None if uri.starts_with("sparc://") => caller.grants().allow_some(Action::Read, Kind::Sparc),
+        None if uri.starts_with("sparc://") => caller.grants().allow_some(Action::Read, AccessKind::Sparc),
         None => true,
     }
 }
@@ -268,7 +294,9 @@ fn may_read_some(caller: &Caller, template: &str) -> bool {
         // The name is a variable, or one that all of the family have.
         Some((kind, name)) if !name.starts_with('{') => caller.may(Action::Read, kind, &name),
         Some((kind, _)) => caller.grants().allow_some(Action::Read, kind),
-        None if template.starts_with("sparc://") => caller.grants().allow_some(Action::Read, Kind::Sparc),
+        None if template.starts_with("sparc://") => {
+            caller.grants().allow_some(Action::Read, AccessKind::Sparc)
+        }
         None => true,
     }
 }
@@ -277,21 +305,25 @@ fn may_read_some(caller: &Caller, template: &str) -> bool {
 fn may_use(caller: &Caller, tool: &str) -> bool {
     let some = |action, kind| caller.grants().allow_some(action, kind);
     match tool {
-        "memory_get" | "memory_list" | "memory_search" | "memory_export" => some(Action::Read, Kind::Memory),
+        "memory_get" | "memory_list" | "memory_search" | "memory_export" => {
+            some(Action::Read, AccessKind::Memory)
+        }
         "memory_store" | "memory_delete" | "memory_clear" | "memory_import" => {
-            some(Action::Write, Kind::Memory)
+            some(Action::Write, AccessKind::Memory)
         }
-        "batch_status" | "batch_list" => some(Action::Read, Kind::Batchtools),
-        "batch_submit" | "batch_retry" => some(Action::Execute, Kind::Batchtools),
+        "batch_status" | "batch_list" => some(Action::Read, AccessKind::Batchtools),
+        "batch_submit" | "batch_retry" => some(Action::Execute, AccessKind::Batchtools),
         "batch_cancel" | "batch_pause" | "batch_resume" | "batch_configure" => {
-            some(Action::Write, Kind::Batchtools)
+            some(Action::Write, AccessKind::Batchtools)
         }
-        "task_get" | "task_list" | "task_events" => caller.may(Action::Read, Kind::A2a, TASKS),
-        "task_cancel" => caller.may(Action::Write, Kind::A2a, TASKS),
-        "task_send" => some(Action::Execute, Kind::A2a),
-        "a2a_streams" => caller.may(Action::Read, Kind::A2a, "streams"),
-        "agents_list" | "agents_probe" => caller.may(Action::Read, Kind::A2a, "registry"),
-        name if name.starts_with("sparc_") => Action::ALL.into_iter().any(|action| some(action, Kind::Sparc)),
+        "task_get" | "task_list" | "task_events" => caller.may(Action::Read, AccessKind::A2a, TASKS),
+        "task_cancel" => caller.may(Action::Write, AccessKind::A2a, TASKS),
+        "task_send" => some(Action::Execute, AccessKind::A2a),
+        "a2a_streams" => caller.may(Action::Read, AccessKind::A2a, "streams"),
+        "agents_list" | "agents_probe" => caller.may(Action::Read, AccessKind::A2a, "registry"),
+        name if name.starts_with("sparc_") => {
+            Action::ALL.into_iter().any(|action| some(action, AccessKind::Sparc))
+        }
         _ => true,
     }
 }

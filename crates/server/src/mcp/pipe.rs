@@ -9,7 +9,7 @@ use tokio::{
     sync::mpsc,
 };
 
-use super::{Mcp, dispatch::Response, duplex::Duplex};
+use super::{Mcp, dispatch::McpResponse, duplex::McpDuplex};
 use crate::options::ServerOptions;
 
 /// Messages that may wait for a client that does not read.
@@ -35,20 +35,21 @@ pub async fn serve_pipe(
         }
         io::Result::Ok(())
     });
-    let mut duplex = Duplex::new(Arc::clone(&mcp), Caller::local(), out.clone());
+    let mut duplex = McpDuplex::new(Arc::clone(&mcp), Caller::local(), out.clone());
     loop {
         let line = tokio::select! {
             line = read_line(&mut input, max_bytes) => line?,
-            _ = closing.changed() => Line::End,
+            _ = closing.changed() => PipeLine::End,
         };
         match line {
-            Line::End => break,
-            Line::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
-            Line::Whole(line) => duplex.take(&line, max_depth).await,
-            Line::TooLong => {
-                let fault =
-                    McpFault::invalid_request(format!("the message is larger than {max_bytes} bytes (max_body_bytes)"));
-                if out.send(Response::fault(None, fault).body).await.is_err() {
+            PipeLine::End => break,
+            PipeLine::Whole(line) if line.iter().all(u8::is_ascii_whitespace) => {}
+            PipeLine::Whole(line) => duplex.handle_body(&line, max_depth).await,
+            PipeLine::TooLong => {
+                let fault = McpFault::invalid_request(format!(
+                    "the message is larger than {max_bytes} bytes (max_body_bytes)"
+                ));
+                if out.send(McpResponse::fault(None, fault).body).await.is_err() {
                     break;
                 }
             }
@@ -66,22 +67,22 @@ pub async fn serve_pipe(
     }
 }
 
-enum Line {
+enum PipeLine {
     Whole(Vec<u8>),
     TooLong,
     End,
 }
 
 /// The next line. Of one that is too long nothing is kept.
-async fn read_line(input: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::Result<Line> {
+async fn read_line(input: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::Result<PipeLine> {
     let (mut line, mut too_long) = (Vec::new(), false);
     loop {
         let chunk = input.fill_buf().await?;
         if chunk.is_empty() {
             return Ok(match (line.is_empty(), too_long) {
-                (_, true) => Line::TooLong,
-                (true, false) => Line::End,
-                (false, false) => Line::Whole(line),
+                (_, true) => PipeLine::TooLong,
+                (true, false) => PipeLine::End,
+                (false, false) => PipeLine::Whole(line),
             });
         }
         let end = chunk.iter().position(|byte| *byte == b'\n');
@@ -94,7 +95,7 @@ async fn read_line(input: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::R
         }
         input.consume(used);
         if end.is_some() {
-            return Ok(if too_long { Line::TooLong } else { Line::Whole(line) });
+            return Ok(if too_long { PipeLine::TooLong } else { PipeLine::Whole(line) });
         }
     }
 }

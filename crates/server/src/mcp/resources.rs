@@ -3,21 +3,21 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    Access, Action, Error, List,
+    AccessRequest, Action, Error, List,
     surface::{ResourceContent, access_of, matches},
 };
 use nuncio_wire::{
     jsonrpc::RpcId,
-    mcp::{self, McpFault, GetPromptParams, ReadResourceParams, SubscribeParams},
+    mcp::{self, GetPromptParams, McpFault, ReadResourceParams, SubscribeParams},
 };
 use serde_json::{Map, Value};
 
 use super::{
     Mcp,
-    client::Client,
-    dispatch::{Answered, Request, Response},
-    handler::{Along, Handling},
-    session::State,
+    client::McpClient,
+    dispatch::{McpReply, McpRequest, McpResponse},
+    handler::{CallOptions, HandlerCall},
+    session::McpSessionState,
     task_resource::{self, task_of},
 };
 
@@ -27,9 +27,9 @@ const MAX_URI: usize = 4096;
 impl Mcp {
     pub(super) async fn read_resource(
         self: &Arc<Self>,
-        client: &Client,
-        request: &Request<'_>,
-    ) -> Result<Answered, McpFault> {
+        client: &McpClient,
+        request: &McpRequest<'_>,
+    ) -> Result<McpReply, McpFault> {
         let read: ReadResourceParams = mcp::read_params(request.params)?;
         let ReadResourceParams { uri, input_responses, request_state } = read;
         let version = client.version;
@@ -51,9 +51,9 @@ impl Mcp {
                     self.cache_hints(result, 0, "private");
                 }
             });
-            return Ok(Answered::Now(Response::result(body)));
+            return Ok(McpReply::Now(McpResponse::result(body)));
         }
-        let (fresh, handler): (Option<u64>, super::handler::Handler<Vec<ResourceContent>>);
+        let (fresh, handler): (Option<u64>, super::handler::McpHandler<Vec<ResourceContent>>);
         let mut arguments = Map::new();
         if let Some(resource) = self.surface().resource(&uri) {
             fresh = resource.profile.fresh_ms;
@@ -66,7 +66,9 @@ impl Mcp {
                 let variables = matches(&template.profile.uri, &uri)?;
                 Some((template, variables))
             });
-            let Some((template, variables)) = found else { return Err(McpFault::no_resource(version, &asked)) };
+            let Some((template, variables)) = found else {
+                return Err(McpFault::no_resource(version, &asked));
+            };
             arguments = variables.into_iter().map(|(name, value)| (name, Value::String(value))).collect();
             fresh = template.profile.fresh_ms;
             let uri = uri.clone();
@@ -76,13 +78,13 @@ impl Mcp {
             });
         }
         let meant = uri.clone();
-        let handling = Handling {
+        let handling = HandlerCall {
             method: "resources/read",
             name: uri,
             arguments,
             input_responses,
             request_state,
-            along: Along::default(),
+            options: CallOptions::default(),
             handler,
             write: Arc::new(move |mcp, client, id, said| match said {
                 Ok(mut contents) => {
@@ -93,7 +95,7 @@ impl Mcp {
                     }
                     mcp.contents(client, id, &contents, fresh)
                 }
-                Err(fault) => Response::fault(Some(id), fault),
+                Err(fault) => McpResponse::fault(Some(id), fault),
             }),
         };
         self.handle(client, &request.id, handling).await
@@ -101,16 +103,16 @@ impl Mcp {
 
     fn contents(
         &self,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
         contents: &[ResourceContent],
         fresh: Option<u64>,
-    ) -> Response {
-        Response::result(self.result(client.version, id, |result| {
+    ) -> McpResponse {
+        McpResponse::result(self.result(client.version, id, |result| {
             mcp::write_contents(result, contents);
             if client.version.is_stateless() {
                 // What is fixed is so for those who may read it.
-                let open = contents.iter().all(|content| is_everybodys(&content.uri));
+                let open = contents.iter().all(|content| is_public_uri(&content.uri));
                 let scope = if fresh.is_some() && open { "public" } else { "private" };
                 self.cache_hints(result, fresh.unwrap_or(0), scope);
             }
@@ -119,9 +121,9 @@ impl Mcp {
 
     pub(super) async fn get_prompt(
         self: &Arc<Self>,
-        client: &Client,
-        request: &Request<'_>,
-    ) -> Result<Answered, McpFault> {
+        client: &McpClient,
+        request: &McpRequest<'_>,
+    ) -> Result<McpReply, McpFault> {
         let get: GetPromptParams = mcp::read_params(request.params)?;
         let prompt = self.surface().prompt(&get.name).ok_or_else(|| {
             McpFault::invalid_params(format!(
@@ -140,22 +142,22 @@ impl Mcp {
         if !missing.is_empty() {
             return Err(McpFault::invalid_params(format!("arguments: {} must be given", missing.join(", "))));
         }
-        let handling = Handling {
+        let handling = HandlerCall {
             method: "prompts/get",
             name: get.name,
             arguments,
             input_responses: get.input_responses,
             request_state: get.request_state,
-            along: Along::default(),
+            options: CallOptions::default(),
             handler: Arc::new(move |round| {
                 let prompt = Arc::clone(&prompt);
                 Box::pin(async move { prompt.handler.get(round).await })
             }),
             write: Arc::new(|server, client, id, said| match said {
-                Ok(output) => Response::result(server.result(client.version, id, |result| {
+                Ok(output) => McpResponse::result(server.result(client.version, id, |result| {
                     mcp::write_prompt_output(result, client.version, &output);
                 })),
-                Err(fault) => Response::fault(Some(id), fault),
+                Err(fault) => McpResponse::fault(Some(id), fault),
             }),
         };
         self.handle(client, &request.id, handling).await
@@ -164,7 +166,7 @@ impl Mcp {
     /// Follows a resource, or does not any more (to 2025-11-25). What is followed is kept with the session.
     pub(super) async fn subscribe(
         &self,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
         SubscribeParams { uri }: SubscribeParams,
         on: bool,
@@ -174,7 +176,7 @@ impl Mcp {
         };
         let known = if on { Some(self.known_up_to(client, &uri).await?) } else { None };
         let max = self.options.max_subscriptions;
-        let change = |state: &mut State| {
+        let change = |state: &mut McpSessionState| {
             match known {
                 None => drop(state.subscriptions.remove(&uri)),
                 Some(_) if !state.subscriptions.contains_key(&uri) && state.subscriptions.len() >= max => {
@@ -191,13 +193,13 @@ impl Mcp {
     }
 
     /// The event up to which a follower of a resource knows it by reading it now. It has to exist.
-    pub(super) async fn known_up_to(&self, client: &Client, uri: &str) -> Result<u64, McpFault> {
+    pub(super) async fn known_up_to(&self, client: &McpClient, uri: &str) -> Result<u64, McpFault> {
         if uri.len() > MAX_URI {
             return Err(McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")));
         }
         let meant = self.surface().canonical(uri);
         if let Some(task) = task_of(&meant) {
-            return match self.engine.about(&client.caller, task).await {
+            return match self.engine.task_summary(&client.caller, task).await {
                 Ok(about) => Ok(about.seq),
                 Err(Error::NoSuchTask(_)) => Err(McpFault::no_resource(client.version, uri)),
                 Err(error) => Err(error.into()),
@@ -206,7 +208,7 @@ impl Mcp {
         // Whoever may not read it is not told when it changes either.
         if let Some((kind, name)) = access_of(&meant) {
             let (action, operation) = (Action::Read, "resource.follow");
-            let access = Access { action, kind, name: &name, operation, resource: &meant };
+            let access = AccessRequest { action, kind, name: &name, operation, resource: &meant };
             self.engine.allow(&client.caller, &access)?;
         }
         let fits = |template: &str| matches(template, &meant).is_some();
@@ -216,7 +218,11 @@ impl Mcp {
     }
 
     /// Ids of the caller's newest tasks that begin with what is typed.
-    pub(super) async fn complete_task(&self, client: &Client, typed: &str) -> Result<Vec<String>, McpFault> {
+    pub(super) async fn complete_task(
+        &self,
+        client: &McpClient,
+        typed: &str,
+    ) -> Result<Vec<String>, McpFault> {
         let query = List { page_size: 100, ..List::default() };
         let listed = self.engine.list_ids(&client.caller, query).await?;
         let ids = listed.ids.iter().map(ToString::to_string);
@@ -225,6 +231,6 @@ impl Mcp {
 }
 
 /// Whether a resource can be read without any grant.
-fn is_everybodys(uri: &str) -> bool {
+fn is_public_uri(uri: &str) -> bool {
     access_of(uri).is_none() && !uri.starts_with("sparc://") && !uri.starts_with("mcp://")
 }

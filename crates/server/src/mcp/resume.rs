@@ -6,14 +6,14 @@ use std::sync::Arc;
 use nuncio_engine::TaskId;
 use nuncio_wire::{
     jsonrpc::RpcId,
-    mcp::{McpFault, ProgressToken, McpVersion},
+    mcp::{McpFault, McpVersion, ProgressToken},
 };
 
 use super::{
     Mcp,
-    call::Made,
-    client::Client,
-    task_stream::{Purpose, TaskStream},
+    call::OriginalRequest,
+    client::McpClient,
+    task_stream::{TaskStream, TaskStreamPurpose},
 };
 
 /// How many of the events that a client has seen are looked at for how far the work was: what it is told next must be
@@ -33,24 +33,33 @@ pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&RpcId>) -> String
 
 impl Mcp {
     /// The stream of a call, after what its client has seen. Only that stream, and only this session's.
-    pub(super) async fn resume(self: &Arc<Self>, client: &Client, cursor: &str) -> Result<TaskStream, McpFault> {
-        let unknown = || McpFault::invalid_request(format!("Last-Event-ID: {cursor:?} is not an event of this session"));
+    pub(super) async fn resume(
+        self: &Arc<Self>,
+        client: &McpClient,
+        cursor: &str,
+    ) -> Result<TaskStream, McpFault> {
+        let unknown = || {
+            McpFault::invalid_request(format!("Last-Event-ID: {cursor:?} is not an event of this session"))
+        };
         let mut words = cursor.splitn(3, '.');
         let (task, seq, request) = (words.next(), words.next(), words.next());
         let (Some(task), Some(Ok(seq))) = (task, seq.map(str::parse::<u64>)) else { return Err(unknown()) };
         let engine = &self.engine;
-        let about = engine.about(&client.caller, task).await.map_err(|error| match McpFault::from(&error) {
-            fault if fault.status == 503 => fault,
-            _ => unknown(),
-        })?;
-        let made = about.request.as_ref().and_then(Made::read);
+        let about =
+            engine.task_summary(&client.caller, task).await.map_err(|error| {
+                match McpFault::from(&error) {
+                    fault if fault.status == 503 => fault,
+                    _ => unknown(),
+                }
+            })?;
+        let made = about.request.as_ref().and_then(OriginalRequest::read);
         // `tasks/result` is asked for from any session; a call belongs to the one that made it.
         let (id, purpose) = match (request, &made) {
             (Some(hex), _) if client.version == McpVersion::V2025_11_25 => {
-                (request_in(hex).ok_or_else(unknown)?, Purpose::Result)
+                (request_in(hex).ok_or_else(unknown)?, TaskStreamPurpose::Result)
             }
             (None, Some(made)) if made.session == client.context() => {
-                (RpcId::from_json(&made.id).ok_or_else(unknown)?, Purpose::Call)
+                (RpcId::from_json(&made.id).ok_or_else(unknown)?, TaskStreamPurpose::Call)
             }
             _ => return Err(unknown()),
         };

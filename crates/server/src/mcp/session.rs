@@ -41,15 +41,15 @@ const MAX_CANCELLED: usize = 64;
 const PIECE: usize = 1000;
 
 /// One client's session.
-pub(crate) struct Session {
+pub(crate) struct McpSession {
     id: String,
     owner: String,
     context: String,
     version: McpVersion,
     capabilities: ClientCapabilities,
-    state: RwLock<State>,
+    state: RwLock<McpSessionState>,
     /// The version of what the store holds; 0: the store does not know this session.
-    kept: AtomicU64,
+    stored_version: AtomicU64,
     used: AtomicBool,
     ended: watch::Sender<bool>,
     /// Counts the changes that this node knows of.
@@ -58,7 +58,7 @@ pub(crate) struct Session {
     cancelled: Mutex<VecDeque<RpcId>>,
     /// The streams that are open here, by what they tell of. Each message goes on one stream, so a new one
     /// takes the place of the old.
-    streams: Mutex<HashMap<Tells, watch::Sender<()>>>,
+    streams: Mutex<HashMap<StreamTopic, watch::Sender<()>>>,
     /// Handlers that ask, by the request that they answer.
     handlers: Mutex<HashMap<RpcId, AbortHandle>>,
     /// Held while the session is changed: what one change wrote the next one has to see.
@@ -67,7 +67,7 @@ pub(crate) struct Session {
 
 /// What a stream of a session tells of.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Tells {
+pub(super) enum StreamTopic {
     /// Whatever belongs to no call.
     Session,
     /// A task, to whoever waits for the answer to that request.
@@ -75,31 +75,31 @@ pub(super) enum Tells {
 }
 
 /// A stream's place in its session.
-pub(super) struct Seat {
-    session: Arc<Session>,
-    tells: Tells,
+pub(super) struct SessionStreamSlot {
+    session: Arc<McpSession>,
+    topic: StreamTopic,
     mine: watch::Receiver<()>,
 }
 
-impl Seat {
+impl SessionStreamSlot {
     /// Waits until another stream has taken the place.
-    pub(super) async fn taken(&mut self) {
+    pub(super) async fn wait_until_replaced(&mut self) {
         while self.mine.changed().await.is_ok() {}
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionStreamSlot {
     fn drop(&mut self) {
         let mut streams = self.session.streams.lock();
-        if streams.get(&self.tells).is_some_and(|seat| seat.subscribe().same_channel(&self.mine)) {
-            streams.remove(&self.tells);
+        if streams.get(&self.topic).is_some_and(|seat| seat.subscribe().same_channel(&self.mine)) {
+            streams.remove(&self.topic);
         }
     }
 }
 
 /// What changes in a session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct State {
+pub(super) struct McpSessionState {
     /// The lowest level of log lines that it wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) level: Option<Level>,
@@ -113,22 +113,29 @@ pub(super) struct State {
 
 /// A session as it is stored. Fields are only ever added.
 #[derive(Serialize, Deserialize)]
-struct Body {
+struct StoredMcpSession {
     version: String,
     capabilities: ClientCapabilities,
     #[serde(flatten)]
-    state: State,
+    state: McpSessionState,
 }
 
-impl Session {
+impl McpSession {
     /// A session that lasts as long as its connection.
-    pub(crate) fn passing(
+    pub(crate) fn transient(
         engine: &Engine,
         caller: &Caller,
         version: McpVersion,
         capabilities: ClientCapabilities,
     ) -> Self {
-        Self::of(new_id(engine), caller.owner().to_owned(), version, capabilities, State::default(), 0)
+        Self::of(
+            new_id(engine),
+            caller.owner().to_owned(),
+            version,
+            capabilities,
+            McpSessionState::default(),
+            0,
+        )
     }
 
     fn of(
@@ -136,7 +143,7 @@ impl Session {
         owner: String,
         version: McpVersion,
         capabilities: ClientCapabilities,
-        state: State,
+        state: McpSessionState,
         kept: u64,
     ) -> Self {
         // The id opens the session, and a task shows its context: so the one does not tell the other.
@@ -150,7 +157,7 @@ impl Session {
             version,
             capabilities,
             state: RwLock::new(state),
-            kept: AtomicU64::new(kept),
+            stored_version: AtomicU64::new(kept),
             used: AtomicBool::new(false),
             ended: watch::Sender::new(false),
             changed: watch::Sender::new(0),
@@ -163,7 +170,7 @@ impl Session {
 
     fn read(stored: store::Session) -> Result<Self, Error> {
         let damaged = |what: &dyn std::fmt::Display| Error::Internal(format!("a session is damaged: {what}"));
-        let body: Body = serde_json::from_slice(&stored.body).map_err(|e| damaged(&e))?;
+        let body: StoredMcpSession = serde_json::from_slice(&stored.body).map_err(|e| damaged(&e))?;
         let version = McpVersion::parse(&body.version).ok_or_else(|| damaged(&body.version))?;
         Ok(Self::of(stored.id, stored.owner, version, body.capabilities, body.state, stored.version))
     }
@@ -188,7 +195,7 @@ impl Session {
         self.state.read().level
     }
 
-    pub(super) fn state(&self) -> State {
+    pub(super) fn state(&self) -> McpSessionState {
         self.state.read().clone()
     }
 
@@ -198,15 +205,15 @@ impl Session {
     }
 
     /// Takes the place of the stream that tells of the same.
-    pub(super) fn sit(self: &Arc<Self>, tells: Tells) -> Seat {
+    pub(super) fn open_stream_slot(self: &Arc<Self>, tells: StreamTopic) -> SessionStreamSlot {
         let (seat, mine) = watch::channel(());
         self.streams.lock().insert(tells.clone(), seat);
-        Seat { session: Arc::clone(self), tells, mine }
+        SessionStreamSlot { session: Arc::clone(self), topic: tells, mine }
     }
 
     /// Whether it outlives its connection.
-    pub(super) fn is_kept(&self) -> bool {
-        self.kept.load(Ordering::Acquire) > 0
+    pub(super) fn is_stored(&self) -> bool {
+        self.stored_version.load(Ordering::Acquire) > 0
     }
 
     /// Tells of every change.
@@ -215,7 +222,7 @@ impl Session {
     }
 
     /// The client does not want that request answered any more.
-    pub(super) fn cancelled(&self, request: &RpcId) {
+    pub(super) fn cancel_request(&self, request: &RpcId) {
         let mut cancelled = self.cancelled.lock();
         if cancelled.len() >= MAX_CANCELLED {
             cancelled.pop_front();
@@ -224,7 +231,7 @@ impl Session {
         drop(cancelled);
         // Its stream ends here and now, and puts no more questions.
         let mut streams = self.streams.lock();
-        streams.retain(|tells, _| !matches!(tells, Tells::Task(_, answers) if answers == request));
+        streams.retain(|tells, _| !matches!(tells, StreamTopic::Task(_, answers) if answers == request));
     }
 
     /// Whether it has ended, as far as this node knows of it.
@@ -247,40 +254,40 @@ impl Session {
         self.cancelled.lock().contains(request)
     }
 
-    fn body(&self, state: &State) -> Vec<u8> {
+    fn body(&self, state: &McpSessionState) -> Vec<u8> {
         let (version, capabilities) = (self.version.name().to_owned(), self.capabilities);
-        let body = Body { version, capabilities, state: state.clone() };
+        let body = StoredMcpSession { version, capabilities, state: state.clone() };
         // Strings, numbers and string keys: it cannot fail.
         serde_json::to_vec(&body).unwrap_or_default()
     }
 
-    fn set(&self, state: State, kept: u64) {
+    fn set(&self, state: McpSessionState, kept: u64) {
         *self.state.write() = state;
-        self.kept.store(kept, Ordering::Release);
+        self.stored_version.store(kept, Ordering::Release);
         self.changed.send_modify(|count| *count += 1);
     }
 }
 
 /// All sessions.
-pub(crate) struct Sessions {
+pub(crate) struct McpSessions {
     engine: Engine,
     limit: usize,
     idle: Duration,
-    known: Arc<Mutex<HashMap<String, Known>>>,
+    known: Arc<Mutex<HashMap<String, CachedSession>>>,
     /// How many sessions were forgotten: one of them may be what somebody has just read.
     forgotten: AtomicU64,
 }
 
-struct Known {
-    session: Arc<Session>,
+struct CachedSession {
+    session: Arc<McpSession>,
     checked: Instant,
 }
 
-impl Sessions {
+impl McpSessions {
     pub(super) fn new(engine: Engine, options: &McpOptions) -> Self {
         let (limit, idle) = (options.max_sessions, options.session_idle);
         let known = Arc::default();
-        tokio::spawn(upkeep(engine.clone(), Arc::clone(&known), idle));
+        tokio::spawn(maintain_sessions(engine.clone(), Arc::clone(&known), idle));
         Self { engine, limit, idle, known, forgotten: AtomicU64::new(0) }
     }
 
@@ -292,9 +299,9 @@ impl Sessions {
         version: McpVersion,
         capabilities: ClientCapabilities,
         client: Option<String>,
-    ) -> Result<Session, McpFault> {
-        let (id, state) = (new_id(&self.engine), State { client, ..State::default() });
-        let session = Session::of(id, caller.owner().to_owned(), version, capabilities, state.clone(), 1);
+    ) -> Result<McpSession, McpFault> {
+        let (id, state) = (new_id(&self.engine), McpSessionState { client, ..McpSessionState::default() });
+        let session = McpSession::of(id, caller.owner().to_owned(), version, capabilities, state.clone(), 1);
         let now = self.engine.clock().now();
         let stored = store::Session {
             id: session.id.clone(),
@@ -321,14 +328,14 @@ impl Sessions {
     }
 
     /// The session of that id, if it is the caller's.
-    pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<Session>>, McpFault> {
+    pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<McpSession>>, McpFault> {
         let shared = self.engine.store().is_shared();
         let remembered = self.known.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
         let session = match remembered {
             Some((session, checked)) if !shared || checked.elapsed() < BELIEVED => Some(session),
             remembered => {
                 let is_new = remembered.is_none();
-                let session = self.look(id, remembered.map(|(session, _)| session)).await?;
+                let session = self.load_session(id, remembered.map(|(session, _)| session)).await?;
                 if is_new && session.as_ref().is_some_and(|session| caller.sees(&session.owner)) {
                     // From now on it is one that is used, and does not have to make room.
                     let now = self.engine.clock().now();
@@ -344,7 +351,11 @@ impl Sessions {
         Ok(session)
     }
 
-    async fn look(&self, id: &str, remembered: Option<Arc<Session>>) -> Result<Option<Arc<Session>>, McpFault> {
+    async fn load_session(
+        &self,
+        id: &str,
+        remembered: Option<Arc<McpSession>>,
+    ) -> Result<Option<Arc<McpSession>>, McpFault> {
         let forgotten = self.forgotten.load(Ordering::Acquire);
         let Some(stored) = self.engine.store().session(id).await.map_err(Error::from)? else {
             if let Some(session) = remembered {
@@ -354,30 +365,30 @@ impl Sessions {
         };
         let session = match remembered {
             Some(session) => {
-                if session.kept.load(Ordering::Acquire) != stored.version {
-                    let read = Session::read(stored)?;
-                    session.set(read.state(), read.kept.load(Ordering::Acquire));
+                if session.stored_version.load(Ordering::Acquire) != stored.version {
+                    let read = McpSession::read(stored)?;
+                    session.set(read.state(), read.stored_version.load(Ordering::Acquire));
                 }
                 session
             }
-            None => Arc::new(Session::read(stored)?),
+            None => Arc::new(McpSession::read(stored)?),
         };
         let mut known = self.known.lock();
         if self.forgotten.load(Ordering::Acquire) != forgotten {
             drop(known);
-            return Box::pin(self.look(id, None)).await;
+            return Box::pin(self.load_session(id, None)).await;
         }
         let entry = known
             .entry(id.to_owned())
-            .or_insert_with(|| Known { session: Arc::clone(&session), checked: Instant::now() });
+            .or_insert_with(|| CachedSession { session: Arc::clone(&session), checked: Instant::now() });
         entry.checked = Instant::now();
         Ok(Some(Arc::clone(&entry.session)))
     }
 
     /// Looks whether the session was changed or ended elsewhere.
-    pub(super) async fn refresh(&self, session: &Arc<Session>) -> Result<(), McpFault> {
-        if session.is_kept() && self.engine.store().is_shared() {
-            self.look(&session.id, Some(Arc::clone(session))).await?;
+    pub(super) async fn refresh(&self, session: &Arc<McpSession>) -> Result<(), McpFault> {
+        if session.is_stored() && self.engine.store().is_shared() {
+            self.load_session(&session.id, Some(Arc::clone(session))).await?;
         }
         Ok(())
     }
@@ -385,12 +396,12 @@ impl Sessions {
     /// Changes a session; returns when that is durable.
     pub(super) async fn change(
         &self,
-        session: &Session,
-        change: impl Fn(&mut State) -> Result<(), McpFault>,
+        session: &McpSession,
+        change: impl Fn(&mut McpSessionState) -> Result<(), McpFault>,
     ) -> Result<(), McpFault> {
         let _changing = session.changing.lock().await;
         for _ in 0..AGAIN {
-            let kept = session.kept.load(Ordering::Acquire);
+            let kept = session.stored_version.load(Ordering::Acquire);
             let mut state = session.state();
             change(&mut state)?;
             if kept == 0 {
@@ -407,21 +418,21 @@ impl Sessions {
             let Some(stored) = stored else {
                 return Err(McpFault::invalid_request("the session has ended").with_status(404));
             };
-            let read = Session::read(stored)?;
-            session.set(read.state(), read.kept.load(Ordering::Acquire));
+            let read = McpSession::read(stored)?;
+            session.set(read.state(), read.stored_version.load(Ordering::Acquire));
         }
         Err(McpFault::internal("the session changes too often: try again"))
     }
 
     /// Ends a session; returns whether there was one.
-    pub(super) async fn end(&self, session: &Session) -> Result<bool, McpFault> {
+    pub(super) async fn end(&self, session: &McpSession) -> Result<bool, McpFault> {
         let ended = self.engine.store().delete_session(&session.id).await.map_err(Error::from)?;
         self.forget(session);
         Ok(ended)
     }
 
     /// Ends what this node has of a session: its streams, and handlers that ask.
-    fn forget(&self, session: &Session) {
+    fn forget(&self, session: &McpSession) {
         let mut known = self.known.lock();
         known.remove(&session.id);
         self.forgotten.fetch_add(1, Ordering::AcqRel);
@@ -435,7 +446,11 @@ impl Sessions {
 }
 
 /// Notes what was used, and forgets what was not, here and in the store.
-async fn upkeep(engine: Engine, known: Arc<Mutex<HashMap<String, Known>>>, idle: Duration) {
+async fn maintain_sessions(
+    engine: Engine,
+    known: Arc<Mutex<HashMap<String, CachedSession>>>,
+    idle: Duration,
+) {
     let mut closing = engine.closing();
     while !*closing.borrow() {
         tokio::select! {

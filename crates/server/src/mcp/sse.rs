@@ -19,14 +19,14 @@ use tokio::sync::{
     watch,
 };
 
-use super::duplex::Duplex;
+use super::duplex::McpDuplex;
 use crate::{
     app::{App, peer_of},
-    auth::Vigil,
-    gate::{self, Refusal},
+    auth::CredentialRecheck,
+    request_checks::{self, HttpRefusal},
     rpc,
     stream::event_stream,
-    streams::{Live, STREAM_ID, type_of},
+    streams::{OpenStream, STREAM_ID, type_of},
 };
 
 /// Messages that may wait for a client that does not read.
@@ -37,16 +37,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The connections of this node, by the name that their way in carries.
 #[derive(Default)]
-pub(crate) struct Connections(Mutex<HashMap<String, Connection>>);
+pub(crate) struct SseConnections(Mutex<HashMap<String, SseConnection>>);
 
 #[derive(Clone)]
-struct Connection {
+struct SseConnection {
     owner: Caller,
     inbox: mpsc::Sender<Bytes>,
 }
 
-impl Connections {
-    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<String, Connection>> {
+impl SseConnections {
+    fn lock(&self) -> parking_lot::MutexGuard<'_, HashMap<String, SseConnection>> {
         self.0.lock()
     }
 }
@@ -58,11 +58,11 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
-    let place = match app.admit_request(&caller).await.and_then(|()| app.place_for_stream(&caller)) {
+    let place = match app.admit_request(&caller).await.and_then(|()| app.reserve_stream_slot(&caller)) {
         Ok(place) => place,
         Err(Error::Forbidden(_)) => {
             let message = "the token allows nothing, so there is nothing to stream".into();
-            return rpc::refuse(&Refusal { status: StatusCode::FORBIDDEN, message });
+            return rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message });
         }
         Err(error) => return rpc::refuse_busy(&error),
     };
@@ -72,13 +72,13 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
     let name = format!("{}{}", clock.new_id().simple(), clock.new_id().simple());
     let (inbox, mut messages) = mpsc::channel::<Bytes>(INBOX);
     let (out, outbox) = mpsc::channel::<Vec<u8>>(WAITING);
-    app.connections.lock().insert(name.clone(), Connection { owner: caller.clone(), inbox });
-    let mut duplex = Duplex::new(Arc::clone(&app.mcp), caller, out);
+    app.connections.lock().insert(name.clone(), SseConnection { owner: caller.clone(), inbox });
+    let mut duplex = McpDuplex::new(Arc::clone(&app.mcp), caller, out);
     let depth = app.options.limits.max_json_depth;
     // Ends when the way in is taken away, which the end of the way out does.
     tokio::spawn(async move {
         while let Some(body) = messages.recv().await {
-            duplex.take(&body, depth).await;
+            duplex.handle_body(&body, depth).await;
         }
         duplex.close().await;
     });
@@ -86,13 +86,13 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
     sse::write_event(&mut first, None, |out| {
         out.extend_from_slice(format!("/messages?sessionId={name}").as_bytes());
     });
-    let writer = Writer {
+    let writer = SseWriter {
         first: Some(first.into()),
         outbox,
         closing: app.engine.closing(),
         keep_alive: app.options.limits.keep_alive,
-        vigil: app.vigil(request.headers(), &peer),
-        _entered: Entered { app, name },
+        recheck: app.start_recheck(request.headers(), &peer),
+        _registration: SseRegistration { app, name },
         live,
     };
     let frames = stream::unfold(writer, |mut writer| async move {
@@ -105,44 +105,44 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
 }
 
 /// The way out of a connection.
-struct Writer {
+struct SseWriter {
     first: Option<Bytes>,
     outbox: mpsc::Receiver<Vec<u8>>,
     closing: watch::Receiver<bool>,
     keep_alive: Duration,
-    vigil: Vigil,
-    _entered: Entered,
-    live: Live,
+    recheck: CredentialRecheck,
+    _registration: SseRegistration,
+    live: OpenStream,
 }
 
-impl Writer {
+impl SseWriter {
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(first) = self.first.take() {
-            self.live.told(Cow::Borrowed("endpoint"), None, None);
+            self.live.record_event(Cow::Borrowed("endpoint"), None, None);
             return Some(first);
         }
         tokio::select! {
             message = self.outbox.recv() => {
                 let mut out = b"event: message\n".to_vec();
                 let message = message?;
-                self.live.told(type_of(&message), None, None);
+                self.live.record_event(type_of(&message), None, None);
                 sse::write_event(&mut out, None, |out| out.extend_from_slice(&message));
                 Some(out.into())
             }
             () = tokio::time::sleep(self.keep_alive) => Some(Bytes::from_static(sse::KEEP_ALIVE)),
             _ = self.closing.wait_for(|closing| *closing) => None,
-            () = self.vigil.ended() => None,
+            () = self.recheck.wait_until_invalid() => None,
         }
     }
 }
 
 /// A connection that messages find.
-struct Entered {
+struct SseRegistration {
     app: Arc<App>,
     name: String,
 }
 
-impl Drop for Entered {
+impl Drop for SseRegistration {
     fn drop(&mut self) {
         self.app.connections.lock().remove(&self.name);
     }
@@ -150,7 +150,7 @@ impl Drop for Entered {
 
 /// The connection that a message belongs to.
 #[derive(Deserialize)]
-pub(crate) struct Address {
+pub(crate) struct SseMessageQuery {
     #[serde(rename = "sessionId")]
     session_id: String,
 }
@@ -158,7 +158,7 @@ pub(crate) struct Address {
 /// Takes a message for a connection.
 pub(crate) async fn message(
     State(app): State<Arc<App>>,
-    Query(address): Query<Address>,
+    Query(address): Query<SseMessageQuery>,
     request: HttpRequest<Body>,
 ) -> HttpResponse<Body> {
     let peer = peer_of(&request);
@@ -176,12 +176,15 @@ pub(crate) async fn message(
     let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();
     let Some(connection) = connection.filter(|connection| same(&connection.owner)) else {
         let message = "there is no such connection, or it has ended: begin again with GET /sse".into();
-        return rpc::refuse(&Refusal { status: StatusCode::NOT_FOUND, message });
+        return rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message });
     };
-    let body = match gate::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await {
-        Ok(body) => body,
-        Err(refusal) => return rpc::refuse(&refusal),
-    };
+    let body =
+        match request_checks::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout)
+            .await
+        {
+            Ok(body) => body,
+            Err(refusal) => return rpc::refuse(&refusal),
+        };
     let (status, message) = match connection.inbox.send_timeout(body, PATIENCE).await {
         Ok(()) => {
             let mut response = HttpResponse::new(Body::from("Accepted"));
@@ -193,5 +196,5 @@ pub(crate) async fn message(
         }
         Err(SendTimeoutError::Closed(_)) => (StatusCode::NOT_FOUND, "the connection has ended"),
     };
-    rpc::refuse(&Refusal { status, message: message.into() })
+    rpc::refuse(&HttpRefusal { status, message: message.into() })
 }

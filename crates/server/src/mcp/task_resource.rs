@@ -2,10 +2,10 @@
 //! resource's own shape, with what the flows know of it.
 
 use nuncio_engine::{
-    Caller, Engine, Error, Kind, Task,
+    AccessKind, Caller, Engine, Error, Task,
     access::TASKS,
     store::TaskKey,
-    surface::{CachePolicy, Described, ResourceContent, ResourceProfile, Surface},
+    surface::{CachePolicy, ResourceContent, ResourceDescription, ResourceProfile, Surface},
 };
 use nuncio_wire::{a2a::write_task_resource, timestamp};
 use serde_json::{Value, json};
@@ -62,7 +62,13 @@ pub(super) async fn content(
     });
     let policy = if task.state.is_terminal() { CachePolicy::Dynamic } else { CachePolicy::Realtime };
     let modified = timestamp::format(task.modified_at());
-    let described = Described { kind: Kind::A2a, name: TASKS, schema: SCHEMA, modified: &modified, policy };
+    let described = ResourceDescription {
+        kind: AccessKind::A2a,
+        name: TASKS,
+        schema: SCHEMA,
+        modified: &modified,
+        policy,
+    };
     // However it was spelled: one task, one id.
     let id = task_uri(&task.origin.public_id());
     let meta = Some(engine.catalog().surface().metadata(caller, &id, &described));

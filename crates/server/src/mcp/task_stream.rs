@@ -13,33 +13,33 @@ use std::{
 
 use nuncio_engine::{
     Event, Follower, Message, Next, Nudge, State, Task, TaskId,
-    event::{ArtifactChunk, Batch, Entry, LogLine, Progress},
+    event::{ArtifactChunk, Entry, EntryBatch, LogLine, Progress},
     question::{Ask, Question},
 };
 use nuncio_wire::{
     a2a::TaskIds,
     jsonrpc::{self, RpcId},
     mcp::{
-        self, McpQuestion, ClientCapabilities, TaskEventRequest, McpFault, ProgressToken, text_of_parts, write_log, write_progress,
-        write_question, write_task_event,
+        self, ClientCapabilities, McpFault, McpQuestion, ProgressToken, TaskEventRequest, text_of_parts,
+        write_log, write_progress, write_question, write_task_event,
     },
 };
 use parking_lot::Mutex;
 
 use super::{
     Mcp,
-    ask::question_id,
-    client::Client,
-    dispatch::Response,
+    call_stream::McpFrame,
+    client::McpClient,
+    dispatch::McpResponse,
     progress_numbers::ProgressNumbers,
+    questions::question_id,
+    request_state::RequestState,
     resume::event_id,
-    seal::Kept,
-    session::{Seat, Tells},
-    stream::Frame,
+    session::{SessionStreamSlot, StreamTopic},
 };
 
 /// What a stream is for.
-pub(super) enum Purpose {
+pub(super) enum TaskStreamPurpose {
     /// A call in a session.
     Call,
     /// `tasks/result` of 2025-11-25: the ids of its messages say so, and which request it answers.
@@ -55,17 +55,17 @@ pub(super) enum Purpose {
 /// The stream of a call of an agent.
 pub(crate) struct TaskStream {
     pub(super) mcp: Arc<Mcp>,
-    pub(super) client: Client,
+    pub(super) client: McpClient,
     /// The request that is answered.
     pub(super) id: RpcId,
     pub(super) task: TaskId,
     pub(super) agent: String,
     pub(super) token: Option<ProgressToken>,
-    pub(super) purpose: Purpose,
+    pub(super) purpose: TaskStreamPurpose,
     follower: Option<Follower>,
     /// Its place among the streams of its session.
-    seat: Option<Seat>,
-    pending: VecDeque<Frame>,
+    seat: Option<SessionStreamSlot>,
+    pending: VecDeque<McpFrame>,
     /// Questions that were open when the log went up to `known`: those before it are put only if they are.
     known: u64,
     open: HashSet<String>,
@@ -89,11 +89,11 @@ pub(crate) struct TaskStream {
 impl TaskStream {
     pub(super) fn new(
         mcp: Arc<Mcp>,
-        client: Client,
+        client: McpClient,
         id: RpcId,
         (task, agent): (TaskId, String),
         token: Option<ProgressToken>,
-        purpose: Purpose,
+        purpose: TaskStreamPurpose,
     ) -> Self {
         Self {
             mcp,
@@ -121,8 +121,8 @@ impl TaskStream {
 
     /// Follows the task from there on, in place of an older stream that answers the same request.
     pub(super) fn follow(&mut self, follower: Option<Follower>) {
-        let tells = Tells::Task(self.task, self.id.clone());
-        self.seat = self.client.session.as_ref().map(|session| session.sit(tells));
+        let tells = StreamTopic::Task(self.task, self.id.clone());
+        self.seat = self.client.session.as_ref().map(|session| session.open_stream_slot(tells));
         self.follower = follower;
     }
 
@@ -137,12 +137,12 @@ impl TaskStream {
     /// stream begins.
     pub(super) fn prime(&mut self, after: u64) {
         let (id, retry) = (Some(self.cursor(after)), Some(self.mcp.options.retry));
-        self.pending.push_front(Frame { id, data: vec![], retry });
+        self.pending.push_front(McpFrame { id, data: vec![], retry });
     }
 
     /// Takes the events that were committed with the task.
     pub(super) fn begin(&mut self, entries: &[Entry]) {
-        self.take(1, entries);
+        self.queue_entries(1, entries);
     }
 
     /// Puts the questions again that were open when the client went away.
@@ -164,7 +164,7 @@ impl TaskStream {
         self.pending.is_empty()
     }
 
-    pub(super) async fn next(&mut self) -> Option<Frame> {
+    pub(super) async fn next(&mut self) -> Option<McpFrame> {
         loop {
             if let Some(frame) = self.pending.pop_front() {
                 return Some(frame);
@@ -174,10 +174,10 @@ impl TaskStream {
             }
             if self.asked {
                 let response = self.input_required().await;
-                return Some(self.last(response));
+                return Some(self.final_frame(response));
             }
             if self.again {
-                self.ask_again().await;
+                self.requeue_questions().await;
                 self.again = false;
                 continue;
             }
@@ -187,18 +187,18 @@ impl TaskStream {
                     return None;
                 }
                 let response = self.finish().await;
-                return Some(self.last(response));
+                return Some(self.final_frame(response));
             };
             let next = match &mut self.seat {
                 None => follower.next().await,
                 Some(seat) => tokio::select! {
                     next = follower.next() => next,
                     // Its client has come again.
-                    () = seat.taken() => return None,
+                    () = seat.wait_until_replaced() => return None,
                 },
             };
             match next {
-                Ok(Next::Batch(Batch { first_seq, entries })) => self.take(first_seq, &entries),
+                Ok(Next::Batch(EntryBatch { first_seq, entries })) => self.queue_entries(first_seq, &entries),
                 Ok(Next::End) => self.follower = None,
                 // A session's client comes again, with the cursor of what it saw.
                 Ok(Next::Closing) if !self.is_stateless() => return None,
@@ -206,47 +206,47 @@ impl TaskStream {
                     // It is told to call again, so what it called must not go on.
                     let _ = self.mcp.engine.cancel(&self.client.caller, &self.task.to_string()).await;
                     let fault = McpFault::internal("the server is stopping: call again").with_status(503);
-                    return Some(self.last(Response::fault(Some(&self.id), fault)));
+                    return Some(self.final_frame(McpResponse::fault(Some(&self.id), fault)));
                 }
-                Ok(Next::Nudge(Nudge::LetGo)) if self.can_come_again() => {
+                Ok(Next::Nudge(Nudge::ReleaseFollowers)) if self.is_resumable() => {
                     self.done = true;
                     let retry = Some(self.mcp.options.retry);
-                    return Some(Frame { id: None, data: vec![], retry });
+                    return Some(McpFrame { id: None, data: vec![], retry });
                 }
                 Ok(Next::Nudge(Nudge::AskAgain)) if !self.is_stateless() => self.again = true,
                 Ok(Next::Nudge(_)) => {}
                 Err(error) => {
                     // The guard stays armed: nobody will hear of the task any more.
                     self.done = true;
-                    let response = Response::fault(Some(&self.id), error.into());
-                    return Some(Frame::plain(response.body));
+                    let response = McpResponse::fault(Some(&self.id), error.into());
+                    return Some(McpFrame::plain(response.body));
                 }
             }
         }
     }
 
     fn is_stateless(&self) -> bool {
-        matches!(self.purpose, Purpose::Stateless { .. })
+        matches!(self.purpose, TaskStreamPurpose::Stateless { .. })
     }
 
     /// Whether the client can resume the stream. One on a pipe cannot: it has no other.
-    fn can_come_again(&self) -> bool {
+    fn is_resumable(&self) -> bool {
         !self.is_stateless()
             && !self.by_cursor
-            && self.client.session.as_ref().is_some_and(|session| session.is_kept())
+            && self.client.session.as_ref().is_some_and(|session| session.is_stored())
     }
 
     /// The event id of a message: where its client goes on.
     fn cursor(&self, seq: u64) -> String {
-        event_id(self.task, seq, matches!(self.purpose, Purpose::Result).then_some(&self.id))
+        event_id(self.task, seq, matches!(self.purpose, TaskStreamPurpose::Result).then_some(&self.id))
     }
 
-    fn tell(&mut self, seq: u64, data: Vec<u8>) {
+    fn queue_message(&mut self, seq: u64, data: Vec<u8>) {
         let id = (!self.is_stateless() && !self.by_cursor).then(|| self.cursor(seq));
-        self.pending.push_back(Frame { id, data, retry: None });
+        self.pending.push_back(McpFrame { id, data, retry: None });
     }
 
-    fn take(&mut self, first_seq: u64, entries: &[Entry]) {
+    fn queue_entries(&mut self, first_seq: u64, entries: &[Entry]) {
         let is_end =
             |entry: &Entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal());
         let ends = entries.iter().any(is_end);
@@ -261,7 +261,7 @@ impl TaskStream {
             }
             let mut data = Vec::new();
             if self.by_cursor {
-                self.tell_event(seq, entry);
+                self.queue_event(seq, entry);
             }
             match entry.event() {
                 Event::Progress(_) | Event::Log(_) if self.by_cursor => continue,
@@ -278,7 +278,7 @@ impl TaskStream {
                     Some(partial) => data = partial,
                     None => continue,
                 },
-                Event::Log(line) if self.client.hears(line.level) => {
+                Event::Log(line) if self.client.wants_level(line.level) => {
                     data.reserve(192);
                     write_log(&mut data, &self.agent, line, self.related().as_deref());
                 }
@@ -304,14 +304,14 @@ impl TaskStream {
                 | Event::Answer(_)
                 | Event::Withdrawn(_) => continue,
             }
-            self.tell(seq, data);
+            self.queue_message(seq, data);
         }
     }
 
     /// A piece of the result of a call that is waited for: the message of a progress notification where the call has
     /// a token, else a log line at the level that the client asked for. Of a task the result alone is told.
     fn partial_result(&mut self, seq: u64, chunk: &ArtifactChunk) -> Option<Vec<u8>> {
-        if matches!(self.purpose, Purpose::Result) {
+        if matches!(self.purpose, TaskStreamPurpose::Result) {
             return None;
         }
         let text = text_of_parts(&chunk.parts);
@@ -331,21 +331,21 @@ impl TaskStream {
     }
 
     /// Tells an event as it is, to a client that follows by cursor.
-    fn tell_event(&mut self, seq: u64, entry: &Entry) {
-        if matches!(entry.event(), Event::Log(line) if !self.client.hears(line.level)) {
+    fn queue_event(&mut self, seq: u64, entry: &Entry) {
+        if matches!(entry.event(), Event::Log(line) if !self.client.wants_level(line.level)) {
             return;
         }
         let task = self.task.to_string();
         let ids = TaskIds { task: &task, context: &self.context };
         let mut data = Vec::with_capacity(384);
         if write_task_event(&mut data, &ids, seq, entry, TaskEventRequest::Task) {
-            self.tell(seq, data);
+            self.queue_message(seq, data);
         }
     }
 
     /// The task that messages belong to, where the revision wants that said.
     fn related(&self) -> Option<String> {
-        matches!(self.purpose, Purpose::Result).then(|| self.task.to_string())
+        matches!(self.purpose, TaskStreamPurpose::Result).then(|| self.task.to_string())
     }
 
     fn ask(&mut self, seq: u64, question: &Question) {
@@ -368,57 +368,57 @@ impl TaskStream {
             let name = id.as_text().unwrap_or_default();
             asked.write_params(out, self.client.version, &name, self.related().as_deref());
         });
-        self.tell(seq, data);
+        self.queue_message(seq, data);
     }
 
     /// Questions that were answered wrongly are put again.
-    async fn ask_again(&mut self) {
+    async fn requeue_questions(&mut self) {
         let name = self.task.to_string();
         let Ok(task) = self.mcp.engine.get(&self.client.caller, &name).await else { return };
         let cursor = self.follower.as_ref().map_or(0, Follower::cursor);
         for (seq, question) in &task.questions {
-            if self.mcp.wrong.contains(&name, &question.id) {
+            if self.mcp.wrong_answers.contains(&name, &question.id) {
                 self.ask((*seq).max(cursor), question);
             }
         }
     }
 
     /// The response ends the stream. It is the end of the task's log, where the task has ended.
-    fn last(&mut self, response: Response) -> Frame {
+    fn final_frame(&mut self, response: McpResponse) -> McpFrame {
         self.done = true;
-        if let Purpose::Stateless { guard, .. } = &mut self.purpose {
+        if let TaskStreamPurpose::Stateless { guard, .. } = &mut self.purpose {
             guard.disarm();
         }
         let id = self.end.filter(|_| !self.is_stateless() && !self.by_cursor).map(|seq| self.cursor(seq));
-        Frame { id, data: response.body, retry: None }
+        McpFrame { id, data: response.body, retry: None }
     }
 
     /// The result of the task, which has ended.
-    pub(super) async fn finish(&mut self) -> Response {
+    pub(super) async fn finish(&mut self) -> McpResponse {
         match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
             Ok(task) => {
                 self.end = Some(task.seq);
                 self.response(&task)
             }
-            Err(error) => Response::fault(Some(&self.id), error.into()),
+            Err(error) => McpResponse::fault(Some(&self.id), error.into()),
         }
     }
 
     /// The response that an ended task is.
-    pub(super) fn response(&self, task: &Task) -> Response {
+    pub(super) fn response(&self, task: &Task) -> McpResponse {
         let Some(output) = mcp::output_of(task) else {
             let why = task.status_message.as_ref().map(Message::joined_text);
-            return Response::fault(Some(&self.id), McpFault::internal(why.unwrap_or_default()));
+            return McpResponse::fault(Some(&self.id), McpFault::internal(why.unwrap_or_default()));
         };
         let (version, task_id) = (self.client.version, self.task.to_string());
-        Response::result(self.mcp.result_of(
+        McpResponse::result(self.mcp.result_of(
             version,
             &self.id,
             "complete",
             |result| mcp::write_output(result, version, output),
             |meta| {
                 meta.value("nuncio/taskId", &task_id);
-                if matches!(self.purpose, Purpose::Result) {
+                if matches!(self.purpose, TaskStreamPurpose::Result) {
                     mcp::write_related(meta, &task_id);
                 }
             },
@@ -426,16 +426,16 @@ impl TaskStream {
     }
 
     /// The response of a stateless call that waits for its client.
-    pub(super) async fn input_required(&mut self) -> Response {
+    pub(super) async fn input_required(&mut self) -> McpResponse {
         let task = match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
             Ok(task) => task,
-            Err(error) => return Response::fault(Some(&self.id), error.into()),
+            Err(error) => return McpResponse::fault(Some(&self.id), error.into()),
         };
         if task.state.is_terminal() {
             return self.response(&task);
         }
-        let Purpose::Stateless { digest, .. } = &self.purpose else {
-            return Response::fault(
+        let TaskStreamPurpose::Stateless { digest, .. } = &self.purpose else {
+            return McpResponse::fault(
                 Some(&self.id),
                 McpFault::internal("only stateless calls end with a question"),
             );
@@ -443,13 +443,13 @@ impl TaskStream {
         let version = self.client.version;
         let missing = missing_for(&task, self.client.capabilities);
         if missing != ClientCapabilities::default() {
-            return Response::fault(Some(&self.id), McpFault::missing_capability(version, missing));
+            return McpResponse::fault(Some(&self.id), McpFault::missing_capability(version, missing));
         }
         let now = self.mcp.engine.clock().now();
-        let kept = Kept { task: Some(self.task.to_string()), answers: BTreeMap::new(), state: None };
+        let kept = RequestState { task: Some(self.task.to_string()), answers: BTreeMap::new(), state: None };
         let until = now.after(self.mcp.options.state_ttl);
-        let state = self.mcp.seal.close(&self.client.caller, digest, until, kept);
-        Response::result(self.mcp.result_of(
+        let state = self.mcp.state_signer.sign_state(&self.client.caller, digest, until, kept);
+        McpResponse::result(self.mcp.result_of(
             version,
             &self.id,
             "input_required",
@@ -466,7 +466,7 @@ impl TaskStream {
     }
 
     /// Marks a stateless call as asking, if its task does.
-    pub(super) fn look_at(&mut self, task: &Task) {
+    pub(super) fn mark_asked(&mut self, task: &Task) {
         self.asked = self.is_stateless() && !task.questions.is_empty() && task.state != State::Working;
     }
 
@@ -482,7 +482,7 @@ impl TaskStream {
 
     /// The call is over for the client, and its task goes on.
     pub(super) fn disarm(&mut self) {
-        if let Purpose::Stateless { guard, .. } = &mut self.purpose {
+        if let TaskStreamPurpose::Stateless { guard, .. } = &mut self.purpose {
             guard.disarm();
         }
     }
@@ -506,12 +506,12 @@ fn missing_for(task: &Task, client: ClientCapabilities) -> ClientCapabilities {
 
 /// Stateless calls that wait, by their task: the newest waits, those before it have been replaced.
 #[derive(Default)]
-pub(super) struct Waiters {
+pub(super) struct StatelessWaiters {
     next: AtomicU64,
     newest: Mutex<HashMap<TaskId, u64>>,
 }
 
-impl Waiters {
+impl StatelessWaiters {
     fn enter(&self, task: TaskId) -> u64 {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.newest.lock().insert(task, number);
@@ -533,15 +533,15 @@ impl Waiters {
 /// another connection.
 pub(super) struct CancelOnDrop {
     mcp: Arc<Mcp>,
-    client: Client,
+    client: McpClient,
     task: TaskId,
     number: u64,
     armed: bool,
 }
 
 impl CancelOnDrop {
-    pub(super) fn new(mcp: Arc<Mcp>, client: Client, task: TaskId) -> Self {
-        let number = mcp.waiters.enter(task);
+    pub(super) fn new(mcp: Arc<Mcp>, client: McpClient, task: TaskId) -> Self {
+        let number = mcp.stateless_waiters.enter(task);
         Self { mcp, client, task, number, armed: true }
     }
 
@@ -552,7 +552,7 @@ impl CancelOnDrop {
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        let newest = self.mcp.waiters.leave(self.task, self.number);
+        let newest = self.mcp.stateless_waiters.leave(self.task, self.number);
         let (true, Ok(runtime)) = (self.armed && newest, tokio::runtime::Handle::try_current()) else {
             return;
         };

@@ -8,26 +8,26 @@ use nuncio_wire::{
     json,
     jsonrpc::{self, RpcId},
     mcp::{
-        self, ClientCapabilities, EVENTS, McpFault, ListParams, McpTaskView, ProgressToken, UpdateTaskParams, McpVersion, answer_in_result,
-        write_task,
+        self, ClientCapabilities, EVENTS, ListParams, McpFault, McpTaskView, McpVersion, ProgressToken,
+        UpdateTaskParams, answer_in_result, write_task,
     },
 };
 
 use super::{
     Mcp,
-    call::Made,
-    client::Client,
-    dispatch::{Answered, Request, Response},
-    stream::CallStream,
-    task_stream::{Purpose, TaskStream},
+    call::OriginalRequest,
+    call_stream::CallStream,
+    client::McpClient,
+    dispatch::{McpReply, McpRequest, McpResponse},
+    task_stream::{TaskStream, TaskStreamPurpose},
 };
 
 impl Mcp {
     pub(super) async fn task_request(
         self: &Arc<Self>,
-        client: &Client,
-        request: &Request<'_>,
-    ) -> Result<Answered, McpFault> {
+        client: &McpClient,
+        request: &McpRequest<'_>,
+    ) -> Result<McpReply, McpFault> {
         let (version, id) = (client.version, &request.id);
         let known = match request.method {
             "tasks/get" | "tasks/cancel" => true,
@@ -43,7 +43,7 @@ impl Mcp {
                 ClientCapabilities { tasks: true, ..ClientCapabilities::default() },
             ));
         }
-        let done = |body: Vec<u8>| Ok(Answered::Now(Response::result(body)));
+        let done = |body: Vec<u8>| Ok(McpReply::Now(McpResponse::result(body)));
         if request.method == "tasks/list" {
             return done(self.list_tasks(client, id, mcp::read_params(request.params)?).await?);
         }
@@ -61,8 +61,9 @@ impl Mcp {
                 for (question, response) in params.input_responses.iter().flatten() {
                     // Answers to what is not asked, or not any more, are let pass.
                     if task.questions.iter().any(|(_, open)| open.id == *question) {
-                        let answer = answer_in_result(response)
-                            .map_err(|why| McpFault::invalid_params(format!("inputResponses.{question}: {why}")))?;
+                        let answer = answer_in_result(response).map_err(|why| {
+                            McpFault::invalid_params(format!("inputResponses.{question}: {why}"))
+                        })?;
                         self.give_answer(client, name, question, answer).await?;
                     }
                 }
@@ -76,7 +77,7 @@ impl Mcp {
     }
 
     /// The answer to a call that made a task.
-    pub(super) fn created(&self, client: &Client, id: &RpcId, task: &Task) -> Vec<u8> {
+    pub(super) fn created(&self, client: &McpClient, id: &RpcId, task: &Task) -> Vec<u8> {
         let version = client.version;
         let view = self.view(client, task, false);
         if version.is_stateless() {
@@ -88,7 +89,7 @@ impl Mcp {
     }
 
     /// How a task is shown to that client.
-    pub(super) fn view(&self, client: &Client, task: &Task, detailed: bool) -> McpTaskView {
+    pub(super) fn view(&self, client: &McpClient, task: &Task, detailed: bool) -> McpTaskView {
         let created_at = task.origin.id.made_at();
         // Kept for the retention after its end; until then, for ever.
         let retention = self.engine.options().retention.as_millis() as i64;
@@ -103,7 +104,7 @@ impl Mcp {
         McpTaskView { version: client.version, created_at, ttl_ms, poll_ms, detailed }
     }
 
-    async fn cancel_task(&self, client: &Client, id: &RpcId, name: &str) -> Result<Vec<u8>, McpFault> {
+    async fn cancel_task(&self, client: &McpClient, id: &RpcId, name: &str) -> Result<Vec<u8>, McpFault> {
         let version = client.version;
         let task = match self.engine.cancel(&client.caller, name).await {
             Ok(task) => task,
@@ -128,37 +129,53 @@ impl Mcp {
     /// events that follow this one, before the result.
     async fn task_result(
         self: &Arc<Self>,
-        client: &Client,
+        client: &McpClient,
         id: &RpcId,
         name: &str,
         after: Option<u64>,
-    ) -> Result<Answered, McpFault> {
+    ) -> Result<McpReply, McpFault> {
         let task = self.engine.get(&client.caller, name).await?;
-        let made = self.engine.about(&client.caller, name).await?.request.and_then(|made| Made::read(&made));
+        let made = self
+            .engine
+            .task_summary(&client.caller, name)
+            .await?
+            .request
+            .and_then(|made| OriginalRequest::read(&made));
         let token = made.and_then(|made| made.token).and_then(|token| ProgressToken::from_json(&token));
         let named = (task.origin.id, task.origin.agent.clone());
-        let mut stream =
-            TaskStream::new(Arc::clone(self), client.clone(), id.clone(), named, token, Purpose::Result);
+        let mut stream = TaskStream::new(
+            Arc::clone(self),
+            client.clone(),
+            id.clone(),
+            named,
+            token,
+            TaskStreamPurpose::Result,
+        );
         if let Some(after) = after {
             if after > task.seq {
                 return Err(unknown_cursor(name, after, task.seq));
             }
             stream.follow_by_cursor(&task, after);
             stream.follow(Some(self.engine.follow(&client.caller, name, after).await?));
-            return Ok(Answered::Call(CallStream::Task(Box::new(stream))));
+            return Ok(McpReply::Call(CallStream::Task(Box::new(stream))));
         }
         if task.state.is_terminal() {
-            return Ok(Answered::Now(stream.response(&task)));
+            return Ok(McpReply::Now(stream.response(&task)));
         }
         stream.resume(&task, task.seq);
         stream.follow(Some(self.engine.follow(&client.caller, name, task.seq).await?));
-        if client.session.as_ref().is_some_and(|session| session.is_kept()) {
+        if client.session.as_ref().is_some_and(|session| session.is_stored()) {
             stream.prime(task.seq);
         }
-        Ok(Answered::Call(CallStream::Task(Box::new(stream))))
+        Ok(McpReply::Call(CallStream::Task(Box::new(stream))))
     }
 
-    async fn list_tasks(&self, client: &Client, id: &RpcId, page: ListParams) -> Result<Vec<u8>, McpFault> {
+    async fn list_tasks(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        page: ListParams,
+    ) -> Result<Vec<u8>, McpFault> {
         let query = List {
             page_token: page.cursor,
             page_size: self.options.page_size.clamp(1, nuncio_engine::commands::list::MAX_PAGE),

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use nuncio_engine::Kind;
+use nuncio_engine::AccessKind;
 use serde_json::{Value, json};
 
 use crate::{
@@ -194,7 +194,7 @@ async fn what_the_scopes_do_not_allow_is_forbidden_with_the_scope_that_would() {
 #[tokio::test]
 async fn who_is_too_fast_is_told_when_to_come_again() {
     let site = site_with(|setup| {
-        setup.options.access.rates = vec![(Kind::A2a, "2/h".parse().unwrap())];
+        setup.options.access.rates = vec![(AccessKind::A2a, "2/h".parse().unwrap())];
     })
     .await;
     let mut n = 0;

@@ -13,17 +13,17 @@ use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nuncio_client::{
     address::AddressPolicy,
-    outbound::{Lookup, Outbound, OutboundOptions, SystemLookup, USER_AGENT},
+    outbound::{HostLookup, Outbound, OutboundOptions, SystemHostLookup, USER_AGENT},
 };
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, Error, Message, Outcome, Parts, Profile, Role, Submit,
+    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Error, Message, Outcome, Profile, Role, Submit,
     TaskContext,
     clock::{Clock, SystemClock},
-    outbox::{Outbox, OutboxOptions, Schedule},
+    outbox::{Outbox, OutboxOptions, RetrySchedule},
     store::{DeadLetter, Store},
     webhook::{Authentication, WebhookConfig},
 };
-use nuncio_server::{push::HttpCourier, signature::SigningSecret};
+use nuncio_server::{push::HttpWebhookSender, signature::SigningSecret};
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::Value;
 use tokio::{sync::watch, task::JoinHandle};
@@ -110,7 +110,7 @@ async fn order_and_ids_are_kept_whatever_the_receiver_does() {
     })
     .await;
     let outbound = OutboundOptions { timeout: Duration::from_millis(800), ..allowing_loopback() };
-    let house = House::with(outbound, impatient(), Arc::new(SystemLookup)).await;
+    let house = House::with(outbound, impatient(), Arc::new(SystemHostLookup)).await;
     let mut tasks = BTreeMap::new();
     for n in 0..6 {
         let task = house.submit("9", vec![hook(&receiver.url(&format!("/{n}")))]).await;
@@ -154,7 +154,7 @@ async fn a_hanging_receiver_delays_nobody_else() {
     let hour = Duration::from_secs(3600);
     let outbound = OutboundOptions { timeout: hour, connect_timeout: hour, ..allowing_loopback() };
     let options = OutboxOptions { concurrency: 8, timeout: hour, lease: 3 * hour, ..impatient() };
-    let house = House::with(outbound, options, Arc::new(SystemLookup)).await;
+    let house = House::with(outbound, options, Arc::new(SystemHostLookup)).await;
     let mut tasks = BTreeSet::new();
     for n in 0..60 {
         house.submit("1", vec![hook(&hanging.url(&format!("/{n}")))]).await;
@@ -239,7 +239,7 @@ async fn gone_means_gone_at_once_and_the_next_event_is_sent() {
 async fn an_address_that_is_refused_at_the_connection_is_a_dead_letter_that_says_how_to_allow_it() {
     struct Loopback;
     #[async_trait]
-    impl Lookup for Loopback {
+    impl HostLookup for Loopback {
         async fn lookup(&self, _: &str) -> io::Result<Vec<IpAddr>> {
             Ok(vec![IpAddr::from([127, 0, 0, 1])])
         }
@@ -272,9 +272,9 @@ async fn a_restart_continues_with_the_same_ids() {
         if got.task_and_seq().1 > 2 && !well { Reaction::Answer(503) } else { Reaction::Answer(200) }
     })
     .await;
-    let schedule = Schedule { give_up_after: Duration::from_secs(3600), ..impatient().schedule };
+    let schedule = RetrySchedule { give_up_after: Duration::from_secs(3600), ..impatient().schedule };
     let patient = OutboxOptions { schedule, ..impatient() };
-    let house = House::with(allowing_loopback(), patient.clone(), Arc::new(SystemLookup)).await;
+    let house = House::with(allowing_loopback(), patient.clone(), Arc::new(SystemHostLookup)).await;
     let task = house.submit("4", vec![hook(&receiver.url("/"))]).await;
     let last = house.last_seq(&task).await;
     until("some refusals", async || receiver.got().len() > receiver.taken().len() + 3).await;
@@ -282,7 +282,7 @@ async fn a_restart_continues_with_the_same_ids() {
     well.store(true, std::sync::atomic::Ordering::SeqCst);
     let before = receiver.got().len();
 
-    let house = House::in_folder(folder, allowing_loopback(), patient, Arc::new(SystemLookup)).await;
+    let house = House::in_folder(folder, allowing_loopback(), patient, Arc::new(SystemHostLookup)).await;
     until("the end", async || receiver.taken().iter().any(|got| got.task_and_seq().1 == last)).await;
     let got = receiver.got();
     assert_eq!(got[before].id(), got[before - 1].id(), "it continues with the delivery that had failed");
@@ -326,21 +326,21 @@ fn allowing_loopback() -> OutboundOptions {
 
 /// Retries within milliseconds, gives up within a second.
 fn impatient() -> OutboxOptions {
-    let schedule = Schedule {
+    let schedule = RetrySchedule {
         first: Duration::from_millis(10),
         longest: Duration::from_millis(100),
         give_up_after: Duration::from_millis(500),
-        ..Schedule::default()
+        ..RetrySchedule::default()
     };
     OutboxOptions { schedule, grace: Duration::from_millis(100), ..OutboxOptions::default() }
 }
 
 impl House {
     async fn new() -> Self {
-        Self::with(allowing_loopback(), impatient(), Arc::new(SystemLookup)).await
+        Self::with(allowing_loopback(), impatient(), Arc::new(SystemHostLookup)).await
     }
 
-    async fn with(outbound: OutboundOptions, options: OutboxOptions, lookup: Arc<dyn Lookup>) -> Self {
+    async fn with(outbound: OutboundOptions, options: OutboxOptions, lookup: Arc<dyn HostLookup>) -> Self {
         Self::in_folder(tempfile::tempdir().unwrap(), outbound, options, lookup).await
     }
 
@@ -348,17 +348,17 @@ impl House {
         folder: tempfile::TempDir,
         outbound: OutboundOptions,
         options: OutboxOptions,
-        lookup: Arc<dyn Lookup>,
+        lookup: Arc<dyn HostLookup>,
     ) -> Self {
         let outbound = Outbound::with_lookup(outbound, lookup).unwrap();
         let secret = SigningSecret::parse(SECRET).unwrap();
-        let courier = Arc::new(HttpCourier::new(outbound, secret, Arc::new(SystemClock)));
+        let courier = Arc::new(HttpWebhookSender::new(outbound, secret, Arc::new(SystemClock)));
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(Counting)).unwrap();
         let check = Arc::clone(&courier);
-        let parts = Parts {
+        let parts = EngineParts {
             check_webhook: Box::new(move |config| check.check_config(config).map_err(|e| e.to_string())),
-            ..Parts::new(open(folder.path()).await, catalog)
+            ..EngineParts::new(open(folder.path()).await, catalog)
         };
         let engine = Engine::start(parts).await.unwrap();
         let (store, clock) = (Arc::clone(engine.store()), Arc::new(SystemClock));

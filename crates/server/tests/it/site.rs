@@ -13,8 +13,8 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Answer as Answered, Catalog, Chunk, Engine, Level, Options, Outcome, Parts, Profile,
-    Surface, TaskContext,
+    Agent, AgentError, Answer as Answered, Catalog, Chunk, Engine, EngineParts, Level, Options, Outcome,
+    Profile, Surface, TaskContext,
 };
 use nuncio_server::{Server, ServerOptions};
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -73,7 +73,8 @@ impl Site {
         catalog.set_default("actor").unwrap();
         catalog.set_surface(surface);
         let store = open_in(folder.path(), store).await;
-        let engine = Engine::start(Parts { options, ..Parts::new(store, catalog) }).await.unwrap();
+        let engine =
+            Engine::start(EngineParts { options, ..EngineParts::new(store, catalog) }).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, told) = oneshot::channel::<()>();

@@ -8,7 +8,9 @@ use nuncio_engine::{
 };
 use uuid::Uuid;
 
-use super::scene::{StoreExt, at, by_runner, by_version, create, create_as, events, new_task, node};
+use super::fixtures::{
+    StoreFixtureExt, at, by_runner, by_version, create, create_as, events, new_task, node,
+};
 
 /// Everything that a creation names is in the row and in the log, under both of its names.
 pub async fn a_created_task_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
@@ -20,7 +22,7 @@ pub async fn a_created_task_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Sto
     new.created_at = at(5);
     let mut change = create_as(new.clone(), State::Working, at(7), RunChange::Lease(runner));
     change.events = Some(events(3, "three events"));
-    let done = store.runs(change).await;
+    let done = store.commit_ok(change).await;
     assert_eq!((done.first_seq, done.seq, done.version, done.epoch), (1, 3, 1, 1));
     assert_eq!((done.cancel, done.unfolded), (false, 12));
 
@@ -43,7 +45,7 @@ pub async fn a_created_task_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Sto
     assert!(store.row(&TaskKey::Id(TaskId(Uuid::now_v7()))).await.unwrap().is_none());
 
     let bare = new_task();
-    store.runs(create(bare.clone())).await;
+    store.commit_ok(create(bare.clone())).await;
     let row = store.row_of(bare.id).await;
     assert_eq!(row.context, bare.id.own_context(), "a task without a context opens its own");
     assert_eq!((row.node, row.epoch, row.client_id, row.parent), (None, 0, None, None));
@@ -53,12 +55,12 @@ pub async fn a_created_task_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Sto
 pub async fn a_change_leaves_what_it_does_not_name(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
-    let made = store.runs(create_as(new.clone(), State::Working, at(1), RunChange::Lease(node()))).await;
+    let made = store.commit_ok(create_as(new.clone(), State::Working, at(1), RunChange::Lease(node()))).await;
     let before = store.row_of(new.id).await;
 
     let mut chunk = by_runner(made.task, 1);
     chunk.events = Some(events(2, "chunk"));
-    let done = store.runs(chunk).await;
+    let done = store.commit_ok(chunk).await;
     assert_eq!((done.first_seq, done.seq, done.version, done.epoch), (2, 3, 2, 1));
     let after = store.row_of(new.id).await;
     assert_eq!((after.seq, after.version), (3, 2));
@@ -67,7 +69,7 @@ pub async fn a_change_leaves_what_it_does_not_name(open: impl AsyncFn() -> Arc<d
         (before.state, before.status_at, &before.head, before.node, before.epoch, before.cancel)
     );
 
-    let nothing = store.runs(by_version(made.task, 2)).await;
+    let nothing = store.commit_ok(by_version(made.task, 2)).await;
     assert_eq!(
         (nothing.first_seq, nothing.seq, nothing.version),
         (4, 3, 3),
@@ -76,21 +78,21 @@ pub async fn a_change_leaves_what_it_does_not_name(open: impl AsyncFn() -> Arc<d
 
     let mut intent = by_version(made.task, 3);
     (intent.cancel, intent.head) = (Some(true), Some("other".into()));
-    assert!(store.runs(intent).await.cancel);
+    assert!(store.commit_ok(intent).await.cancel);
     let mut entered = by_runner(made.task, 1);
     entered.state = Some((State::InputRequired, at(9)));
-    assert!(store.runs(entered).await.cancel, "cancel stays until it is taken back");
+    assert!(store.commit_ok(entered).await.cancel, "cancel stays until it is taken back");
     let row = store.row_of(new.id).await;
     assert_eq!((row.state, row.status_at, row.cancel), (State::InputRequired, at(9), true));
     assert_eq!((&*row.head, row.node), (b"other".as_slice(), before.node));
 
     let mut handed_back = by_runner(made.task, 1);
     (handed_back.run, handed_back.cancel) = (RunChange::Due(at(20)), Some(false));
-    assert!(!store.runs(handed_back).await.cancel);
+    assert!(!store.commit_ok(handed_back).await.cancel);
     let mut taken = by_version(made.task, 6);
     let other = node();
     taken.run = RunChange::Lease(other);
-    assert_eq!(store.runs(taken).await.epoch, 2, "every lease is a new epoch");
+    assert_eq!(store.commit_ok(taken).await.epoch, 2, "every lease is a new epoch");
     assert_eq!(store.row_of(new.id).await.node, Some(other));
 }
 
@@ -99,12 +101,12 @@ pub async fn journal_keeps_its_order(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut change = create_as(new_task(), State::Working, at(0), RunChange::Lease(node()));
     change.journal = vec![JournalRecord("1".into())];
-    let task = store.born(change).await;
-    assert!(store.journal(store.born(create(new_task())).await).await.unwrap().is_empty());
+    let task = store.create_task(change).await;
+    assert!(store.journal(store.create_task(create(new_task())).await).await.unwrap().is_empty());
     for records in [vec!["2", "3"], vec![], vec!["4"]] {
         let mut change = by_runner(task, 1);
         change.journal = records.into_iter().map(|record| JournalRecord(record.into())).collect();
-        store.runs(change).await;
+        store.commit_ok(change).await;
     }
     let records = store.journal(task).await.unwrap();
     let records: Vec<&[u8]> = records.iter().map(|JournalRecord(bytes)| &**bytes).collect();
@@ -116,19 +118,19 @@ pub async fn unfolded_bytes_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) 
     let store = open().await;
     let mut change = create_as(new_task(), State::Working, at(0), RunChange::Lease(node()));
     change.events = Some(events(1, vec![0; 100]));
-    let made = store.runs(change).await;
+    let made = store.commit_ok(change).await;
     let chunk = |size: usize| {
         let mut change = by_runner(made.task, 1);
         change.events = Some(events(2, vec![0; size]));
         change
     };
     assert_eq!(made.unfolded, 100);
-    assert_eq!(store.runs(chunk(10)).await.unfolded, 110);
-    assert_eq!(store.runs(chunk(5)).await.unfolded, 115);
+    assert_eq!(store.commit_ok(chunk(10)).await.unfolded, 110);
+    assert_eq!(store.commit_ok(chunk(5)).await.unfolded, 115);
     store.put_snapshot(made.task, 3, "fold".into()).await.unwrap();
-    assert_eq!(store.runs(by_runner(made.task, 1)).await.unfolded, 5, "what came after the snapshot");
+    assert_eq!(store.commit_ok(by_runner(made.task, 1)).await.unfolded, 5, "what came after the snapshot");
     store.put_snapshot(made.task, 5, "fold".into()).await.unwrap();
-    assert_eq!(store.runs(chunk(7)).await.unfolded, 7);
+    assert_eq!(store.commit_ok(chunk(7)).await.unfolded, 7);
 }
 
 /// However it is said: what has ended is never run again.
@@ -136,11 +138,11 @@ pub async fn an_ended_task_rests(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (gone, claimer) = (node(), node());
     let new = new_task();
-    let made = store.runs(create_as(new.clone(), State::Working, at(0), RunChange::Lease(gone))).await;
+    let made = store.commit_ok(create_as(new.clone(), State::Working, at(0), RunChange::Lease(gone))).await;
     let mut end = by_version(made.task, made.version);
     end.state = Some((State::Canceled, at(1)));
-    store.runs(end).await;
-    store.runs(create_as(new_task(), State::Completed, at(0), RunChange::Lease(gone))).await;
+    store.commit_ok(end).await;
+    store.commit_ok(create_as(new_task(), State::Completed, at(0), RunChange::Lease(gone))).await;
     assert_eq!(store.row_of(new.id).await.node, None);
     assert!(store.claim(claimer, at(1_000_000), 10).await.unwrap().is_empty());
     assert_eq!(store.next_due().await.unwrap(), None);

@@ -3,13 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use nuncio_engine::{
-    event::Encoded,
-    store::{CommitError, Guard, NewTask, RunChange, Store},
+    event::EncodedBatch,
+    store::{CommitError, NewTask, Precondition, RunChange, Store},
     task::{State, TaskId},
 };
 use tokio::task::JoinSet;
 
-use super::scene::{StoreExt, at, by_runner, by_version, create, create_as, events, new_task, node};
+use super::fixtures::{
+    StoreFixtureExt, at, by_runner, by_version, create, create_as, events, new_task, node,
+};
 
 /// A runner and many callers write to one task at the same time. The log read back is 1..n, each once, and
 /// holds what each commit was told that it wrote.
@@ -18,7 +20,7 @@ pub async fn sequence_has_no_gaps(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
     let id = new.id;
-    let made = store.runs(create_as(new, State::Working, at(0), RunChange::Lease(node()))).await;
+    let made = store.commit_ok(create_as(new, State::Working, at(0), RunChange::Lease(node()))).await;
     let mut commits = JoinSet::new();
     for n in 0..COMMITS {
         let store = Arc::clone(&store);
@@ -28,13 +30,13 @@ pub async fn sequence_has_no_gaps(open: impl AsyncFn() -> Arc<dyn Store>) {
             commits.spawn(async move {
                 let mut change = by_runner(made.task, made.epoch);
                 change.events = Some(batch.clone());
-                (store.runs(change).await.first_seq, batch)
+                (store.commit_ok(change).await.first_seq, batch)
             });
         } else {
             commits.spawn(async move { (by_caller(&store, id, &batch).await, batch) });
         }
     }
-    let mut written: BTreeMap<u64, Encoded> = commits.join_all().await.into_iter().collect();
+    let mut written: BTreeMap<u64, EncodedBatch> = commits.join_all().await.into_iter().collect();
     assert_eq!(written.len(), COMMITS as usize, "no two commits begin at the same place");
     written.insert(1, events(1, "born"));
 
@@ -51,7 +53,7 @@ pub async fn sequence_has_no_gaps(open: impl AsyncFn() -> Arc<dyn Store>) {
 }
 
 /// Reads, decides, commits, and does it again while others are faster.
-async fn by_caller(store: &Arc<dyn Store>, id: TaskId, batch: &Encoded) -> u64 {
+async fn by_caller(store: &Arc<dyn Store>, id: TaskId, batch: &EncodedBatch) -> u64 {
     loop {
         let row = store.row_of(id).await;
         let mut change = by_version(row.no, row.version);
@@ -79,7 +81,7 @@ pub async fn colliding_creates_make_one_task(open: impl AsyncFn() -> Arc<dyn Sto
         for _ in 0..100 {
             let (store, change) = (Arc::clone(&store), create(kind(id)));
             commits.spawn(async move {
-                let Guard::Create(new) = &change.guard else { unreachable!() };
+                let Precondition::Create(new) = &change.guard else { unreachable!() };
                 let id = new.id;
                 match store.commit(change).await {
                     Ok(_) => (true, id),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    store::{JournalRecord, ListQuery, NewTask, RunChange, Settled, Store, TaskKey},
+    store::{DeliveryOutcome, JournalRecord, ListQuery, NewTask, RunChange, Store, TaskKey},
     task::State,
 };
 
-use super::scene::{StoreExt, at, by_version, create_as, events, new_task, node, webhook};
+use super::fixtures::{StoreFixtureExt, at, by_version, create_as, events, new_task, node, webhook};
 
 fn all_of(owner: &str, state: Option<State>) -> ListQuery {
     ListQuery {
@@ -27,7 +27,7 @@ pub async fn expiry_takes_all_of_what_ended(open: impl AsyncFn() -> Arc<dyn Stor
     let store = open().await;
     let make = async |owner: &str, state, ms| {
         let new = NewTask { owner: owner.into(), ..new_task() };
-        store.born(create_as(new.clone(), state, at(ms), RunChange::Rest)).await;
+        store.create_task(create_as(new.clone(), state, at(ms), RunChange::Rest)).await;
         new.id
     };
     let mut old = vec![];
@@ -78,14 +78,18 @@ pub async fn expiry_frees_the_names(open: impl AsyncFn() -> Arc<dyn Store>) {
     let mut change = create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()));
     change.journal = vec![JournalRecord("step".into())];
     change.events = Some(events(3, "three"));
-    let task = store.born(change).await;
+    let task = store.create_task(change).await;
     store.put_snapshot(task, 1, "fold".into()).await.unwrap();
-    let dead =
-        |delivery: &str| Settled::Dead { seq: 1, delivery: delivery.into(), reason: "no".into(), at: at(1) };
-    store.settle_delivery(task, "w", dead("d1")).await.unwrap();
+    let dead = |delivery: &str| DeliveryOutcome::Dead {
+        seq: 1,
+        delivery: delivery.into(),
+        reason: "no".into(),
+        at: at(1),
+    };
+    store.record_delivery(task, "w", dead("d1")).await.unwrap();
     let mut end = by_version(task, 1);
     end.state = Some((State::Completed, at(5)));
-    store.runs(end).await;
+    store.commit_ok(end).await;
     assert_eq!(store.expire(at(6), 10).await.unwrap(), 1);
 
     assert!(store.log(task, 0, 1_000).await.unwrap().is_empty());
@@ -98,7 +102,7 @@ pub async fn expiry_frees_the_names(open: impl AsyncFn() -> Arc<dyn Store>) {
     let by_client_id = TaskKey::Client { owner: "alice".into(), id: "mine".into() };
     assert!(store.row(&by_client_id).await.unwrap().is_none());
     let again = NewTask { id: new_task().id, ..new };
-    store.runs(create_as(again.clone(), State::Working, at(9), RunChange::Rest)).await;
+    store.commit_ok(create_as(again.clone(), State::Working, at(9), RunChange::Rest)).await;
     assert_eq!(store.row(&by_client_id).await.unwrap().unwrap().id, again.id);
     assert_eq!(store.idempotent("alice", "key").await.unwrap(), Some((again.id, [1; 32])));
 }

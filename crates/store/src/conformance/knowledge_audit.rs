@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
     knowledge::{AuditEntry, AuditQuery},
     store::Store,
 };
 use tokio::task::JoinSet;
 
-use super::scene::at;
+use super::fixtures::at;
 
 fn line(n: i64) -> AuditEntry {
     AuditEntry {
@@ -20,7 +20,7 @@ fn line(n: i64) -> AuditEntry {
         from: (n % 5 == 0).then(|| "192.0.2.1".into()),
         operation: format!("op.{n}"),
         action: Action::ALL[n as usize % 3],
-        kind: Kind::ALL[n as usize % 5],
+        kind: AccessKind::ALL[n as usize % 5],
         resource: format!("memory://namespace/{n}/é'"),
         refused: (n % 4 == 0).then(|| "no such grant".into()),
         credential: (n % 7 == 0).then(|| format!("token{n}")),
@@ -53,8 +53,8 @@ pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>)
     assert_eq!(lines(tenant("nobody")).await, []);
     let query = AuditQuery { caller: Some("acme/ada".into()), ..everything() };
     assert_eq!(lines(query).await, like(|line| line.caller == "acme/ada"));
-    let query = AuditQuery { kind: Some(Kind::Sparc), ..everything() };
-    assert_eq!(lines(query).await, like(|line| line.kind == Kind::Sparc));
+    let query = AuditQuery { kind: Some(AccessKind::Sparc), ..everything() };
+    assert_eq!(lines(query).await, like(|line| line.kind == AccessKind::Sparc));
     let query = AuditQuery { refused: true, ..tenant("acme") };
     assert_eq!(lines(query).await, like(|line| line.refused.is_some() && line.tenant == "acme"));
     let query = AuditQuery { since: Some(at(50)), caller: Some("acme/bob".into()), ..everything() };

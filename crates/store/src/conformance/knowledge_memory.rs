@@ -5,14 +5,14 @@ use std::sync::Arc;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        ENTRY_OVERHEAD, Expect, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryReads,
-        MemorySearch, MemoryStats, MemoryStored, Sought,
+        ENTRY_OVERHEAD, ExpectedVersion, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut,
+        MemoryQuery, MemoryReads, MemorySearch, MemoryStats, MemoryWriteResult,
     },
     store::Store,
 };
 use tokio::task::JoinSet;
 
-use super::scene::{assert_is, at};
+use super::fixtures::{assert_is, at};
 
 /// Keys that mean something to SQL, to patterns or to paths.
 const ODD_KEYS: [&str; 16] = [
@@ -46,7 +46,7 @@ pub(super) fn put(namespace: &str, name: &str, value: &str) -> MemoryPut {
         value: value.into(),
         text: value.into(),
         ttl_ms: None,
-        expected: Expect::Any,
+        expected: ExpectedVersion::Any,
         now: at(0),
         max_entries: 1_000_000,
         max_bytes: 1 << 40,
@@ -71,7 +71,7 @@ fn names(entries: &[MemoryEntry]) -> Vec<&str> {
 }
 
 /// Writes that must be accepted.
-pub(super) async fn puts(store: &Arc<dyn Store>, put: MemoryPut) -> MemoryStored {
+pub(super) async fn puts(store: &Arc<dyn Store>, put: MemoryPut) -> MemoryWriteResult {
     store.knowledge().put_memory(put).await.expect("the write is accepted")
 }
 
@@ -81,7 +81,7 @@ pub async fn an_entry_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let bank = store.knowledge();
     assert_eq!(bank.memory(&key("n", "k"), at(0)).await.unwrap(), None);
     let first = MemoryPut { ttl_ms: Some(5_000), ..put("n", "k", "{\"a\":\"é\"}") };
-    assert_eq!(puts(&store, first).await, MemoryStored { version: 1, created_at: at(0) });
+    assert_eq!(puts(&store, first).await, MemoryWriteResult { version: 1, created_at: at(0) });
     let mut expected = MemoryEntry {
         key: "k".into(),
         value: "{\"a\":\"é\"}".into(),
@@ -101,7 +101,7 @@ pub async fn an_entry_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(bank.memory(&key("n", "k"), at(40)).await.unwrap().as_ref(), Some(&expected));
 
     let second = MemoryPut { now: at(50), ..put("n", "k", "[]") };
-    assert_eq!(puts(&store, second).await, MemoryStored { version: 2, created_at: at(0) });
+    assert_eq!(puts(&store, second).await, MemoryWriteResult { version: 2, created_at: at(0) });
     expected = MemoryEntry {
         value: "[]".into(),
         version: 2,
@@ -127,26 +127,26 @@ pub async fn an_entry_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn 
     let store = open().await;
     let bank = store.knowledge();
     let write = |expected| bank.put_memory(MemoryPut { expected, ..put("n", "k", "1") });
-    assert_is!(write(Expect::Version(1)).await, Err(MemoryError::Moved { found: None }));
+    assert_is!(write(ExpectedVersion::Version(1)).await, Err(MemoryError::Moved { found: None }));
     assert_eq!(bank.memory_stats("acme", "n", at(0)).await.unwrap(), None);
-    assert_eq!(write(Expect::Absent).await.unwrap().version, 1);
-    assert_is!(write(Expect::Absent).await, Err(MemoryError::Moved { found: Some(1) }));
-    assert_is!(write(Expect::Version(2)).await, Err(MemoryError::Moved { found: Some(1) }));
-    assert_eq!(write(Expect::Version(1)).await.unwrap().version, 2);
+    assert_eq!(write(ExpectedVersion::Absent).await.unwrap().version, 1);
+    assert_is!(write(ExpectedVersion::Absent).await, Err(MemoryError::Moved { found: Some(1) }));
+    assert_is!(write(ExpectedVersion::Version(2)).await, Err(MemoryError::Moved { found: Some(1) }));
+    assert_eq!(write(ExpectedVersion::Version(1)).await.unwrap().version, 2);
 
     let delete = |expected| async move { bank.delete_memory(&key("n", "k"), expected, at(1)).await };
     assert_is!(delete(Some(1)).await, Err(MemoryError::Moved { found: Some(2) }));
     assert_eq!(delete(Some(2)).await.unwrap(), Some(2));
     assert_is!(delete(Some(2)).await, Err(MemoryError::Moved { found: None }));
     assert_eq!(delete(None).await.unwrap(), None);
-    assert_eq!(write(Expect::Absent).await.unwrap().version, 1, "what was deleted begins again");
+    assert_eq!(write(ExpectedVersion::Absent).await.unwrap().version, 1, "what was deleted begins again");
 }
 
 /// Many write one key at once: of those who expect it absent one wins, of those who expect a version, too.
 pub async fn one_of_many_writers_wins(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for round in 0..10 {
-        for expected in [Expect::Absent, Expect::Version(1), Expect::Version(2)] {
+        for expected in [ExpectedVersion::Absent, ExpectedVersion::Version(1), ExpectedVersion::Version(2)] {
             let mut writers = JoinSet::new();
             for n in 0..20 {
                 let store = Arc::clone(&store);
@@ -162,7 +162,7 @@ pub async fn one_of_many_writers_wins(open: impl AsyncFn() -> Arc<dyn Store>) {
                 }
             }
             let version = match expected {
-                Expect::Version(version) => version + 1,
+                ExpectedVersion::Version(version) => version + 1,
                 _ => 1,
             };
             assert_eq!(won.len(), 1, "{expected:?}: {won:?}");
@@ -276,7 +276,7 @@ pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Sto
     let query = MemorySearch {
         tenant: "acme".into(),
         namespace: "n".into(),
-        what: Sought::Keys("key/1*9".into()),
+        what: MemoryQuery::Keys("key/1*9".into()),
         offset: 995,
         limit: 10,
         max_keys: 1_000_000,
@@ -336,8 +336,8 @@ pub async fn what_has_expired_is_gone_from_every_view(open: impl AsyncFn() -> Ar
         (
             bank.memory(&key("n", "goes"), now).await.unwrap().is_some(),
             names(&bank.memory_page(&page_of("n", now)).await.unwrap()).join(" "),
-            search(Sought::Keys("*".into())).await.join(" "),
-            search(Sought::Words(vec!["apple".into()])).await.join(" "),
+            search(MemoryQuery::Keys("*".into())).await.join(" "),
+            search(MemoryQuery::Words(vec!["apple".into()])).await.join(" "),
             (stats.entries, stats.bytes, stats.oldest, stats.newest),
             bank.namespaces("acme", "", "", 10, now).await.unwrap().join(" "),
             bank.memory_stats("acme", "short", now).await.unwrap().is_some(),
@@ -388,12 +388,18 @@ pub async fn what_has_expired_begins_again(open: impl AsyncFn() -> Arc<dyn Store
     puts(&store, short.clone()).await;
     bank.count_reads(&[MemoryReads { key: key("n", "k"), reads: 7, at: at(50) }]).await.unwrap();
     let late = |expected| MemoryPut { expected, now: at(100), ..short.clone() };
-    assert_is!(bank.put_memory(late(Expect::Version(2))).await, Err(MemoryError::Moved { found: None }));
+    assert_is!(
+        bank.put_memory(late(ExpectedVersion::Version(2))).await,
+        Err(MemoryError::Moved { found: None })
+    );
     assert_is!(
         bank.delete_memory(&key("n", "k"), Some(2), at(100)).await,
         Err(MemoryError::Moved { found: None })
     );
-    assert_eq!(puts(&store, late(Expect::Absent)).await, MemoryStored { version: 1, created_at: at(100) });
+    assert_eq!(
+        puts(&store, late(ExpectedVersion::Absent)).await,
+        MemoryWriteResult { version: 1, created_at: at(100) }
+    );
     let entry = bank.memory(&key("n", "k"), at(199)).await.unwrap().unwrap();
     assert_eq!((entry.version, entry.reads, entry.created_at), (1, 0, at(100)));
     assert_eq!(bank.expire_memory(at(199), 10).await.unwrap(), [], "its new time has not come");
@@ -425,8 +431,8 @@ pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_is!(bank.put_memory(capped("c", "", 0)).await, Err(MemoryError::TooManyEntries(2)));
     puts(&store, capped("a", "54321", 0)).await;
     puts(&store, MemoryPut { ttl_ms: Some(100), ..capped("a", "1234567", 0) }).await;
-    let full = Err::<MemoryStored, u64>(most);
-    let bytes = |refused: Result<MemoryStored, MemoryError>| {
+    let full = Err::<MemoryWriteResult, u64>(most);
+    let bytes = |refused: Result<MemoryWriteResult, MemoryError>| {
         refused.map_err(|error| match error {
             MemoryError::TooManyBytes(bytes) => bytes,
             other => panic!("{other}"),

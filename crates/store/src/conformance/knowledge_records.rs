@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{Expect, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
     store::Store,
 };
 use tokio::task::JoinSet;
 
-use super::scene::{assert_is, at};
+use super::fixtures::{assert_is, at};
 
 fn key(id: &str) -> RecordKey {
     RecordKey::new("acme", "kind", id)
 }
 
-fn write(id: &str, body: &str, expected: Expect) -> RecordWrite {
+fn write(id: &str, body: &str, expected: ExpectedVersion) -> RecordWrite {
     RecordWrite { key: key(id), body: Some(body.to_owned().into()), expected, expires_at: None, now: at(0) }
 }
 
@@ -29,8 +29,11 @@ pub async fn a_record_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.knowledge();
     assert_eq!(known.record(&key("a"), at(0)).await.unwrap(), None);
-    let odd =
-        RecordWrite { body: Some(vec![0, 255, 10].into()), now: at(7), ..write("a", "", Expect::Absent) };
+    let odd = RecordWrite {
+        body: Some(vec![0, 255, 10].into()),
+        now: at(7),
+        ..write("a", "", ExpectedVersion::Absent)
+    };
     assert_eq!(known.write_records(vec![odd]).await.unwrap(), [1]);
     let expected = Record { id: "a".into(), body: vec![0, 255, 10].into(), version: 1, updated_at: at(7) };
     drop(store);
@@ -44,15 +47,15 @@ pub async fn a_record_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     ] {
         assert_eq!(known.record(&other, at(8)).await.unwrap(), None, "{other:?}");
     }
-    assert_eq!(known.write_records(vec![write("a", "two", Expect::Version(1))]).await.unwrap(), [2]);
-    assert_eq!(known.write_records(vec![write("a", "three", Expect::Any)]).await.unwrap(), [3]);
-    let gone = RecordWrite { body: None, ..write("a", "", Expect::Version(3)) };
+    assert_eq!(known.write_records(vec![write("a", "two", ExpectedVersion::Version(1))]).await.unwrap(), [2]);
+    assert_eq!(known.write_records(vec![write("a", "three", ExpectedVersion::Any)]).await.unwrap(), [3]);
+    let gone = RecordWrite { body: None, ..write("a", "", ExpectedVersion::Version(3)) };
     assert_eq!(known.write_records(vec![gone.clone()]).await.unwrap(), [0]);
     assert_eq!(body(&store, "a").await, None);
     assert_is!(known.write_records(vec![gone]).await, Err(RecordError::Moved { at: 0, found: None }));
-    let anyway = RecordWrite { body: None, ..write("a", "", Expect::Any) };
+    let anyway = RecordWrite { body: None, ..write("a", "", ExpectedVersion::Any) };
     assert_eq!(known.write_records(vec![anyway]).await.unwrap(), [0], "nothing to delete is no refusal");
-    assert_eq!(known.write_records(vec![write("a", "new", Expect::Absent)]).await.unwrap(), [1]);
+    assert_eq!(known.write_records(vec![write("a", "new", ExpectedVersion::Absent)]).await.unwrap(), [1]);
     assert_eq!(known.write_records(vec![]).await.unwrap(), [0; 0]);
 }
 
@@ -60,21 +63,21 @@ pub async fn a_record_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
 pub async fn records_are_written_together_or_not(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.knowledge();
-    let both = vec![write("b", "b1", Expect::Absent), write("a", "a1", Expect::Absent)];
+    let both = vec![write("b", "b1", ExpectedVersion::Absent), write("a", "a1", ExpectedVersion::Absent)];
     assert_eq!(known.write_records(both).await.unwrap(), [1, 1]);
     let wrong = vec![
-        write("new", "x", Expect::Absent),
-        write("a", "a2", Expect::Version(1)),
-        write("b", "b2", Expect::Version(2)),
-        write("c", "c1", Expect::Version(9)),
+        write("new", "x", ExpectedVersion::Absent),
+        write("a", "a2", ExpectedVersion::Version(1)),
+        write("b", "b2", ExpectedVersion::Version(2)),
+        write("c", "c1", ExpectedVersion::Version(9)),
     ];
     assert_is!(known.write_records(wrong).await, Err(RecordError::Moved { at: 2, found: Some(1) }));
     assert_eq!(body(&store, "new").await, None);
     assert_eq!(body(&store, "a").await, Some(("a1".into(), 1)));
     let mixed = vec![
-        write("a", "a2", Expect::Version(1)),
-        RecordWrite { body: None, ..write("b", "", Expect::Version(1)) },
-        RecordWrite { key: RecordKey::new("other", "kind", "a"), ..write("", "o1", Expect::Absent) },
+        write("a", "a2", ExpectedVersion::Version(1)),
+        RecordWrite { body: None, ..write("b", "", ExpectedVersion::Version(1)) },
+        RecordWrite { key: RecordKey::new("other", "kind", "a"), ..write("", "o1", ExpectedVersion::Absent) },
     ];
     assert_eq!(known.write_records(mixed).await.unwrap(), [2, 0, 1]);
     assert_eq!(body(&store, "a").await, Some(("a2".into(), 2)));
@@ -87,7 +90,7 @@ pub async fn records_hold_under_contention(open: impl AsyncFn() -> Arc<dyn Store
     const MOVES: usize = 5;
     let store = open().await;
     let ids = ["a", "b", "c"];
-    let start = ids.map(|id| write(id, "100", Expect::Absent)).to_vec();
+    let start = ids.map(|id| write(id, "100", ExpectedVersion::Absent)).to_vec();
     store.knowledge().write_records(start).await.unwrap();
     let mut writers = JoinSet::new();
     for n in 0..WRITERS {
@@ -100,8 +103,8 @@ pub async fn records_hold_under_contention(open: impl AsyncFn() -> Arc<dyn Store
                 let (gets, to_version) = body(&store, to).await.unwrap();
                 let (has, gets): (i64, i64) = (has.parse().unwrap(), gets.parse().unwrap());
                 let pair = vec![
-                    write(from, &(has - 1).to_string(), Expect::Version(from_version)),
-                    write(to, &(gets + 1).to_string(), Expect::Version(to_version)),
+                    write(from, &(has - 1).to_string(), ExpectedVersion::Version(from_version)),
+                    write(to, &(gets + 1).to_string(), ExpectedVersion::Version(to_version)),
                 ];
                 match store.knowledge().write_records(pair).await {
                     Ok(_) => moved += 1,
@@ -128,8 +131,8 @@ pub async fn records_hold_under_contention(open: impl AsyncFn() -> Arc<dyn Store
             let store = Arc::clone(&store);
             makers.spawn(async move {
                 let mut both = vec![
-                    write(&format!("x{round}"), &n.to_string(), Expect::Absent),
-                    write(&format!("y{round}"), &n.to_string(), Expect::Absent),
+                    write(&format!("x{round}"), &n.to_string(), ExpectedVersion::Absent),
+                    write(&format!("y{round}"), &n.to_string(), ExpectedVersion::Absent),
                 ];
                 if n % 2 == 0 {
                     both.reverse();
@@ -167,10 +170,10 @@ async fn ids(store: &Arc<dyn Store>, query: RecordQuery) -> Vec<String> {
 pub async fn records_are_listed_by_id(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let names = ["a", "a/1", "a/2", "a%", "a_", "B", "é", "it's"];
-    let mut writes: Vec<_> = names.iter().map(|id| write(id, "x", Expect::Absent)).collect();
+    let mut writes: Vec<_> = names.iter().map(|id| write(id, "x", ExpectedVersion::Absent)).collect();
     for (tenant, kind) in [("other", "kind"), ("acme2", "kind"), ("acme", "another")] {
         let of = RecordKey::new(tenant, kind, "a/9");
-        writes.push(RecordWrite { key: of, ..write("", "x", Expect::Absent) });
+        writes.push(RecordWrite { key: of, ..write("", "x", ExpectedVersion::Absent) });
     }
     store.knowledge().write_records(writes).await.unwrap();
     let mut sorted = names.to_vec();
@@ -206,10 +209,10 @@ pub async fn records_expire(open: impl AsyncFn() -> Arc<dyn Store>) {
     let known = store.knowledge();
     let short = |id: &str, expected| RecordWrite { expires_at: Some(at(100)), ..write(id, "x", expected) };
     let writes = vec![
-        short("a", Expect::Absent),
-        short("b", Expect::Absent),
-        short("c", Expect::Absent),
-        write("d", "x", Expect::Absent),
+        short("a", ExpectedVersion::Absent),
+        short("b", ExpectedVersion::Absent),
+        short("c", ExpectedVersion::Absent),
+        write("d", "x", ExpectedVersion::Absent),
     ];
     known.write_records(writes).await.unwrap();
     assert_eq!(ids(&store, all(Some("acme"), at(99))).await, ["a", "b", "c", "d"]);
@@ -219,10 +222,10 @@ pub async fn records_expire(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(known.record(&key("a"), at(100)).await.unwrap(), None);
     let late = |expected| vec![RecordWrite { now: at(100), ..write("a", "x", expected) }];
     assert_is!(
-        known.write_records(late(Expect::Version(1))).await,
+        known.write_records(late(ExpectedVersion::Version(1))).await,
         Err(RecordError::Moved { at: 0, found: None })
     );
-    assert_eq!(known.write_records(late(Expect::Absent)).await.unwrap(), [1]);
+    assert_eq!(known.write_records(late(ExpectedVersion::Absent)).await.unwrap(), [1]);
     assert_eq!(known.expire_records(at(99), 10).await.unwrap(), 0);
     assert_eq!(known.expire_records(at(100), 1).await.unwrap(), 1);
     assert_eq!(known.expire_records(at(100), 10).await.unwrap(), 1);

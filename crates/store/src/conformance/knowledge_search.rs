@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    knowledge::{MemoryFound, MemoryKey, MemoryPut, MemorySearch, Sought},
+    knowledge::{MemoryKey, MemoryPut, MemoryQuery, MemorySearch, MemorySearchPage},
     store::Store,
 };
 
 use super::{
+    fixtures::at,
     knowledge_memory::{key, put, puts},
-    scene::at,
 };
 
-async fn search(store: &Arc<dyn Store>, what: Sought, offset: u64, limit: usize) -> MemoryFound {
+async fn search(store: &Arc<dyn Store>, what: MemoryQuery, offset: u64, limit: usize) -> MemorySearchPage {
     let query = MemorySearch {
         tenant: "acme".into(),
         namespace: "n".into(),
@@ -28,7 +28,7 @@ async fn search(store: &Arc<dyn Store>, what: Sought, offset: u64, limit: usize)
 
 async fn with_words(store: &Arc<dyn Store>, words: &[&str]) -> Vec<String> {
     let words = words.iter().map(|word| (*word).to_owned()).collect();
-    let found = search(store, Sought::Words(words), 0, 100).await;
+    let found = search(store, MemoryQuery::Words(words), 0, 100).await;
     assert_eq!(found.total, found.entries.len() as u64);
     found.entries.into_iter().map(|(entry, _)| entry.key).collect()
 }
@@ -194,12 +194,12 @@ pub async fn patterns_find_what_they_mean(open: impl AsyncFn() -> Arc<dyn Store>
         let mut expected: Vec<_> =
             keys.into_iter().filter(|name| fits(&shape, &name.chars().collect::<Vec<_>>())).collect();
         expected.sort_unstable_by_key(|name| (name.chars().count(), *name));
-        let found = search(&store, Sought::Keys(pattern.into()), 0, 100).await;
+        let found = search(&store, MemoryQuery::Keys(pattern.into()), 0, 100).await;
         let names: Vec<_> = found.entries.iter().map(|(entry, _)| &*entry.key).collect();
         assert_eq!(names, expected, "{pattern:?}");
         assert_eq!(found.total, expected.len() as u64, "{pattern:?}");
         assert!(found.entries.iter().all(|(entry, rank)| rank.is_none() && entry.value == "1"));
-        let page = search(&store, Sought::Keys(pattern.into()), 2, 3).await;
+        let page = search(&store, MemoryQuery::Keys(pattern.into()), 2, 3).await;
         let names: Vec<_> = page.entries.iter().map(|(entry, _)| &*entry.key).collect();
         assert_eq!(
             names,
@@ -208,7 +208,7 @@ pub async fn patterns_find_what_they_mean(open: impl AsyncFn() -> Arc<dyn Store>
         );
         assert_eq!(page.total, expected.len() as u64, "{pattern:?}, page 2");
     }
-    let far = search(&store, Sought::Keys("*".into()), u64::MAX, 10).await;
+    let far = search(&store, MemoryQuery::Keys("*".into()), u64::MAX, 10).await;
     assert_eq!((far.total, far.entries.len()), (keys.len() as u64, 0));
 }
 
@@ -292,7 +292,7 @@ pub async fn words_are_ranked(open: impl AsyncFn() -> Arc<dyn Store>) {
     let padding = "other words that stand around it and make it long ".repeat(5);
     puts(&store, MemoryPut { text: format!("needle {padding}"), ..put("n", "once", "{}") }).await;
     puts(&store, MemoryPut { text: "needle ".repeat(8), ..put("n", "often", "{}") }).await;
-    let found = search(&store, Sought::Words(vec!["needle".into()]), 0, 10).await;
+    let found = search(&store, MemoryQuery::Words(vec!["needle".into()]), 0, 10).await;
     let names: Vec<_> = found.entries.iter().map(|(entry, _)| &*entry.key).collect();
     assert_eq!(names, ["often", "once"]);
     let ranks: Vec<f64> = found.entries.iter().map(|(_, rank)| rank.unwrap()).collect();
@@ -300,7 +300,7 @@ pub async fn words_are_ranked(open: impl AsyncFn() -> Arc<dyn Store>) {
 
     let mut seen = vec![];
     for offset in (0..).step_by(7) {
-        let page = search(&store, Sought::Words(vec!["filler".into()]), offset, 7).await;
+        let page = search(&store, MemoryQuery::Words(vec!["filler".into()]), offset, 7).await;
         assert_eq!(page.total, 30);
         if page.entries.is_empty() {
             break;

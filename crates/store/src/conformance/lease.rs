@@ -3,21 +3,25 @@
 use std::{collections::HashSet, sync::Arc};
 
 use nuncio_engine::{
-    store::{ClaimOf, JournalRecord, Load, RunChange, Store, TaskNo},
+    store::{JournalRecord, Load, OwnerClaim, RunChange, Store, TaskNo},
     task::State,
 };
 use tokio::task::JoinSet;
 
-use super::scene::{StoreExt, at, by_runner, by_version, create, create_as, events, new_task, node};
+use super::fixtures::{
+    StoreFixtureExt, at, by_runner, by_version, create, create_as, events, new_task, node,
+};
 
 /// Oldest due first, up to the limit, nothing before its time, and each with a new epoch.
 pub async fn claims_take_the_oldest_due(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut due = vec![];
     for ms in [30, 10, 20, 999] {
-        due.push(store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(ms)))).await);
+        due.push(
+            store.create_task(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(ms)))).await,
+        );
     }
-    store.born(create(new_task())).await;
+    store.create_task(create(new_task())).await;
     let runner = node();
     store.heartbeat(runner, at(10_000)).await.unwrap();
     let claim = async |now, limit| -> Vec<TaskNo> {
@@ -44,7 +48,7 @@ pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
         let mut new = new_task();
         new.owner = owner.into();
         new.parent = called.then(|| new_task().id);
-        store.born(create_as(new, State::Submitted, at(0), run)).await
+        store.create_task(create_as(new, State::Submitted, at(0), run)).await
     };
     let loud = make("acme/loud", false, RunChange::Due(at(2))).await;
     make("acme/loud", false, RunChange::Due(at(3))).await;
@@ -52,15 +56,15 @@ pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
     let quiet = make("beta/quiet", false, RunChange::Due(at(9))).await;
     let called = make("beta/quiet", true, RunChange::Due(at(8))).await;
     make("beta/quiet", false, RunChange::Due(at(500))).await;
-    let due = store.due(runner, at(100)).await.unwrap();
+    let due = store.due_tasks(runner, at(100)).await.unwrap();
     let counted: Vec<_> =
         due.iter().map(|due| (due.owner.as_str(), due.called, due.waiting, due.orphaned)).collect();
     assert_eq!(
         counted,
         [("acme/loud", false, 2, 1), ("beta/quiet", false, 1, 0), ("beta/quiet", true, 1, 0)]
     );
-    let of = |owner: &str, called, limit| ClaimOf { owner: owner.into(), called, limit };
-    let claim = async |of: &[ClaimOf]| -> HashSet<TaskNo> {
+    let of = |owner: &str, called, limit| OwnerClaim { owner: owner.into(), called, limit };
+    let claim = async |of: &[OwnerClaim]| -> HashSet<TaskNo> {
         let claimed = store.claim_of(runner, at(100), of).await.unwrap();
         for task in &claimed {
             assert_eq!((task.row.node, &task.row), (Some(runner), &store.row_of(task.row.id).await));
@@ -73,7 +77,7 @@ pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
         HashSet::from([orphan, loud, called])
     );
     assert_eq!(claim(&[of("beta/quiet", false, 9)]).await, HashSet::from([quiet]));
-    let left = store.due(runner, at(100)).await.unwrap();
+    let left = store.due_tasks(runner, at(100)).await.unwrap();
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!((left[0].waiting, left[0].orphaned), (1, 0));
 }
@@ -82,7 +86,7 @@ pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
 pub async fn descendants_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let root = new_task();
-    store.born(create(root.clone())).await;
+    store.create_task(create(root.clone())).await;
     let mut level = vec![root.id];
     for _ in 0..3 {
         let mut below = vec![];
@@ -91,7 +95,7 @@ pub async fn descendants_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) {
                 let mut new = new_task();
                 new.parent = Some(parent);
                 below.push(new.id);
-                store.born(create_as(new, state, at(0), RunChange::Rest)).await;
+                store.create_task(create_as(new, state, at(0), RunChange::Rest)).await;
             }
         }
         level = below;
@@ -107,8 +111,8 @@ pub async fn a_living_node_keeps_its_tasks(open: impl AsyncFn() -> Arc<dyn Store
     let (alive, other) = (node(), node());
     store.heartbeat(alive, at(100)).await.unwrap();
     store.heartbeat(other, at(1_000)).await.unwrap();
-    store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(alive))).await;
-    store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(0)))).await;
+    store.create_task(create_as(new_task(), State::Working, at(0), RunChange::Lease(alive))).await;
+    store.create_task(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(0)))).await;
     assert_eq!(store.claim(alive, at(1), 10).await.unwrap().len(), 1);
     assert!(store.claim(other, at(50), 10).await.unwrap().is_empty());
     store.heartbeat(alive, at(200)).await.unwrap();
@@ -122,7 +126,8 @@ pub async fn a_living_node_keeps_its_tasks(open: impl AsyncFn() -> Arc<dyn Store
 pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
-    let task = store.born(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
+    let task =
+        store.create_task(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
     // Nodes that are never seen alive: each claim finds the one before dead.
     for attempt in 1..=3 {
         let claimed = store.claim(node(), at(10), 10).await.unwrap();
@@ -132,7 +137,7 @@ pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>)
     }
     let mut back = by_runner(task, 4);
     back.run = RunChange::Due(at(20));
-    store.runs(back).await;
+    store.commit_ok(back).await;
     assert_eq!(store.row_of(new.id).await.node, None);
     assert!(store.claim(node(), at(19), 10).await.unwrap().is_empty());
     let (last, next) = (node(), node());
@@ -142,10 +147,10 @@ pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>)
     // Leased by a commit while it waited for a time far away: found at once when that node dies.
     let mut sleep = by_runner(task, 5);
     sleep.run = RunChange::Due(at(1_000_000));
-    let version = store.runs(sleep).await.version;
+    let version = store.commit_ok(sleep).await.version;
     let mut woken = by_version(task, version);
     (woken.state, woken.run) = (Some((State::Working, at(30))), RunChange::Lease(last));
-    store.runs(woken).await;
+    store.commit_ok(woken).await;
     let claimed = store.claim(next, at(40), 10).await.unwrap();
     assert_eq!((claimed[0].row.attempts, claimed[0].row.epoch), (4, 7));
 }
@@ -154,16 +159,17 @@ pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>)
 pub async fn progress_forgives_attempts(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
-    let task = store.born(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
+    let task =
+        store.create_task(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
     let attempts = async || store.row_of(new.id).await.attempts;
     for with_journal in [false, true] {
         let epoch = store.claim(node(), at(1), 1).await.unwrap()[0].row.epoch;
         assert_eq!(attempts().await, 1);
-        store.runs(by_runner(task, epoch)).await;
+        store.commit_ok(by_runner(task, epoch)).await;
         assert_eq!(attempts().await, 1, "an empty commit is no progress");
         let mut caller = by_version(task, store.row_of(new.id).await.version);
         caller.events = Some(events(1, "from outside"));
-        store.runs(caller).await;
+        store.commit_ok(caller).await;
         assert_eq!(attempts().await, 1, "nor is what others do");
         let mut progress = by_runner(task, epoch);
         if with_journal {
@@ -171,7 +177,7 @@ pub async fn progress_forgives_attempts(open: impl AsyncFn() -> Arc<dyn Store>) 
         } else {
             progress.events = Some(events(1, "news"));
         }
-        store.runs(progress).await;
+        store.commit_ok(progress).await;
         assert_eq!(attempts().await, 0);
     }
 }
@@ -183,7 +189,7 @@ pub async fn concurrent_claims_never_share(open: impl AsyncFn() -> Arc<dyn Store
     for n in 0..TASKS {
         // A third of them orphans.
         let run = if n % 3 == 0 { RunChange::Lease(node()) } else { RunChange::Due(at(0)) };
-        store.born(create_as(new_task(), State::Working, at(0), run)).await;
+        store.create_task(create_as(new_task(), State::Working, at(0), run)).await;
     }
     let mut claims = JoinSet::new();
     for _ in 0..40 {
@@ -206,11 +212,11 @@ pub async fn load_and_next_due(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(store.next_due().await.unwrap(), None);
     let runner = node();
     store.heartbeat(runner, at(1_000)).await.unwrap();
-    store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(20)))).await;
-    store.born(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(10)))).await;
-    store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(runner))).await;
-    store.born(create_as(new_task(), State::InputRequired, at(0), RunChange::Rest)).await;
-    store.born(create_as(new_task(), State::Completed, at(0), RunChange::Rest)).await;
+    store.create_task(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(20)))).await;
+    store.create_task(create_as(new_task(), State::Submitted, at(0), RunChange::Due(at(10)))).await;
+    store.create_task(create_as(new_task(), State::Working, at(0), RunChange::Lease(runner))).await;
+    store.create_task(create_as(new_task(), State::InputRequired, at(0), RunChange::Rest)).await;
+    store.create_task(create_as(new_task(), State::Completed, at(0), RunChange::Rest)).await;
     // A claim tells the time, also one that takes nothing.
     let load = async |now| {
         assert!(store.claim(runner, at(now), 0).await.unwrap().is_empty());
@@ -226,6 +232,6 @@ pub async fn load_and_next_due(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(store.next_due().await.unwrap(), Some(at(20)));
     let mut end = by_runner(claimed[0].row.no, 1);
     end.state = Some((State::Failed, at(16)));
-    store.runs(end).await;
+    store.commit_ok(end).await;
     assert_eq!(load(25).await, Load { queued: 1, live: 3 });
 }

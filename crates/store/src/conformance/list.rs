@@ -8,7 +8,7 @@ use nuncio_engine::{
     task::{State, TaskId},
 };
 
-use super::scene::{StoreExt, at, by_version, create_as, new_task};
+use super::fixtures::{StoreFixtureExt, at, by_version, create_as, new_task};
 
 fn all_of(owner: &str) -> ListQuery {
     ListQuery {
@@ -60,7 +60,7 @@ pub async fn list_pages_do_not_overlap(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut made = vec![];
     for ms in [5, 5, 5, 9, 1] {
-        made.push(store.runs(create_as(new_task(), State::Working, at(ms), RunChange::Rest)).await);
+        made.push(store.commit_ok(create_as(new_task(), State::Working, at(ms), RunChange::Rest)).await);
     }
     let nos = |order: &[usize]| -> Vec<TaskNo> { order.iter().map(|n| made[*n].task).collect() };
     for limit in 1..=6 {
@@ -69,7 +69,7 @@ pub async fn list_pages_do_not_overlap(open: impl AsyncFn() -> Arc<dyn Store>) {
     }
     let mut change = by_version(made[4].task, 1);
     change.state = Some((State::Completed, at(10)));
-    store.runs(change).await;
+    store.commit_ok(change).await;
     assert_eq!(walk(&store, &all_of("alice")).await.0, nos(&[4, 3, 2, 1, 0]));
     assert_eq!(walk(&store, &all_of("bob")).await, (vec![], 0));
 }
@@ -79,20 +79,20 @@ pub async fn list_knows_contexts(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let opener = new_task();
     let context = Some(opener.id.own_context());
-    let first = store.born(create_as(opener.clone(), State::Completed, at(5), RunChange::Rest)).await;
+    let first = store.create_task(create_as(opener.clone(), State::Completed, at(5), RunChange::Rest)).await;
     let mut joined = vec![];
     for ms in [1, 9] {
         let new = NewTask { context: context.clone(), ..new_task() };
-        joined.push(store.born(create_as(new, State::Working, at(ms), RunChange::Rest)).await);
+        joined.push(store.create_task(create_as(new, State::Working, at(ms), RunChange::Rest)).await);
     }
     let stranger = NewTask { owner: "bob".into(), context: context.clone(), ..new_task() };
-    let strange = store.born(create_as(stranger, State::Working, at(1), RunChange::Rest)).await;
+    let strange = store.create_task(create_as(stranger, State::Working, at(1), RunChange::Rest)).await;
     let named = NewTask { context: Some("a name".into()), ..new_task() };
-    let named = store.born(create_as(named, State::Working, at(1), RunChange::Rest)).await;
+    let named = store.create_task(create_as(named, State::Working, at(1), RunChange::Rest)).await;
     // Its own context, spelled out.
     let spelled = new_task();
     let spelled = NewTask { context: Some(spelled.id.own_context()), ..spelled };
-    let own = store.born(create_as(spelled.clone(), State::Working, at(1), RunChange::Rest)).await;
+    let own = store.create_task(create_as(spelled.clone(), State::Working, at(1), RunChange::Rest)).await;
 
     for limit in [1, 2, 50] {
         let query = ListQuery { context: context.clone(), limit, ..all_of("alice") };
@@ -113,7 +113,7 @@ pub async fn list_knows_contexts(open: impl AsyncFn() -> Arc<dyn Store>) {
 
 /// What a list should be, said plainly.
 #[derive(Clone)]
-struct Plain {
+struct ListModelTask {
     no: TaskNo,
     id: TaskId,
     owner: &'static str,
@@ -123,8 +123,8 @@ struct Plain {
     status_at: Timestamp,
 }
 
-fn expected(tasks: &[Plain], query: &ListQuery) -> Vec<TaskNo> {
-    let mut found: Vec<&Plain> = tasks
+fn expected(tasks: &[ListModelTask], query: &ListQuery) -> Vec<TaskNo> {
+    let mut found: Vec<&ListModelTask> = tasks
         .iter()
         .filter(|task| {
             let own = task.id.own_context();
@@ -145,7 +145,7 @@ pub async fn list_agrees_with_a_plain_model(open: impl AsyncFn() -> Arc<dyn Stor
     let mut dice = Dice(0x2545_F491_4F6C_DD1D);
     let (owners, agents) = (["alice", "bob"], ["echo", "travel", "research"]);
     let contexts = [None, None, Some("one"), Some("two")];
-    let mut tasks: Vec<Plain> = vec![];
+    let mut tasks: Vec<ListModelTask> = vec![];
     for _ in 0..150 {
         let (owner, agent, context) = (*dice.of(&owners), *dice.of(&agents), *dice.of(&contexts));
         let (state, status_at) = (*dice.of(&State::ALL), at(dice.below(40)));
@@ -156,15 +156,15 @@ pub async fn list_agrees_with_a_plain_model(open: impl AsyncFn() -> Arc<dyn Stor
             ..new_task()
         };
         let id = new.id;
-        let no = store.born(create_as(new, state, status_at, RunChange::Rest)).await;
-        tasks.push(Plain { no, id, owner, agent, context, state, status_at });
+        let no = store.create_task(create_as(new, state, status_at, RunChange::Rest)).await;
+        tasks.push(ListModelTask { no, id, owner, agent, context, state, status_at });
         let moved = dice.below(tasks.len() as i64) as usize;
         let moved = &mut tasks[moved];
         if !moved.state.is_terminal() {
             (moved.state, moved.status_at) = (*dice.of(&State::ALL), at(dice.below(40)));
             let mut change = by_version(moved.no, store.row_of(moved.id).await.version);
             change.state = Some((moved.state, moved.status_at));
-            store.runs(change).await;
+            store.commit_ok(change).await;
         }
     }
     for owner in owners {

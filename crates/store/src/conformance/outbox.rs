@@ -4,40 +4,49 @@ use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Committed, Delivery, NewTask, RunChange, Settled, Store, TaskNo, Webhook, WebhookError},
+    store::{
+        CommitReceipt, DeliveryOutcome, DueWebhook, NewTask, RunChange, Store, TaskNo, Webhook, WebhookError,
+    },
     task::State,
 };
 
-use super::scene::{StoreExt, assert_is, at, by_runner, create, create_as, events, new_task, node, webhook};
+use super::fixtures::{
+    StoreFixtureExt, assert_is, at, by_runner, create, create_as, events, new_task, node, webhook,
+};
 
 const LEASE: Duration = Duration::from_millis(100);
 
 /// A running task with the webhook `w`; its log has one event.
-async fn followed(store: &Arc<dyn Store>) -> Committed {
+async fn followed(store: &Arc<dyn Store>) -> CommitReceipt {
     let new = NewTask { webhooks: vec![webhook("w")], ..new_task() };
-    store.runs(create_as(new, State::Working, at(0), RunChange::Lease(node()))).await
+    store.commit_ok(create_as(new, State::Working, at(0), RunChange::Lease(node()))).await
 }
 
 /// Appends one event and returns its number.
 async fn append(store: &Arc<dyn Store>, task: TaskNo) -> u64 {
     let mut change = by_runner(task, 1);
     change.events = Some(events(1, "event"));
-    store.runs(change).await.seq
+    store.commit_ok(change).await.seq
 }
 
-async fn due(store: &Arc<dyn Store>, now: i64) -> Vec<Delivery> {
+async fn due(store: &Arc<dyn Store>, now: i64) -> Vec<DueWebhook> {
     store.claim_deliveries(node(), at(now), LEASE, 10).await.unwrap()
 }
 
-fn dead(seq: u64, now: i64) -> Settled {
-    Settled::Dead { seq, delivery: format!("d{seq}"), reason: format!("refused at {now}"), at: at(now) }
+fn dead(seq: u64, now: i64) -> DeliveryOutcome {
+    DeliveryOutcome::Dead {
+        seq,
+        delivery: format!("d{seq}"),
+        reason: format!("refused at {now}"),
+        at: at(now),
+    }
 }
 
 /// Added, replaced, counted, listed by id and removed.
 pub async fn webhooks_are_kept_per_task(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
-    let task = store.born(create(NewTask { webhooks: vec![webhook("m")], ..new_task() })).await;
-    let other = store.born(create(new_task())).await;
+    let task = store.create_task(create(NewTask { webhooks: vec![webhook("m")], ..new_task() })).await;
+    let other = store.create_task(create(new_task())).await;
     for id in ["z", "a"] {
         store.put_webhook(task, webhook(id), 3).await.unwrap();
     }
@@ -64,7 +73,7 @@ pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     let delivery = &claimed[0];
     assert_eq!((&delivery.hook, delivery.attempts, delivery.replay), (&webhook("w"), 0, None));
     assert_eq!((delivery.row.no, delivery.row.seq), (made.task, 1));
-    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 1 }).await.unwrap();
+    store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 1 }).await.unwrap();
     assert!(due(&store, 1_000).await.is_empty());
     assert_eq!(store.next_delivery_due().await.unwrap(), None);
 
@@ -74,9 +83,9 @@ pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     // While it is delivered the log grows: not handed out again, but due as soon as it is settled.
     append(&store, made.task).await;
     assert!(due(&store, 1_002).await.is_empty());
-    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 2 }).await.unwrap();
+    store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 2 }).await.unwrap();
     assert_eq!(due(&store, 1_003).await[0].hook.cursor, 2);
-    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 3 }).await.unwrap();
+    store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 3 }).await.unwrap();
 
     // One that comes later begins where it says.
     store.put_webhook(made.task, Webhook { cursor: 3, ..webhook("late") }, 9).await.unwrap();
@@ -87,7 +96,7 @@ pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     ids.sort_unstable();
     assert_eq!(ids, ["late", "w"]);
     assert!(store.delete_webhook(made.task, "late").await.unwrap());
-    store.settle_delivery(made.task, "late", Settled::Delivered { up_to: 4 }).await.unwrap();
+    store.record_delivery(made.task, "late", DeliveryOutcome::Delivered { up_to: 4 }).await.unwrap();
     assert_eq!(store.webhooks(made.task).await.unwrap().len(), 1, "a settlement brings nothing back");
 }
 
@@ -106,9 +115,9 @@ pub async fn a_delivery_is_leased(open: impl AsyncFn() -> Arc<dyn Store>) {
     let again = due(&store, 101).await;
     assert_eq!((again.len(), again[0].row.no, again[0].hook.cursor), (1, one[0].row.no, 0));
     // The one who was too slow settles after all: it does no harm.
-    store.settle_delivery(first.task, "w", Settled::Delivered { up_to: 1 }).await.unwrap();
-    store.settle_delivery(first.task, "w", Settled::Delivered { up_to: 0 }).await.unwrap();
-    store.settle_delivery(first.task, "w", Settled::Retry { up_to: 0, at: at(5_000) }).await.unwrap();
+    store.record_delivery(first.task, "w", DeliveryOutcome::Delivered { up_to: 1 }).await.unwrap();
+    store.record_delivery(first.task, "w", DeliveryOutcome::Delivered { up_to: 0 }).await.unwrap();
+    store.record_delivery(first.task, "w", DeliveryOutcome::Retry { up_to: 0, at: at(5_000) }).await.unwrap();
     assert_eq!(store.webhooks(first.task).await.unwrap()[0].cursor, 1, "a cursor never goes back");
 }
 
@@ -117,7 +126,7 @@ pub async fn a_retry_keeps_its_time(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let made = followed(&store).await;
     let retry = async |up_to: u64, when: Timestamp| {
-        store.settle_delivery(made.task, "w", Settled::Retry { up_to, at: when }).await.unwrap();
+        store.record_delivery(made.task, "w", DeliveryOutcome::Retry { up_to, at: when }).await.unwrap();
     };
     assert_eq!(due(&store, 1).await[0].attempts, 0);
     retry(0, at(50)).await;
@@ -131,7 +140,7 @@ pub async fn a_retry_keeps_its_time(open: impl AsyncFn() -> Arc<dyn Store>) {
     retry(1, at(70)).await;
     let claimed = due(&store, 70).await;
     assert_eq!((claimed[0].attempts, claimed[0].hook.cursor), (1, 1), "another event: counted anew");
-    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 2 }).await.unwrap();
+    store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 2 }).await.unwrap();
     append(&store, made.task).await;
     assert_eq!(due(&store, 80).await[0].attempts, 0);
 }
@@ -143,10 +152,10 @@ pub async fn a_dead_letter_blocks_nothing(open: impl AsyncFn() -> Arc<dyn Store>
     append(&store, made.task).await;
     append(&store, made.task).await;
     assert_eq!(due(&store, 1).await.len(), 1);
-    store.settle_delivery(made.task, "w", dead(2, 5)).await.unwrap();
+    store.record_delivery(made.task, "w", dead(2, 5)).await.unwrap();
     let claimed = due(&store, 6).await;
     assert_eq!((claimed[0].hook.cursor, claimed[0].attempts, claimed[0].replay), (2, 0, None));
-    store.settle_delivery(made.task, "w", dead(3, 7)).await.unwrap();
+    store.record_delivery(made.task, "w", dead(3, 7)).await.unwrap();
     assert!(due(&store, 8).await.is_empty());
 
     let letters = store.dead_letters(10).await.unwrap();
@@ -165,9 +174,9 @@ pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn St
     let made = followed(&store).await;
     append(&store, made.task).await;
     due(&store, 1).await;
-    store.settle_delivery(made.task, "w", dead(1, 2)).await.unwrap();
+    store.record_delivery(made.task, "w", dead(1, 2)).await.unwrap();
     due(&store, 3).await;
-    store.settle_delivery(made.task, "w", dead(2, 4)).await.unwrap();
+    store.record_delivery(made.task, "w", dead(2, 4)).await.unwrap();
     assert_eq!(store.replay_dead_letters(Some("nothing"), at(5)).await.unwrap(), 0);
     assert_eq!(store.replay_dead_letters(Some("d1"), at(5)).await.unwrap(), 1);
     assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(5)));
@@ -180,19 +189,19 @@ pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn St
     assert!(due(&store, 7).await.is_empty(), "both are leased");
 
     // It fails again: back to rest, and the webhook's own delivery is not touched.
-    store.settle_delivery(made.task, "w", dead(1, 8)).await.unwrap();
+    store.record_delivery(made.task, "w", dead(1, 8)).await.unwrap();
     assert!(due(&store, 9).await.is_empty());
     assert_eq!(store.webhooks(made.task).await.unwrap()[0].cursor, 2);
     let letters = store.dead_letters(10).await.unwrap();
     assert_eq!((letters.len(), letters[0].seq, &*letters[0].reason), (2, 1, "refused at 8"));
-    store.settle_delivery(made.task, "w", Settled::Delivered { up_to: 3 }).await.unwrap();
+    store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 3 }).await.unwrap();
 
     assert_eq!(store.replay_dead_letters(None, at(10)).await.unwrap(), 2);
     let mut replays: Vec<_> = due(&store, 11).await.into_iter().map(|delivery| delivery.replay).collect();
     replays.sort_unstable();
     assert_eq!(replays, [Some(1), Some(2)]);
     for seq in [1, 2] {
-        store.settle_delivery(made.task, "w", Settled::Replayed { seq }).await.unwrap();
+        store.record_delivery(made.task, "w", DeliveryOutcome::Replayed { seq }).await.unwrap();
     }
     assert!(store.dead_letters(10).await.unwrap().is_empty());
     assert_eq!(store.webhooks(made.task).await.unwrap()[0].cursor, 3);
@@ -213,7 +222,7 @@ pub async fn a_settlement_beside_a_commit_loses_nothing(open: impl AsyncFn() -> 
     for made in &tasks {
         let (store, task, up_to) = (Arc::clone(&store), made.task, made.seq);
         races.spawn(async move {
-            let settle = store.settle_delivery(task, "w", Settled::Delivered { up_to });
+            let settle = store.record_delivery(task, "w", DeliveryOutcome::Delivered { up_to });
             let (settled, _) = tokio::join!(settle, append(&store, task));
             settled.unwrap();
         });

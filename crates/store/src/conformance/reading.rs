@@ -7,20 +7,21 @@ use nuncio_engine::{
     task::{State, TaskId},
 };
 
-use super::scene::{StoreExt, at, by_runner, create, create_as, events, new_task, node, webhook};
+use super::fixtures::{StoreFixtureExt, at, by_runner, create, create_as, events, new_task, node, webhook};
 
 /// Pages hold about as many bytes as asked for, never none, and begin with the batch that holds the cursor's
 /// successor.
 pub async fn log_is_read_in_pages(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
-    let before = store.born(create(new_task())).await;
-    let task = store.born(create_as(new_task(), State::Working, at(0), RunChange::Lease(node()))).await;
-    store.born(create(new_task())).await;
+    let before = store.create_task(create(new_task())).await;
+    let task =
+        store.create_task(create_as(new_task(), State::Working, at(0), RunChange::Lease(node()))).await;
+    store.create_task(create(new_task())).await;
     // Batches of 1, 3, 3, 3 events: they begin at 1, 2, 5, 8 and end at 10.
     for n in 0..3 {
         let mut change = by_runner(task, 1);
         change.events = Some(events(3, vec![n; 100]));
-        store.runs(change).await;
+        store.commit_ok(change).await;
     }
     let firsts = async |after, max_bytes| -> Vec<u64> {
         let batches = store.log(task, after, max_bytes).await.unwrap();
@@ -46,11 +47,12 @@ pub async fn log_is_read_in_pages(open: impl AsyncFn() -> Arc<dyn Store>) {
 pub async fn snapshots_shorten_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
-    let task = store.born(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
+    let task =
+        store.create_task(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
     for _ in 0..3 {
         let mut change = by_runner(task, 1);
         change.events = Some(events(3, "chunk"));
-        store.runs(change).await;
+        store.commit_ok(change).await;
     }
     let opened = async || {
         let opened = store.opened(new.id).await;
@@ -80,7 +82,7 @@ pub async fn idempotency_keys_belong_to_owners(open: impl AsyncFn() -> Arc<dyn S
     let store = open().await;
     for (owner, digest) in [("alice", [1; 32]), ("bob", [2; 32])] {
         let new = NewTask { owner: owner.into(), idempotency: Some(("key".into(), digest)), ..new_task() };
-        store.runs(create(new.clone())).await;
+        store.commit_ok(create(new.clone())).await;
         assert_eq!(store.idempotent(owner, "key").await.unwrap(), Some((new.id, digest)));
     }
     assert_eq!(store.idempotent("alice", "other").await.unwrap(), None);
@@ -99,7 +101,7 @@ pub async fn live_children_are_found(open: impl AsyncFn() -> Arc<dyn Store>) {
         (&other, State::Working),
     ] {
         let child = NewTask { parent: Some(of.id), ..new_task() };
-        store.runs(create_as(child.clone(), state, at(0), RunChange::Rest)).await;
+        store.commit_ok(create_as(child.clone(), state, at(0), RunChange::Rest)).await;
         if of.id == parent.id && !state.is_terminal() {
             expected.push(child.id);
         }
@@ -122,10 +124,10 @@ pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>
     };
     let mut change = create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()));
     change.journal = vec![JournalRecord("step".into())];
-    let task = store.born(change).await;
+    let task = store.create_task(change).await;
     let mut chunk = by_runner(task, 1);
     chunk.events = Some(events(4, "chunk"));
-    store.runs(chunk).await;
+    store.commit_ok(chunk).await;
     store.put_snapshot(task, 1, "fold".into()).await.unwrap();
     let before = store.opened(new.id).await;
     let list = ListQuery {
@@ -151,11 +153,11 @@ pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>
     assert_eq!(store.row(&by_client_id).await.unwrap().unwrap().no, task);
     assert_eq!(store.list(&list).await.unwrap().total, total);
     // Numbers go on where they stopped.
-    let next: TaskNo = store.born(create(new_task())).await;
+    let next: TaskNo = store.create_task(create(new_task())).await;
     assert!(next > task);
     let mut change = by_runner(task, 1);
     change.events = Some(events(1, "more"));
-    assert_eq!(store.runs(change).await.first_seq, 6);
+    assert_eq!(store.commit_ok(change).await.first_seq, 6);
     // Its node is of an earlier life, so it is claimed at once.
     let claimed = store.claim(node(), at(1), 10).await.unwrap();
     assert_eq!((claimed[0].row.no, claimed[0].row.attempts), (task, 1));

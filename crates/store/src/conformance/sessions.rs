@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use nuncio_engine::store::{Session, Store};
 use tokio::task::JoinSet;
 
-use super::scene::{StoreExt, at, create, new_task};
+use super::fixtures::{StoreFixtureExt, at, create, new_task};
 
 /// More than any check makes.
 const PLENTY: usize = 10_000;
@@ -34,7 +34,7 @@ async fn left(store: &Arc<dyn Store>, ids: &[String]) -> BTreeSet<String> {
 pub async fn a_session_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     // An owner that has tasks, one that has none; a body that is no text, and none at all.
-    store.born(create(new_task())).await;
+    store.create_task(create(new_task())).await;
     let first = Session { body: vec![0, 255, 10, 128].into(), ..session("a", "alice", 5) };
     let second = Session { body: "".into(), ..session("Ä", "bob", 7) };
     for session in [&first, &second] {

@@ -3,21 +3,22 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
     knowledge::{
-        AuditEntry, AuditQuery, Expect, MemoryKey, MemoryPut, MemorySearch, RecordKey, RecordWrite, Sought,
+        AuditEntry, AuditQuery, ExpectedVersion, MemoryKey, MemoryPut, MemoryQuery, MemorySearch, RecordKey,
+        RecordWrite,
     },
     store::{JournalRecord, ListCursor, ListQuery, NewTask, RunChange, Session, Store, TaskKey, TaskNo},
     task::{State, TaskId},
     tenant_store::{MeasuredTasks, TenantTasks},
 };
 
-use super::scene::{StoreExt, at, by_runner, create_as, events, new_task, node, webhook};
+use super::fixtures::{StoreFixtureExt, at, by_runner, create_as, events, new_task, node, webhook};
 
 async fn make(store: &Arc<dyn Store>, owner: &str, agent: &str, state: State, ms: i64) -> TaskId {
     let new = NewTask { owner: owner.into(), agent: agent.into(), ..new_task() };
-    store.born(create_as(new.clone(), state, at(ms), RunChange::Rest)).await;
+    store.create_task(create_as(new.clone(), state, at(ms), RunChange::Rest)).await;
     new.id
 }
 
@@ -80,7 +81,7 @@ pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     };
     let mut change = create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()));
     change.events = Some(events(3, "three"));
-    let task = store.born(change).await;
+    let task = store.create_task(change).await;
     store.put_snapshot(task, 1, "fold".into()).await.unwrap();
     let kept = make(&store, "alice", "echo", State::Completed, 5).await;
     assert_eq!(store.tenants().delete_tasks(&[task]).await.unwrap(), 1);
@@ -90,7 +91,7 @@ pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert!(store.webhooks(task).await.unwrap().is_empty());
     assert_eq!(store.next_delivery_due().await.unwrap(), None);
     assert_eq!(store.idempotent("alice", "key").await.unwrap(), None);
-    store.refuses(by_runner(task, 1)).await;
+    store.commit_err(by_runner(task, 1)).await;
     store.row_of(kept).await;
     let query = ListQuery {
         owner: "alice".into(),
@@ -106,7 +107,7 @@ pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     // What it was known by can be given to another.
     let (client_id, idempotency) = (new.client_id.clone(), new.idempotency.clone());
     let again = NewTask { client_id, idempotency, ..new_task() };
-    store.born(create_as(again, State::Working, at(1), RunChange::Lease(node()))).await;
+    store.create_task(create_as(again, State::Working, at(1), RunChange::Lease(node()))).await;
     drop(store);
     let store = open().await;
     assert!(store.row(&TaskKey::Id(new.id)).await.unwrap().is_none(), "also after a restart");
@@ -116,7 +117,7 @@ fn record(tenant: &str, kind: &str, id: &str) -> RecordWrite {
     RecordWrite {
         key: RecordKey::new(tenant, kind, id),
         body: Some(format!("{tenant} {kind} {id}").into()),
-        expected: Expect::Any,
+        expected: ExpectedVersion::Any,
         expires_at: (id == "2").then(|| at(1)),
         now: at(0),
     }
@@ -176,7 +177,7 @@ fn line(tenant: &str, caller: &str, refused: Option<&str>) -> AuditEntry {
         from: Some("192.0.2.1".into()),
         operation: "memory.store".into(),
         action: Action::Write,
-        kind: Kind::Memory,
+        kind: AccessKind::Memory,
         resource: format!("memory://{caller}"),
         refused: refused.map(str::to_owned),
         credential: Some("abc".into()),
@@ -232,7 +233,7 @@ pub async fn what_tenants_store_is_measured(open: impl AsyncFn() -> Arc<dyn Stor
         change.events = Some(text.clone());
         change.head = Some(head.into());
         change.journal = vec![JournalRecord("12345".into()), JournalRecord("123".into())];
-        let task = store.born(change).await;
+        let task = store.create_task(change).await;
         if n == 2 {
             store.put_snapshot(task, 1, "a fold".into()).await.unwrap();
         }
@@ -257,7 +258,7 @@ pub async fn what_tenants_store_is_measured(open: impl AsyncFn() -> Arc<dyn Stor
         value: "\"value\"".into(),
         text: String::new(),
         ttl_ms: None,
-        expected: Expect::Any,
+        expected: ExpectedVersion::Any,
         now: at(0),
         max_entries: 10,
         max_bytes: 1_000,
@@ -285,7 +286,7 @@ pub async fn counters_and_words_of_a_tenant_are_deleted(open: impl AsyncFn() -> 
         value: "1".into(),
         text: format!("wombat number{n}"),
         ttl_ms: None,
-        expected: Expect::Any,
+        expected: ExpectedVersion::Any,
         now: at(0),
         max_entries: 100,
         max_bytes: 1_000_000,
@@ -302,7 +303,7 @@ pub async fn counters_and_words_of_a_tenant_are_deleted(open: impl AsyncFn() -> 
     let search = |tenant: &str| MemorySearch {
         tenant: tenant.into(),
         namespace: "n".into(),
-        what: Sought::Words(vec!["wombat".into()]),
+        what: MemoryQuery::Words(vec!["wombat".into()]),
         offset: 0,
         limit: 1,
         max_keys: 1_000,

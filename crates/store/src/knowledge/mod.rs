@@ -2,13 +2,13 @@
 //! once, so that a search finds the same on either.
 
 mod pattern;
-mod words;
+mod tokenize;
 
-pub(crate) use pattern::Pattern;
-pub(crate) use words::{words, words_in};
+pub(crate) use pattern::CompiledPattern;
+pub(crate) use tokenize::{tokenize, tokenize_in_namespace};
 
 /// The first text after all that begin with `prefix`, in the order of their bytes. `None`: there is no end to them.
-pub(crate) fn end_of(prefix: &str) -> Option<String> {
+pub(crate) fn prefix_end(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {
         // Not every number is a character: the surrogates are not.
@@ -35,7 +35,7 @@ mod tests {
             ("\u{10ffff}", None),
             ("", None),
         ] {
-            assert_eq!(end_of(prefix).as_deref(), end, "{prefix:?}");
+            assert_eq!(prefix_end(prefix).as_deref(), end, "{prefix:?}");
             if let Some(end) = end {
                 assert!(*format!("{prefix}\u{10ffff}") < *end && prefix < end);
             }

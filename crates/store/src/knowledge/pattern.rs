@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 
 /// A pattern that has been read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pattern(Vec<Part>);
+pub(crate) struct CompiledPattern(Vec<PatternPart>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum PatternPart {
     /// This character.
     This(char),
     /// Any one.
@@ -19,7 +19,7 @@ enum Part {
     Set { others: bool, ranges: Vec<(char, char)> },
 }
 
-impl Part {
+impl PatternPart {
     fn takes(&self, c: char) -> bool {
         match self {
             Self::This(this) => *this == c,
@@ -31,20 +31,20 @@ impl Part {
     }
 }
 
-impl Pattern {
+impl CompiledPattern {
     pub(crate) fn read(text: &str) -> Self {
         let chars: Vec<char> = text.chars().collect();
         let (mut parts, mut at) = (vec![], 0);
         while let Some(c) = chars.get(at) {
             let (part, taken) = match c {
-                '*' => (Part::Many, 1),
-                '?' => (Part::One, 1),
-                '[' => set(&chars[at..]).unwrap_or((Part::This('['), 1)),
-                c => (Part::This(*c), 1),
+                '*' => (PatternPart::Many, 1),
+                '?' => (PatternPart::One, 1),
+                '[' => set(&chars[at..]).unwrap_or((PatternPart::This('['), 1)),
+                c => (PatternPart::This(*c), 1),
             };
             at += taken;
             // Two stars in a row mean what one does.
-            if part != Part::Many || parts.last() != Some(&Part::Many) {
+            if part != PatternPart::Many || parts.last() != Some(&PatternPart::Many) {
                 parts.push(part);
             }
         }
@@ -53,8 +53,8 @@ impl Pattern {
 
     /// What every key that fits begins with.
     pub(crate) fn prefix(&self) -> String {
-        let literal = |part: &Part| match part {
-            Part::This(c) => Some(*c),
+        let literal = |part: &PatternPart| match part {
+            PatternPart::This(c) => Some(*c),
             _ => None,
         };
         self.0.iter().map_while(literal).collect()
@@ -67,7 +67,7 @@ impl Pattern {
         // The last star, and what was left of the key when it was met: where to go on when it must take one more.
         let mut star: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
-            if let Some(Part::Many) = self.0.get(at) {
+            if let Some(PatternPart::Many) = self.0.get(at) {
                 at += 1;
                 star = Some((at, rest.clone()));
                 continue;
@@ -94,10 +94,10 @@ impl Pattern {
         let mut regex = String::from("^");
         for part in &self.0 {
             match part {
-                Part::This(c) => literal(&mut regex, *c),
-                Part::One => regex.push('.'),
-                Part::Many => regex.push_str(".*"),
-                Part::Set { others, ranges } => {
+                PatternPart::This(c) => literal(&mut regex, *c),
+                PatternPart::One => regex.push('.'),
+                PatternPart::Many => regex.push_str(".*"),
+                PatternPart::Set { others, ranges } => {
                     regex.push_str(if *others { "[^" } else { "[" });
                     for (from, to) in ranges {
                         literal(&mut regex, *from);
@@ -126,7 +126,7 @@ fn literal(regex: &mut String, c: char) {
 }
 
 /// The set that begins here, and how many characters it takes; `None` if nothing closes it.
-fn set(chars: &[char]) -> Option<(Part, usize)> {
+fn set(chars: &[char]) -> Option<(PatternPart, usize)> {
     let others = matches!(chars.get(1), Some('!' | '^'));
     let first = if others { 2 } else { 1 };
     // At least one character before the bracket that closes it.
@@ -144,7 +144,7 @@ fn set(chars: &[char]) -> Option<(Part, usize)> {
             at += 1;
         }
     }
-    Some((Part::Set { others, ranges }, end + 1))
+    Some((PatternPart::Set { others, ranges }, end + 1))
 }
 
 #[cfg(test)]
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     fn check(pattern: &str, fitting: &[&str], others: &[&str]) {
-        let read = Pattern::read(pattern);
+        let read = CompiledPattern::read(pattern);
         for key in fitting {
             assert!(read.fits(key), "{key:?} fits {pattern:?}");
             assert!(key.starts_with(&read.prefix()), "{key:?} begins as {pattern:?}");
@@ -188,14 +188,14 @@ mod tests {
     /// A star that gives back would take exponential time here.
     #[test]
     fn many_stars_end() {
-        let pattern = Pattern::read(&"*a".repeat(50));
+        let pattern = CompiledPattern::read(&"*a".repeat(50));
         assert!(!pattern.fits(&format!("{}b", "a".repeat(5_000))));
     }
 
     #[test]
     fn nothing_of_a_pattern_reaches_the_regular_expression_as_syntax() {
         assert_eq!(
-            Pattern::read("a.b(*)?[^]x-z\\]$").regex(),
+            CompiledPattern::read("a.b(*)?[^]x-z\\]$").regex(),
             "^a\\u002eb\\u0028.*\\u0029.[^\\u005dxx-z\\u005c]\\u0024$"
         );
     }

@@ -10,8 +10,8 @@ use nuncio_engine::{
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{PostgresStore, client_session, knowledge::archived, names::Of, read::number, tenant};
-use crate::archive::{Archive, Details, Dump, HookState, MemoryDump, RecordDump};
+use super::{PostgresStore, knowledge::archived, names::NameKind, read::number, session, tenant};
+use crate::archive::{Archive, MemoryDump, RecordDump, TaskDetails, TaskDump, WebhookState};
 
 #[async_trait]
 impl Archive for PostgresStore {
@@ -24,19 +24,19 @@ impl Archive for PostgresStore {
         Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
     }
 
-    async fn details(&self, task: TaskNo) -> Result<Details, StoreError> {
+    async fn details(&self, task: TaskNo) -> Result<TaskDetails, StoreError> {
         let (tenant, no) = (tenant(task), task.0);
         let sql = "SELECT t.due_at, t.node IS NOT NULL, i.key, i.digest FROM task t
              LEFT JOIN idempotency i ON i.tenant = t.tenant AND i.key = t.idempotency
              WHERE t.tenant = $1 AND t.no = $2";
         let Some(row) = self.pool.read_one(sql, &[&tenant, &no]).await? else {
-            return Ok(Details::default());
+            return Ok(TaskDetails::default());
         };
         let digest = row.get::<_, Option<&[u8]>>(3).and_then(|digest| digest.try_into().ok());
         let sql = "SELECT attempts, due_at, node IS NOT NULL FROM webhook
              WHERE tenant = $1 AND task = $2 ORDER BY id COLLATE \"C\"";
         let hooks = self.pool.read(sql, &[&tenant, &no]).await?;
-        let hook = |row: &Row| HookState {
+        let hook = |row: &Row| WebhookState {
             attempts: row.get::<_, i32>(0).cast_unsigned(),
             due_at: due(row.get(1), row.get(2)),
         };
@@ -52,7 +52,7 @@ impl Archive for PostgresStore {
             reason: row.get(4),
             at: Timestamp(row.get(5)),
         };
-        Ok(Details {
+        Ok(TaskDetails {
             due_at: due(row.get(0), row.get(1)),
             idempotency: row.get::<_, Option<String>>(2).zip(digest),
             dead_letters: letters.iter().map(letter).collect(),
@@ -60,11 +60,11 @@ impl Archive for PostgresStore {
         })
     }
 
-    async fn restore(&self, dump: Dump) -> Result<bool, StoreError> {
+    async fn restore(&self, dump: TaskDump) -> Result<bool, StoreError> {
         let (row, details) = (&dump.row, &dump.details);
         let client = self.pool.client().await?;
-        let owner = self.names.number(&client, Of::Owner, &row.owner).await?;
-        let agent = self.names.number(&client, Of::Agent, &row.agent).await?;
+        let owner = self.names.number(&client, NameKind::Owner, &row.owner).await?;
+        let agent = self.names.number(&client, NameKind::Agent, &row.agent).await?;
         drop(client);
         let own = TaskId::of_own_context(&row.context) == Some(row.id);
         let context = Some(row.context.as_str()).filter(|_| !own);
@@ -127,15 +127,15 @@ impl Archive for PostgresStore {
     }
 
     async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
-        client_session::ids(&self.pool, after.unwrap_or_default(), limit).await
+        session::ids(&self.pool, after.unwrap_or_default(), limit).await
     }
 
     async fn dump_session(&self, id: &str) -> Result<Option<Session>, StoreError> {
-        client_session::find_as_kept(&self.pool, id).await
+        session::find_stored(&self.pool, id).await
     }
 
     async fn restore_session(&self, kept: Session) -> Result<bool, StoreError> {
-        client_session::insert(&self.pool, &kept).await
+        session::insert(&self.pool, &kept).await
     }
 
     async fn dump_memory(
@@ -172,7 +172,7 @@ impl Archive for PostgresStore {
 
     async fn in_use(&self) -> Result<bool, StoreError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM node WHERE alive_until >= time_or($1))";
-        let row = self.pool.read_one(sql, &[&self.clock.given()]).await?;
+        let row = self.pool.read_one(sql, &[&self.clock.test_time()]).await?;
         Ok(row.is_some_and(|row| row.get(0)))
     }
 }

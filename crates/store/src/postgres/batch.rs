@@ -2,15 +2,17 @@
 
 use bytes::Bytes;
 use nuncio_engine::{
-    store::{Change, CommitError, Committed, Guard, News, RunChange, StoreError, TaskNo},
+    store::{
+        Change, CommitError, CommitReceipt, Precondition, RunChange, StoreError, StoreNotification, TaskNo,
+    },
     task::TaskId,
 };
 use tokio_postgres::{Client, Row, Statement};
 use uuid::Uuid;
 
 use super::{
-    clock::Clock,
-    names::{Names, Of},
+    clock::DatabaseClock,
+    names::{NameKind, PostgresNameCache},
     tenant,
 };
 
@@ -24,7 +26,7 @@ pub(super) const COMMIT: &str = "SELECT ord, code, no, first_seq, seq, version, 
 
 /// Changes in columns.
 #[derive(Default)]
-pub(super) struct Columns<'a> {
+pub(super) struct ChangeColumns<'a> {
     given: Option<i64>,
     tenant: Vec<i32>,
     no: Vec<Option<i64>>,
@@ -49,31 +51,31 @@ pub(super) struct Columns<'a> {
     digest: Vec<Option<&'a [u8]>>,
     parent: Vec<Option<Uuid>>,
     journal: (Vec<i32>, Vec<&'a [u8]>),
-    hooks: Hooks<'a>,
+    hooks: WebhookColumns<'a>,
 }
 
 /// Webhooks of new tasks in columns, each with the place of its change.
 #[derive(Default)]
-struct Hooks<'a> {
+struct WebhookColumns<'a> {
     ord: Vec<i32>,
     id: Vec<&'a str>,
     cursor: Vec<i64>,
     config: Vec<&'a [u8]>,
 }
 
-impl<'a> Columns<'a> {
+impl<'a> ChangeColumns<'a> {
     /// Writes changes side by side. Names are looked up on the way.
     pub(super) async fn of(
         changes: impl Iterator<Item = &'a Change> + Clone,
         client: &Client,
-        names: &Names,
-        clock: &Clock,
+        names: &PostgresNameCache,
+        clock: &DatabaseClock,
     ) -> Result<Self, StoreError> {
         let mut columns = Self::default();
         for (_, at) in changes.clone().filter_map(|change| change.state) {
-            clock.told(at);
+            clock.record_time(at);
         }
-        columns.given = clock.given();
+        columns.given = clock.test_time();
         for (ord, change) in (1..).zip(changes) {
             columns.push_guard(change, client, names).await?;
             columns.push_change(ord, change, clock);
@@ -85,12 +87,12 @@ impl<'a> Columns<'a> {
         &mut self,
         change: &'a Change,
         client: &Client,
-        names: &Names,
+        names: &PostgresNameCache,
     ) -> Result<(), StoreError> {
         let (task, version, epoch) = match &change.guard {
-            Guard::Create(new) => {
-                self.tenant.push(names.number(client, Of::Owner, &new.owner).await?);
-                self.agent.push(Some(names.number(client, Of::Agent, &new.agent).await?));
+            Precondition::Create(new) => {
+                self.tenant.push(names.number(client, NameKind::Owner, &new.owner).await?);
+                self.agent.push(Some(names.number(client, NameKind::Agent, &new.agent).await?));
                 let own = |context: &&str| TaskId::of_own_context(context) == Some(new.id);
                 self.context.push(new.context.as_deref().filter(|context| !own(context)));
                 self.client_id.push(new.client_id.as_deref());
@@ -111,8 +113,8 @@ impl<'a> Columns<'a> {
                 self.epoch.push(None);
                 return Ok(());
             }
-            Guard::Version { task, version } => (*task, Some(*version as i64), None),
-            Guard::Runner { task, epoch } => (*task, None, Some(*epoch as i64)),
+            Precondition::Version { task, version } => (*task, Some(*version as i64), None),
+            Precondition::Runner { task, epoch } => (*task, None, Some(*epoch as i64)),
         };
         self.tenant.push(tenant(task));
         self.no.push(Some(task.0));
@@ -129,7 +131,7 @@ impl<'a> Columns<'a> {
         Ok(())
     }
 
-    fn push_change(&mut self, ord: i32, change: &'a Change, clock: &Clock) {
+    fn push_change(&mut self, ord: i32, change: &'a Change, clock: &DatabaseClock) {
         let events = change.events.as_ref().filter(|events| events.count > 0);
         self.events.push(events.map_or(0, |events| events.count.into()));
         self.bytes.push(events.map(|events| &*events.bytes));
@@ -208,21 +210,21 @@ impl<'a> Columns<'a> {
 }
 
 /// What became of a change.
-pub(super) struct Outcome {
+pub(super) struct ChangeOutcome {
     /// Its place in the batch.
     pub(super) place: usize,
-    pub(super) result: Result<Committed, CommitError>,
+    pub(super) result: Result<CommitReceipt, CommitError>,
     /// The task, where it existed before.
     task: Option<TaskId>,
     /// Whether webhooks have something to deliver.
     hooked: bool,
 }
 
-pub(super) fn outcome(row: &Row) -> Outcome {
+pub(super) fn outcome(row: &Row) -> ChangeOutcome {
     let number = |column: usize| row.get::<_, i64>(column).cast_unsigned();
     let ord: i32 = row.get(0);
     let result = match row.get::<_, i16>(1) {
-        0 => Ok(Committed {
+        0 => Ok(CommitReceipt {
             task: TaskNo(row.get(2)),
             first_seq: number(3),
             seq: number(4),
@@ -247,16 +249,20 @@ pub(super) fn outcome(row: &Row) -> Outcome {
         _ => Err(CommitError::LogFull(MAX_SEQ as u64)),
     };
     let task = row.get::<_, Option<Uuid>>(9).map(TaskId);
-    Outcome { place: ord as usize - 1, result, task, hooked: row.get(11) }
+    ChangeOutcome { place: ord as usize - 1, result, task, hooked: row.get(11) }
 }
 
-impl Outcome {
+impl ChangeOutcome {
     /// What other nodes want to know of it. Nobody follows a task that has just been made.
-    pub(super) fn news(&self, change: &Change) -> impl Iterator<Item = News> {
+    pub(super) fn news(&self, change: &Change) -> impl Iterator<Item = StoreNotification> {
         let done = self.result.as_ref().ok();
-        let task = done.zip(self.task).map(|(done, id)| News::Task { no: done.task, id, seq: done.seq });
-        let due = done.filter(|_| matches!(change.run, RunChange::Due(_))).map(|_| News::Due);
-        let deliveries = done.filter(|_| self.hooked).map(|_| News::Deliveries);
+        let task = done.zip(self.task).map(|(done, id)| StoreNotification::Task {
+            no: done.task,
+            id,
+            seq: done.seq,
+        });
+        let due = done.filter(|_| matches!(change.run, RunChange::Due(_))).map(|_| StoreNotification::Due);
+        let deliveries = done.filter(|_| self.hooked).map(|_| StoreNotification::Deliveries);
         task.into_iter().chain(due).chain(deliveries)
     }
 }

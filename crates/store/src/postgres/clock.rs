@@ -19,26 +19,26 @@ pub enum TimeSource {
 }
 
 /// Translates between the node's time and the database's.
-pub(super) struct Clock {
+pub(super) struct DatabaseClock {
     source: TimeSource,
-    told: AtomicI64,
+    last_time: AtomicI64,
 }
 
-impl Clock {
+impl DatabaseClock {
     pub(super) fn new(source: TimeSource) -> Self {
-        Self { source, told: AtomicI64::new(0) }
+        Self { source, last_time: AtomicI64::new(0) }
     }
 
     /// Takes note of the time.
-    pub(super) fn told(&self, now: Timestamp) {
-        self.told.store(now.0, Ordering::Relaxed);
+    pub(super) fn record_time(&self, now: Timestamp) {
+        self.last_time.store(now.0, Ordering::Relaxed);
     }
 
     /// The first argument of `time_or`: nothing, or what a test gave.
-    pub(super) fn given(&self) -> Option<i64> {
+    pub(super) fn test_time(&self) -> Option<i64> {
         match self.source {
             TimeSource::Database => None,
-            TimeSource::Given => Some(self.told.load(Ordering::Relaxed)),
+            TimeSource::Given => Some(self.last_time.load(Ordering::Relaxed)),
         }
     }
 
@@ -53,7 +53,7 @@ impl Clock {
     }
 
     fn now(&self) -> i64 {
-        self.given().unwrap_or_else(|| {
+        self.test_time().unwrap_or_else(|| {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
             i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
         })

@@ -6,18 +6,22 @@ use nuncio_engine::{
 };
 
 use super::{
-    names::{Names, Of},
-    pool::Pool,
+    names::{NameKind, PostgresNameCache},
+    pool::PostgresPool,
     read::{number, opened, select_opened, select_row},
 };
 
 /// A page: one consistent reading.
-pub(super) async fn list(pool: &Pool, names: &Names, query: &ListQuery) -> Result<ListPage, StoreError> {
+pub(super) async fn list(
+    pool: &PostgresPool,
+    names: &PostgresNameCache,
+    query: &ListQuery,
+) -> Result<ListPage, StoreError> {
     let nothing = ListPage { tasks: vec![], next: None, total: 0 };
-    let Some(tenant) = names.find(pool, Of::Owner, &query.owner).await? else { return Ok(nothing) };
+    let Some(tenant) = names.find(pool, NameKind::Owner, &query.owner).await? else { return Ok(nothing) };
     let agent = match &query.agent {
         None => None,
-        Some(agent) => match names.find(pool, Of::Agent, agent).await? {
+        Some(agent) => match names.find(pool, NameKind::Agent, agent).await? {
             None => return Ok(nothing),
             found => found,
         },

@@ -7,18 +7,18 @@
 
 mod archive;
 mod batch;
-mod bell;
-mod client_session;
 mod clock;
 mod error;
 mod knowledge;
 mod lease;
 mod list;
 mod names;
+mod notifier;
 mod outbox;
 mod pool;
 mod read;
 mod schema;
+mod session;
 mod tenants;
 mod writer;
 
@@ -30,9 +30,10 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, ClaimOf, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, DueTasks, Guard,
-        JournalRecord, ListPage, ListQuery, Load, News, NodeId, Opened, Session, Settled, Store, StoreError,
-        StoredBatch, TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
+        Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
+        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Precondition,
+        Session, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
+        WebhookError,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -40,8 +41,11 @@ use nuncio_engine::{
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-use self::{bell::Bell, clock::Clock, knowledge::Puts, names::Names, pool::Pool, writer::Writer};
-pub use self::{clock::TimeSource, error::OpenError};
+use self::{
+    clock::DatabaseClock, knowledge::MemoryWriteQueue, names::PostgresNameCache, notifier::Notifier,
+    pool::PostgresPool, writer::PostgresWriter,
+};
+pub use self::{clock::TimeSource, error::PostgresOpenError};
 
 /// How to open the store. The defaults are what was measured to be good.
 #[derive(Debug, Clone)]
@@ -77,14 +81,14 @@ impl Default for PostgresOptions {
 
 /// The shared backend of `Store`.
 pub struct PostgresStore {
-    pool: Arc<Pool>,
-    searches: Pool,
-    names: Arc<Names>,
-    clock: Arc<Clock>,
-    writer: Writer,
-    puts: Puts,
-    bell: Bell,
-    news: Mutex<Option<mpsc::UnboundedReceiver<News>>>,
+    pool: Arc<PostgresPool>,
+    searches: PostgresPool,
+    names: Arc<PostgresNameCache>,
+    clock: Arc<DatabaseClock>,
+    writer: PostgresWriter,
+    puts: MemoryWriteQueue,
+    bell: Notifier,
+    news: Mutex<Option<mpsc::UnboundedReceiver<StoreNotification>>>,
     patience: Duration,
 }
 
@@ -97,27 +101,27 @@ impl std::fmt::Debug for PostgresStore {
 impl PostgresStore {
     /// Opens the store at a `postgres://` URL and brings its schema up to date. Refuses a server that would
     /// lose what it acknowledged, and a schema of a newer version.
-    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let config = pool::config(url, &options.schema)?;
         let tls = pool::tls();
         schema::prepare(&config, &tls, &options).await?;
-        let clock = Arc::new(Clock::new(options.time));
-        let pool = Arc::new(Pool::new(&config, &tls, options.readers, options.patience)?);
+        let clock = Arc::new(DatabaseClock::new(options.time));
+        let pool = Arc::new(PostgresPool::new(&config, &tls, options.readers, options.patience)?);
         // Of their own, so that nothing waits for a search that takes long.
-        let searches = Pool::new(&config, &tls, SEARCH_READERS, options.patience)?;
-        let names = Arc::new(Names::default());
-        let (bell, news) = Bell::hang(config.clone(), tls.clone(), &options.schema);
-        let connect = pool::Connect { config, tls };
-        let desk = writer::Desk {
+        let searches = PostgresPool::new(&config, &tls, SEARCH_READERS, options.patience)?;
+        let names = Arc::new(PostgresNameCache::default());
+        let (bell, news) = Notifier::start(config.clone(), tls.clone(), &options.schema);
+        let connect = pool::ConnectOptions { config, tls };
+        let desk = writer::WriterResources {
             connect,
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
             bell: bell.clone(),
             patience: options.patience,
         };
-        let writer = Writer::start(desk, options.writers);
+        let writer = PostgresWriter::start(desk, options.writers);
         let news = Mutex::new(Some(news));
-        let puts = Puts::new(Arc::clone(&pool));
+        let puts = MemoryWriteQueue::new(Arc::clone(&pool));
         Ok(Self { pool, searches, names, clock, writer, puts, bell, news, patience: options.patience })
     }
 
@@ -140,9 +144,9 @@ fn tenant(task: TaskNo) -> i32 {
 
 #[async_trait]
 impl Store for PostgresStore {
-    async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
+    async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         // A runner has nothing better to do than to wait; whoever has asked is told to come again.
-        let waits = matches!(change.guard, Guard::Runner { .. });
+        let waits = matches!(change.guard, Precondition::Runner { .. });
         let committed = self.writer.write(change);
         if waits {
             return committed.await;
@@ -156,7 +160,7 @@ impl Store for PostgresStore {
         })
     }
 
-    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+    async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
         read::open(&self.pool, key).await
     }
 
@@ -197,12 +201,17 @@ impl Store for PostgresStore {
 
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
         let others = lease::heartbeat(&self.pool, &self.clock, node, until).await?;
-        self.bell.heard_by(others);
+        self.bell.set_other_nodes(others);
         Ok(())
     }
 
-    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
-        self.clock.told(now);
+    async fn claim(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        self.clock.record_time(now);
         lease::claim(&self.pool, &self.clock, node, limit).await
     }
 
@@ -210,14 +219,14 @@ impl Store for PostgresStore {
         &self,
         node: NodeId,
         now: Timestamp,
-        of: &[ClaimOf],
-    ) -> Result<Vec<Claimed>, StoreError> {
-        self.clock.told(now);
+        of: &[OwnerClaim],
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        self.clock.record_time(now);
         lease::claim_of(&self.pool, &self.clock, node, of).await
     }
 
-    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
-        self.clock.told(now);
+    async fn due_tasks(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        self.clock.record_time(now);
         lease::due(&self.pool, &self.clock, node).await
     }
 
@@ -225,12 +234,12 @@ impl Store for PostgresStore {
         lease::descendants(&self.pool, root, at_most).await
     }
 
-    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
-        lease::held(&self.pool, node).await
+    async fn held_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        lease::held_tasks(&self.pool, node).await
     }
 
-    async fn stirred(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
-        lease::stirred(&self.pool, node).await
+    async fn externally_written_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        lease::externally_written_tasks(&self.pool, node).await
     }
 
     async fn seqs(&self, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
@@ -247,7 +256,7 @@ impl Store for PostgresStore {
 
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
         outbox::put(&self.pool, &self.clock, task, &hook, cap).await?;
-        self.bell.ring(News::Deliveries);
+        self.bell.notify(StoreNotification::Deliveries);
         Ok(())
     }
 
@@ -265,8 +274,8 @@ impl Store for PostgresStore {
         now: Timestamp,
         lease: Duration,
         limit: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
-        self.clock.told(now);
+    ) -> Result<Vec<DueWebhook>, StoreError> {
+        self.clock.record_time(now);
         outbox::claim(&self.pool, &self.clock, node, lease, limit).await
     }
 
@@ -274,8 +283,13 @@ impl Store for PostgresStore {
         outbox::next_due(&self.pool, &self.clock).await
     }
 
-    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
-        outbox::settle(&self.pool, &self.clock, task, hook, &settled).await
+    async fn record_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        settled: DeliveryOutcome,
+    ) -> Result<(), StoreError> {
+        outbox::record_delivery(&self.pool, &self.clock, task, hook, &settled).await
     }
 
     async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
@@ -283,9 +297,9 @@ impl Store for PostgresStore {
     }
 
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
-        self.clock.told(now);
+        self.clock.record_time(now);
         let replayed = outbox::replay(&self.pool, &self.clock, delivery).await?;
-        self.bell.ring(News::Deliveries);
+        self.bell.notify(StoreNotification::Deliveries);
         Ok(replayed)
     }
 
@@ -294,23 +308,23 @@ impl Store for PostgresStore {
     }
 
     async fn create_session(&self, new: Session, limit: usize) -> Result<bool, StoreError> {
-        client_session::create(&self.pool, &self.clock, &new, limit).await
+        session::create(&self.pool, &self.clock, &new, limit).await
     }
 
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
-        client_session::find(&self.pool, &self.clock, id).await
+        session::find(&self.pool, &self.clock, id).await
     }
 
     async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
-        client_session::update(&self.pool, id, version, &body).await
+        session::update(&self.pool, id, version, &body).await
     }
 
     async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
-        client_session::touch(&self.pool, &self.clock, ids, now).await
+        session::touch(&self.pool, &self.clock, ids, now).await
     }
 
     async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
-        client_session::delete(&self.pool, id).await
+        session::delete(&self.pool, id).await
     }
 
     async fn expire_sessions(
@@ -319,7 +333,7 @@ impl Store for PostgresStore {
         before: Timestamp,
         limit: usize,
     ) -> Result<u64, StoreError> {
-        client_session::expire(&self.pool, &self.clock, owner, before, limit).await
+        session::expire(&self.pool, &self.clock, owner, before, limit).await
     }
 
     fn knowledge(&self) -> &dyn Knowledge {
@@ -338,7 +352,7 @@ impl Store for PostgresStore {
         true
     }
 
-    fn news(&self) -> Option<mpsc::UnboundedReceiver<News>> {
+    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
         self.news.lock().take()
     }
 

@@ -7,53 +7,58 @@ use nuncio_engine::store::StoreError;
 use parking_lot::Mutex;
 use tokio_postgres::Client;
 
-use super::{error::store_error, pool::Pool};
+use super::{error::store_error, pool::PostgresPool};
 
 /// Past this many entries a directory is emptied and fills again: owners can be many.
 const KEPT: usize = 16_384;
 
 /// What has a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Of {
+pub(super) enum NameKind {
     Owner,
     Agent,
 }
 
 /// The numbers that this process knows.
 #[derive(Default)]
-pub(super) struct Names {
-    known: Mutex<HashMap<(Of, String), i32>>,
+pub(super) struct PostgresNameCache {
+    known: Mutex<HashMap<(NameKind, String), i32>>,
 }
 
-impl Names {
+impl PostgresNameCache {
     /// The number, if it ever had a task (or, an owner, a session).
-    pub(super) async fn find(&self, pool: &Pool, of: Of, name: &str) -> Result<Option<i32>, StoreError> {
-        if let Some(no) = self.known(of, name) {
+    pub(super) async fn find(
+        &self,
+        pool: &PostgresPool,
+        of: NameKind,
+        name: &str,
+    ) -> Result<Option<i32>, StoreError> {
+        if let Some(no) = self.cached(of, name) {
             return Ok(Some(no));
         }
         let sql = match of {
-            Of::Owner => "SELECT no FROM owner WHERE name = $1",
-            Of::Agent => "SELECT no FROM agent WHERE name = $1",
+            NameKind::Owner => "SELECT no FROM owner WHERE name = $1",
+            NameKind::Agent => "SELECT no FROM agent WHERE name = $1",
         };
         let found = pool.read_one(sql, &[&name]).await?.map(|row| row.get(0));
         if let Some(no) = found {
-            self.learn(of, name, no);
+            self.insert(of, name, no);
         }
         Ok(found)
     }
 
     /// The number, which is given if there is none. In a transaction of its own: a number that no task has does
     /// no harm.
-    pub(super) async fn number(&self, client: &Client, of: Of, name: &str) -> Result<i32, StoreError> {
-        if let Some(no) = self.known(of, name) {
+    pub(super) async fn number(&self, client: &Client, of: NameKind, name: &str) -> Result<i32, StoreError> {
+        if let Some(no) = self.cached(of, name) {
             return Ok(no);
         }
         let (add, find) = match of {
-            Of::Owner => (
+            NameKind::Owner => (
                 "INSERT INTO owner (name) VALUES ($1) ON CONFLICT DO NOTHING",
                 "SELECT no FROM owner WHERE name = $1",
             ),
-            Of::Agent => (
+            NameKind::Agent => (
                 "INSERT INTO agent (name) VALUES ($1) ON CONFLICT DO NOTHING",
                 "SELECT no FROM agent WHERE name = $1",
             ),
@@ -67,7 +72,7 @@ impl Names {
             client.query_one(find, &[&name]).await.map(|row| row.get(0))
         };
         let no = number.await.map_err(|error| store_error(&error))?;
-        self.learn(of, name, no);
+        self.insert(of, name, no);
         Ok(no)
     }
 
@@ -76,11 +81,11 @@ impl Names {
         self.known.lock().clear();
     }
 
-    fn known(&self, of: Of, name: &str) -> Option<i32> {
+    fn cached(&self, of: NameKind, name: &str) -> Option<i32> {
         self.known.lock().get(&(of, name.to_owned())).copied()
     }
 
-    fn learn(&self, of: Of, name: &str, no: i32) {
+    fn insert(&self, of: NameKind, name: &str, no: i32) {
         let mut known = self.known.lock();
         if known.len() >= KEPT {
             known.clear();

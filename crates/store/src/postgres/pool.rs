@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::{Client, Config, Row, error::SqlState, types::ToSql};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{Kind, OpenError, kind, store_error};
+use super::error::{PostgresErrorKind, PostgresOpenError, error_kind, store_error};
 
 /// How long a connection may take to come about.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
@@ -23,15 +23,17 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
 /// The settings in a URL, and ours.
-pub(super) fn config(url: &str, schema: &str) -> Result<Config, OpenError> {
+pub(super) fn config(url: &str, schema: &str) -> Result<Config, PostgresOpenError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if schema.is_empty() || schema.len() > 40 || !schema.chars().all(plain) {
-        return Err(OpenError::Url(format!(
+        return Err(PostgresOpenError::Url(format!(
             "{schema:?} is not a name for a schema: use up to 40 small letters, digits and underscores"
         )));
     }
     let mut config = Config::from_str(url).map_err(|error| {
-        OpenError::Url(format!("not a PostgreSQL URL ({error}): write postgres://user@host:5432/database"))
+        PostgresOpenError::Url(format!(
+            "not a PostgreSQL URL ({error}): write postgres://user@host:5432/database"
+        ))
     })?;
     let own = format!("-c search_path={schema}");
     let options = config.get_options().map_or(own.clone(), |given| format!("{given} {own}"));
@@ -58,12 +60,12 @@ pub(super) fn tls() -> MakeRustlsConnect {
 }
 
 /// What it takes to connect.
-pub(super) struct Connect {
+pub(super) struct ConnectOptions {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
 }
 
-impl Connect {
+impl ConnectOptions {
     /// A connection of one's own. It ends when the client is dropped.
     pub(super) async fn connect(&self) -> Result<Client, StoreError> {
         let connecting = self.config.connect(self.tls.clone());
@@ -81,18 +83,18 @@ impl Connect {
 }
 
 /// Connections for single statements.
-pub(super) struct Pool {
+pub(super) struct PostgresPool {
     pool: deadpool_postgres::Pool,
     patience: Duration,
 }
 
-impl Pool {
+impl PostgresPool {
     pub(super) fn new(
         config: &Config,
         tls: &MakeRustlsConnect,
         size: usize,
         patience: Duration,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, PostgresOpenError> {
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let timeouts =
@@ -102,7 +104,7 @@ impl Pool {
             .timeouts(timeouts)
             .runtime(Runtime::Tokio1)
             .build()
-            .map_err(|error| OpenError::Url(error.to_string()))?;
+            .map_err(|error| PostgresOpenError::Url(error.to_string()))?;
         Ok(Self { pool, patience })
     }
 
@@ -155,7 +157,7 @@ impl Pool {
             Ok(Ok(rows)) => Ok(Some(rows)),
             Ok(Err(error)) if error.code() == Some(&SqlState::QUERY_CANCELED) => Ok(None),
             Ok(Err(error)) => {
-                if kind(&error) == Kind::Lost {
+                if error_kind(&error) == PostgresErrorKind::Lost {
                     drop(deadpool_postgres::Object::take(client));
                 }
                 Err(store_error(&error))
@@ -177,7 +179,7 @@ impl Pool {
         match tokio::time::timeout(self.patience, answer).await {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
-                if kind(&error) == Kind::Lost {
+                if error_kind(&error) == PostgresErrorKind::Lost {
                     // Not back into the pool.
                     drop(deadpool_postgres::Object::take(client));
                 }

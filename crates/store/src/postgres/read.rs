@@ -3,13 +3,13 @@
 use bytes::Bytes;
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Digest, JournalRecord, NodeId, Opened, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow},
+    store::{Digest, JournalRecord, NodeId, OpenedTask, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow},
     task::{State, TaskId},
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::{pool::Pool, tenant};
+use super::{pool::PostgresPool, tenant};
 
 /// Most rows of a log that one reading takes, whatever their size.
 const LOG_ROWS: i64 = 1_024;
@@ -55,7 +55,7 @@ const BY_CLIENT_ID: &str = "t.tenant = (SELECT no FROM owner WHERE name = $1) \
      AND t.no = (SELECT i.task FROM client_id i WHERE i.tenant = (SELECT no FROM owner WHERE name = $1) AND i.id = $2)";
 
 /// The row alone.
-pub(super) async fn row(pool: &Pool, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+pub(super) async fn row(pool: &PostgresPool, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
     let found = match key {
         TaskKey::Id(id) => pool.read_one(select_row!("task t", "WHERE t.id = $1"), &[&id.0]).await?,
         TaskKey::Client { owner, id } => {
@@ -67,7 +67,7 @@ pub(super) async fn row(pool: &Pool, key: &TaskKey) -> Result<Option<TaskRow>, S
 }
 
 /// The row with its snapshot and the log after that.
-pub(super) async fn open(pool: &Pool, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+pub(super) async fn open(pool: &PostgresPool, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
     let found = match key {
         TaskKey::Id(id) => pool.read_one(select_opened!("task t", "WHERE t.id = $1"), &[&id.0]).await?,
         TaskKey::Client { owner, id } => {
@@ -80,7 +80,7 @@ pub(super) async fn open(pool: &Pool, key: &TaskKey) -> Result<Option<Opened>, S
 
 /// Batches that hold entries after `after`.
 pub(super) async fn log(
-    pool: &Pool,
+    pool: &PostgresPool,
     task: TaskNo,
     after: u64,
     max_bytes: usize,
@@ -105,7 +105,7 @@ pub(super) async fn log(
 
 /// The first bytes of the newest snapshot.
 pub(super) async fn snapshot_beginning(
-    pool: &Pool,
+    pool: &PostgresPool,
     task: TaskNo,
     max_bytes: usize,
 ) -> Result<Option<Bytes>, StoreError> {
@@ -116,7 +116,7 @@ pub(super) async fn snapshot_beginning(
 }
 
 /// All journal records, in the order of their commits.
-pub(super) async fn journal(pool: &Pool, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+pub(super) async fn journal(pool: &PostgresPool, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
     let sql = "SELECT bytes FROM journal WHERE tenant = $1 AND task = $2 ORDER BY n";
     let rows = pool.read(sql, &[&tenant(task), &task.0]).await?;
     Ok(rows.iter().map(|row| JournalRecord(bytes(row, 0))).collect())
@@ -124,7 +124,7 @@ pub(super) async fn journal(pool: &Pool, task: TaskNo) -> Result<Vec<JournalReco
 
 /// The task that an idempotency key made.
 pub(super) async fn idempotent(
-    pool: &Pool,
+    pool: &PostgresPool,
     owner: &str,
     key: &str,
 ) -> Result<Option<(TaskId, Digest)>, StoreError> {
@@ -138,7 +138,7 @@ pub(super) async fn idempotent(
 }
 
 /// Children of a task that have not ended.
-pub(super) async fn live_children(pool: &Pool, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
+pub(super) async fn live_children(pool: &PostgresPool, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
     let rows = pool.read("SELECT id FROM task WHERE parent = $1 AND state < 4", &[&parent.0]).await?;
     Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
 }
@@ -171,7 +171,7 @@ pub(super) fn task_row(row: &Row) -> Result<TaskRow, StoreError> {
 }
 
 /// A row as `select_opened` names its columns.
-pub(super) fn opened(row: &Row) -> Result<Opened, StoreError> {
+pub(super) fn opened(row: &Row) -> Result<OpenedTask, StoreError> {
     let snapshot = row.get::<_, Option<i64>>(17).map(|seq| (seq.cast_unsigned(), bytes(row, 18)));
     let seqs: Vec<i64> = row.get::<_, Option<_>>(19).unwrap_or_default();
     let batches: Vec<&[u8]> = row.get::<_, Option<_>>(20).unwrap_or_default();
@@ -179,7 +179,7 @@ pub(super) fn opened(row: &Row) -> Result<Opened, StoreError> {
         first_seq: seq.cast_unsigned(),
         bytes: Bytes::copy_from_slice(bytes),
     });
-    Ok(Opened { row: task_row(row)?, snapshot, log: log.collect() })
+    Ok(OpenedTask { row: task_row(row)?, snapshot, log: log.collect() })
 }
 
 /// A count or a sequence number: never negative.

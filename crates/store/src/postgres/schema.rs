@@ -3,7 +3,7 @@
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::{OpenError, PostgresOptions};
+use super::{PostgresOpenError, PostgresOptions};
 
 /// The schema, step by step; the position is the version. Steps are never changed once released.
 const MIGRATIONS: &[&str] = &[
@@ -27,8 +27,8 @@ pub(super) async fn prepare(
     config: &Config,
     tls: &MakeRustlsConnect,
     options: &PostgresOptions,
-) -> Result<(), OpenError> {
-    let (mut client, connection) = config.connect(tls.clone()).await.map_err(OpenError::Connect)?;
+) -> Result<(), PostgresOpenError> {
+    let (mut client, connection) = config.connect(tls.clone()).await.map_err(PostgresOpenError::Connect)?;
     let connection = tokio::spawn(connection);
     check_durable(&client, &options.allow_unsafe).await?;
     migrate(&mut client, &options.schema).await?;
@@ -37,21 +37,21 @@ pub(super) async fn prepare(
     Ok(())
 }
 
-async fn check_durable(client: &Client, allowed: &[String]) -> Result<(), OpenError> {
+async fn check_durable(client: &Client, allowed: &[String]) -> Result<(), PostgresOpenError> {
     for (name, lies) in DURABLE {
         let value: String = client.query_one("SELECT current_setting($1)", &[&name]).await?.get(0);
         if !lies.contains(&value.as_str()) {
             continue;
         }
         if !allowed.iter().any(|allowed| allowed == name) {
-            return Err(OpenError::NotDurable { name: name.into(), value });
+            return Err(PostgresOpenError::NotDurable { name: name.into(), value });
         }
         tracing::warn!("{name} is {value}: a crash of the database can lose what was acknowledged");
     }
     Ok(())
 }
 
-async fn migrate(client: &mut Client, schema: &str) -> Result<(), OpenError> {
+async fn migrate(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
     let known = MIGRATIONS.len() as i32;
     // Until the end of the transaction: whoever comes meanwhile waits, and then finds nothing to do.
     let change = client.transaction().await?;
@@ -62,7 +62,7 @@ async fn migrate(client: &mut Client, schema: &str) -> Result<(), OpenError> {
     let found: i32 =
         change.query_one("SELECT coalesce(max(version), 0) FROM schema_version", &[]).await?.get(0);
     if found > known {
-        return Err(OpenError::NewerSchema { found, known });
+        return Err(PostgresOpenError::NewerSchema { found, known });
     }
     for (version, step) in (1..).zip(MIGRATIONS).skip(found as usize) {
         change.batch_execute(step).await?;

@@ -34,7 +34,7 @@ impl TenantStore for PostgresStore {
     }
 
     async fn owners(&self, tenant: &str, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
-        let (within, tenant) = within(Some(tenant));
+        let (within, tenant) = tenant_condition(Some(tenant));
         let sql = format!(
             "SELECT o.name FROM (SELECT no, name COLLATE \"C\" AS name FROM owner) o
              WHERE {within} AND o.name > $2 AND (strpos(o.name, '/') > 0
@@ -47,7 +47,7 @@ impl TenantStore for PostgresStore {
     }
 
     async fn tenant_tasks(&self, query: &TenantTasks) -> Result<Vec<TaskRow>, StoreError> {
-        let (within, tenant) = within(query.tenant.as_deref());
+        let (within, tenant) = tenant_condition(query.tenant.as_deref());
         let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
         let when = |given: bool, condition: &'static str, unused: &'static str| {
             if given { condition } else { unused }
@@ -222,7 +222,7 @@ fn whole(number: usize) -> i64 {
 }
 
 /// A condition on `o.name`, ordered by bytes, that holds for the owners of a tenant; its parameter is $1.
-fn within(tenant: Option<&str>) -> (&'static str, String) {
+fn tenant_condition(tenant: Option<&str>) -> (&'static str, String) {
     match tenant {
         None => ("$1::text IS NOT NULL", String::new()),
         Some(HOME_TENANT) => ("strpos(o.name, '/') = 0 AND $1::text IS NOT NULL", String::new()),

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio_engine::store::{Change, CommitError, Committed, StoreError};
+use nuncio_engine::store::{Change, CommitError, CommitReceipt, StoreError};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     task::JoinHandle,
@@ -17,12 +17,12 @@ use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use super::{
-    batch::{self, Columns, Outcome},
-    bell::Bell,
-    clock::Clock,
-    error::{self, Kind},
-    names::Names,
-    pool::Connect,
+    batch::{self, ChangeColumns, ChangeOutcome},
+    clock::DatabaseClock,
+    error::{self, PostgresErrorKind},
+    names::PostgresNameCache,
+    notifier::Notifier,
+    pool::ConnectOptions,
 };
 
 /// Changes and bytes that go into one batch at most, about.
@@ -43,38 +43,38 @@ const RETRY: [Duration; 5] = [
 /// A batch that takes longer is given up with its connection, and asked for on another.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
-type Reply = oneshot::Sender<Result<Committed, CommitError>>;
+type CommitSender = oneshot::Sender<Result<CommitReceipt, CommitError>>;
 
 /// A change that waits for a batch.
-struct Job {
+struct CommitJob {
     change: Change,
-    reply: Reply,
+    reply: CommitSender,
     since: Instant,
 }
 
 /// What a writer works with.
-pub(super) struct Desk {
-    pub(super) connect: Connect,
-    pub(super) names: Arc<Names>,
-    pub(super) clock: Arc<Clock>,
-    pub(super) bell: Bell,
+pub(super) struct WriterResources {
+    pub(super) connect: ConnectOptions,
+    pub(super) names: Arc<PostgresNameCache>,
+    pub(super) clock: Arc<DatabaseClock>,
+    pub(super) bell: Notifier,
     pub(super) patience: Duration,
 }
 
 /// The writers of this process.
-pub(super) struct Writer {
-    queue: Mutex<Option<mpsc::Sender<Job>>>,
-    give: mpsc::WeakSender<Job>,
+pub(super) struct PostgresWriter {
+    queue: Mutex<Option<mpsc::Sender<CommitJob>>>,
+    give: mpsc::WeakSender<CommitJob>,
     at_work: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl Writer {
-    pub(super) fn start(desk: Desk, count: usize) -> Self {
+impl PostgresWriter {
+    pub(super) fn start(desk: WriterResources, count: usize) -> Self {
         let (give, take) = mpsc::channel(QUEUE);
         let (desk, take) = (Arc::new(desk), Arc::new(Mutex::new(take)));
         let at_work = (0..count.max(1))
             .map(|_| {
-                let scribe = Scribe { desk: Arc::clone(&desk), id: Uuid::now_v7(), line: None };
+                let scribe = WriterTask { desk: Arc::clone(&desk), id: Uuid::now_v7(), line: None };
                 tokio::spawn(scribe.serve(Arc::clone(&take)))
             })
             .collect();
@@ -82,11 +82,11 @@ impl Writer {
     }
 
     /// Commits a change, and returns when it is durable.
-    pub(super) async fn write(&self, change: Change) -> Result<Committed, CommitError> {
+    pub(super) async fn write(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         let closed = || StoreError::Unavailable("the store is closed".into());
         let (reply, answer) = oneshot::channel();
         let give = self.give.upgrade().ok_or_else(closed)?;
-        give.send(Job { change, reply, since: Instant::now() }).await.map_err(|_| closed())?;
+        give.send(CommitJob { change, reply, since: Instant::now() }).await.map_err(|_| closed())?;
         drop(give);
         answer.await.map_err(|_| closed())?
     }
@@ -101,22 +101,22 @@ impl Writer {
 }
 
 /// One writer: one connection, one batch at a time.
-struct Scribe {
-    desk: Arc<Desk>,
+struct WriterTask {
+    desk: Arc<WriterResources>,
     /// Under which the database remembers its last batch.
     id: Uuid,
-    line: Option<Line>,
+    line: Option<WriterConnection>,
 }
 
 /// A connection that is ready to commit.
-struct Line {
+struct WriterConnection {
     client: Client,
     commit: Statement,
     slot: i16,
 }
 
-impl Scribe {
-    async fn serve(mut self, jobs: Arc<Mutex<mpsc::Receiver<Job>>>) {
+impl WriterTask {
+    async fn serve(mut self, jobs: Arc<Mutex<mpsc::Receiver<CommitJob>>>) {
         loop {
             let mut batch = vec![];
             {
@@ -134,9 +134,9 @@ impl Scribe {
             }
             // In the order of the tasks, so that two batches do not wait for each other's rows.
             batch.sort_by_key(|job| match &job.change.guard {
-                nuncio_engine::store::Guard::Create(_) => i64::MAX,
-                nuncio_engine::store::Guard::Version { task, .. }
-                | nuncio_engine::store::Guard::Runner { task, .. } => task.0,
+                nuncio_engine::store::Precondition::Create(_) => i64::MAX,
+                nuncio_engine::store::Precondition::Version { task, .. }
+                | nuncio_engine::store::Precondition::Runner { task, .. } => task.0,
             });
             if let Some(refused) = self.write(batch).await {
                 // One of them may be at fault: each for itself, so that it is the only one that fails.
@@ -148,25 +148,27 @@ impl Scribe {
     }
 
     /// Commits a batch and tells everybody. Returns it, where it was undone and may succeed in parts.
-    async fn write(&mut self, batch: Vec<Job>) -> Option<Vec<Job>> {
+    async fn write(&mut self, batch: Vec<CommitJob>) -> Option<Vec<CommitJob>> {
         let name = Uuid::now_v7();
         // Whether it may have been committed.
         let mut sent = false;
         for tries in 0_usize.. {
             let error = match self.try_write(&batch, name, &mut sent).await {
                 Ok(outcomes) => {
-                    self.tell(batch, outcomes);
+                    self.report_outcomes(batch, outcomes);
                     return None;
                 }
                 Err(error) => error,
             };
             let waited = batch.iter().map(|job| job.since.elapsed()).max().unwrap_or_default();
             let error = match error {
-                Failure::Again => None,
-                Failure::Store(StoreError::Unavailable(_)) if sent || waited < self.desk.patience => None,
-                Failure::Store(StoreError::Full(_)) if sent => None,
-                Failure::Store(StoreError::Broken(_)) if batch.len() > 1 && !sent => return Some(batch),
-                Failure::Store(error) => Some(error),
+                BatchFailure::Again => None,
+                BatchFailure::Store(StoreError::Unavailable(_)) if sent || waited < self.desk.patience => {
+                    None
+                }
+                BatchFailure::Store(StoreError::Full(_)) if sent => None,
+                BatchFailure::Store(StoreError::Broken(_)) if batch.len() > 1 && !sent => return Some(batch),
+                BatchFailure::Store(error) => Some(error),
             };
             if let Some(error) = error {
                 for job in batch {
@@ -181,47 +183,50 @@ impl Scribe {
 
     async fn try_write(
         &mut self,
-        batch: &[Job],
+        batch: &[CommitJob],
         name: Uuid,
         sent: &mut bool,
-    ) -> Result<Vec<Outcome>, Failure> {
+    ) -> Result<Vec<ChangeOutcome>, BatchFailure> {
         let (id, desk) = (self.id, Arc::clone(&self.desk));
         let line = match &self.line {
             Some(line) if !line.client.is_closed() => line,
-            _ => self.line.insert(Line::open(&desk.connect).await.map_err(Failure::Store)?),
+            _ => self.line.insert(WriterConnection::open(&desk.connect).await.map_err(BatchFailure::Store)?),
         };
         let changes = batch.iter().map(|job| &job.change);
-        let columns =
-            Columns::of(changes, &line.client, &desk.names, &desk.clock).await.map_err(Failure::Store)?;
+        let columns = ChangeColumns::of(changes, &line.client, &desk.names, &desk.clock)
+            .await
+            .map_err(BatchFailure::Store)?;
         let committing = columns.commit(&line.client, &line.commit, id, name, line.slot);
         let error = match tokio::time::timeout(GIVE_UP, committing).await {
             Ok(Ok(rows)) => return Ok(rows.iter().map(batch::outcome).collect()),
             Ok(Err(error)) => error,
             Err(_) => {
                 (*sent, self.line) = (true, None);
-                return Err(Failure::Again);
+                return Err(BatchFailure::Again);
             }
         };
-        match error::kind(&error) {
-            Kind::Lost => {
+        match error::error_kind(&error) {
+            PostgresErrorKind::Lost => {
                 (*sent, self.line) = (true, None);
-                Err(Failure::Again)
+                Err(BatchFailure::Again)
             }
-            Kind::Again => Err(Failure::Again),
-            Kind::Away | Kind::Full => Err(Failure::Store(error::store_error(&error))),
-            Kind::Broken => {
+            PostgresErrorKind::Again => Err(BatchFailure::Again),
+            PostgresErrorKind::Away | PostgresErrorKind::Full => {
+                Err(BatchFailure::Store(error::store_error(&error)))
+            }
+            PostgresErrorKind::Broken => {
                 // Had an earlier try been committed, the database would have said so before anything else.
                 *sent = false;
-                Err(Failure::Store(error::store_error(&error)))
+                Err(BatchFailure::Store(error::store_error(&error)))
             }
         }
     }
 
-    fn tell(&self, batch: Vec<Job>, mut outcomes: Vec<Outcome>) {
+    fn report_outcomes(&self, batch: Vec<CommitJob>, mut outcomes: Vec<ChangeOutcome>) {
         outcomes.sort_by_key(|outcome| outcome.place);
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             for news in outcome.news(&job.change) {
-                self.desk.bell.ring(news);
+                self.desk.bell.notify(news);
             }
             let _ = job.reply.send(outcome.result);
         }
@@ -229,15 +234,15 @@ impl Scribe {
 }
 
 /// Why a batch was not committed, as far as is known.
-enum Failure {
+enum BatchFailure {
     /// It is to be sent again, under its name.
     Again,
     /// It was undone, or not even sent.
     Store(StoreError),
 }
 
-impl Line {
-    async fn open(connect: &Connect) -> Result<Self, StoreError> {
+impl WriterConnection {
+    async fn open(connect: &ConnectOptions) -> Result<Self, StoreError> {
         let client = connect.connect().await?;
         let prepare = async {
             let commit = client.prepare(batch::COMMIT).await?;

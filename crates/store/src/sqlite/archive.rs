@@ -11,10 +11,10 @@ use nuncio_engine::{
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
-use super::{SqliteStore, client_session, knowledge::archived, read, schema, session::Session};
+use super::{SqliteStore, knowledge::archived, read, schema, session, write_session::WriteSession};
 use crate::{
-    OpenError,
-    archive::{Archive, Details, Dump, HookState, MemoryDump, RecordDump},
+    SqliteOpenError,
+    archive::{Archive, MemoryDump, RecordDump, TaskDetails, TaskDump, WebhookState},
 };
 
 #[async_trait]
@@ -29,11 +29,11 @@ impl Archive for SqliteStore {
         .await
     }
 
-    async fn details(&self, task: TaskNo) -> std::result::Result<Details, StoreError> {
+    async fn details(&self, task: TaskNo) -> std::result::Result<TaskDetails, StoreError> {
         self.read(|conn, _| details(conn, task.0))
     }
 
-    async fn restore(&self, dump: Dump) -> std::result::Result<bool, StoreError> {
+    async fn restore(&self, dump: TaskDump) -> std::result::Result<bool, StoreError> {
         let weight = dump.log.iter().map(|batch| batch.bytes.len()).sum();
         self.writer.write(weight, move |session| restore(session, &dump)).await
     }
@@ -44,17 +44,17 @@ impl Archive for SqliteStore {
         limit: usize,
     ) -> std::result::Result<Vec<String>, StoreError> {
         let after = after.unwrap_or_default().to_owned();
-        self.scan(move |conn, _| client_session::ids(conn, &after, limit)).await
+        self.scan(move |conn, _| session::ids(conn, &after, limit)).await
     }
 
     async fn dump_session(&self, id: &str) -> std::result::Result<Option<ClientSession>, StoreError> {
         // Its clock is that of whoever opened it.
-        self.read(|conn, names| client_session::find(conn, names, id))
+        self.read(|conn, names| session::find(conn, names, id))
     }
 
     async fn restore_session(&self, kept: ClientSession) -> std::result::Result<bool, StoreError> {
         let weight = kept.body.len();
-        self.writer.write(weight, move |session| client_session::insert(session, &kept)).await
+        self.writer.write(weight, move |session| session::insert(session, &kept)).await
     }
 
     async fn dump_memory(
@@ -105,19 +105,19 @@ impl Archive for SqliteStore {
 }
 
 /// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
-pub(crate) fn back_up(dir: &Path, to: &Path) -> std::result::Result<(), OpenError> {
+pub(crate) fn back_up(dir: &Path, to: &Path) -> std::result::Result<(), SqliteOpenError> {
     let conn = schema::open_read_only(&dir.join("nuncio.db"))?;
     let Some(name) = to.to_str() else {
         let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the name is not UTF-8");
-        return Err(OpenError::Folder { dir: to.to_owned(), source: why });
+        return Err(SqliteOpenError::Folder { dir: to.to_owned(), source: why });
     };
     // SQLite takes an empty file for none, and keeps its mode.
-    schema::make_private(to).map_err(|source| OpenError::Folder { dir: to.to_owned(), source })?;
+    schema::make_private(to).map_err(|source| SqliteOpenError::Folder { dir: to.to_owned(), source })?;
     conn.execute("VACUUM INTO ?1", [name])?;
     Ok(())
 }
 
-fn details(conn: &Connection, no: i64) -> Result<Details> {
+fn details(conn: &Connection, no: i64) -> Result<TaskDetails> {
     let row = conn
         .prepare_cached("SELECT due_at, node IS NOT NULL, idempotency, owner FROM task WHERE no = ?1")?
         .query_row([no], |row| {
@@ -125,7 +125,7 @@ fn details(conn: &Connection, no: i64) -> Result<Details> {
             Ok((due(row.get(0)?, row.get(1)?), key, row.get::<_, i64>(3)?))
         })
         .optional()?;
-    let Some((due_at, key, owner)) = row else { return Ok(Details::default()) };
+    let Some((due_at, key, owner)) = row else { return Ok(TaskDetails::default()) };
     let idempotency = match key {
         None => None,
         Some(key) => conn
@@ -137,7 +137,7 @@ fn details(conn: &Connection, no: i64) -> Result<Details> {
     let hooks = conn
         .prepare_cached("SELECT attempts, due_at, node IS NOT NULL FROM webhook WHERE task = ?1 ORDER BY id")?
         .query_map([no], |row| {
-            Ok(HookState { attempts: row.get(0)?, due_at: due(row.get(1)?, row.get(2)?) })
+            Ok(WebhookState { attempts: row.get(0)?, due_at: due(row.get(1)?, row.get(2)?) })
         })?
         .collect::<Result<_>>()?;
     let dead_letters = conn
@@ -156,7 +156,7 @@ fn details(conn: &Connection, no: i64) -> Result<Details> {
             })
         })?
         .collect::<Result<_>>()?;
-    Ok(Details { due_at, idempotency, dead_letters, hooks })
+    Ok(TaskDetails { due_at, idempotency, dead_letters, hooks })
 }
 
 /// What somebody holds is due since the beginning of time.
@@ -164,7 +164,7 @@ fn due(at: Option<i64>, held: bool) -> Option<Timestamp> {
     at.map(|at| if held { Timestamp(0) } else { Timestamp(at) })
 }
 
-fn restore(session: &mut Session, dump: &Dump) -> Result<bool> {
+fn restore(session: &mut WriteSession, dump: &TaskDump) -> Result<bool> {
     let (row, details) = (&dump.row, &dump.details);
     let owner = session.names.owner_no(&session.conn, &row.owner)?;
     let agent = session.names.agent_no(&session.conn, &row.agent)?;

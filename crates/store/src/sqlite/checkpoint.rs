@@ -18,7 +18,7 @@ use std::{
 
 use rusqlite::{Connection, Result};
 
-use super::{OpenError, schema};
+use super::{SqliteOpenError, schema};
 
 /// Where the thread cannot keep up or has died, the writer copies all by itself at this many times the limit.
 const PATIENCE: u32 = 4;
@@ -43,7 +43,7 @@ pub(super) struct Checkpoints {
 
 impl Checkpoints {
     /// `limit` is in pages.
-    pub(super) fn start(path: &Path, writer: &mut Connection, limit: u32) -> Result<Self, OpenError> {
+    pub(super) fn start(path: &Path, writer: &mut Connection, limit: u32) -> Result<Self, SqliteOpenError> {
         let pages = Arc::new(AtomicU32::new(0));
         let seen = Arc::clone(&pages);
         writer.wal_hook(Some(move |_: &mut _, now: i32| {
@@ -62,7 +62,7 @@ impl Checkpoints {
                     done.store(false, Ordering::Release);
                 }
             })
-            .map_err(OpenError::Thread)?;
+            .map_err(SqliteOpenError::Thread)?;
         Ok(Self { pages, copying, asked: false, due: limit, limit, ask, thread })
     }
 
@@ -81,12 +81,12 @@ impl Checkpoints {
         } else if self.copying.load(Ordering::Acquire) && pages < self.limit.saturating_mul(PATIENCE) {
             return;
         }
-        self.begin_again(writer, pages);
+        self.restart_log(writer, pages);
     }
 
     /// Readers that still look into the log get a moment (the busy timeout); if they stay, this is tried
     /// again after as many pages more.
-    fn begin_again(&mut self, writer: &Connection, pages: u32) {
+    fn restart_log(&mut self, writer: &Connection, pages: u32) {
         self.asked = false;
         let begun = match checkpoint(writer, "RESTART") {
             Ok(done) => done.is_complete,
@@ -125,16 +125,16 @@ fn copy(conn: &Connection) {
 }
 
 /// How far a checkpoint came.
-struct Checkpointed {
+struct CheckpointProgress {
     is_complete: bool,
     /// Pages of the log that are in the database, since the log began.
     copied: u32,
 }
 
-fn checkpoint(conn: &Connection, mode: &str) -> Result<Checkpointed> {
+fn checkpoint(conn: &Connection, mode: &str) -> Result<CheckpointProgress> {
     conn.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?.query_row([], |row| {
         // It is -1 where there is no log.
         let copied = row.get::<_, i64>(2)?.try_into().unwrap_or(0);
-        Ok(Checkpointed { is_complete: row.get::<_, i64>(0)? == 0, copied })
+        Ok(CheckpointProgress { is_complete: row.get::<_, i64>(0)? == 0, copied })
     })
 }

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use nuncio_engine::{
     clock::Timestamp,
     store::{
-        Change, CommitError, Committed, Digest, Guard, JournalRecord, NewTask, NodeId, RunChange, TaskNo,
+        Change, CommitError, CommitReceipt, Digest, JournalRecord, NewTask, NodeId, Precondition, RunChange,
+        TaskNo,
     },
     task::{State, TaskId},
 };
@@ -17,20 +18,20 @@ use rusqlite::{OptionalExtension, Result, params};
 use super::{
     outbox,
     read::{self, MAX_SEQ},
-    session::Session,
+    write_session::WriteSession,
 };
 
 /// What a change came to: done, or refused. The outer error is the database's.
-pub(super) type Outcome = Result<Committed, CommitError>;
+pub(super) type CommitOutcome = Result<CommitReceipt, CommitError>;
 
 /// Checks the guard and writes the change.
-pub(super) fn commit(session: &mut Session, change: &Change) -> Result<Outcome> {
+pub(super) fn commit(session: &mut WriteSession, change: &Change) -> Result<CommitOutcome> {
     match &change.guard {
-        Guard::Create(new) => create(session, new, change),
-        Guard::Version { task, version } => update(session, *task, change, |now| {
+        Precondition::Create(new) => create(session, new, change),
+        Precondition::Version { task, version } => update(session, *task, change, |now| {
             if now.version == *version { Ok(()) } else { Err(CommitError::Moved) }
         }),
-        Guard::Runner { task, epoch } => update(session, *task, change, |now| {
+        Precondition::Runner { task, epoch } => update(session, *task, change, |now| {
             if now.epoch != *epoch {
                 Err(CommitError::Fenced)
             } else if now.state.is_terminal() {
@@ -45,7 +46,7 @@ pub(super) fn commit(session: &mut Session, change: &Change) -> Result<Outcome> 
     }
 }
 
-fn create(session: &mut Session, new: &NewTask, change: &Change) -> Result<Outcome> {
+fn create(session: &mut WriteSession, new: &NewTask, change: &Change) -> Result<CommitOutcome> {
     if let Some((task, digest)) = collision(session, new)? {
         return Ok(Err(CommitError::Exists { task, digest }));
     }
@@ -55,11 +56,11 @@ fn create(session: &mut Session, new: &NewTask, change: &Change) -> Result<Outco
         return Ok(Err(CommitError::LogFull(MAX_SEQ)));
     }
     let (state, status_at) = change.state.unwrap_or((State::Submitted, new.created_at));
-    session.told(status_at);
+    session.record_time(status_at);
     let owner = session.names.owner_no(&session.conn, &new.owner)?;
     let agent = session.names.agent_no(&session.conn, &new.agent)?;
     let no = session.next_no;
-    let schedule = Schedule::after(change.run, state, session.now()).unwrap_or_default();
+    let schedule = RunSchedule::after(change.run, state, session.now()).unwrap_or_default();
     let epoch = u64::from(matches!(change.run, RunChange::Lease(_)));
     let cancel = change.cancel.unwrap_or(false);
     let inserted = session
@@ -116,12 +117,12 @@ fn create(session: &mut Session, new: &NewTask, change: &Change) -> Result<Outco
     for hook in &new.webhooks {
         outbox::insert(session, no, seq, hook)?;
     }
-    Ok(Ok(Committed { task: TaskNo(no), first_seq: 1, seq, version: 1, epoch, cancel, unfolded }))
+    Ok(Ok(CommitReceipt { task: TaskNo(no), first_seq: 1, seq, version: 1, epoch, cancel, unfolded }))
 }
 
 /// The task that already has the idempotency key or the client id. The id itself is left to the unique
 /// index: it collides only when a change is repeated.
-fn collision(session: &mut Session, new: &NewTask) -> Result<Option<(TaskId, Option<Digest>)>> {
+fn collision(session: &mut WriteSession, new: &NewTask) -> Result<Option<(TaskId, Option<Digest>)>> {
     if let Some((key, _)) = &new.idempotency
         && let Some((task, digest)) = read::idempotent(&session.conn, &new.owner, key)?
     {
@@ -141,7 +142,7 @@ fn collision(session: &mut Session, new: &NewTask) -> Result<Option<(TaskId, Opt
 }
 
 /// What guards look at, and what the new row is made of.
-struct Current {
+struct CurrentRow {
     owner: i64,
     agent: i64,
     state: State,
@@ -157,11 +158,11 @@ struct Current {
 }
 
 fn update(
-    session: &mut Session,
+    session: &mut WriteSession,
     task: TaskNo,
     change: &Change,
-    guard: impl FnOnce(&Current) -> Result<(), CommitError>,
-) -> Result<Outcome> {
+    guard: impl FnOnce(&CurrentRow) -> Result<(), CommitError>,
+) -> Result<CommitOutcome> {
     let Some(now) = current(session, task)? else { return Ok(Err(CommitError::Gone)) };
     if let Err(refused) = guard(&now) {
         return Ok(Err(refused));
@@ -172,19 +173,19 @@ fn update(
         return Ok(Err(CommitError::LogFull(MAX_SEQ)));
     }
     if let Some((state, at)) = change.state {
-        session.told(at);
+        session.record_time(at);
         session.count(now.owner, now.agent, now.state, -1);
         session.count(now.owner, now.agent, state, 1);
     }
     let progressed = events > 0 || !change.journal.is_empty();
-    let by_runner = matches!(change.guard, Guard::Runner { .. });
+    let by_runner = matches!(change.guard, Precondition::Runner { .. });
     let attempts = if by_runner && progressed { 0 } else { now.attempts };
     let unfolded = now.unfolded + bytes;
     let cancel = change.cancel.unwrap_or(now.cancel);
     let epoch = now.epoch + u64::from(matches!(change.run, RunChange::Lease(_)));
     let version = now.version + 1;
     let state = change.state.map_or(now.state, |(state, _)| state);
-    let schedule = Schedule::after(change.run, state, session.now());
+    let schedule = RunSchedule::after(change.run, state, session.now());
     let variant = usize::from(change.state.is_some())
         | usize::from(change.head.is_some()) << 1
         | usize::from(schedule.is_some()) << 2;
@@ -207,9 +208,9 @@ fn update(
     append_log(session, task.0, now.seq + 1, change)?;
     append_journal(session, task.0, now.journaled, &change.journal)?;
     if now.hooks > 0 && events > 0 {
-        outbox::wake(session, task.0)?;
+        outbox::schedule_delivery(session, task.0)?;
     }
-    Ok(Ok(Committed { task, first_seq: now.seq + 1, seq, version, epoch, cancel, unfolded }))
+    Ok(Ok(CommitReceipt { task, first_seq: now.seq + 1, seq, version, epoch, cancel, unfolded }))
 }
 
 /// SQLite rewrites an index entry whenever a statement names one of its columns, changed or not. So there
@@ -227,7 +228,7 @@ static UPDATES: LazyLock<[String; 8]> = LazyLock::new(|| {
     })
 });
 
-fn current(session: &Session, task: TaskNo) -> Result<Option<Current>> {
+fn current(session: &WriteSession, task: TaskNo) -> Result<Option<CurrentRow>> {
     session
         .conn
         .prepare_cached(
@@ -235,7 +236,7 @@ fn current(session: &Session, task: TaskNo) -> Result<Option<Current>> {
              FROM task WHERE no = ?1",
         )?
         .query_row([task.0], |row| {
-            Ok(Current {
+            Ok(CurrentRow {
                 owner: row.get(0)?,
                 agent: row.get(1)?,
                 state: read::state(row, 2)?,
@@ -255,12 +256,12 @@ fn current(session: &Session, task: TaskNo) -> Result<Option<Current>> {
 
 /// Who runs a task, and when it may be claimed.
 #[derive(Default)]
-struct Schedule {
+struct RunSchedule {
     node: Option<NodeId>,
     due_at: Option<Timestamp>,
 }
 
-impl Schedule {
+impl RunSchedule {
     /// `None`: as it was. A task that has ended rests, whatever the change says.
     fn after(run: RunChange, state: State, now: Timestamp) -> Option<Self> {
         match run {
@@ -284,7 +285,7 @@ fn size(change: &Change) -> (u64, u64) {
     events.map_or((0, 0), |events| (events.count.into(), events.bytes.len() as u64))
 }
 
-fn append_log(session: &Session, no: i64, first_seq: u64, change: &Change) -> Result<()> {
+fn append_log(session: &WriteSession, no: i64, first_seq: u64, change: &Change) -> Result<()> {
     let Some(events) = change.events.as_ref().filter(|events| events.count > 0) else { return Ok(()) };
     session
         .conn
@@ -293,7 +294,7 @@ fn append_log(session: &Session, no: i64, first_seq: u64, change: &Change) -> Re
     Ok(())
 }
 
-fn append_journal(session: &Session, no: i64, before: u64, records: &[JournalRecord]) -> Result<()> {
+fn append_journal(session: &WriteSession, no: i64, before: u64, records: &[JournalRecord]) -> Result<()> {
     for (n, JournalRecord(bytes)) in (before + 1..).zip(records) {
         session
             .conn

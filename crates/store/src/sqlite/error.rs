@@ -7,7 +7,7 @@ use rusqlite::{Error, ErrorCode};
 
 /// Why a store was not opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum SqliteOpenError {
     /// The folder cannot be made, or its lock file not be used.
     #[error("cannot use the data folder {}: {source}", dir.display())]
     Folder {

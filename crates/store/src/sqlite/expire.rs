@@ -3,7 +3,7 @@
 use nuncio_engine::clock::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use super::{read, session::Session};
+use super::{read, write_session::WriteSession};
 
 /// Tasks deleted in one job at most, so that commits in the same batch do not wait long.
 pub(super) const CHUNK: usize = 64;
@@ -20,7 +20,7 @@ pub(super) fn find(conn: &Connection, before: Timestamp, limit: usize) -> Result
 }
 
 /// Deletes those tasks with all that belongs to them; how many there still were.
-pub(super) fn delete(session: &mut Session, before: Timestamp, tasks: &[i64]) -> Result<u64> {
+pub(super) fn delete(session: &mut WriteSession, before: Timestamp, tasks: &[i64]) -> Result<u64> {
     let mut deleted = 0;
     for no in tasks {
         deleted += u64::from(delete_one(session, before, *no)?);
@@ -29,7 +29,7 @@ pub(super) fn delete(session: &mut Session, before: Timestamp, tasks: &[i64]) ->
 }
 
 /// Deletes a task that ended before that time.
-fn delete_one(session: &mut Session, before: Timestamp, no: i64) -> Result<bool> {
+fn delete_one(session: &mut WriteSession, before: Timestamp, no: i64) -> Result<bool> {
     let ended = session
         .conn
         .prepare_cached("SELECT 1 FROM task WHERE no = ?1 AND state >= 4 AND status_at < ?2")?
@@ -42,7 +42,7 @@ fn delete_one(session: &mut Session, before: Timestamp, no: i64) -> Result<bool>
 }
 
 /// Deletes a task, whatever its state, with all that belongs to it; whether there was one.
-pub(super) fn delete_whole(session: &mut Session, no: i64) -> Result<bool> {
+pub(super) fn delete_whole(session: &mut WriteSession, no: i64) -> Result<bool> {
     let found = session
         .conn
         .prepare_cached("SELECT owner, agent, state, client_id, idempotency FROM task WHERE no = ?1")?

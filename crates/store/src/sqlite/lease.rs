@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{ClaimOf, Claimed, DueTasks, Load, NodeId},
+    store::{ClaimedTask, DueTasks, Load, NodeId, OwnerClaim},
     task::TaskId,
 };
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use super::{names::Names, read, session::Session};
+use super::{names::SqliteNameCache, read, write_session::WriteSession};
 
 /// Only one process can hold the folder, so at open every node that was ever here is dead, and whatever was
 /// being delivered is to be delivered again.
-pub(super) fn bury_all_nodes(conn: &Connection) -> Result<()> {
+pub(super) fn expire_all_nodes(conn: &Connection) -> Result<()> {
     conn.execute_batch(
         "BEGIN IMMEDIATE;
          DELETE FROM node;
@@ -25,7 +25,7 @@ pub(super) fn bury_all_nodes(conn: &Connection) -> Result<()> {
 }
 
 /// Notes that a node is alive until then.
-pub(super) fn heartbeat(session: &Session, node: NodeId, until: Timestamp) -> Result<()> {
+pub(super) fn heartbeat(session: &WriteSession, node: NodeId, until: Timestamp) -> Result<()> {
     session
         .conn
         .prepare_cached(
@@ -37,7 +37,7 @@ pub(super) fn heartbeat(session: &Session, node: NodeId, until: Timestamp) -> Re
 }
 
 /// A task that may be claimed.
-struct Due {
+struct ClaimableTask {
     at: i64,
     no: i64,
     /// Whether a node died over it.
@@ -46,43 +46,48 @@ struct Due {
 
 /// Leases due tasks to a node, oldest due first.
 pub(super) fn claim(
-    session: &mut Session,
+    session: &mut WriteSession,
     node: NodeId,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Claimed>> {
-    session.told(now);
+) -> Result<Vec<ClaimedTask>> {
+    session.record_time(now);
     let mut due = vec![];
     for holder in holders(session, node, now)? {
         for queue in queues(&session.conn, holder)? {
             due.extend(due_of(session, holder, queue, now, limit)?);
         }
     }
-    take(session, node, due, limit)
+    claim_due(session, node, due, limit)
 }
 
 /// The same for some owners, so many of each.
 pub(super) fn claim_of(
-    session: &mut Session,
+    session: &mut WriteSession,
     node: NodeId,
     now: Timestamp,
-    of: &[ClaimOf],
-) -> Result<Vec<Claimed>> {
-    session.told(now);
+    of: &[OwnerClaim],
+) -> Result<Vec<ClaimedTask>> {
+    session.record_time(now);
     let holders = holders(session, node, now)?;
     let mut claimed = vec![];
-    for ClaimOf { owner, called, limit } in of {
+    for OwnerClaim { owner, called, limit } in of {
         let Some(owner) = session.names.find_owner(&session.conn, owner)? else { continue };
         let mut due = vec![];
         for holder in &holders {
             due.extend(due_of(session, *holder, queue_of(owner, *called), now, *limit)?);
         }
-        claimed.extend(take(session, node, due, *limit)?);
+        claimed.extend(claim_due(session, node, due, *limit)?);
     }
     Ok(claimed)
 }
 
-fn take(session: &mut Session, node: NodeId, mut due: Vec<Due>, limit: usize) -> Result<Vec<Claimed>> {
+fn claim_due(
+    session: &mut WriteSession,
+    node: NodeId,
+    mut due: Vec<ClaimableTask>,
+    limit: usize,
+) -> Result<Vec<ClaimedTask>> {
     due.sort_by_key(|task| (task.at, task.no));
     due.truncate(limit);
     let mut claimed = Vec::with_capacity(due.len());
@@ -95,13 +100,13 @@ fn take(session: &mut Session, node: NodeId, mut due: Vec<Due>, limit: usize) ->
             )?
             .execute(params![node.0.as_bytes(), task.orphan, task.no])?;
         let row = read::row_no(&session.conn, &mut session.names, task.no)?;
-        claimed.extend(row.map(|row| Claimed { row }));
+        claimed.extend(row.map(|row| ClaimedTask { row }));
     }
     Ok(claimed)
 }
 
 /// Those from whom a node may claim: no node, and dead nodes.
-fn holders(session: &Session, node: NodeId, now: Timestamp) -> Result<Vec<Option<[u8; 16]>>> {
+fn holders(session: &WriteSession, node: NodeId, now: Timestamp) -> Result<Vec<Option<[u8; 16]>>> {
     let dead = dead_nodes(&session.conn, node, now)?;
     Ok(std::iter::once(None).chain(dead.into_iter().map(Some)).collect())
 }
@@ -129,7 +134,7 @@ fn queues(conn: &Connection, holder: Option<[u8; 16]>) -> Result<Vec<i64>> {
 /// How many tasks a node could claim, by owner.
 pub(super) fn due(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     node: NodeId,
     now: Timestamp,
 ) -> Result<Vec<DueTasks>> {
@@ -167,12 +172,12 @@ pub(super) fn descendants(conn: &Connection, root: TaskId, at_most: u64) -> Resu
 }
 
 fn due_of(
-    session: &Session,
+    session: &WriteSession,
     holder: Option<[u8; 16]>,
     queue: i64,
     now: Timestamp,
     limit: usize,
-) -> Result<Vec<Due>> {
+) -> Result<Vec<ClaimableTask>> {
     session
         .conn
         .prepare_cached(
@@ -180,7 +185,7 @@ fn due_of(
              ORDER BY due_at, no LIMIT ?4",
         )?
         .query_map(params![holder, queue, now.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-            Ok(Due { at: row.get(0)?, no: row.get(1)?, orphan: holder.is_some() })
+            Ok(ClaimableTask { at: row.get(0)?, no: row.get(1)?, orphan: holder.is_some() })
         })?
         .collect()
 }
@@ -203,7 +208,7 @@ fn dead_nodes(conn: &Connection, claiming: NodeId, now: Timestamp) -> Result<Vec
 }
 
 /// Tasks that a node holds.
-pub(super) fn held(conn: &Connection, node: NodeId) -> Result<Vec<TaskId>> {
+pub(super) fn held_tasks(conn: &Connection, node: NodeId) -> Result<Vec<TaskId>> {
     conn.prepare_cached(
         "SELECT id FROM task INDEXED BY task_due WHERE node = ?1 AND due_at IS NOT NULL ORDER BY due_at",
     )?

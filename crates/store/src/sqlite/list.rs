@@ -2,15 +2,15 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{ListCursor, ListPage, ListQuery, Opened, TaskNo},
+    store::{ListCursor, ListPage, ListQuery, OpenedTask, TaskNo},
     task::{State, TaskId},
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, params};
 
-use super::{names::Names, read};
+use super::{names::SqliteNameCache, read};
 
 /// A page, with the number of tasks on all pages: one consistent reading.
-pub(super) fn list(conn: &Connection, names: &mut Names, query: &ListQuery) -> Result<ListPage> {
+pub(super) fn list(conn: &Connection, names: &mut SqliteNameCache, query: &ListQuery) -> Result<ListPage> {
     // Rolled back when it is dropped, which for a reading is the same as committed.
     let _reading = conn.unchecked_transaction()?;
     let nothing = ListPage { tasks: vec![], next: None, total: 0 };
@@ -22,7 +22,7 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &ListQuery) -> R
             found => found,
         },
     };
-    let filter = Filter { owner, agent, query };
+    let filter = ListFilter { owner, agent, query };
     let opener = filter.opener(conn)?;
     let total = filter.total(conn)? + u64::from(opener.is_some());
     let mut places = filter.places(conn, total)?;
@@ -41,7 +41,7 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &ListQuery) -> R
             false => tasks.extend(read::open_no(conn, names, place.no.0)?),
             true => {
                 let row = read::row_no(conn, names, place.no.0)?;
-                tasks.extend(row.map(|row| Opened { row, snapshot: None, log: vec![] }));
+                tasks.extend(row.map(|row| OpenedTask { row, snapshot: None, log: vec![] }));
             }
         }
     }
@@ -52,13 +52,13 @@ fn order(place: &ListCursor) -> (Timestamp, TaskNo) {
     (place.status_at, place.no)
 }
 
-struct Filter<'q> {
+struct ListFilter<'q> {
     owner: i64,
     agent: Option<i64>,
     query: &'q ListQuery,
 }
 
-impl Filter<'_> {
+impl ListFilter<'_> {
     /// The task whose own context is asked for: it is in no context index, because it has no context stored.
     fn opener(&self, conn: &Connection) -> Result<Option<ListCursor>> {
         let Some(id) = self.query.context.as_deref().and_then(TaskId::of_own_context) else {
@@ -76,7 +76,7 @@ impl Filter<'_> {
                 self.agent,
                 self.query.since.map(|since| since.0)
             ],
-            place,
+            list_cursor,
         )
         .optional()
     }
@@ -103,7 +103,7 @@ impl Filter<'_> {
         // No more than there are, so that the search for a rare kind ends with the last of them.
         let limit = (self.query.limit as u64).saturating_add(1).min(total);
         self.with_params(self.query.after, i64::try_from(limit).unwrap_or(i64::MAX), |params| {
-            conn.prepare_cached(&self.page())?.query_map(params, place)?.collect()
+            conn.prepare_cached(&self.page())?.query_map(params, list_cursor)?.collect()
         })
     }
 
@@ -145,7 +145,7 @@ impl Filter<'_> {
     }
 }
 
-fn place(row: &rusqlite::Row<'_>) -> Result<ListCursor> {
+fn list_cursor(row: &rusqlite::Row<'_>) -> Result<ListCursor> {
     Ok(ListCursor { status_at: Timestamp(row.get(0)?), no: TaskNo(row.get(1)?) })
 }
 
@@ -173,7 +173,7 @@ mod tests {
                     limit: 1,
                     only_rows: false,
                 };
-                let filter = Filter { owner: 1, agent: on(2).then_some(1), query: &query };
+                let filter = ListFilter { owner: 1, agent: on(2).then_some(1), query: &query };
                 let mut explain = conn.prepare(&format!("EXPLAIN QUERY PLAN {}", filter.page())).unwrap();
                 let steps = filter
                     .with_params(query.after, 1, |params| {

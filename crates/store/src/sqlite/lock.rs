@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::OpenError;
+use super::SqliteOpenError;
 
 /// Holds the folder until it is dropped, or the process ends however it ends.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub(super) struct FolderLock {
 
 impl FolderLock {
     /// Makes the folder if there is none (for its owner only) and takes it.
-    pub(super) fn take(dir: &Path) -> Result<Self, OpenError> {
-        let failed = |source| OpenError::Folder { dir: dir.to_owned(), source };
+    pub(super) fn take(dir: &Path) -> Result<Self, SqliteOpenError> {
+        let failed = |source| SqliteOpenError::Folder { dir: dir.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
         let mut options = OpenOptions::new();
         // Not truncated: until the lock is ours, what it says is somebody else's.
@@ -33,7 +33,7 @@ impl FolderLock {
                 let mut holder = String::new();
                 file.read_to_string(&mut holder).map_err(failed)?;
                 let holder = holder.trim().parse().ok();
-                return Err(OpenError::Locked { dir: dir.to_owned(), holder });
+                return Err(SqliteOpenError::Locked { dir: dir.to_owned(), holder });
             }
             Err(errno) => return Err(failed(errno.into())),
         }
@@ -61,7 +61,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let lock = FolderLock::take(folder.path()).unwrap();
         let inherited = lock.file.try_clone().unwrap();
-        assert!(matches!(FolderLock::take(folder.path()), Err(OpenError::Locked { .. })));
+        assert!(matches!(FolderLock::take(folder.path()), Err(SqliteOpenError::Locked { .. })));
         drop(lock);
         FolderLock::take(folder.path()).expect("the folder is free as soon as its holder is dropped");
         drop(inherited);

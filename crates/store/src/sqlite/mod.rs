@@ -5,12 +5,11 @@
 
 mod archive;
 mod checkpoint;
-mod client_session;
 mod commit;
 mod error;
 mod expire;
+mod job_queues;
 mod knowledge;
-mod lanes;
 mod lease;
 mod list;
 mod lock;
@@ -22,6 +21,7 @@ mod schema;
 mod session;
 mod snapshot;
 mod tenants;
+mod write_session;
 mod writer;
 
 use std::{
@@ -37,9 +37,10 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, ClaimOf, Claimed, CommitError, Committed, DeadLetter, Delivery, Digest, DueTasks,
-        JournalRecord, ListPage, ListQuery, Load, NodeId, Opened, Session as ClientSession, Settled, Store,
-        StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
+        Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
+        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim,
+        Session as ClientSession, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
+        WebhookError,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -48,13 +49,13 @@ use parking_lot::Mutex;
 use rusqlite::Connection;
 use tokio::sync::Semaphore;
 
-pub use error::OpenError;
+pub use error::SqliteOpenError;
 use error::store_error;
 use lock::FolderLock;
-use names::Names;
-use readers::Readers;
-use session::{LastTold, Session};
-use writer::{ROOM, Writer, closed};
+use names::SqliteNameCache;
+use readers::ReadConnections;
+use write_session::{LastKnownTime, WriteSession};
+use writer::{ROOM, SqliteWriter, closed};
 
 /// How to open the store. The defaults are what was measured to be good.
 #[derive(Debug, Clone)]
@@ -81,14 +82,14 @@ const SEARCH_READERS: usize = 2;
 /// The embedded backend of `Store`.
 pub struct SqliteStore {
     dir: PathBuf,
-    writer: Writer,
-    points: Readers,
-    scans: Arc<Readers>,
+    writer: SqliteWriter,
+    points: ReadConnections,
+    scans: Arc<ReadConnections>,
     /// Readers for searches, which callers can make long: a list or a count never waits for one.
-    searches: Arc<Readers>,
+    searches: Arc<ReadConnections>,
     /// As many as there are of them, so that searches wait without a thread.
     search_slots: Semaphore,
-    now: Arc<LastTold>,
+    now: Arc<LastKnownTime>,
     /// Declared last, so that the folder is let go after everything that uses it.
     lock: Mutex<Option<FolderLock>>,
 }
@@ -102,19 +103,19 @@ impl std::fmt::Debug for SqliteStore {
 impl SqliteStore {
     /// Opens the store in `dir`, which is made if it is missing. Refuses to share the folder, to run
     /// without durability, and to touch a database of a newer version.
-    pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, OpenError> {
+    pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let lock = FolderLock::take(dir)?;
         let path = dir.join("nuncio.db");
         let mut conn = schema::open_read_write(&path)?;
         schema::migrate(&mut conn)?;
-        lease::bury_all_nodes(&conn)?;
+        lease::expire_all_nodes(&conn)?;
         let checkpoints = checkpoint::Checkpoints::start(&path, &mut conn, options.wal_pages)?;
-        let points = Readers::open(&path, options.readers)?;
-        let scans = Arc::new(Readers::open(&path, 2)?);
-        let searches = Arc::new(Readers::open(&path, SEARCH_READERS)?);
-        let now = Arc::new(LastTold::default());
-        let session = Session::new(conn, Arc::clone(&now))?;
-        let writer = Writer::start(dir.to_owned(), session, checkpoints, options.max_pages)?;
+        let points = ReadConnections::open(&path, options.readers)?;
+        let scans = Arc::new(ReadConnections::open(&path, 2)?);
+        let searches = Arc::new(ReadConnections::open(&path, SEARCH_READERS)?);
+        let now = Arc::new(LastKnownTime::default());
+        let session = WriteSession::new(conn, Arc::clone(&now))?;
+        let writer = SqliteWriter::start(dir.to_owned(), session, checkpoints, options.max_pages)?;
         Ok(Self {
             dir: dir.to_owned(),
             writer,
@@ -128,14 +129,14 @@ impl SqliteStore {
     }
 
     /// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
-    pub fn back_up(dir: &Path, to: &Path) -> Result<(), OpenError> {
+    pub fn back_up(dir: &Path, to: &Path) -> Result<(), SqliteOpenError> {
         archive::back_up(dir, to)
     }
 
     /// A short read, here and now.
     fn read<T>(
         &self,
-        run: impl FnOnce(&Connection, &mut Names) -> rusqlite::Result<T>,
+        run: impl FnOnce(&Connection, &mut SqliteNameCache) -> rusqlite::Result<T>,
     ) -> Result<T, StoreError> {
         self.points
             .read(|conn, names| run(conn, names))
@@ -146,7 +147,7 @@ impl SqliteStore {
     /// A read that may be long, where it blocks nobody.
     async fn scan<T: Send + 'static>(
         &self,
-        run: impl FnOnce(&Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
+        run: impl FnOnce(&Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.read_on(&self.scans, move |conn, names| run(conn, names)).await
     }
@@ -154,7 +155,7 @@ impl SqliteStore {
     /// A search, on readers of its own.
     async fn search<T: Send + 'static>(
         &self,
-        run: impl FnOnce(&mut Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
+        run: impl FnOnce(&mut Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let _slot = self.search_slots.acquire().await.map_err(|_| closed())?;
         self.read_on(&self.searches, run).await
@@ -162,8 +163,8 @@ impl SqliteStore {
 
     async fn read_on<T: Send + 'static>(
         &self,
-        readers: &Arc<Readers>,
-        run: impl FnOnce(&mut Connection, &mut Names) -> rusqlite::Result<T> + Send + 'static,
+        readers: &Arc<ReadConnections>,
+        run: impl FnOnce(&mut Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let readers = Arc::clone(readers);
         let result = match tokio::task::spawn_blocking(move || readers.read(run)).await {
@@ -180,14 +181,14 @@ impl SqliteStore {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn commit(&self, change: Change) -> Result<Committed, CommitError> {
+    async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         let weight = change.events.as_ref().map_or(0, |events| events.bytes.len())
             + change.journal.iter().map(|record| record.0.len()).sum::<usize>();
         let lane = change.tenant.clone();
         self.writer.write_for(lane, weight, move |session| commit::commit(session, &change)).await?
     }
 
-    async fn open(&self, key: &TaskKey) -> Result<Option<Opened>, StoreError> {
+    async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
         self.read(|conn, names| read::open(conn, names, key))
     }
 
@@ -228,7 +229,12 @@ impl Store for SqliteStore {
         self.writer.write(0, move |session| lease::heartbeat(session, node, until)).await
     }
 
-    async fn claim(&self, node: NodeId, now: Timestamp, limit: usize) -> Result<Vec<Claimed>, StoreError> {
+    async fn claim(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
         self.writer.write(0, move |session| lease::claim(session, node, now, limit)).await
     }
 
@@ -236,13 +242,13 @@ impl Store for SqliteStore {
         &self,
         node: NodeId,
         now: Timestamp,
-        of: &[ClaimOf],
-    ) -> Result<Vec<Claimed>, StoreError> {
+        of: &[OwnerClaim],
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
         let of = of.to_vec();
         self.writer.write(0, move |session| lease::claim_of(session, node, now, &of)).await
     }
 
-    async fn due(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+    async fn due_tasks(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
         self.scan(move |conn, names| lease::due(conn, names, node, now)).await
     }
 
@@ -250,8 +256,8 @@ impl Store for SqliteStore {
         self.scan(move |conn, _| lease::descendants(conn, root, at_most)).await
     }
 
-    async fn held(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
-        self.scan(move |conn, _| lease::held(conn, node)).await
+    async fn held_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        self.scan(move |conn, _| lease::held_tasks(conn, node)).await
     }
 
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
@@ -282,7 +288,7 @@ impl Store for SqliteStore {
         now: Timestamp,
         lease: Duration,
         limit: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
+    ) -> Result<Vec<DueWebhook>, StoreError> {
         self.writer.write(0, move |session| outbox::claim(session, node, now, lease, limit)).await
     }
 
@@ -290,9 +296,14 @@ impl Store for SqliteStore {
         self.read(|conn, _| outbox::next_due(conn))
     }
 
-    async fn settle_delivery(&self, task: TaskNo, hook: &str, settled: Settled) -> Result<(), StoreError> {
+    async fn record_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        settled: DeliveryOutcome,
+    ) -> Result<(), StoreError> {
         let hook = hook.to_owned();
-        self.writer.write(0, move |session| outbox::settle(session, task, &hook, &settled)).await
+        self.writer.write(0, move |session| outbox::record_delivery(session, task, &hook, &settled)).await
     }
 
     async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
@@ -317,30 +328,28 @@ impl Store for SqliteStore {
     async fn create_session(&self, new: ClientSession, limit: usize) -> Result<bool, StoreError> {
         let weight = new.body.len();
         let lane = Some(tenant_of(&new.owner).into());
-        self.writer
-            .write_for(lane, weight, move |session| client_session::create(session, &new, limit))
-            .await?
+        self.writer.write_for(lane, weight, move |session| session::create(session, &new, limit)).await?
     }
 
     async fn session(&self, id: &str) -> Result<Option<ClientSession>, StoreError> {
-        self.read(|conn, names| client_session::find(conn, names, id))
+        self.read(|conn, names| session::find(conn, names, id))
     }
 
     async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
         let id = id.to_owned();
         let weight = body.len();
-        let update = move |session: &mut Session| client_session::update(session, &id, version, &body);
+        let update = move |session: &mut WriteSession| session::update(session, &id, version, &body);
         self.writer.write(weight, update).await
     }
 
     async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
         let ids = ids.to_vec();
-        self.writer.write(0, move |session| client_session::touch(session, &ids, now)).await
+        self.writer.write(0, move |session| session::touch(session, &ids, now)).await
     }
 
     async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
         let id = id.to_owned();
-        self.writer.write(0, move |session| client_session::delete(session, &id)).await
+        self.writer.write(0, move |session| session::delete(session, &id)).await
     }
 
     async fn expire_sessions(
@@ -351,10 +360,10 @@ impl Store for SqliteStore {
     ) -> Result<u64, StoreError> {
         let mut deleted = 0;
         while deleted < limit as u64 {
-            let chunk = client_session::CHUNK.min(limit - deleted as usize);
+            let chunk = session::CHUNK.min(limit - deleted as usize);
             let owner = owner.map(str::to_owned);
             let expire =
-                move |session: &mut Session| client_session::expire(session, owner.as_deref(), before, chunk);
+                move |session: &mut WriteSession| session::expire(session, owner.as_deref(), before, chunk);
             let gone = self.writer.write(0, expire).await?;
             deleted += gone;
             if gone < chunk as u64 {
@@ -380,12 +389,13 @@ impl Store for SqliteStore {
             return Ok(());
         }
         // Committed before it is taken back: the room that is missing may be the log's.
-        let probe = |session: &mut Session| {
+        let probe = |session: &mut WriteSession| {
             session.conn.prepare_cached("INSERT INTO probe (bytes) VALUES (zeroblob(65536))")?.execute([])
         };
         self.writer.write(ROOM, probe).await?;
-        let clear =
-            |session: &mut Session| session.conn.prepare_cached("DELETE FROM probe")?.execute([]).map(drop);
+        let clear = |session: &mut WriteSession| {
+            session.conn.prepare_cached("DELETE FROM probe")?.execute([]).map(drop)
+        };
         self.writer.write(0, clear).await
     }
 

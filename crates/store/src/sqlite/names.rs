@@ -12,12 +12,12 @@ const KEPT: usize = 16_384;
 
 /// The directories of one connection.
 #[derive(Default)]
-pub(super) struct Names {
-    owners: Directory,
-    agents: Directory,
+pub(super) struct SqliteNameCache {
+    owners: NameDirectory,
+    agents: NameDirectory,
 }
 
-impl Names {
+impl SqliteNameCache {
     /// The owner of that number.
     pub(super) fn owner(&mut self, conn: &Connection, no: i64) -> Result<String> {
         self.owners.name(conn, no, "SELECT name FROM owner WHERE no = ?1")
@@ -57,18 +57,18 @@ impl Names {
 
 /// Numbers and names, both ways.
 #[derive(Default)]
-struct Directory {
+struct NameDirectory {
     by_no: HashMap<i64, Arc<str>>,
     by_name: HashMap<Arc<str>, i64>,
 }
 
-impl Directory {
+impl NameDirectory {
     fn name(&mut self, conn: &Connection, no: i64, sql: &str) -> Result<String> {
         if let Some(name) = self.by_no.get(&no) {
             return Ok(name.to_string());
         }
         let name: String = conn.prepare_cached(sql)?.query_row([no], |row| row.get(0))?;
-        self.keep(no, &name);
+        self.insert(no, &name);
         Ok(name)
     }
 
@@ -78,7 +78,7 @@ impl Directory {
         }
         let no = conn.prepare_cached(sql)?.query_row([name], |row| row.get(0)).optional()?;
         if let Some(no) = no {
-            self.keep(no, name);
+            self.insert(no, name);
         }
         Ok(no)
     }
@@ -86,11 +86,11 @@ impl Directory {
     fn add(&mut self, conn: &Connection, name: &str, sql: &str) -> Result<i64> {
         conn.prepare_cached(sql)?.execute([name])?;
         let no = conn.last_insert_rowid();
-        self.keep(no, name);
+        self.insert(no, name);
         Ok(no)
     }
 
-    fn keep(&mut self, no: i64, name: &str) {
+    fn insert(&mut self, no: i64, name: &str) {
         if self.by_no.len() >= KEPT {
             self.by_no.clear();
             self.by_name.clear();

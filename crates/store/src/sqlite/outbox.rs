@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{DeadLetter, Delivery, NodeId, Settled, TaskNo, Webhook, WebhookError},
+    store::{DeadLetter, DeliveryOutcome, DueWebhook, NodeId, TaskNo, Webhook, WebhookError},
 };
 use rusqlite::{Connection, OptionalExtension, Result, Row, params};
 
-use super::{read, session::Session};
+use super::{read, write_session::WriteSession};
 
 /// Adds a webhook, or replaces the one with the same id.
 pub(super) fn put(
-    session: &Session,
+    session: &WriteSession,
     task: TaskNo,
     hook: &Webhook,
     cap: usize,
@@ -37,7 +37,7 @@ pub(super) fn put(
 }
 
 /// Writes a webhook of a task whose log ends at `seq`. Whatever it had to deliver before is forgotten.
-pub(super) fn insert(session: &Session, task: i64, seq: u64, hook: &Webhook) -> Result<()> {
+pub(super) fn insert(session: &WriteSession, task: i64, seq: u64, hook: &Webhook) -> Result<()> {
     let due_at = (seq > hook.cursor).then_some(session.now().0);
     session
         .conn
@@ -51,7 +51,7 @@ pub(super) fn insert(session: &Session, task: i64, seq: u64, hook: &Webhook) -> 
 
 /// Makes the webhooks of a task due after new events. One that is being delivered, waits for its retry or
 /// is due already keeps its time: its cursor takes it to the new events in their turn.
-pub(super) fn wake(session: &Session, task: i64) -> Result<()> {
+pub(super) fn schedule_delivery(session: &WriteSession, task: i64) -> Result<()> {
     session
         .conn
         .prepare_cached("UPDATE webhook SET due_at = ?1 WHERE task = ?2 AND due_at IS NULL")?
@@ -60,7 +60,7 @@ pub(super) fn wake(session: &Session, task: i64) -> Result<()> {
 }
 
 /// Removes a webhook with its dead letters; whether there was one.
-pub(super) fn delete(session: &Session, task: TaskNo, id: &str) -> Result<bool> {
+pub(super) fn delete(session: &WriteSession, task: TaskNo, id: &str) -> Result<bool> {
     let there = session
         .conn
         .prepare_cached("DELETE FROM webhook WHERE task = ?1 AND id = ?2")?
@@ -76,7 +76,7 @@ pub(super) fn delete(session: &Session, task: TaskNo, id: &str) -> Result<bool> 
     Ok(there)
 }
 
-fn recount(session: &Session, task: TaskNo) -> Result<()> {
+fn recount(session: &WriteSession, task: TaskNo) -> Result<()> {
     session
         .conn
         .prepare_cached(
@@ -102,7 +102,7 @@ fn webhook(row: &Row<'_>, from: usize) -> Result<Webhook> {
 }
 
 /// Something to deliver.
-struct Due {
+struct DueDelivery {
     at: i64,
     task: i64,
     hook: String,
@@ -112,13 +112,13 @@ struct Due {
 
 /// Leases due webhooks and dead letters to a node, oldest due first.
 pub(super) fn claim(
-    session: &mut Session,
+    session: &mut WriteSession,
     node: NodeId,
     now: Timestamp,
     lease: Duration,
     limit: usize,
-) -> Result<Vec<Delivery>> {
-    session.told(now);
+) -> Result<Vec<DueWebhook>> {
+    session.record_time(now);
     let mut due = due(
         session,
         "SELECT due_at, task, id, NULL FROM webhook INDEXED BY webhook_due WHERE due_at <= ?1
@@ -137,7 +137,7 @@ pub(super) fn claim(
     due.truncate(limit);
     let until = now.after(lease);
     let mut claimed = Vec::with_capacity(due.len());
-    for Due { task, hook, replay, .. } in due {
+    for DueDelivery { task, hook, replay, .. } in due {
         match replay {
             None => session
                 .conn
@@ -155,13 +155,13 @@ pub(super) fn claim(
     Ok(claimed)
 }
 
-fn due(session: &Session, sql: &str, now: Timestamp, limit: usize) -> Result<Vec<Due>> {
+fn due(session: &WriteSession, sql: &str, now: Timestamp, limit: usize) -> Result<Vec<DueDelivery>> {
     session
         .conn
         .prepare_cached(sql)?
         .query_map(params![now.0, i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
             let replay: Option<i64> = row.get(3)?;
-            Ok(Due {
+            Ok(DueDelivery {
                 at: row.get(0)?,
                 task: row.get(1)?,
                 hook: row.get(2)?,
@@ -171,7 +171,12 @@ fn due(session: &Session, sql: &str, now: Timestamp, limit: usize) -> Result<Vec
         .collect()
 }
 
-fn delivery(session: &mut Session, task: i64, hook: &str, replay: Option<u64>) -> Result<Option<Delivery>> {
+fn delivery(
+    session: &mut WriteSession,
+    task: i64,
+    hook: &str,
+    replay: Option<u64>,
+) -> Result<Option<DueWebhook>> {
     let Some(row) = read::row_no(&session.conn, &mut session.names, task)? else { return Ok(None) };
     session
         .conn
@@ -179,7 +184,7 @@ fn delivery(session: &mut Session, task: i64, hook: &str, replay: Option<u64>) -
         .query_row(params![task, hook], |found| {
             // The attempts are the webhook's own, not those of a letter that had died.
             let attempts = if replay.is_some() { 0 } else { found.get(3)? };
-            Ok(Delivery { row, hook: webhook(found, 0)?, attempts, replay })
+            Ok(DueWebhook { row, hook: webhook(found, 0)?, attempts, replay })
         })
         .optional()
 }
@@ -197,10 +202,15 @@ pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
 
 /// Records how a delivery went. The cursor never goes back, so a settlement that comes late (after the
 /// lease ran out and somebody else delivered) does no harm.
-pub(super) fn settle(session: &mut Session, task: TaskNo, hook: &str, settled: &Settled) -> Result<()> {
+pub(super) fn record_delivery(
+    session: &mut WriteSession,
+    task: TaskNo,
+    hook: &str,
+    settled: &DeliveryOutcome,
+) -> Result<()> {
     match settled {
-        Settled::Delivered { up_to } => advance(session, task, hook, *up_to),
-        Settled::Retry { up_to, at } => {
+        DeliveryOutcome::Delivered { up_to } => advance(session, task, hook, *up_to),
+        DeliveryOutcome::Retry { up_to, at } => {
             session
                 .conn
                 .prepare_cached(
@@ -211,8 +221,8 @@ pub(super) fn settle(session: &mut Session, task: TaskNo, hook: &str, settled: &
                 .execute(params![*up_to as i64, at.0, task.0, hook])?;
             Ok(())
         }
-        Settled::Dead { seq, delivery, reason, at } => {
-            session.told(*at);
+        DeliveryOutcome::Dead { seq, delivery, reason, at } => {
+            session.record_time(*at);
             let dead_before = session
                 .conn
                 .prepare_cached(
@@ -235,7 +245,7 @@ pub(super) fn settle(session: &mut Session, task: TaskNo, hook: &str, settled: &
                 .execute(params![task.0, hook, *seq as i64, delivery, reason, at.0])?;
             advance(session, task, hook, *seq)
         }
-        Settled::Replayed { seq } => {
+        DeliveryOutcome::Replayed { seq } => {
             session
                 .conn
                 .prepare_cached("DELETE FROM dead_letter WHERE task = ?1 AND webhook = ?2 AND seq = ?3")?
@@ -245,7 +255,7 @@ pub(super) fn settle(session: &mut Session, task: TaskNo, hook: &str, settled: &
     }
 }
 
-fn advance(session: &Session, task: TaskNo, hook: &str, up_to: u64) -> Result<()> {
+fn advance(session: &WriteSession, task: TaskNo, hook: &str, up_to: u64) -> Result<()> {
     session
         .conn
         .prepare_cached(
@@ -278,8 +288,8 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLe
 }
 
 /// Makes dead letters due again, except those that are being tried; how many.
-pub(super) fn replay(session: &mut Session, delivery: Option<&str>, now: Timestamp) -> Result<u64> {
-    session.told(now);
+pub(super) fn replay(session: &mut WriteSession, delivery: Option<&str>, now: Timestamp) -> Result<u64> {
+    session.record_time(now);
     let changed = session
         .conn
         .prepare_cached(match delivery {

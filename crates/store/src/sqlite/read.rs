@@ -6,13 +6,13 @@
 use bytes::Bytes;
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Digest, JournalRecord, NodeId, Opened, StoredBatch, TaskKey, TaskNo, TaskRow},
+    store::{Digest, JournalRecord, NodeId, OpenedTask, StoredBatch, TaskKey, TaskNo, TaskRow},
     task::{State, TaskId},
 };
 use rusqlite::{Connection, Error, OptionalExtension, Result, Row, Statement, ToSql};
 use uuid::Uuid;
 
-use super::names::Names;
+use super::names::SqliteNameCache;
 
 /// A task's number takes the upper bits of its log keys, the sequence number these lower ones.
 const SEQ_BITS: u32 = 20;
@@ -43,36 +43,40 @@ const BY_CLIENT_ID: &str = select_task!(
 );
 
 /// A row, and where its snapshot stands.
-struct Seen {
+struct RowWithSnapshot {
     row: TaskRow,
     snap_seq: u64,
 }
 
 /// The row alone.
-pub(super) fn row(conn: &Connection, names: &mut Names, key: &TaskKey) -> Result<Option<TaskRow>> {
+pub(super) fn row(conn: &Connection, names: &mut SqliteNameCache, key: &TaskKey) -> Result<Option<TaskRow>> {
     with_row(conn, names, key, |_, seen| Ok(seen.row))
 }
 
 /// The row with its snapshot and the log after that.
-pub(super) fn open(conn: &Connection, names: &mut Names, key: &TaskKey) -> Result<Option<Opened>> {
+pub(super) fn open(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    key: &TaskKey,
+) -> Result<Option<OpenedTask>> {
     with_row(conn, names, key, complete)
 }
 
 /// The same, by number.
-pub(super) fn open_no(conn: &Connection, names: &mut Names, no: i64) -> Result<Option<Opened>> {
+pub(super) fn open_no(conn: &Connection, names: &mut SqliteNameCache, no: i64) -> Result<Option<OpenedTask>> {
     first(conn, names, &mut *conn.prepare_cached(BY_NO)?, &[&no], complete)
 }
 
 /// The row of that number.
-pub(super) fn row_no(conn: &Connection, names: &mut Names, no: i64) -> Result<Option<TaskRow>> {
+pub(super) fn row_no(conn: &Connection, names: &mut SqliteNameCache, no: i64) -> Result<Option<TaskRow>> {
     first(conn, names, &mut *conn.prepare_cached(BY_NO)?, &[&no], |_, seen| Ok(seen.row))
 }
 
 fn with_row<T>(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     key: &TaskKey,
-    then: impl FnOnce(&Connection, Seen) -> Result<T>,
+    then: impl FnOnce(&Connection, RowWithSnapshot) -> Result<T>,
 ) -> Result<Option<T>> {
     match key {
         TaskKey::Id(id) => first(conn, names, &mut *conn.prepare_cached(BY_ID)?, &[id.0.as_bytes()], then),
@@ -85,10 +89,10 @@ fn with_row<T>(
 /// Runs `then` on the first row, while the statement keeps its read transaction open.
 fn first<T>(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     statement: &mut Statement<'_>,
     params: &[&dyn ToSql],
-    then: impl FnOnce(&Connection, Seen) -> Result<T>,
+    then: impl FnOnce(&Connection, RowWithSnapshot) -> Result<T>,
 ) -> Result<Option<T>> {
     let mut rows = statement.query(params)?;
     match rows.next()? {
@@ -97,7 +101,7 @@ fn first<T>(
     }
 }
 
-fn complete(conn: &Connection, Seen { row, snap_seq }: Seen) -> Result<Opened> {
+fn complete(conn: &Connection, RowWithSnapshot { row, snap_seq }: RowWithSnapshot) -> Result<OpenedTask> {
     let snapshot = match snap_seq {
         0 => None,
         _ => conn
@@ -107,7 +111,7 @@ fn complete(conn: &Connection, Seen { row, snap_seq }: Seen) -> Result<Opened> {
     };
     let after = snapshot.as_ref().map_or(0, |(seq, _)| *seq);
     let log = if after < row.seq { batches(conn, row.no.0, after, usize::MAX)? } else { vec![] };
-    Ok(Opened { row, snapshot, log })
+    Ok(OpenedTask { row, snapshot, log })
 }
 
 /// Batches that hold entries after `after`.
@@ -174,7 +178,7 @@ pub(super) fn live_children(conn: &Connection, parent: TaskId) -> Result<Vec<Tas
         .collect()
 }
 
-fn seen(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Result<Seen> {
+fn seen(conn: &Connection, names: &mut SqliteNameCache, row: &Row<'_>) -> Result<RowWithSnapshot> {
     let id = task_id(row, 1)?;
     let context: Option<String> = row.get(14)?;
     let snap_seq = number(row, 13)?;
@@ -197,7 +201,7 @@ fn seen(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Result<Seen> {
         parent: row.get::<_, Option<[u8; 16]>>(16)?.map(|id| TaskId(Uuid::from_bytes(id))),
         head: bytes(row, 17)?,
     };
-    Ok(Seen { row, snap_seq })
+    Ok(RowWithSnapshot { row, snap_seq })
 }
 
 /// A state as it is stored.

@@ -13,23 +13,26 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, Result};
 
-use super::{OpenError, names::Names, schema};
+use super::{SqliteOpenError, names::SqliteNameCache, schema};
 
 /// One connection, with the names it has seen.
-struct Reader {
+struct ReadConnection {
     conn: Connection,
-    names: Names,
+    names: SqliteNameCache,
 }
 
 /// Connections for reads of one kind.
-pub(super) struct Readers {
-    readers: Vec<Mutex<Option<Reader>>>,
+pub(super) struct ReadConnections {
+    readers: Vec<Mutex<Option<ReadConnection>>>,
 }
 
-impl Readers {
-    pub(super) fn open(path: &Path, count: usize) -> Result<Self, OpenError> {
-        let reader = || -> Result<_, OpenError> {
-            Ok(Mutex::new(Some(Reader { conn: schema::open_read_only(path)?, names: Names::default() })))
+impl ReadConnections {
+    pub(super) fn open(path: &Path, count: usize) -> Result<Self, SqliteOpenError> {
+        let reader = || -> Result<_, SqliteOpenError> {
+            Ok(Mutex::new(Some(ReadConnection {
+                conn: schema::open_read_only(path)?,
+                names: SqliteNameCache::default(),
+            })))
         };
         Ok(Self { readers: (0..count.max(1)).map(|_| reader()).collect::<Result<_, _>>()? })
     }
@@ -37,13 +40,13 @@ impl Readers {
     /// Runs a read on a free connection; `None` after `close`.
     pub(super) fn read<T>(
         &self,
-        run: impl FnOnce(&mut Connection, &mut Names) -> Result<T>,
+        run: impl FnOnce(&mut Connection, &mut SqliteNameCache) -> Result<T>,
     ) -> Option<Result<T>> {
-        self.pick().as_mut().map(|Reader { conn, names }| run(conn, names))
+        self.pick().as_mut().map(|ReadConnection { conn, names }| run(conn, names))
     }
 
     /// Each thread comes back to its own connection, whose cache is warm; the others are for when it is taken.
-    fn pick(&self) -> MutexGuard<'_, Option<Reader>> {
+    fn pick(&self) -> MutexGuard<'_, Option<ReadConnection>> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! { static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed)); }
         let home = HOME.get();
@@ -60,7 +63,7 @@ impl Readers {
     pub(super) fn forget_names(&self) {
         for reader in &self.readers {
             if let Some(reader) = reader.lock().as_mut() {
-                reader.names = Names::default();
+                reader.names = SqliteNameCache::default();
             }
         }
     }

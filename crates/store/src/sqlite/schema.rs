@@ -10,7 +10,7 @@ use std::{
 
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 
-use super::OpenError;
+use super::SqliteOpenError;
 
 /// The mode of files that hold tasks.
 const PRIVATE: u32 = 0o600;
@@ -29,8 +29,8 @@ const MIGRATIONS: &[&str] = &[
 const CACHE_KIB: i64 = 32 << 10;
 
 /// For the writer and the checkpoints. Durable, or an error.
-pub(super) fn open_read_write(path: &Path) -> Result<Connection, OpenError> {
-    make_private(path).map_err(|source| OpenError::Folder { dir: path.to_owned(), source })?;
+pub(super) fn open_read_write(path: &Path) -> Result<Connection, SqliteOpenError> {
+    make_private(path).map_err(|source| SqliteOpenError::Folder { dir: path.to_owned(), source })?;
     let conn = Connection::open(path)?;
     make_durable(&conn)?;
     // A batch fits into it (`writer.rs`): what does not is written to the log before the commit, and often twice.
@@ -61,7 +61,7 @@ pub(super) fn make_private(path: &Path) -> io::Result<()> {
 }
 
 /// For reads beside the writer.
-pub(super) fn open_read_only(path: &Path) -> Result<Connection, OpenError> {
+pub(super) fn open_read_only(path: &Path) -> Result<Connection, SqliteOpenError> {
     let conn = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
@@ -77,10 +77,10 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, OpenError> {
 
 /// Asks for durability and checks that it was granted: SQLite answers a pragma that it cannot obey with
 /// silence, e.g. on file systems without shared memory.
-pub(super) fn make_durable(conn: &Connection) -> Result<(), OpenError> {
+pub(super) fn make_durable(conn: &Connection) -> Result<(), SqliteOpenError> {
     let journal: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if journal != "wal" {
-        return Err(OpenError::NotDurable(format!(
+        return Err(SqliteOpenError::NotDurable(format!(
             "SQLite cannot keep a write-ahead log here (journal mode {journal}); \
              use a folder on a local file system"
         )));
@@ -91,7 +91,7 @@ pub(super) fn make_durable(conn: &Connection) -> Result<(), OpenError> {
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     let synchronous: i64 = conn.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
     if synchronous != 2 {
-        return Err(OpenError::NotDurable(format!(
+        return Err(SqliteOpenError::NotDurable(format!(
             "SQLite does not wait for the disk (synchronous is {synchronous}, not 2)"
         )));
     }
@@ -99,12 +99,12 @@ pub(super) fn make_durable(conn: &Connection) -> Result<(), OpenError> {
 }
 
 /// Brings the schema up to date, all of it or nothing.
-pub(super) fn migrate(conn: &mut Connection) -> Result<(), OpenError> {
+pub(super) fn migrate(conn: &mut Connection) -> Result<(), SqliteOpenError> {
     let known = MIGRATIONS.len() as i64;
     let transaction = Transaction::new(conn, TransactionBehavior::Immediate)?;
     let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     if found > known {
-        return Err(OpenError::NewerSchema { found, known });
+        return Err(SqliteOpenError::NewerSchema { found, known });
     }
     let done = usize::try_from(found).unwrap_or(0);
     for step in &MIGRATIONS[done..] {
@@ -125,7 +125,7 @@ mod tests {
     fn memory_is_not_durable() {
         let conn = Connection::open_in_memory().unwrap();
         let error = make_durable(&conn).unwrap_err();
-        assert!(matches!(error, OpenError::NotDurable(_)), "{error}");
+        assert!(matches!(error, SqliteOpenError::NotDurable(_)), "{error}");
         assert!(error.to_string().contains("memory"), "{error}");
     }
 }

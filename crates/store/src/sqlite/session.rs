@@ -1,95 +1,125 @@
-//! The writer's connection, with what the writer knows without asking it, and the transaction around a batch.
+//! Sessions of clients: small records that outlive the process. (`session.rs` is something else: the writer's
+//! own connection, on which these are written.)
 
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering},
-    },
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{Session as ClientSession, StoreError},
 };
+use rusqlite::{Connection, OptionalExtension, Result, params};
 
-use nuncio_engine::{clock::Timestamp, task::State};
-use rusqlite::{Connection, Result, params};
+use super::{names::SqliteNameCache, read, write_session::WriteSession};
 
-use super::names::Names;
+/// Sessions forgotten in one job at most, so that commits in the same batch do not wait long.
+pub(super) const CHUNK: usize = 256;
 
-/// What a job works on.
-pub(super) struct Session {
-    pub(super) conn: Connection,
-    pub(super) names: Names,
-    /// The number of the next task.
-    pub(super) next_no: i64,
-    now: Arc<LastTold>,
-    /// Changes of `tally` in this batch.
-    tally: HashMap<(i64, i64, u8), i64>,
+/// Keeps a new one; false when its owner has as many as it may. Jobs run one after the other, so nobody comes
+/// between the count and the insert.
+pub(super) fn create(
+    session: &mut WriteSession,
+    new: &ClientSession,
+    limit: usize,
+) -> Result<Result<bool, StoreError>> {
+    let owner = session.names.owner_no(&session.conn, &new.owner)?;
+    let others = session
+        .conn
+        .prepare_cached("SELECT count(*) FROM session WHERE owner = ?1")?
+        .query_row([owner], |row| read::number(row, 0))?;
+    if others >= limit as u64 {
+        return Ok(Ok(false));
+    }
+    // Without its id: whoever reads the server's log shall not be able to use it.
+    let taken = || StoreError::Broken("there is a session of that id already".into());
+    Ok(if insert(session, new)? { Ok(true) } else { Err(taken()) })
 }
 
-/// The last time that somebody told. The store has no clock of its own; this is "now" where a method of the
-/// trait needs one and is not given it.
-#[derive(Default)]
-pub(super) struct LastTold(AtomicI64);
-
-impl LastTold {
-    pub(super) fn get(&self) -> Timestamp {
-        Timestamp(self.0.load(Ordering::Relaxed))
-    }
+/// Writes one as it is; false if its id is taken.
+pub(super) fn insert(session: &mut WriteSession, new: &ClientSession) -> Result<bool> {
+    let owner = session.names.owner_no(&session.conn, &new.owner)?;
+    let inserted = session
+        .conn
+        .prepare_cached(
+            "INSERT INTO session (id, owner, version, used_at, body) VALUES (?1, ?2, ?3, ?4, ?5)
+             ON CONFLICT DO NOTHING",
+        )?
+        .execute(params![new.id, owner, new.version as i64, new.used_at.0, &*new.body])?;
+    Ok(inserted > 0)
 }
 
-impl Session {
-    pub(super) fn new(conn: Connection, now: Arc<LastTold>) -> Result<Self> {
-        let next_no = conn.query_row("SELECT ifnull(max(no), 0) + 1 FROM task", [], |row| row.get(0))?;
-        Ok(Self { conn, names: Names::default(), next_no, now, tally: HashMap::new() })
-    }
+/// The one of that id.
+pub(super) fn find(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    id: &str,
+) -> Result<Option<ClientSession>> {
+    conn.prepare_cached("SELECT owner, body, version, used_at FROM session WHERE id = ?1")?
+        .query_row([id], |row| {
+            Ok(ClientSession {
+                id: id.to_owned(),
+                owner: names.owner(conn, row.get(0)?)?,
+                body: read::bytes(row, 1)?,
+                version: read::number(row, 2)?,
+                used_at: Timestamp(row.get(3)?),
+            })
+        })
+        .optional()
+}
 
-    /// The time, as far as it is known.
-    pub(super) fn now(&self) -> Timestamp {
-        self.now.get()
-    }
+/// Ids after this one, in their order.
+pub(super) fn ids(conn: &Connection, after: &str, limit: usize) -> Result<Vec<String>> {
+    conn.prepare_cached("SELECT id FROM session WHERE id > ?1 ORDER BY id LIMIT ?2")?
+        .query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| row.get(0))?
+        .collect()
+}
 
-    /// Takes note of the time.
-    pub(super) fn told(&mut self, now: Timestamp) {
-        self.now.0.store(now.0, Ordering::Relaxed);
-    }
+/// Changes what it holds, if it is still at that version; whether it was.
+pub(super) fn update(session: &WriteSession, id: &str, version: u64, body: &[u8]) -> Result<bool> {
+    let changed = session
+        .conn
+        .prepare_cached("UPDATE session SET body = ?3, version = version + 1 WHERE id = ?1 AND version = ?2")?
+        .execute(params![id, version as i64, body])?;
+    Ok(changed > 0)
+}
 
-    /// Counts tasks of a kind up or down.
-    pub(super) fn count(&mut self, owner: i64, agent: i64, state: State, by: i64) {
-        *self.tally.entry((owner, agent, state.code())).or_default() += by;
+/// Notes that they were used. Those that were used later, or are gone, are left alone.
+pub(super) fn touch(session: &WriteSession, ids: &[String], now: Timestamp) -> Result<()> {
+    let mut touch =
+        session.conn.prepare_cached("UPDATE session SET used_at = ?2 WHERE id = ?1 AND used_at < ?2")?;
+    for id in ids {
+        touch.execute(params![id, now.0])?;
     }
+    Ok(())
+}
 
-    /// Runs work in one transaction: when this returns all of it is durable, or none of it happened.
-    pub(super) fn transact(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let done = work(self).and_then(|()| self.write_tally()).and_then(|()| {
-            self.conn.prepare_cached("COMMIT")?.execute([])?;
-            Ok(())
-        });
-        if done.is_err() {
-            self.roll_back();
-        }
-        done
-    }
+/// Forgets one; whether there was one.
+pub(super) fn delete(session: &WriteSession, id: &str) -> Result<bool> {
+    let deleted = session.conn.prepare_cached("DELETE FROM session WHERE id = ?1")?.execute([id])?;
+    Ok(deleted > 0)
+}
 
-    fn write_tally(&mut self) -> Result<()> {
-        for ((owner, agent, state), by) in self.tally.drain().filter(|(_, by)| *by != 0) {
-            self.conn
-                .prepare_cached(
-                    "INSERT INTO tally (owner, agent, state, n) VALUES (?1, ?2, ?3, ?4)
-                     ON CONFLICT DO UPDATE SET n = n + excluded.n",
-                )?
-                .execute(params![owner, agent, state, by])?;
-        }
-        Ok(())
+/// Forgets those that were last used before that time, oldest first, those of one owner or of everybody; how many.
+pub(super) fn expire(
+    session: &mut WriteSession,
+    owner: Option<&str>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<u64> {
+    if let Some(owner) = owner {
+        let owner = session.names.owner_no(&session.conn, owner)?;
+        let deleted = session
+            .conn
+            .prepare_cached(
+                "DELETE FROM session WHERE rowid IN (
+                   SELECT rowid FROM session WHERE owner = ?3 AND used_at < ?1 ORDER BY used_at LIMIT ?2)",
+            )?
+            .execute(params![before.0, i64::try_from(limit).unwrap_or(i64::MAX), owner])?;
+        return Ok(deleted as u64);
     }
-
-    fn roll_back(&mut self) {
-        self.tally.clear();
-        // The names that it interned are gone with it.
-        self.names = Names::default();
-        // On some errors SQLite has rolled back already.
-        if !self.conn.is_autocommit()
-            && let Err(error) = self.conn.execute_batch("ROLLBACK")
-        {
-            tracing::error!(%error, "could not roll back");
-        }
-    }
+    let deleted = session
+        .conn
+        .prepare_cached(
+            "DELETE FROM session WHERE rowid IN (
+               SELECT rowid FROM session INDEXED BY session_used WHERE used_at < ?1 ORDER BY used_at LIMIT ?2)",
+        )?
+        .execute(params![before.0, i64::try_from(limit).unwrap_or(i64::MAX)])?;
+    Ok(deleted as u64)
 }

@@ -6,7 +6,7 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{
     read::{self, MAX_SEQ},
-    session::Session,
+    write_session::WriteSession,
 };
 
 /// The first bytes of the newest fold. A blob is opened where it lies, so that the pages after them are not read.
@@ -26,7 +26,7 @@ pub(super) fn beginning(conn: &Connection, task: TaskNo, max_bytes: usize) -> Re
 }
 
 /// Keeps a fold, unless there is a newer one or the task has not come that far.
-pub(super) fn put(session: &Session, task: TaskNo, seq: u64, fold: &[u8]) -> Result<()> {
+pub(super) fn put(session: &WriteSession, task: TaskNo, seq: u64, fold: &[u8]) -> Result<()> {
     let conn = &session.conn;
     let found = conn
         .prepare_cached("SELECT seq, snap_seq FROM task WHERE no = ?1")?

@@ -14,9 +14,9 @@ use rusqlite::{Connection, Result, params};
 
 use super::{
     SqliteStore, expire,
-    names::Names,
+    names::SqliteNameCache,
     read::{self, bytes, number},
-    session::Session,
+    write_session::WriteSession,
 };
 
 /// Rows changed in one job at most, so that commits in the same batch do not wait long.
@@ -61,8 +61,8 @@ impl TenantStore for SqliteStore {
 
     async fn delete_sessions_of(&self, owner: &str, limit: usize) -> Result<u64, StoreError> {
         let owner = owner.to_owned();
-        let delete = move |session: &mut Session| {
-            let Session { conn, names, .. } = session;
+        let delete = move |session: &mut WriteSession| {
+            let WriteSession { conn, names, .. } = session;
             let Some(owner) = names.find_owner(conn, &owner)? else { return Ok(0) };
             let sql = "DELETE FROM session WHERE rowid IN (
                    SELECT rowid FROM session INDEXED BY session_owner WHERE owner = ?1 LIMIT ?2)";
@@ -85,8 +85,8 @@ impl TenantStore for SqliteStore {
 
     async fn delete_tenant_records(&self, tenant: &str, limit: usize) -> Result<u64, StoreError> {
         let tenant = tenant.to_owned();
-        let delete = move |session: &mut Session| {
-            let Session { conn, names, .. } = session;
+        let delete = move |session: &mut WriteSession| {
+            let WriteSession { conn, names, .. } = session;
             let Some(owner) = names.find_owner(conn, &tenant)? else { return Ok(0) };
             let sql = "DELETE FROM record WHERE no IN (SELECT no FROM record WHERE owner = ?1 LIMIT ?2)";
             Ok(conn.prepare_cached(sql)?.execute(params![owner, whole(limit)])? as u64)
@@ -96,7 +96,7 @@ impl TenantStore for SqliteStore {
 
     async fn delete_usage_of(&self, tenant: &str) -> Result<(), StoreError> {
         let owners = format!("{tenant}/");
-        let delete = move |session: &mut Session| {
+        let delete = move |session: &mut WriteSession| {
             let sql = "DELETE FROM usage WHERE substr(name, instr(name, ' ') + 1, length(?1)) = ?1";
             session.conn.prepare_cached(sql)?.execute([&owners]).map(drop)
         };
@@ -108,7 +108,7 @@ impl TenantStore for SqliteStore {
         // meanwhile do not begin it anew.
         let mut pages = -WORD_PAGES;
         loop {
-            let merge = move |session: &mut Session| {
+            let merge = move |session: &mut WriteSession| {
                 let before = session.conn.total_changes();
                 let sql = "INSERT INTO memory_words (memory_words, rank) VALUES ('merge', ?1)";
                 session.conn.prepare_cached(sql)?.execute([pages])?;
@@ -137,18 +137,18 @@ impl TenantStore for SqliteStore {
 
     async fn rename_owner(&self, owner: &str, name: &str) -> Result<(), StoreError> {
         let (owner, name) = (owner.to_owned(), name.to_owned());
-        let rename = move |session: &mut Session| {
+        let rename = move |session: &mut WriteSession| {
             let sql = "UPDATE OR IGNORE owner SET name = ?2 WHERE name = ?1";
             session.conn.prepare_cached(sql)?.execute([&owner, &name])?;
-            session.names = Names::default();
+            session.names = SqliteNameCache::default();
             Ok(())
         };
         self.writer.write(0, rename).await
     }
 
     async fn forget_names(&self) {
-        let forget = |session: &mut Session| {
-            session.names = Names::default();
+        let forget = |session: &mut WriteSession| {
+            session.names = SqliteNameCache::default();
             Ok(())
         };
         // A store that is closed remembers nothing.
@@ -197,7 +197,7 @@ fn owners(conn: &Connection, tenant: &str, after: &str, limit: usize) -> Result<
     .collect()
 }
 
-fn tasks(conn: &Connection, names: &mut Names, query: &TenantTasks) -> Result<Vec<TaskRow>> {
+fn tasks(conn: &Connection, names: &mut SqliteNameCache, query: &TenantTasks) -> Result<Vec<TaskRow>> {
     let _reading = conn.unchecked_transaction()?;
     let (within, tenant) = within(query.tenant.as_deref());
     let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
@@ -243,7 +243,7 @@ fn tasks(conn: &Connection, names: &mut Names, query: &TenantTasks) -> Result<Ve
 
 fn records(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     tenant: &str,
     after: (&str, &str),
     limit: usize,
@@ -308,8 +308,8 @@ fn measure_knowledge(conn: &Connection) -> Result<Vec<(String, u64)>> {
 }
 
 /// The window is closed again before anything else is done.
-fn rewrite_audit(session: &mut Session, tenant: &str, lines: &[(u64, AuditEntry)]) -> Result<()> {
-    let Session { conn, names, .. } = session;
+fn rewrite_audit(session: &mut WriteSession, tenant: &str, lines: &[(u64, AuditEntry)]) -> Result<()> {
+    let WriteSession { conn, names, .. } = session;
     let Some(erased) = names.find_owner(conn, tenant)? else { return Ok(()) };
     let window = |owner: Option<i64>| {
         conn.prepare_cached("UPDATE audit_erasure SET owner = ?1")?.execute([owner]).map(drop)

@@ -21,11 +21,11 @@ use rusqlite::Result;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 use super::{
-    OpenError,
+    SqliteOpenError,
     checkpoint::Checkpoints,
     error::store_error,
-    lanes::{Lane, Lanes},
-    session::Session,
+    job_queues::{JobTenant, TenantJobQueues},
+    write_session::WriteSession,
 };
 
 /// Jobs in one transaction at most: beyond it the fsync is spread thin enough and the first ones wait long.
@@ -43,34 +43,34 @@ pub(super) const ROOM: usize = 65_536;
 const SLOW: Duration = Duration::from_secs(1);
 
 /// The way to the writer thread. Dropping it ends the thread after what was sent is done.
-pub(super) struct Writer {
-    orders: mpsc::Sender<Order>,
+pub(super) struct SqliteWriter {
+    orders: mpsc::Sender<WriterMessage>,
     thread: Mutex<Option<JoinHandle<()>>>,
     full: Arc<AtomicBool>,
 }
 
-impl Writer {
+impl SqliteWriter {
     pub(super) fn start(
         dir: PathBuf,
-        session: Session,
+        session: WriteSession,
         checkpoints: Checkpoints,
         page_cap: Option<Arc<AtomicU32>>,
-    ) -> StdResult<Self, OpenError> {
+    ) -> StdResult<Self, SqliteOpenError> {
         let (orders, queue) = mpsc::channel(QUEUE);
         let full = Arc::new(AtomicBool::new(false));
-        let desk = Desk {
+        let desk = WriterThread {
             dir,
             session,
             checkpoints,
             full: Arc::clone(&full),
             page_cap,
-            lanes: Lanes::default(),
-            last: Last::default(),
+            queues: TenantJobQueues::default(),
+            last: LastBatch::default(),
         };
         let thread = Builder::new()
             .name("nuncio-writer".into())
             .spawn(move || desk.serve(queue))
-            .map_err(OpenError::Thread)?;
+            .map_err(SqliteOpenError::Thread)?;
         Ok(Self { orders, thread: Mutex::new(Some(thread)), full })
     }
 
@@ -79,7 +79,7 @@ impl Writer {
     pub(super) async fn write<T: Send + 'static>(
         &self,
         weight: usize,
-        work: impl FnMut(&mut Session) -> Result<T> + Send + 'static,
+        work: impl FnMut(&mut WriteSession) -> Result<T> + Send + 'static,
     ) -> StdResult<T, StoreError> {
         self.write_for(None, weight, work).await
     }
@@ -87,13 +87,13 @@ impl Writer {
     /// The same, in a tenant's turn.
     pub(super) async fn write_for<T: Send + 'static>(
         &self,
-        lane: Lane,
+        lane: JobTenant,
         weight: usize,
-        work: impl FnMut(&mut Session) -> Result<T> + Send + 'static,
+        work: impl FnMut(&mut WriteSession) -> Result<T> + Send + 'static,
     ) -> StdResult<T, StoreError> {
         let (reply, answer) = oneshot::channel();
-        let job = Work { weight, work, result: None, reply };
-        self.orders.send(Order::Work(lane, Box::new(job))).await.map_err(|_| closed())?;
+        let job = ClosureJob { weight, work, result: None, reply };
+        self.orders.send(WriterMessage::Work(lane, Box::new(job))).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -110,7 +110,7 @@ impl Writer {
     /// Does what was sent before, and ends the thread.
     pub(super) async fn close(&self) {
         // An error means that it has ended already.
-        let _ = self.orders.send(Order::Close).await;
+        let _ = self.orders.send(WriterMessage::Close).await;
         // Held while waiting, so that nobody who closes at the same time returns earlier.
         let mut thread = self.thread.lock().await;
         if let Some(thread) = thread.take() {
@@ -119,7 +119,7 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for SqliteWriter {
     fn drop(&mut self) {
         // The thread ends when the last sender is gone, so this one goes before the wait for it.
         self.orders = mpsc::channel(1).0;
@@ -134,41 +134,41 @@ pub(super) fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
 
-enum Order {
-    Work(Lane, Box<dyn Job>),
+enum WriterMessage {
+    Work(JobTenant, Box<dyn WriteJob>),
     Close,
 }
 
 /// Something to be done in a batch.
-trait Job: Send {
+trait WriteJob: Send {
     fn weight(&self) -> usize;
-    fn run(&mut self, session: &mut Session) -> Result<()>;
+    fn run(&mut self, session: &mut WriteSession) -> Result<()>;
     /// Answers whoever waits, after the batch is durable or has failed.
-    fn answer(self: Box<Self>, batch: StdResult<(), StoreError>);
+    fn send_result(self: Box<Self>, batch: StdResult<(), StoreError>);
 }
 
-struct Work<F, T> {
+struct ClosureJob<F, T> {
     weight: usize,
     work: F,
     result: Option<T>,
     reply: oneshot::Sender<StdResult<T, StoreError>>,
 }
 
-impl<F, T> Job for Work<F, T>
+impl<F, T> WriteJob for ClosureJob<F, T>
 where
-    F: FnMut(&mut Session) -> Result<T> + Send,
+    F: FnMut(&mut WriteSession) -> Result<T> + Send,
     T: Send,
 {
     fn weight(&self) -> usize {
         self.weight
     }
 
-    fn run(&mut self, session: &mut Session) -> Result<()> {
+    fn run(&mut self, session: &mut WriteSession) -> Result<()> {
         self.result = Some((self.work)(session)?);
         Ok(())
     }
 
-    fn answer(self: Box<Self>, batch: StdResult<(), StoreError>) {
+    fn send_result(self: Box<Self>, batch: StdResult<(), StoreError>) {
         let Self { result, reply, .. } = *self;
         // Nobody may be waiting any more; the work is done all the same.
         let _ = reply.send(batch.and_then(|()| result.ok_or_else(closed)));
@@ -176,41 +176,41 @@ where
 }
 
 /// What the thread works with.
-struct Desk {
+struct WriterThread {
     dir: PathBuf,
-    session: Session,
+    session: WriteSession,
     checkpoints: Checkpoints,
     full: Arc<AtomicBool>,
     page_cap: Option<Arc<AtomicU32>>,
-    lanes: Lanes<Box<dyn Job>>,
-    last: Last,
+    queues: TenantJobQueues<Box<dyn WriteJob>>,
+    last: LastBatch,
 }
 
 /// The batch before.
 #[derive(Default)]
-struct Last {
+struct LastBatch {
     jobs: usize,
     took: Duration,
     /// What a commit takes at least, however little is in it: about the least of the last hundred.
     sync: Duration,
 }
 
-impl Desk {
-    fn serve(mut self, mut queue: mpsc::Receiver<Order>) {
+impl WriterThread {
+    fn serve(mut self, mut queue: mpsc::Receiver<WriterMessage>) {
         let (mut orders, mut jobs) = (Vec::with_capacity(BATCH), Vec::with_capacity(BATCH));
         let mut closing = false;
-        while !self.lanes.is_empty() || queue.blocking_recv_many(&mut orders, BATCH) > 0 {
+        while !self.queues.is_empty() || queue.blocking_recv_many(&mut orders, BATCH) > 0 {
             self.gather(&mut queue, &mut orders);
             for order in orders.drain(..) {
                 match order {
-                    Order::Work(lane, job) => self.lanes.push(lane, job),
-                    Order::Close => {
+                    WriterMessage::Work(lane, job) => self.queues.push(lane, job),
+                    WriterMessage::Close => {
                         queue.close();
                         closing = true;
                     }
                 }
             }
-            self.batch(&mut jobs);
+            self.write_batch(&mut jobs);
             self.checkpoints.after_commit(&self.session.conn);
         }
         self.checkpoints.finish(&self.session.conn, closing);
@@ -219,10 +219,11 @@ impl Desk {
     /// Waits a little for those who were answered last and are likely on their way back. Without it the first
     /// of them takes the disk for itself while all others wait for the next turn: batches alternate between
     /// few and many, and the rate is half. A caller who is alone never waits.
-    fn gather(&self, queue: &mut mpsc::Receiver<Order>, orders: &mut Vec<Order>) {
+    fn gather(&self, queue: &mut mpsc::Receiver<WriterMessage>, orders: &mut Vec<WriterMessage>) {
         let patience = (self.last.took / 8).min(Duration::from_millis(1));
         let started = Instant::now();
-        while self.lanes.len() + orders.len() + queue.len() < self.last.jobs && started.elapsed() < patience {
+        while self.queues.len() + orders.len() + queue.len() < self.last.jobs && started.elapsed() < patience
+        {
             std::thread::sleep(Duration::from_micros(50));
         }
         while orders.len() < QUEUE
@@ -232,15 +233,15 @@ impl Desk {
         }
     }
 
-    fn batch(&mut self, jobs: &mut Vec<Box<dyn Job>>) {
-        if self.lanes.is_empty() {
+    fn write_batch(&mut self, jobs: &mut Vec<Box<dyn WriteJob>>) {
+        if self.queues.is_empty() {
             return;
         }
         self.apply_page_cap();
         let done = self.transact_next(jobs);
         if done.is_err() && jobs.is_empty() {
             // It could not begin. Those who wait learn why, as they would have with it.
-            jobs.extend(std::iter::from_fn(|| self.lanes.pop(Instant::now())).take(BATCH));
+            jobs.extend(std::iter::from_fn(|| self.queues.pop(Instant::now())).take(BATCH));
         }
         match done {
             // Not the disk: something about one of them. It shall not take its neighbours along.
@@ -248,21 +249,21 @@ impl Desk {
                 for mut job in jobs.drain(..) {
                     let weight = job.weight();
                     let done = self.transact(|session, _| job.run(session).map(|()| (1, weight)));
-                    job.answer(done);
+                    job.send_result(done);
                 }
             }
             done => {
                 for job in jobs.drain(..) {
-                    job.answer(done.clone());
+                    job.send_result(done.clone());
                 }
             }
         }
     }
 
     /// Runs what is next, as much as a transaction should have.
-    fn transact_next(&mut self, jobs: &mut Vec<Box<dyn Job>>) -> StdResult<(), StoreError> {
+    fn transact_next(&mut self, jobs: &mut Vec<Box<dyn WriteJob>>) -> StdResult<(), StoreError> {
         let started = Instant::now();
-        let longest = match self.lanes.is_shared(started) {
+        let longest = match self.queues.is_shared(started) {
             true => SHORT_BATCH.max(self.last.sync),
             false => Duration::MAX,
         };
@@ -287,11 +288,11 @@ impl Desk {
     /// Does some work, of so many jobs and bytes, in one transaction.
     fn transact(
         &mut self,
-        work: impl FnOnce(&mut Session, &mut Lanes<Box<dyn Job>>) -> Result<(usize, usize)>,
+        work: impl FnOnce(&mut WriteSession, &mut TenantJobQueues<Box<dyn WriteJob>>) -> Result<(usize, usize)>,
     ) -> StdResult<(), StoreError> {
         let started = Instant::now();
         let (mut jobs, mut weight, mut ran) = (0, 0, Duration::ZERO);
-        let lanes = &mut self.lanes;
+        let lanes = &mut self.queues;
         let done = self
             .session
             .transact(|session| {
@@ -305,7 +306,7 @@ impl Desk {
             Duration::ZERO => took.saturating_sub(ran),
             least => took.saturating_sub(ran).min(least + least / 100),
         };
-        self.last = Last { jobs, took, sync };
+        self.last = LastBatch { jobs, took, sync };
         metrics::histogram!("nuncio_store_commit_seconds").record(took);
         metrics::histogram!("nuncio_store_batch_size").record(jobs as f64);
         metrics::counter!("nuncio_store_commits_total").increment(1);

@@ -3,23 +3,23 @@
 use std::{ops::Range, path::Path, sync::Arc};
 
 use nuncio_engine::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
     content::{Message, Role},
-    event::{self, Encoded, Entry, Event},
+    event::{self, EncodedBatch, Entry, Event},
     knowledge::{
-        AuditEntry, Expect, Knowledge as _, MemoryKey, MemoryPut, MemoryReads, MemorySearch, RecordKey,
-        RecordWrite, Sought,
+        AuditEntry, ExpectedVersion, Knowledge as _, MemoryKey, MemoryPut, MemoryQuery, MemoryReads,
+        MemorySearch, RecordKey, RecordWrite,
     },
     store::{
-        Change, Guard, JournalRecord, ListQuery, NewTask, NodeId, RunChange, Session, Settled, Store,
-        TaskKey, Webhook,
+        Change, DeliveryOutcome, JournalRecord, ListQuery, NewTask, NodeId, Precondition, RunChange, Session,
+        Store, TaskKey, Webhook,
     },
     task::{State, TaskId},
 };
 use nuncio_store::{
     SqliteOptions, SqliteStore,
-    archive::{Archive, Copied, CopyError, copy, dump},
+    archive::{Archive, CopyError, CopyReport, copy, dump},
 };
 use uuid::Uuid;
 
@@ -27,7 +27,7 @@ pub(crate) fn sqlite(dir: &Path) -> SqliteStore {
     SqliteStore::open(dir, SqliteOptions::default()).unwrap()
 }
 
-fn words(texts: &[String]) -> Encoded {
+fn words(texts: &[String]) -> EncodedBatch {
     let said = |text: &String| Entry(Timestamp(1), Event::Message(Message::text("m", Role::User, text)));
     event::encode(&texts.iter().map(said).collect::<Vec<_>>())
 }
@@ -37,7 +37,7 @@ pub(crate) async fn fill(store: &dyn Store, numbers: Range<u64>) -> Vec<TaskId> 
     let mut ids = vec![];
     for n in numbers {
         let id = TaskId(Uuid::now_v7());
-        let mut change = Change::new(Guard::Create(Box::new(NewTask {
+        let mut change = Change::new(Precondition::Create(Box::new(NewTask {
             id,
             client_id: (n % 5 == 0).then(|| format!("client-{n}")),
             owner: if n % 3 == 0 { "alice".into() } else { "bob".into() },
@@ -64,19 +64,19 @@ pub(crate) async fn fill(store: &dyn Store, numbers: Range<u64>) -> Vec<TaskId> 
         let made = store.commit(change).await.unwrap();
         if n % 4 == 0 {
             for more in 0..n % 20 {
-                let mut change = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
+                let mut change = Change::new(Precondition::Runner { task: made.task, epoch: made.epoch });
                 change.events = Some(words(&[format!("more {more}"), "x".repeat(20)]));
                 store.commit(change).await.unwrap();
             }
         }
         if n % 16 == 0 {
-            let dead = Settled::Dead {
+            let dead = DeliveryOutcome::Dead {
                 seq: 1,
                 delivery: format!("delivery-{n}"),
                 reason: "gone".into(),
                 at: Timestamp(5_000),
             };
-            store.settle_delivery(made.task, &format!("hook-{n}"), dead).await.unwrap();
+            store.record_delivery(made.task, &format!("hook-{n}"), dead).await.unwrap();
         }
         ids.push(id);
     }
@@ -123,7 +123,7 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
                 value: format!("{{\"n\":{n},\"version\":{version}}}"),
                 text: format!("word{n} Version number {version}"),
                 ttl_ms: (n % 4 == 0).then_some(1_000 * n),
-                expected: Expect::Any,
+                expected: ExpectedVersion::Any,
                 now: Timestamp(4_000 + (n + version) as i64),
                 max_entries: 1 << 40,
                 max_bytes: 1 << 40,
@@ -135,7 +135,7 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
         let mut write = RecordWrite {
             key: RecordKey::new(&*key.tenant, format!("kind-{}", n % 2), format!("id-{n}")),
             body: Some(vec![n as u8; n as usize % 40].into()),
-            expected: Expect::Any,
+            expected: ExpectedVersion::Any,
             expires_at: (n % 5 == 0).then_some(Timestamp(7_000)),
             now: Timestamp(5_000 + n as i64),
         };
@@ -150,7 +150,7 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
             from: (n % 2 == 0).then(|| "192.0.2.7".into()),
             operation: "memory.store".into(),
             action: Action::ALL[n as usize % 3],
-            kind: Kind::ALL[n as usize % 5],
+            kind: AccessKind::ALL[n as usize % 5],
             resource: format!("memory://data/{n}"),
             refused: (n % 7 == 0).then(|| "no".into()),
             credential: None,
@@ -168,7 +168,7 @@ pub(crate) async fn fill_credentials(store: &dyn Store, numbers: Range<u64>) {
         from: None,
         operation: "task.send".into(),
         action: Action::Execute,
-        kind: Kind::A2a,
+        kind: AccessKind::A2a,
         resource: format!("a2a://agents/{n}"),
         refused: None,
         credential: Some(format!("credential-{n}")),
@@ -198,7 +198,7 @@ pub(crate) async fn compare_knowledge(left: &dyn Archive, right: &dyn Archive, c
             let query = MemorySearch {
                 tenant: tenant.into(),
                 namespace: namespace.into(),
-                what: Sought::Words(vec!["VERSION".into(), "number".into()]),
+                what: MemoryQuery::Words(vec!["VERSION".into(), "number".into()]),
                 offset: 0,
                 limit: 1_000,
                 max_keys: 1_000_000,
@@ -214,7 +214,7 @@ pub(crate) async fn compare_knowledge(left: &dyn Archive, right: &dyn Archive, c
     }
 }
 
-async fn copied(from: &dyn Archive, to: &dyn Archive) -> Result<Copied, CopyError> {
+async fn copied(from: &dyn Archive, to: &dyn Archive) -> Result<CopyReport, CopyError> {
     copy(from, to, |_| {}).await
 }
 
@@ -226,14 +226,21 @@ async fn a_copy_is_the_same_store() {
     // More sessions than one page.
     fill_sessions(&from, 0..700).await;
     fill_knowledge(&from, 0..150).await;
-    let all =
-        Copied { copied: 200, there: 0, verified: 200, sessions: 700, memory: 150, records: 150, audit: 150 };
+    let all = CopyReport {
+        copied: 200,
+        there: 0,
+        verified: 200,
+        sessions: 700,
+        memory: 150,
+        records: 150,
+        audit: 150,
+    };
     assert_eq!(copied(&from, &to).await.unwrap(), all);
     compare(&from, &to, &ids).await;
     compare_sessions(&to, 0..700).await;
     compare_knowledge(&from, &to, 150).await;
     // Again, and nothing is there twice.
-    assert_eq!(copied(&from, &to).await.unwrap(), Copied { copied: 0, there: 200, ..all });
+    assert_eq!(copied(&from, &to).await.unwrap(), CopyReport { copied: 0, there: 200, ..all });
     compare_sessions(&to, 0..700).await;
     compare_knowledge(&from, &to, 150).await;
     // What is held in one place can be claimed in the other.
@@ -283,7 +290,7 @@ async fn a_copy_that_was_interrupted_goes_on() {
     for (n, there) in [(3, true), (3, false), (7, true)] {
         assert_eq!(to.restore_session(session(n)).await.unwrap(), there);
     }
-    let all = Copied { copied: 35, there: 25, verified: 60, sessions: 9, ..Copied::default() };
+    let all = CopyReport { copied: 35, there: 25, verified: 60, sessions: 9, ..CopyReport::default() };
     assert_eq!(copied(&from, &to).await.unwrap(), all);
     compare(&from, &to, &ids).await;
     compare_sessions(&to, 0..9).await;
@@ -296,7 +303,7 @@ async fn a_difference_is_found() {
     let ids = fill(&from, 0..10).await;
     copied(&from, &to).await.unwrap();
     let row = to.row(&TaskKey::Id(ids[4])).await.unwrap().unwrap();
-    let mut change = Change::new(Guard::Version { task: row.no, version: row.version });
+    let mut change = Change::new(Precondition::Version { task: row.no, version: row.version });
     change.cancel = Some(true);
     to.commit(change).await.unwrap();
     assert!(matches!(copied(&from, &to).await, Err(CopyError::Differs(id)) if id == ids[4]));
@@ -374,8 +381,15 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
         ..crate::postgres::options()
     };
     let middle = nuncio_store::PostgresStore::open(&url, options).await.unwrap();
-    let all =
-        Copied { copied: 200, there: 0, verified: 200, sessions: 700, memory: 150, records: 150, audit: 150 };
+    let all = CopyReport {
+        copied: 200,
+        there: 0,
+        verified: 200,
+        sessions: 700,
+        memory: 150,
+        records: 150,
+        audit: 150,
+    };
     assert_eq!(copied(&from, &middle).await.unwrap(), all);
     compare(&from, &middle, &ids).await;
     compare_sessions(&middle, 0..700).await;
@@ -385,7 +399,7 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
     middle.append_audit(vec![last.1.clone()]).await.unwrap();
     let lines = middle.dump_audit(last.0, 10).await.unwrap();
     assert_eq!(lines.len(), 1);
-    assert_eq!(copied(&middle, &back).await.unwrap(), Copied { audit: 151, ..all });
+    assert_eq!(copied(&middle, &back).await.unwrap(), CopyReport { audit: 151, ..all });
     compare(&from, &back, &ids).await;
     compare_sessions(&back, 0..700).await;
     compare_knowledge(&middle, &back, 150).await;

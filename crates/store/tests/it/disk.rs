@@ -11,27 +11,27 @@ use std::{
 };
 
 use nuncio_engine::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
-    event::Encoded,
+    event::EncodedBatch,
     knowledge::{AuditEntry, AuditQuery, Knowledge as _},
     store::{
-        Change, CommitError, Guard, ListQuery, NewTask, NodeId, RunChange, Settled, Store, StoreError,
-        TaskKey, Webhook,
+        Change, CommitError, DeliveryOutcome, ListQuery, NewTask, NodeId, Precondition, RunChange, Store,
+        StoreError, TaskKey, Webhook,
     },
     task::{State, TaskId},
 };
-use nuncio_store::{OpenError, SqliteOptions, SqliteStore};
+use nuncio_store::{SqliteOpenError, SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-fn open(dir: &Path) -> Result<SqliteStore, OpenError> {
+fn open(dir: &Path) -> Result<SqliteStore, SqliteOpenError> {
     SqliteStore::open(dir, SqliteOptions::default())
 }
 
 fn echo(bytes: usize) -> (TaskId, Change) {
     let id = TaskId(Uuid::now_v7());
-    let mut change = Change::new(Guard::Create(Box::new(NewTask {
+    let mut change = Change::new(Precondition::Create(Box::new(NewTask {
         id,
         client_id: None,
         owner: "alice".into(),
@@ -42,7 +42,7 @@ fn echo(bytes: usize) -> (TaskId, Change) {
         webhooks: vec![],
         created_at: Timestamp(1),
     })));
-    change.events = Some(Encoded { count: 4, bytes: vec![b'x'; bytes].into() });
+    change.events = Some(EncodedBatch { count: 4, bytes: vec![b'x'; bytes].into() });
     change.state = Some((State::Completed, Timestamp(1)));
     change.run = RunChange::Rest;
     (id, change)
@@ -55,7 +55,7 @@ async fn two_stores_never_share_a_folder() {
     let first = open(&dir).unwrap();
     assert_eq!(dir.metadata().unwrap().permissions().mode() & 0o777, 0o700);
     let error = open(&dir).unwrap_err();
-    assert!(matches!(error, OpenError::Locked { holder: Some(pid), .. } if pid == std::process::id()));
+    assert!(matches!(error, SqliteOpenError::Locked { holder: Some(pid), .. } if pid == std::process::id()));
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
 
     first.close().await.unwrap();
@@ -81,8 +81,8 @@ async fn leases_end_with_the_process() {
     }
     let lease = Duration::from_secs(1_000);
     assert_eq!(store.claim_deliveries(before, Timestamp(2), lease, 9).await.unwrap().len(), 2);
-    let retry = Settled::Retry { up_to: 0, at: Timestamp(500) };
-    store.settle_delivery(task, "waiting", retry).await.unwrap();
+    let retry = DeliveryOutcome::Retry { up_to: 0, at: Timestamp(500) };
+    store.record_delivery(task, "waiting", retry).await.unwrap();
     assert!(store.claim(after, Timestamp(3), 9).await.unwrap().is_empty());
     assert!(store.claim_deliveries(after, Timestamp(3), lease, 9).await.unwrap().is_empty());
     drop(store);
@@ -102,7 +102,7 @@ fn a_newer_schema_is_refused() {
     let path = folder.path().join("nuncio.db");
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
-    assert!(matches!(error, OpenError::NewerSchema { found: 99, .. }), "{error}");
+    assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, .. }), "{error}");
     assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 6"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
@@ -192,7 +192,7 @@ async fn one_poisonous_change_fails_alone() {
     // The first of its owner failed, and the name that was stored with it is gone: the next one stores it again.
     for (bytes, accepted) in [(13, false), (700, true)] {
         let (id, mut change) = echo(bytes);
-        let Guard::Create(new) = &mut change.guard else { unreachable!() };
+        let Precondition::Create(new) = &mut change.guard else { unreachable!() };
         new.owner = "bob".into();
         assert_eq!(store.commit(change).await.is_ok(), accepted);
         let row = store.row(&TaskKey::Id(id)).await.unwrap();
@@ -266,7 +266,7 @@ async fn the_audit_cannot_be_changed() {
         from: None,
         operation: "memory.delete".into(),
         action: Action::Write,
-        kind: Kind::Memory,
+        kind: AccessKind::Memory,
         resource: "memory://data/n/k".into(),
         refused: None,
         credential: None,

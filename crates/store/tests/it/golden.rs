@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Change, ClaimOf, Guard, NodeId, Store as _, TaskNo},
+    store::{Change, NodeId, OwnerClaim, Precondition, Store as _, TaskNo},
     task::TaskId,
 };
 use nuncio_store::{
@@ -94,7 +94,8 @@ async fn holds_all_and_lets_claim(version: i64, sql: &str) {
     // What is due is claimed by owner, in the old one as in a new one.
     let mut claimed = vec![];
     for store in [&old, &new] {
-        let wants = ["alice", "bob"].map(|owner| ClaimOf { owner: owner.into(), called: false, limit: 100 });
+        let wants =
+            ["alice", "bob"].map(|owner| OwnerClaim { owner: owner.into(), called: false, limit: 100 });
         let rows = store.claim_of(NodeId(Uuid::now_v7()), Timestamp(10_000), &wants).await.unwrap();
         let mut rows: Vec<_> =
             rows.into_iter().map(|claimed| (claimed.row.owner, claimed.row.created_at)).collect();
@@ -179,6 +180,6 @@ async fn holds_what_fill_made(old: &SqliteStore) {
         }
         assert_eq!(dumps[0], dumps[1]);
     }
-    old.commit(Change::new(Guard::Version { task: TaskNo(1), version: 0 })).await.unwrap_err();
+    old.commit(Change::new(Precondition::Version { task: TaskNo(1), version: 0 })).await.unwrap_err();
     fill(old, 100..120).await;
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        Expect, Knowledge, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemorySearch, MemoryStats,
-        Sought,
+        ExpectedVersion, Knowledge, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut, MemoryQuery,
+        MemorySearch, MemoryStats,
     },
 };
 use proptest::prelude::*;
@@ -70,9 +70,9 @@ async fn run(steps: Vec<Step>) {
                 let there = model.get(&(space, KEYS[name])).filter(|kept| live(kept)).cloned();
                 let found = there.as_ref().map(|kept| kept.version);
                 let expected = match expected {
-                    0 | 1 => Expect::Any,
-                    2 => Expect::Absent,
-                    version => Expect::Version(u64::from(version) - 2),
+                    0 | 1 => ExpectedVersion::Any,
+                    2 => ExpectedVersion::Absent,
+                    version => ExpectedVersion::Version(u64::from(version) - 2),
                 };
                 let entries =
                     model.iter().filter(|((at, _), kept)| *at == space && live(kept)).count() as u64;
@@ -89,9 +89,9 @@ async fn run(steps: Vec<Step>) {
                 };
                 let done = store.put_memory(put).await;
                 let fits = match expected {
-                    Expect::Any => true,
-                    Expect::Absent => found.is_none(),
-                    Expect::Version(version) => found == Some(version),
+                    ExpectedVersion::Any => true,
+                    ExpectedVersion::Absent => found.is_none(),
+                    ExpectedVersion::Version(version) => found == Some(version),
                 };
                 match done {
                     Err(MemoryError::Moved { found: told }) => assert!(!fits && told == found, "{step:?}"),
@@ -190,7 +190,7 @@ async fn compare(store: &dyn Knowledge, model: &BTreeMap<(usize, &str), Kept>, n
             let query = MemorySearch {
                 tenant: "acme".into(),
                 namespace: namespace.into(),
-                what: Sought::Words(vec![word.into()]),
+                what: MemoryQuery::Words(vec![word.into()]),
                 offset: 0,
                 limit: 100,
                 max_keys: 1_000_000,

@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, path::Path};
 
 use nuncio_engine::{
     clock::Timestamp,
-    event::Encoded,
+    event::EncodedBatch,
     store::{
-        Change, CommitError, Guard, JournalRecord, ListQuery, NewTask, NodeId, RunChange, Store, TaskKey,
-        TaskNo, TaskRow,
+        Change, CommitError, JournalRecord, ListQuery, NewTask, NodeId, Precondition, RunChange, Store,
+        TaskKey, TaskNo, TaskRow,
     },
     task::{State, TaskId},
 };
@@ -110,10 +110,10 @@ fn node(n: u8) -> NodeId {
 }
 
 impl Model {
-    fn change(&self, guard: Guard, write: &Write) -> Change {
+    fn change(&self, guard: Precondition, write: &Write) -> Change {
         let mut change = Change::new(guard);
         change.events = (write.events > 0)
-            .then(|| Encoded { count: write.events, bytes: write.events.to_be_bytes().to_vec().into() });
+            .then(|| EncodedBatch { count: write.events, bytes: write.events.to_be_bytes().to_vec().into() });
         change.journal = vec![JournalRecord("record".into()); write.journal];
         change.state = write.state.map(|state| (state, Timestamp(self.now)));
         change.cancel = write.cancel;
@@ -143,7 +143,7 @@ impl Model {
             (row.state, row.status_at) = (state, at);
         }
         row.cancel = change.cancel.unwrap_or(row.cancel);
-        if matches!(change.guard, Guard::Runner { .. })
+        if matches!(change.guard, Precondition::Runner { .. })
             && (change.events.is_some() || !change.journal.is_empty())
         {
             row.attempts = 0;
@@ -248,7 +248,7 @@ async fn take(store: &SqliteStore, model: &mut Model, step: Step) {
                 webhooks: vec![],
                 created_at: Timestamp(model.now),
             };
-            let change = model.change(Guard::Create(Box::new(new.clone())), &write);
+            let change = model.change(Precondition::Create(Box::new(new.clone())), &write);
             match (model.taken(&new), store.commit(change.clone()).await) {
                 (None, Ok(done)) => model.create(done.task, &new, &change),
                 (Some(expected), Err(CommitError::Exists { task, .. })) => assert_eq!(task, expected),
@@ -259,9 +259,9 @@ async fn take(store: &SqliteStore, model: &mut Model, step: Step) {
             let Some((no, row)) = model.tasks.iter().nth(task % model.tasks.len().max(1)) else { return };
             let (no, row) = (*no, row.row.clone());
             let guard = if by_runner {
-                Guard::Runner { task: TaskNo(no), epoch: row.epoch + u64::from(stale) }
+                Precondition::Runner { task: TaskNo(no), epoch: row.epoch + u64::from(stale) }
             } else {
-                Guard::Version { task: TaskNo(no), version: row.version + u64::from(stale) }
+                Precondition::Version { task: TaskNo(no), version: row.version + u64::from(stale) }
             };
             let change = model.change(guard, &write);
             let answer = store.commit(change.clone()).await;

@@ -10,13 +10,16 @@ use std::{
 };
 
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, Message, Next, Outcome, Parts, Profile, Reply, Role, Submit,
-    Task, TaskContext,
-    access::{Action, Kind},
+    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Message, Next, Outcome, Profile, Reply, Role,
+    Submit, Task, TaskContext,
+    access::{AccessKind, Action},
     clock::Timestamp,
-    event::Encoded,
+    event::EncodedBatch,
     knowledge::{AuditEntry, AuditQuery, Knowledge as _},
-    store::{Change, CommitError, Guard, NewTask, News, NodeId, RunChange, Session, Store, TaskKey},
+    store::{
+        Change, CommitError, NewTask, NodeId, Precondition, RunChange, Session, Store, StoreNotification,
+        TaskKey,
+    },
     task::{State, TaskId},
 };
 use nuncio_store::{PostgresError, PostgresOptions, PostgresStore, TimeSource, archive::Archive as _};
@@ -89,8 +92,8 @@ fn new_task() -> NewTask {
 }
 
 fn create(new: &NewTask, run: RunChange) -> Change {
-    let mut change = Change::new(Guard::Create(Box::new(new.clone())));
-    change.events = Some(Encoded { count: 1, bytes: "born".into() });
+    let mut change = Change::new(Precondition::Create(Box::new(new.clone())));
+    change.events = Some(EncodedBatch { count: 1, bytes: "born".into() });
     change.state = Some((State::Working, Timestamp(1)));
     change.run = run;
     change
@@ -255,9 +258,9 @@ async fn others_hear_what_was_committed() {
     let Some(url) = server() else { return };
     let options = options();
     let (here, there) = (open(&url, options.clone()).await, open(&url, options).await);
-    let mut news = there.news().unwrap();
-    assert!(there.news().is_none(), "for the first who asks");
-    let mut hear = async |wanted: fn(&News) -> bool| {
+    let mut news = there.notifications().unwrap();
+    assert!(there.notifications().is_none(), "for the first who asks");
+    let mut hear = async |wanted: fn(&StoreNotification) -> bool| {
         let heard = async {
             loop {
                 let heard = news.recv().await.unwrap();
@@ -268,23 +271,23 @@ async fn others_hear_what_was_committed() {
         };
         tokio::time::timeout(Duration::from_secs(20), heard).await.unwrap()
     };
-    hear(|news| matches!(news, News::Gap)).await;
+    hear(|news| matches!(news, StoreNotification::Gap)).await;
     // Who finds nobody else alive tells nobody.
     for store in [&there, &here] {
         store.heartbeat(node(), Timestamp(1_000_000)).await.unwrap();
     }
     let (new, runner) = (new_task(), node());
     let made = here.commit(create(&new, RunChange::Lease(runner))).await.unwrap();
-    let mut more = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
-    more.events = Some(Encoded { count: 2, bytes: "more".into() });
+    let mut more = Change::new(Precondition::Runner { task: made.task, epoch: made.epoch });
+    more.events = Some(EncodedBatch { count: 2, bytes: "more".into() });
     here.commit(more).await.unwrap();
-    let heard = hear(|news| matches!(news, News::Task { .. })).await;
-    assert_eq!(heard, News::Task { no: made.task, id: new.id, seq: 3 });
+    let heard = hear(|news| matches!(news, StoreNotification::Task { .. })).await;
+    assert_eq!(heard, StoreNotification::Task { no: made.task, id: new.id, seq: 3 });
     here.commit(create(&new_task(), RunChange::Due(Timestamp(0)))).await.unwrap();
-    hear(|news| matches!(news, News::Due)).await;
-    here.ring("=acme\nmemory://data/n/a b é".into());
-    let heard = hear(|news| matches!(news, News::Knowledge(_))).await;
-    assert_eq!(heard, News::Knowledge("=acme\nmemory://data/n/a b é".into()));
+    hear(|news| matches!(news, StoreNotification::Due)).await;
+    here.notify_nodes("=acme\nmemory://data/n/a b é".into());
+    let heard = hear(|news| matches!(news, StoreNotification::Knowledge(_))).await;
+    assert_eq!(heard, StoreNotification::Knowledge("=acme\nmemory://data/n/a b é".into()));
 }
 
 /// Whoever has the database can write to it, but not quietly: the audit refuses to be changed by statements.
@@ -300,7 +303,7 @@ async fn the_audit_cannot_be_changed() {
         from: None,
         operation: "memory.delete".into(),
         action: Action::Write,
-        kind: Kind::Memory,
+        kind: AccessKind::Memory,
         resource: "memory://data/n/k\0".into(),
         refused: None,
         credential: None,
@@ -335,17 +338,17 @@ async fn a_runner_finds_what_others_wrote() {
     let store = open(&url, options()).await;
     let (new, runner) = (new_task(), node());
     let made = store.commit(create(&new, RunChange::Lease(runner))).await.unwrap();
-    assert_eq!(store.held(runner).await.unwrap(), [new.id]);
-    assert!(store.stirred(runner).await.unwrap().is_empty());
-    let mut wish = Change::new(Guard::Version { task: made.task, version: made.version });
+    assert_eq!(store.held_tasks(runner).await.unwrap(), [new.id]);
+    assert!(store.externally_written_tasks(runner).await.unwrap().is_empty());
+    let mut wish = Change::new(Precondition::Version { task: made.task, version: made.version });
     wish.cancel = Some(true);
     store.commit(wish).await.unwrap();
-    assert_eq!(store.stirred(runner).await.unwrap(), [new.id]);
-    assert!(store.stirred(node()).await.unwrap().is_empty());
+    assert_eq!(store.externally_written_tasks(runner).await.unwrap(), [new.id]);
+    assert!(store.externally_written_tasks(node()).await.unwrap().is_empty());
     let heard =
-        store.commit(Change::new(Guard::Runner { task: made.task, epoch: made.epoch })).await.unwrap();
+        store.commit(Change::new(Precondition::Runner { task: made.task, epoch: made.epoch })).await.unwrap();
     assert!(heard.cancel && heard.version > made.version + 1, "it is told with its next commit");
-    assert!(store.stirred(runner).await.unwrap().is_empty());
+    assert!(store.externally_written_tasks(runner).await.unwrap().is_empty());
 }
 
 /// Connections that are cut in the middle of their transactions: every change is done in the end, and once.
@@ -385,7 +388,7 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
                             }
                         };
                         assert_eq!((row.seq, row.version), (1, 1));
-                        break nuncio_engine::store::Committed {
+                        break nuncio_engine::store::CommitReceipt {
                             task: row.no,
                             first_seq: 1,
                             seq: 1,
@@ -399,8 +402,8 @@ async fn connections_that_are_cut_lose_and_repeat_nothing() {
                 }
             };
             for n in 0..60_u64 {
-                let mut more = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
-                more.events = Some(Encoded { count: 1, bytes: n.to_string().into() });
+                let mut more = Change::new(Precondition::Runner { task: made.task, epoch: made.epoch });
+                more.events = Some(EncodedBatch { count: 1, bytes: n.to_string().into() });
                 // As the runner does it: what is not available is tried again, what is done is not.
                 let done = loop {
                     match store.commit(more.clone()).await {
@@ -477,8 +480,8 @@ async fn a_commit_whose_answer_is_lost_is_done_once() {
         }
     };
     for n in 0..200_u64 {
-        let mut more = Change::new(Guard::Runner { task: made.task, epoch: made.epoch });
-        more.events = Some(Encoded { count: 1, bytes: n.to_string().into() });
+        let mut more = Change::new(Precondition::Runner { task: made.task, epoch: made.epoch });
+        more.events = Some(EncodedBatch { count: 1, bytes: n.to_string().into() });
         let done = loop {
             match store.commit(more.clone()).await {
                 Ok(done) => break done,
@@ -511,7 +514,7 @@ impl Agent for Curious {
 async fn engine(store: PostgresStore) -> Engine {
     let mut catalog = Catalog::default();
     catalog.add(Arc::new(Curious)).unwrap();
-    let mut parts = Parts::new(Arc::new(store), catalog);
+    let mut parts = EngineParts::new(Arc::new(store), catalog);
     parts.options.lease = Duration::from_secs(2);
     Engine::start(parts).await.unwrap()
 }
@@ -519,7 +522,7 @@ async fn engine(store: PostgresStore) -> Engine {
 async fn asking(engine: &Engine) -> Task {
     let message = Message::text(Uuid::now_v7().to_string(), Role::User, "go");
     let task = engine.submit(&Caller::local(), Submit::new("curious", message)).await.unwrap();
-    engine.settle(&Caller::local(), task).await.unwrap()
+    engine.wait_until_idle(&Caller::local(), task).await.unwrap()
 }
 
 fn answer(task: &Task) -> Reply {
@@ -577,7 +580,7 @@ async fn what_no_news_came_of_is_found() {
     let options = PostgresOptions { time: TimeSource::Database, ..options() };
     let (left, right) = (open(&url, options.clone()).await, open(&url, options).await);
     // Whoever has taken the news and lets them go is deaf from then on.
-    drop((left.news(), right.news()));
+    drop((left.notifications(), right.notifications()));
     let (left, right) = (engine(left).await, engine(right).await);
     let task = asking(&left).await;
     let following = tokio::spawn({

@@ -7,7 +7,7 @@ use std::{
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{Expect, Knowledge as _, MemoryKey, MemoryPut, MemorySearch, Sought},
+    knowledge::{ExpectedVersion, Knowledge as _, MemoryKey, MemoryPut, MemoryQuery, MemorySearch},
     store::{ListQuery, Store as _},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
@@ -29,7 +29,7 @@ async fn a_list_does_not_wait_for_the_searches_of_another_tenant() {
                 value: "1".into(),
                 text: String::new(),
                 ttl_ms: None,
-                expected: Expect::Any,
+                expected: ExpectedVersion::Any,
                 now: Timestamp(0),
                 max_entries: 1_000_000,
                 max_bytes: 1 << 40,
@@ -43,7 +43,7 @@ async fn a_list_does_not_wait_for_the_searches_of_another_tenant() {
     let query = MemorySearch {
         tenant: "evil".into(),
         namespace: "n".into(),
-        what: Sought::Keys(format!("*{}b*", "?".repeat(240))),
+        what: MemoryQuery::Keys(format!("*{}b*", "?".repeat(240))),
         offset: 0,
         limit: 10,
         max_keys: 1_000_000,

@@ -10,8 +10,8 @@ use std::{
 
 use nuncio_engine::{
     clock::Timestamp,
-    event::Encoded,
-    store::{Change, Guard, NewTask, RunChange, Store as _},
+    event::EncodedBatch,
+    store::{Change, NewTask, Precondition, RunChange, Store as _},
     task::{State, TaskId},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
@@ -32,8 +32,8 @@ fn creation(owner: &str) -> Change {
         webhooks: vec![],
         created_at: Timestamp(0),
     };
-    let mut change = Change::new(Guard::Create(Box::new(new))).of_owner(owner);
-    change.events = Some(Encoded { count: 1, bytes: vec![b'x'; 2_000].into() });
+    let mut change = Change::new(Precondition::Create(Box::new(new))).of_owner(owner);
+    change.events = Some(EncodedBatch { count: 1, bytes: vec![b'x'; 2_000].into() });
     change.state = Some((State::Submitted, Timestamp(0)));
     change.run = RunChange::Rest;
     change

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use super::{
     Dialect,
-    input::{MalformedInput, JsonPath, WholeNumber},
+    input::{JsonPath, MalformedInput, WholeNumber},
     part::{self, PartIn},
 };
 use crate::json;

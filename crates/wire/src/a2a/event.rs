@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    event::{Answered, ArtifactChunk, Entry, Event, LogLine, Withdrawn},
+    event::{ArtifactChunk, Entry, Event, LogLine, QuestionAnswer, QuestionWithdrawal},
     task::{State, state_while_asking},
 };
 
@@ -49,7 +49,8 @@ pub(super) fn write(
             (state_while_asking(question), Some(&made))
         }
         // While others are open the task goes on waiting, and a status says for what.
-        Event::Answer(Answered { more: true, .. }) | Event::Withdrawn(Withdrawn { more: true, .. }) => {
+        Event::Answer(QuestionAnswer { more: true, .. })
+        | Event::Withdrawn(QuestionWithdrawal { more: true, .. }) => {
             return None;
         }
         // Whether it was answered or taken back: the task does not wait any more.

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     Dialect, TaskIds,
-    input::{MalformedInput, JsonPath, EnumValue, non_empty},
+    input::{EnumValue, JsonPath, MalformedInput, non_empty},
     part::{self, PartIn},
 };
 use crate::json;
@@ -111,7 +111,11 @@ impl MessageIn<'_> {
     }
 
     /// Reads a message that is sent to an agent: it has an id (but for 0.1) and says something.
-    pub(super) fn read_sent(self, dialect: Dialect, at: JsonPath<'_>) -> Result<AddressedMessage, MalformedInput> {
+    pub(super) fn read_sent(
+        self,
+        dialect: Dialect,
+        at: JsonPath<'_>,
+    ) -> Result<AddressedMessage, MalformedInput> {
         let addressed = self.read(dialect, at)?;
         if dialect != Dialect::V0_1 && addressed.message.id.is_empty() {
             return Err(at.member("messageId").malformed("is required"));

@@ -8,7 +8,7 @@ use super::{
     Dialect,
     call::{A2aCall, ListTasks, SendMessage},
     fault::{A2aFault, A2aProblem},
-    input::{self, MalformedInput, JsonPath, WholeNumber, EnumValue, non_empty},
+    input::{self, EnumValue, JsonPath, MalformedInput, WholeNumber, non_empty},
     message::MessageIn,
     method::A2aMethod,
     status,
@@ -217,7 +217,11 @@ impl ListParamsIn<'_> {
 }
 
 /// A number that is not negative.
-fn natural(number: Option<WholeNumber>, name: &'static str, at: &JsonPath<'_>) -> Result<Option<usize>, MalformedInput> {
+fn natural(
+    number: Option<WholeNumber>,
+    name: &'static str,
+    at: &JsonPath<'_>,
+) -> Result<Option<usize>, MalformedInput> {
     let read = |WholeNumber(number): WholeNumber| {
         usize::try_from(number)
             .map_err(|_| at.member(name).malformed(format!("expected a number from 0, got {number}")))

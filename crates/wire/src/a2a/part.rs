@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{
     Dialect,
-    input::{MalformedInput, JsonPath, EnumValue, present},
+    input::{EnumValue, JsonPath, MalformedInput, present},
 };
 use crate::json::{self, JsonObject};
 
@@ -126,7 +126,9 @@ impl PartIn<'_> {
     fn read_tagged(self, at: JsonPath<'_>) -> Result<Part, MalformedInput> {
         let tag = match self.kind.or(self.r#type) {
             Some(EnumValue::Name(tag)) => Some(tag),
-            Some(EnumValue::Number(_)) => return Err(at.malformed("the kind of a part is text, file or data")),
+            Some(EnumValue::Number(_)) => {
+                return Err(at.malformed("the kind of a part is text, file or data"));
+            }
             None => None,
         };
         let mut part = match (tag.as_deref(), self.text, self.file, self.data) {
@@ -151,7 +153,11 @@ impl PartIn<'_> {
     }
 }
 
-fn read_data(mut data: Value, mut metadata: Option<Metadata>, at: &JsonPath<'_>) -> Result<Part, MalformedInput> {
+fn read_data(
+    mut data: Value,
+    mut metadata: Option<Metadata>,
+    at: &JsonPath<'_>,
+) -> Result<Part, MalformedInput> {
     let Value::Object(members) = &mut data else {
         return Err(at.member("data").malformed("expected an object"));
     };

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json as value};
 
 use super::{
     Dialect, TaskIds,
-    input::{MalformedInput, JsonPath, EnumValue},
+    input::{EnumValue, JsonPath, MalformedInput},
     message::{self, MessageIn},
 };
 use crate::{json, timestamp};

@@ -6,7 +6,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use super::{
     Dialect,
     artifact::ArtifactIn,
-    input::{self, MalformedInput, JsonPath, EnumValue, non_empty},
+    input::{self, EnumValue, JsonPath, MalformedInput, non_empty},
     message::{AddressedMessage, MessageIn},
     status::StatusIn,
     task::{TaskIn, TaskView},

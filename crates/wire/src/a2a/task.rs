@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{
     Dialect, TaskIds, TaskList,
     artifact::{self, ArtifactIn},
-    input::{MalformedInput, JsonPath, WholeNumber, non_empty},
+    input::{JsonPath, MalformedInput, WholeNumber, non_empty},
     message::{self, MessageIn},
     status::{self, StatusIn, StatusOut},
 };
@@ -194,7 +194,9 @@ impl TaskIn<'_> {
         let path = at.member("artifacts");
         let artifacts = self.artifacts.unwrap_or_default().into_iter().enumerate();
         let artifacts = artifacts
-            .map(|(index, artifact)| artifact.read(dialect, path.element(index)).map(artifact::whole_artifact))
+            .map(|(index, artifact)| {
+                artifact.read(dialect, path.element(index)).map(artifact::whole_artifact)
+            })
             .collect::<Result<_, _>>()?;
         let path = at.member("history");
         let history = self.history.unwrap_or_default().into_iter().enumerate();

@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::{
     Dialect,
-    input::{self, MalformedInput, JsonPath, non_empty},
+    input::{self, JsonPath, MalformedInput, non_empty},
 };
 use crate::json::{self, JsonObject};
 
@@ -41,7 +41,12 @@ pub(super) fn write_inline(out: &mut Vec<u8>, dialect: Dialect, config: &Webhook
     json::object(out, |object| write_members(object, dialect, config, SecretVisibility::Sent));
 }
 
-fn write_members(object: &mut JsonObject<'_>, dialect: Dialect, config: &WebhookConfig, secrets: SecretVisibility) {
+fn write_members(
+    object: &mut JsonObject<'_>,
+    dialect: Dialect,
+    config: &WebhookConfig,
+    secrets: SecretVisibility,
+) {
     let show = secrets == SecretVisibility::Sent;
     if dialect != Dialect::V0_1 && !config.id.is_empty() {
         object.value("id", &config.id);
@@ -106,7 +111,11 @@ impl WebhookIn {
     }
 
     /// Reads a config alone. One without an id gets an empty one: the server names it.
-    pub(super) fn read_inline(self, dialect: Dialect, at: JsonPath<'_>) -> Result<WebhookConfig, MalformedInput> {
+    pub(super) fn read_inline(
+        self,
+        dialect: Dialect,
+        at: JsonPath<'_>,
+    ) -> Result<WebhookConfig, MalformedInput> {
         let read_authentication = |given: AuthenticationIn| -> Result<Authentication, MalformedInput> {
             let path = at.member("authentication");
             let schemes = match dialect {

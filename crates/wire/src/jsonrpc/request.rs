@@ -118,8 +118,11 @@ pub fn parse_request(body: &[u8], max_depth: usize) -> Result<RpcRequest<'_>, Rp
         _ => error(RpcRequestErrorKind::Parse, format!("the body is not JSON: {e}")),
     })?;
 
-    let invalid =
-        |id: Option<RpcId>, message: String| RpcRequestError { id, kind: RpcRequestErrorKind::Invalid, message };
+    let invalid = |id: Option<RpcId>, message: String| RpcRequestError {
+        id,
+        kind: RpcRequestErrorKind::Invalid,
+        message,
+    };
     let id = envelope.id.map(RpcId::read).transpose().map_err(|message| invalid(None, message))?;
     if envelope.version.map(RawValue::get) != Some("\"2.0\"") {
         return Err(invalid(id, "jsonrpc: expected \"2.0\"".to_owned()));

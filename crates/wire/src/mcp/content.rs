@@ -2,27 +2,29 @@
 
 use nuncio_engine::{
     Content, Part,
-    surface::{Block, Body, ResourceContent},
+    surface::{ContentBlock, ResourceBody, ResourceContent},
 };
 
 use super::McpVersion;
 use crate::json;
 
 /// Writes a block.
-pub(super) fn write_block(out: &mut Vec<u8>, version: McpVersion, block: &Block) {
+pub(super) fn write_block(out: &mut Vec<u8>, version: McpVersion, block: &ContentBlock) {
     match block {
-        Block::Text(text) => write_text(out, text),
-        Block::Image { data, media_type } => write_media(out, "image", data, media_type),
+        ContentBlock::Text(text) => write_text(out, text),
+        ContentBlock::Image { data, media_type } => write_media(out, "image", data, media_type),
         // 2024-11-05 has no sounds; it is a file there.
-        Block::Audio { data, media_type } if version == McpVersion::V2024_11_05 => {
+        ContentBlock::Audio { data, media_type } if version == McpVersion::V2024_11_05 => {
             write_file(out, "audio", data, Some(media_type));
         }
-        Block::Audio { data, media_type } => write_media(out, "audio", data, media_type),
-        Block::Resource(content) => json::object(out, |block| {
+        ContentBlock::Audio { data, media_type } => write_media(out, "audio", data, media_type),
+        ContentBlock::Resource(content) => json::object(out, |block| {
             block.value("type", "resource");
             write_content(block.key("resource"), content);
         }),
-        Block::Link { uri, name, media_type } => write_link(out, version, uri, name, media_type.as_deref()),
+        ContentBlock::Link { uri, name, media_type } => {
+            write_link(out, version, uri, name, media_type.as_deref())
+        }
     }
 }
 
@@ -50,8 +52,8 @@ pub(super) fn write_content(out: &mut Vec<u8>, content: &ResourceContent) {
         resource.value("uri", &content.uri);
         resource.optional("mimeType", content.media_type.as_ref());
         match &content.body {
-            Body::Text(text) => resource.value("text", text),
-            Body::Bytes(bytes) => json::base64(resource.key("blob"), bytes),
+            ResourceBody::Text(text) => resource.value("text", text),
+            ResourceBody::Bytes(bytes) => json::base64(resource.key("blob"), bytes),
         }
         resource.optional("_meta", content.meta.as_ref());
     });

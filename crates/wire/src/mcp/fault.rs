@@ -5,7 +5,7 @@ use std::time::Duration;
 use nuncio_engine::Error;
 use serde_json::{Value, json};
 
-use super::{ClientCapabilities, TASKS, McpVersion};
+use super::{ClientCapabilities, McpVersion, TASKS};
 use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND};
 
 /// The headers of a request contradict its body.

@@ -94,17 +94,17 @@ struct MetaMembers<'a> {
 pub fn read_meta(params: Option<&RawValue>) -> Result<RequestMeta, McpFault> {
     let Some(params) = params else { return Ok(RequestMeta::default()) };
     // Params that are no object are refused by whoever reads them.
-    let Ok(ParamsWithMeta { meta: Some(meta) }) = serde_json::from_str::<ParamsWithMeta<'_>>(params.get()) else {
+    let Ok(ParamsWithMeta { meta: Some(meta) }) = serde_json::from_str::<ParamsWithMeta<'_>>(params.get())
+    else {
         return Ok(RequestMeta::default());
     };
     let members: MetaMembers<'_> =
         serde_json::from_str(meta.get()).map_err(|e| McpFault::invalid_params(format!("_meta: {e}")))?;
     let progress = match members.progress.map(RawValue::get) {
         None | Some("null") => None,
-        Some(json) => Some(
-            ProgressToken::from_json(json)
-                .ok_or_else(|| McpFault::invalid_params("_meta.progressToken: expected a string or an integer"))?,
-        ),
+        Some(json) => Some(ProgressToken::from_json(json).ok_or_else(|| {
+            McpFault::invalid_params("_meta.progressToken: expected a string or an integer")
+        })?),
     };
     let level = members.level.as_deref().map(parse_level).transpose()?;
     Ok(RequestMeta {
@@ -124,7 +124,10 @@ pub fn read_meta(params: Option<&RawValue>) -> Result<RequestMeta, McpFault> {
 impl RequestMeta {
     /// What the client can do, as declared with this request.
     pub fn capabilities(&self, version: McpVersion) -> ClientCapabilities {
-        self.capabilities.as_ref().map(|declared| ClientCapabilities::read(declared, version)).unwrap_or_default()
+        self.capabilities
+            .as_ref()
+            .map(|declared| ClientCapabilities::read(declared, version))
+            .unwrap_or_default()
     }
 }
 

@@ -3,14 +3,14 @@
 use nuncio_engine::{
     Answer,
     question::{Ask, Question, note_in},
-    surface::Inquiry,
+    surface::HandlerQuestion,
 };
 use serde_json::{Value, json};
 
 use super::{ClientCapabilities, McpVersion};
 use crate::{
     json::{self, JsonObject},
-    jsonrpc::{RpcErrorObject, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND},
+    jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcErrorObject},
 };
 
 /// The member of `_meta` that says which question of its task a request puts. A question that is put again has another
@@ -26,7 +26,7 @@ pub enum McpQuestion<'a> {
     /// Of an agent.
     Question(&'a Question),
     /// Of a handler.
-    Inquiry(&'a Inquiry),
+    Inquiry(&'a HandlerQuestion),
 }
 
 impl<'a> McpQuestion<'a> {
@@ -74,17 +74,19 @@ impl<'a> McpQuestion<'a> {
             Self::Question(Question { text, ask, .. }) => match ask {
                 Ask::Form { schema } => McpQuestionKind::Form { text, schema },
                 Ask::Authorization { url } => McpQuestionKind::Link { text, url },
-                Ask::Sample { system, max_tokens } => {
-                    McpQuestionKind::Sample { prompt: text, system: system.as_deref(), max_tokens: *max_tokens }
-                }
+                Ask::Sample { system, max_tokens } => McpQuestionKind::Sample {
+                    prompt: text,
+                    system: system.as_deref(),
+                    max_tokens: *max_tokens,
+                },
             },
             Self::Inquiry(inquiry) => match inquiry {
-                Inquiry::Form { text, schema } => McpQuestionKind::Form { text, schema },
-                Inquiry::Link { text, url } => McpQuestionKind::Link { text, url },
-                Inquiry::Sample { prompt, system, max_tokens } => {
+                HandlerQuestion::Form { text, schema } => McpQuestionKind::Form { text, schema },
+                HandlerQuestion::Link { text, url } => McpQuestionKind::Link { text, url },
+                HandlerQuestion::Sample { prompt, system, max_tokens } => {
                     McpQuestionKind::Sample { prompt, system: system.as_deref(), max_tokens: *max_tokens }
                 }
-                Inquiry::Roots => McpQuestionKind::Roots,
+                HandlerQuestion::Roots => McpQuestionKind::Roots,
             },
         }
     }
@@ -132,7 +134,7 @@ pub fn write_question(out: &mut Vec<u8>, version: McpVersion, question: &Questio
 }
 
 /// Writes a handler's question as it stands in `inputRequests`.
-pub fn write_inquiry(out: &mut Vec<u8>, version: McpVersion, inquiry: &Inquiry) {
+pub fn write_inquiry(out: &mut Vec<u8>, version: McpVersion, inquiry: &HandlerQuestion) {
     write_asked(out, version, McpQuestion::Inquiry(inquiry));
 }
 

@@ -42,7 +42,7 @@ pub fn write_output(result: &mut JsonObject<'_>, version: McpVersion, output: Ca
         }
         CallOutput::Task(task) => write_task_output(result, version, task),
         CallOutput::Link(uri) => {
-            let link = nuncio_engine::surface::Block::Link {
+            let link = nuncio_engine::surface::ContentBlock::Link {
                 uri: uri.to_owned(),
                 name: "task".to_owned(),
                 media_type: Some("application/json".to_owned()),

@@ -45,7 +45,9 @@ pub fn status_of(version: McpVersion, task: &Task) -> McpTaskStatus {
         State::InputRequired | State::AuthRequired => McpTaskStatus::InputRequired,
         State::Completed => McpTaskStatus::Completed,
         State::Canceled => McpTaskStatus::Cancelled,
-        State::Failed | State::Rejected if version.is_stateless() && !task.is_fault() => McpTaskStatus::Completed,
+        State::Failed | State::Rejected if version.is_stateless() && !task.is_fault() => {
+            McpTaskStatus::Completed
+        }
         State::Failed | State::Rejected => McpTaskStatus::Failed,
     }
 }

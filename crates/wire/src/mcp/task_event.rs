@@ -30,7 +30,13 @@ pub enum TaskEventRequest<'a> {
 }
 
 /// Writes an event. False: it is not shown to clients, and nothing was written.
-pub fn write_task_event(out: &mut Vec<u8>, ids: &TaskIds<'_>, seq: u64, entry: &Entry, of: TaskEventRequest<'_>) -> bool {
+pub fn write_task_event(
+    out: &mut Vec<u8>,
+    ids: &TaskIds<'_>,
+    seq: u64,
+    entry: &Entry,
+    of: TaskEventRequest<'_>,
+) -> bool {
     let mut event = Vec::with_capacity(256);
     if Dialect::V1.write_event_or_log(&mut event, ids, seq, entry).is_none() {
         return false;

@@ -5,7 +5,7 @@ use nuncio_engine::{
     content::{Content, Part, Role},
     task::State,
 };
-use nuncio_wire::a2a::{A2aCall, Dialect, A2aFault, ListTasks, A2aProblem, SendMessage};
+use nuncio_wire::a2a::{A2aCall, A2aFault, A2aProblem, Dialect, ListTasks, SendMessage};
 use serde_json::{Value, json, value::to_raw_value};
 
 use Dialect::{V0_1, V0_3, V1};

@@ -1,6 +1,6 @@
 //! Which dialect a request speaks.
 
-use nuncio_wire::a2a::{DialectChoice, Dialect, A2aProblem, choose_dialect};
+use nuncio_wire::a2a::{A2aProblem, Dialect, DialectChoice, choose_dialect};
 
 const ANY_0_3: [&str; 7] = [
     "message/send",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nuncio_engine::{error::Error, question::AnswerError, task::State};
 use nuncio_wire::{
-    a2a::{Dialect, A2aProblem},
+    a2a::{A2aProblem, Dialect},
     jsonrpc::RpcId,
 };
 use serde_json::json;

@@ -106,8 +106,9 @@ fn deep_nesting_is_refused_before_anything_is_built() {
 #[test]
 fn errors_are_written() {
     let data = json!({ "field": "id" });
-    let error =
-        text(|out| jsonrpc::write_error(out, Some(&RpcId::string("a\"b")), -32602, "bad \"id\"", Some(&data)));
+    let error = text(|out| {
+        jsonrpc::write_error(out, Some(&RpcId::string("a\"b")), -32602, "bad \"id\"", Some(&data))
+    });
     assert_eq!(
         error,
         r#"{"jsonrpc":"2.0","id":"a\"b","error":{"code":-32602,"message":"bad \"id\"","data":{"field":"id"}}}"#

@@ -7,7 +7,7 @@ use nuncio_engine::{
     task::State,
     webhook::WebhookConfig,
 };
-use nuncio_wire::a2a::{ArtifactUpdate, A2aCall, Dialect, SendMessage, StatusUpdate, StreamEvent, TaskView};
+use nuncio_wire::a2a::{A2aCall, ArtifactUpdate, Dialect, SendMessage, StatusUpdate, StreamEvent, TaskView};
 
 use Dialect::{V0_1, V0_3, V1};
 
@@ -122,12 +122,16 @@ fn send(dialect: Dialect, mut send: SendMessage) -> SendMessage {
 pub(crate) fn call(dialect: Dialect, call: A2aCall) -> Option<A2aCall> {
     Some(match call {
         A2aCall::List(_) if dialect != V1 => return None,
-        A2aCall::ListWebhooks { .. } | A2aCall::DeleteWebhook { .. } | A2aCall::ExtendedCard if dialect == V0_1 => {
+        A2aCall::ListWebhooks { .. } | A2aCall::DeleteWebhook { .. } | A2aCall::ExtendedCard
+            if dialect == V0_1 =>
+        {
             return None;
         }
         A2aCall::Send(given) => A2aCall::Send(Box::new(send(dialect, *given))),
         A2aCall::Stream(given) => A2aCall::Stream(Box::new(send(dialect, *given))),
-        A2aCall::SetWebhook { task, config } => A2aCall::SetWebhook { task, config: webhook(dialect, config) },
+        A2aCall::SetWebhook { task, config } => {
+            A2aCall::SetWebhook { task, config: webhook(dialect, config) }
+        }
         A2aCall::GetWebhook { task, .. } if dialect == V0_1 => A2aCall::GetWebhook { task, id: None },
         A2aCall::ListWebhooks { task, .. } if dialect == V0_3 => {
             A2aCall::ListWebhooks { task, page_size: None, page_token: None }

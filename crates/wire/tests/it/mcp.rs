@@ -5,15 +5,16 @@ use nuncio_engine::{
     clock::Timestamp,
     event::{LogLine, Progress},
     question::{Ask, Question},
-    surface::{Block, Inquiry, ResourceContent, ToolOutput},
+    surface::{ContentBlock, HandlerQuestion, ResourceContent, ToolOutput},
     task::Origin,
 };
 use nuncio_wire::{
     json,
     jsonrpc::{RpcErrorObject, RpcMessage as Rpc, RpcMessages, parse_messages},
     mcp::{
-        McpQuestion, ClientCapabilities, CallOutput, McpTaskStatus, McpTaskView, ProgressToken, McpVersion, answer_in_error, answer_in_result,
-        parse_level, read_meta, status_of, write_log, write_output, write_progress, write_task,
+        CallOutput, ClientCapabilities, McpQuestion, McpTaskStatus, McpTaskView, McpVersion, ProgressToken,
+        answer_in_error, answer_in_result, parse_level, read_meta, status_of, write_log, write_output,
+        write_progress, write_task,
     },
 };
 use serde_json::{Value, json, value::RawValue};
@@ -88,7 +89,10 @@ fn meta_is_read_or_refused_with_its_place() {
     assert_eq!(meta.progress.as_ref().map(ProgressToken::as_json), Some("7"));
     assert_eq!((meta.present, meta.level, meta.background), (true, Some(Level::Notice), false));
     assert!(!read("{}").unwrap().present);
-    assert_eq!(read(r#"{"_meta":{"progressToken":"a"}}"#).unwrap().progress, ProgressToken::from_json("\"a\""));
+    assert_eq!(
+        read(r#"{"_meta":{"progressToken":"a"}}"#).unwrap().progress,
+        ProgressToken::from_json("\"a\"")
+    );
     for (wrong, word) in [
         (r#"{"_meta":{"progressToken":1.5}}"#, "progressToken"),
         (r#"{"_meta":{"progressToken":{}}}"#, "progressToken"),
@@ -202,10 +206,10 @@ fn a_result_is_the_artifacts_and_the_last_word_that_does_not_repeat_them() {
 #[test]
 fn blocks_of_tools_are_written() {
     let blocks = vec![
-        Block::Text("t".into()),
-        Block::Image { data: vec![255], media_type: "image/png".into() },
-        Block::Resource(ResourceContent::text("x://y", "text/plain", "body")),
-        Block::Resource(ResourceContent::bytes("x://z", "application/pdf", vec![0])),
+        ContentBlock::Text("t".into()),
+        ContentBlock::Image { data: vec![255], media_type: "image/png".into() },
+        ContentBlock::Resource(ResourceContent::text("x://y", "text/plain", "body")),
+        ContentBlock::Resource(ResourceContent::bytes("x://z", "application/pdf", vec![0])),
     ];
     let output = ToolOutput { is_error: true, structured: Some(json!(3)), ..ToolOutput::blocks(blocks) };
     assert_eq!(
@@ -225,9 +229,10 @@ fn blocks_of_tools_are_written() {
 
 #[test]
 fn questions_are_put_in_the_words_of_their_revision() {
-    let params =
-        |asked: McpQuestion<'_>, version, related| written(|out| asked.write_params(out, version, "r1", related));
-    let form = Inquiry::Form { text: "Name?".into(), schema: json!({ "type": "object" }) };
+    let params = |asked: McpQuestion<'_>, version, related| {
+        written(|out| asked.write_params(out, version, "r1", related))
+    };
+    let form = HandlerQuestion::Form { text: "Name?".into(), schema: json!({ "type": "object" }) };
     let asked = McpQuestion::Inquiry(&form);
     assert_eq!(asked.method(), "elicitation/create");
     let old = json!({ "message": "Name?", "requestedSchema": { "type": "object" } });
@@ -245,13 +250,14 @@ fn questions_are_put_in_the_words_of_their_revision() {
     assert_eq!(params(McpQuestion::Question(&question), V2025_11_25, None)["elicitationId"], "r1");
     // Put again it has another id, and is known by its name.
     assert_eq!(params(McpQuestion::Question(&question), V2025_11_25, None)["_meta"]["nuncio/question"], "q2");
-    let sample = Inquiry::Sample { prompt: "Hi".into(), system: Some("Be brief".into()), max_tokens: 5 };
+    let sample =
+        HandlerQuestion::Sample { prompt: "Hi".into(), system: Some("Be brief".into()), max_tokens: 5 };
     assert_eq!(
         params(McpQuestion::Inquiry(&sample), V2026_07_28, None),
         json!({ "messages": [{ "role": "user", "content": { "type": "text", "text": "Hi" } }],
             "systemPrompt": "Be brief", "maxTokens": 5 })
     );
-    assert_eq!(params(McpQuestion::Inquiry(&Inquiry::Roots), V2026_07_28, None), json!({}));
+    assert_eq!(params(McpQuestion::Inquiry(&HandlerQuestion::Roots), V2026_07_28, None), json!({}));
 }
 
 #[test]

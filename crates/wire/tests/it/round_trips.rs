@@ -5,7 +5,9 @@ use nuncio_engine::{
     event::{Entry, Event},
     task::{State, state_while_asking},
 };
-use nuncio_wire::a2a::{ArtifactUpdate, Dialect, TaskIds, TaskListPage, StatusUpdate, StreamEvent, TaskView, TaskDetail};
+use nuncio_wire::a2a::{
+    ArtifactUpdate, Dialect, StatusUpdate, StreamEvent, TaskDetail, TaskIds, TaskListPage, TaskView,
+};
 use proptest::{prelude::*, sample::select};
 use serde_json::json;
 

@@ -3,7 +3,7 @@
 use nuncio_engine::{
     clock::Timestamp,
     content::{Content, Message, Part, Role},
-    event::{Answered, ArtifactChunk, Entry, Event, Level, LogLine, Progress, Status},
+    event::{ArtifactChunk, Entry, Event, Level, LogLine, Progress, QuestionAnswer, Status},
     question::{Answer, Ask, Question},
     task::{Origin, State, Task, TaskId},
     webhook::{Authentication, WebhookConfig},
@@ -97,7 +97,7 @@ pub(crate) fn events() -> Vec<(&'static str, Entry)> {
         ("question", ask("q-1", "Where to?", form)),
         (
             "answer",
-            Event::Answer(Answered {
+            Event::Answer(QuestionAnswer {
                 question: "q-1".to_owned(),
                 answer: Answer::Accept(json!({ "city": "Lisbon" })),
                 more: false,
@@ -151,7 +151,8 @@ pub(crate) fn calls(dialect: Dialect) -> Vec<A2aCall> {
         metadata: json!({ "trace": "x" }).as_object().cloned(),
         ..SendMessage::new(message())
     };
-    let reply = SendMessage { task_id: Some(task()), ..SendMessage::new(Message::text("m-2", Role::User, "Lisbon")) };
+    let reply =
+        SendMessage { task_id: Some(task()), ..SendMessage::new(Message::text("m-2", Role::User, "Lisbon")) };
     let list = ListTasks {
         context: Some("c-1".to_owned()),
         state: Some(State::Working),

@@ -8,7 +8,7 @@ use std::{
 use jsonschema::Validator;
 use nuncio_engine::error::Error;
 use nuncio_wire::{
-    a2a::{A2aCall, Dialect, TaskIds, TaskDetail, card},
+    a2a::{A2aCall, Dialect, TaskDetail, TaskIds, card},
     jsonrpc::{self, RpcId},
 };
 use proptest::prelude::*;
@@ -61,7 +61,8 @@ fn schema_of(call: &A2aCall) -> &'static str {
 
 #[test]
 fn the_schema_refuses_what_is_wrong() {
-    let task = response(|out| Dialect::V0_3.write_task(out, &samples::finished_task(), TaskDetail::default()));
+    let task =
+        response(|out| Dialect::V0_3.write_task(out, &samples::finished_task(), TaskDetail::default()));
     assert!(!definition("SendTaskResponse").is_valid(&task), "parts of 0.3 have no type");
 }
 

@@ -1,7 +1,7 @@
 //! The bytes on the wire, to be looked at: of every kind of event, task and call, in every dialect.
 
 use nuncio_wire::{
-    a2a::{Dialect, TaskIds, TaskListPage, TaskDetail},
+    a2a::{Dialect, TaskDetail, TaskIds, TaskListPage},
     jsonrpc::RpcId,
     sse,
 };
@@ -49,8 +49,14 @@ fn tasks() {
             ("in progress", write(&["message", "working", "progress"], TaskDetail::default())),
             ("waiting", write(&asked, TaskDetail::default())),
             ("answered", write(&[&asked[..], &["answer"]].concat(), TaskDetail::default())),
-            ("waiting for an authorization", write(&["message", "authorization"], TaskDetail::history(Some(0)))),
-            ("the answer to a send", text(|out| dialect.write_sent(out, &finished, TaskDetail::history(Some(0))))),
+            (
+                "waiting for an authorization",
+                write(&["message", "authorization"], TaskDetail::history(Some(0))),
+            ),
+            (
+                "the answer to a send",
+                text(|out| dialect.write_sent(out, &finished, TaskDetail::history(Some(0)))),
+            ),
             (
                 "the beginning of a stream",
                 text(|out| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nuncio_wire::sse::{self, SseOverflow, SseParser, ServerEvent};
+use nuncio_wire::sse::{self, ServerEvent, SseOverflow, SseParser};
 use proptest::prelude::*;
 
 use crate::text;
@@ -68,8 +68,9 @@ fn an_id_counts_when_its_event_has_ended() {
 
 #[test]
 fn frames_are_written() {
-    let frame =
-        |id, data: &str| text(|out| sse::write_numbered_event(out, id, |out| out.extend_from_slice(data.as_bytes())));
+    let frame = |id, data: &str| {
+        text(|out| sse::write_numbered_event(out, id, |out| out.extend_from_slice(data.as_bytes())))
+    };
     assert_eq!(frame(Some(42), "{}"), "id: 42\ndata: {}\n\n");
     assert_eq!(frame(None, "{}"), "data: {}\n\n");
     assert_eq!(frame(None, "a\nb\r\nc\rd"), "data: a\ndata: b\ndata: c\ndata: d\n\n");

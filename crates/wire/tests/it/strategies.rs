@@ -3,7 +3,7 @@
 use nuncio_engine::{
     clock::Timestamp,
     content::{Artifact, Content, Message, Metadata, Part, Role},
-    event::{Answered, ArtifactChunk, Entry, Event, Level, LogLine, Progress, Status},
+    event::{ArtifactChunk, Entry, Event, Level, LogLine, Progress, QuestionAnswer, Status},
     question::{Answer, Ask, Question},
     task::{Origin, State, Task, TaskId},
     webhook::{Authentication, WebhookConfig},
@@ -144,7 +144,7 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
         progress().prop_map(Event::Progress),
         words().prop_map(|text| Event::Log(LogLine { level: Level::Info, text })),
         question().prop_map(Event::Question),
-        id().prop_map(|question| Event::Answer(Answered {
+        id().prop_map(|question| Event::Answer(QuestionAnswer {
             question,
             answer: Answer::Decline(None),
             more: false

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
-    super::protocol::{Said, Voice},
+    super::protocol::{ProgramMessage, ReportTarget},
     cause,
 };
 
@@ -26,7 +26,7 @@ const PLAIN: [&str; 3] = ["text", "data", "artifacts"];
 /// What an endpoint wants, as the step keeps it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Turn {
+pub(super) enum HttpTurn {
     Done { text: Option<String> },
     Failed { text: String },
     Rejected { text: String },
@@ -36,7 +36,7 @@ pub(super) enum Turn {
 }
 
 /// An answer that has begun.
-pub(super) struct Body {
+pub(super) struct HttpAnswerBody {
     response: Response,
     timeout: Duration,
     max: usize,
@@ -44,48 +44,51 @@ pub(super) struct Body {
 }
 
 /// How a body is cut into messages.
-enum Framing {
+enum HttpAnswerFraming {
     Lines(Vec<u8>),
     Events(SseParser),
 }
 
-impl Body {
+impl HttpAnswerBody {
     pub(super) fn new(response: Response, timeout: Duration, max: usize) -> Self {
         Self { response, timeout, max, read: 0 }
     }
 
     /// Reads it, passes on what it says, and returns what the endpoint wants at the end of it. `messages` is polled
     /// from the moment at which a stream takes messages of the caller, which is told to `listens`.
-    pub(super) async fn turn(
+    pub(super) async fn read_turn(
         &mut self,
         step: &StepContext,
         listens: impl Fn(),
         messages: impl Future<Output = AgentError>,
-    ) -> Result<Turn, AgentError> {
+    ) -> Result<HttpTurn, AgentError> {
         let kind = media_type(&self.response);
         match kind.as_str() {
             "text/event-stream" => {
-                self.stream(step, Framing::Events(SseParser::new(self.max)), listens, messages).await
+                self.stream(step, HttpAnswerFraming::Events(SseParser::new(self.max)), listens, messages)
+                    .await
             }
             "application/x-ndjson"
             | "application/ndjson"
             | "application/jsonl"
-            | "application/x-jsonlines" => self.stream(step, Framing::Lines(vec![]), listens, messages).await,
+            | "application/x-jsonlines" => {
+                self.stream(step, HttpAnswerFraming::Lines(vec![]), listens, messages).await
+            }
             _ => {
                 let body = self.whole(step).await?;
                 if kind == "application/json" || kind.ends_with("+json") {
                     return json_answer(&body, step).await;
                 }
                 if body.is_empty() {
-                    return Ok(Turn::Done { text: None });
+                    return Ok(HttpTurn::Done { text: None });
                 }
                 if kind.starts_with("text/") {
-                    return Ok(Turn::Done { text: Some(String::from_utf8_lossy(&body).into_owned()) });
+                    return Ok(HttpTurn::Done { text: Some(String::from_utf8_lossy(&body).into_owned()) });
                 }
                 let media_type = (!kind.is_empty()).then_some(kind);
                 let file = Part { media_type, ..Part::from(Content::Bytes(body)) };
                 step.artifact(Chunk::parts("result", vec![file]).last()).await?;
-                Ok(Turn::Done { text: None })
+                Ok(HttpTurn::Done { text: None })
             }
         }
     }
@@ -126,10 +129,10 @@ impl Body {
     async fn stream(
         &mut self,
         step: &StepContext,
-        mut framing: Framing,
+        mut framing: HttpAnswerFraming,
         listens: impl Fn(),
         messages: impl Future<Output = AgentError>,
-    ) -> Result<Turn, AgentError> {
+    ) -> Result<HttpTurn, AgentError> {
         let (mut written, mut is_listening) = (vec![], false);
         let mut messages = std::pin::pin!(messages);
         loop {
@@ -141,12 +144,12 @@ impl Body {
             };
             for message in framing.messages(piece.as_deref())? {
                 let said = read_message(&message)?;
-                if said == Said::Listen {
+                if said == ProgramMessage::Listen {
                     is_listening = true;
                     listens();
                     continue;
                 }
-                let said = Voice::Step(step).pass_on(said, &mut written).await?;
+                let said = ReportTarget::Step(step).pass_on(said, &mut written).await?;
                 if let Some(said) = said {
                     return end(said, step).await;
                 }
@@ -160,7 +163,7 @@ impl Body {
     }
 }
 
-impl Framing {
+impl HttpAnswerFraming {
     /// The messages that are complete with these bytes, or with the end.
     fn messages(&mut self, bytes: Option<&[u8]>) -> Result<Vec<String>, AgentError> {
         match self {
@@ -188,7 +191,7 @@ fn late(limit: Duration) -> AgentError {
     AgentError::failed(format!("the endpoint was silent for {limit:?} (timeout)"))
 }
 
-fn read_message(text: &str) -> Result<Said, AgentError> {
+fn read_message(text: &str) -> Result<ProgramMessage, AgentError> {
     serde_json::from_str(text).map_err(|error| {
         let shown: String = text.chars().take(SHOWN).collect();
         AgentError::failed(format!("the stream says what is no message ({error}): {shown:?}"))
@@ -196,62 +199,62 @@ fn read_message(text: &str) -> Result<Said, AgentError> {
 }
 
 /// What the last words of an answer want.
-async fn end(said: Said, step: &StepContext) -> Result<Turn, AgentError> {
+async fn end(said: ProgramMessage, step: &StepContext) -> Result<HttpTurn, AgentError> {
     Ok(match said {
-        Said::Done { text, data } => {
+        ProgramMessage::Done { text, data } => {
             if let Some(data) = data {
-                Voice::Step(step).result(data).await?;
+                ReportTarget::Step(step).result(data).await?;
             }
-            Turn::Done { text }
+            HttpTurn::Done { text }
         }
-        Said::Failed { text } => Turn::Failed { text },
-        Said::Rejected { text } => Turn::Rejected { text },
-        Said::Ask { text, schema } => Turn::Ask { text, schema },
-        Said::Sample { text, system, max_tokens } => Turn::Sample { text, system, max_tokens },
-        Said::Authorize { text, url } => Turn::Authorize { text, url },
+        ProgramMessage::Failed { text } => HttpTurn::Failed { text },
+        ProgramMessage::Rejected { text } => HttpTurn::Rejected { text },
+        ProgramMessage::Ask { text, schema } => HttpTurn::Ask { text, schema },
+        ProgramMessage::Sample { text, system, max_tokens } => HttpTurn::Sample { text, system, max_tokens },
+        ProgramMessage::Authorize { text, url } => HttpTurn::Authorize { text, url },
         other => {
             return Err(AgentError::failed(format!(
                 "{:?} is not for endpoints: they say progress, log, artifact, listen, ask, sample, authorize, done, failed \
                  and rejected",
-                other.word()
+                other.type_name()
             )));
         }
     })
 }
 
 /// JSON that is a message, an answer in our words, or just data.
-async fn json_answer(body: &[u8], step: &StepContext) -> Result<Turn, AgentError> {
+async fn json_answer(body: &[u8], step: &StepContext) -> Result<HttpTurn, AgentError> {
     let value: Value = serde_json::from_slice(body).map_err(|error| {
         AgentError::failed(format!("the answer is not the JSON that it says it is: {error}"))
     })?;
     let Some(members) = value.as_object() else {
-        Voice::Step(step).result(value).await?;
-        return Ok(Turn::Done { text: None });
+        ReportTarget::Step(step).result(value).await?;
+        return Ok(HttpTurn::Done { text: None });
     };
     let mut written = vec![];
     if let Some(word) = members.get("type").and_then(Value::as_str)
-        && let Ok(said) = serde_json::from_value::<Said>(value.clone())
+        && let Ok(said) = serde_json::from_value::<ProgramMessage>(value.clone())
     {
-        return match Voice::Step(step).pass_on(said, &mut written).await? {
+        return match ReportTarget::Step(step).pass_on(said, &mut written).await? {
             Some(said) => end(said, step).await,
             None => Err(AgentError::failed(format!("an answer of {word:?} alone has no end: stream it"))),
         };
     }
     let ours = !members.is_empty() && members.keys().all(|key| PLAIN.contains(&key.as_str()));
     if !ours {
-        Voice::Step(step).result(value).await?;
-        return Ok(Turn::Done { text: None });
+        ReportTarget::Step(step).result(value).await?;
+        return Ok(HttpTurn::Done { text: None });
     }
     for artifact in members.get("artifacts").and_then(Value::as_array).into_iter().flatten() {
         let mut piece = artifact.as_object().cloned().unwrap_or_default();
         piece.insert("type".into(), "artifact".into());
         let said = read_message(&Value::Object(piece).to_string())?;
-        Voice::Step(step).pass_on(said, &mut written).await?;
+        ReportTarget::Step(step).pass_on(said, &mut written).await?;
     }
     if let Some(data) = members.get("data") {
-        Voice::Step(step).result(data.clone()).await?;
+        ReportTarget::Step(step).result(data.clone()).await?;
     }
-    Ok(Turn::Done { text: members.get("text").and_then(Value::as_str).map(str::to_owned) })
+    Ok(HttpTurn::Done { text: members.get("text").and_then(Value::as_str).map(str::to_owned) })
 }
 
 fn media_type(response: &Response) -> String {
@@ -261,7 +264,7 @@ fn media_type(response: &Response) -> String {
 }
 
 /// The beginning of what a refusal says, to be put behind its status.
-pub(super) async fn words(mut response: Response, limit: Duration) -> String {
+pub(super) async fn read_refusal_text(mut response: Response, limit: Duration) -> String {
     let mut text = vec![];
     let read = async {
         while let Ok(Some(piece)) = response.chunk().await

@@ -3,20 +3,20 @@
 //! A turn's text replaces what the turn before had written, so that at the end the artifact is the answer and
 //! nothing else. What was said before tools were called is in the log.
 
-use nuncio_client::model::{Happening, Request, Said, Stop, Tool, Turn};
+use nuncio_client::model::{ModelEvent, ModelReply, ModelRequest, ModelTool, ModelTurn, StopReason};
 use nuncio_engine::{AgentError, Chunk, Level, Message, StepContext, TaskContext};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{ANSWER, LlmAgent, Talk, budget::Budget, words};
+use super::{ANSWER, LlmAgent, LlmConversation, budget::LlmBudget, render};
 
 /// What the journal keeps of a question.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Answered {
+pub(super) struct LlmAnswerRecord {
     /// What the caller had said since the question before.
     pub(super) heard: Vec<String>,
     /// The answer.
-    pub(super) said: Said,
+    pub(super) said: ModelReply,
     /// How long it took, with all tries.
     pub(super) ms: u64,
     /// About how many tokens it was, where the provider does not say.
@@ -28,24 +28,24 @@ impl LlmAgent {
         &self,
         cx: &TaskContext,
         step: &StepContext,
-        talk: &Talk,
-        budget: &Budget,
-    ) -> Result<Answered, AgentError> {
-        let messages = cx.heard().await.unwrap_or_else(|_| cx.messages().to_vec());
-        let heard: Vec<String> = messages.iter().skip(talk.heard).map(said_by_caller).collect();
-        let request = Request {
+        talk: &LlmConversation,
+        budget: &LlmBudget,
+    ) -> Result<LlmAnswerRecord, AgentError> {
+        let messages = cx.read_messages().await.unwrap_or_else(|_| cx.messages().to_vec());
+        let heard: Vec<String> = messages.iter().skip(talk.received).map(said_by_caller).collect();
+        let request = ModelRequest {
             system: self.spec.system.as_ref().map(|system| system.expose().to_owned()),
-            turns: talk.turns.iter().cloned().chain(heard.iter().cloned().map(Turn::User)).collect(),
-            tools: talk.tools.iter().map(|offered| Tool::clone(&offered.tool)).collect(),
+            turns: talk.turns.iter().cloned().chain(heard.iter().cloned().map(ModelTurn::User)).collect(),
+            tools: talk.tools.iter().map(|offered| ModelTool::clone(&offered.tool)).collect(),
             max_tokens: budget.max_tokens(&self.spec, self.model.provider(), &talk.spent),
             temperature: self.spec.temperature,
         };
         let clock = cx.engine().clock().now();
         let said = self.stream(step, talk, budget, &request).await?;
         let ms = cx.engine().clock().now().since(clock);
-        let answered = Answered {
+        let answered = LlmAnswerRecord {
             heard,
-            guessed: words::guessed_tokens(&request, &said),
+            guessed: render::guessed_tokens(&request, &said),
             said,
             ms: u64::try_from(ms.as_millis()).unwrap_or(u64::MAX),
         };
@@ -57,10 +57,10 @@ impl LlmAgent {
     async fn stream(
         &self,
         step: &StepContext,
-        talk: &Talk,
-        budget: &Budget,
-        request: &Request,
-    ) -> Result<Said, AgentError> {
+        talk: &LlmConversation,
+        budget: &LlmBudget,
+        request: &ModelRequest,
+    ) -> Result<ModelReply, AgentError> {
         let until = Instant::now() + budget.time_left(&talk.spent);
         let mut asking = self.model.ask(request);
         let (mut begun, mut stale) = (false, talk.shown);
@@ -74,19 +74,19 @@ impl LlmAgent {
                 }
             };
             match happened {
-                Happening::Text(text) => {
+                ModelEvent::Text(text) => {
                     let chunk = Chunk::text(ANSWER, text);
                     let chunk = if begun { chunk } else { chunk.anew().named("Answer") };
                     step.artifact(chunk).await?;
                     (begun, stale) = (true, true);
                 }
-                Happening::Again { why, wait } => {
+                ModelEvent::Retry { why, wait } => {
                     let seconds = wait.as_secs_f64();
                     step.report(Level::Warning, format!("{why}; asked again in {seconds:.1} s")).await?;
                     begun = false;
                 }
-                Happening::Said(said) => {
-                    if !begun && stale && said.stop != Stop::Tools {
+                ModelEvent::Reply(said) => {
+                    if !begun && stale && said.stop != StopReason::Tools {
                         // Nothing was said this time, and what stands there is not the answer.
                         step.artifact(Chunk::text(ANSWER, "").anew()).await?;
                     }
@@ -97,9 +97,14 @@ impl LlmAgent {
     }
 
     /// Says what the answer was, and that it is complete if it is the last one.
-    async fn close(&self, step: &StepContext, talk: &Talk, answered: &Answered) -> Result<(), AgentError> {
+    async fn close(
+        &self,
+        step: &StepContext,
+        talk: &LlmConversation,
+        answered: &LlmAnswerRecord,
+    ) -> Result<(), AgentError> {
         let said = &answered.said;
-        if said.stop == Stop::Tools {
+        if said.stop == StopReason::Tools {
             if !said.text.trim().is_empty() {
                 step.log(Level::Info, said.text.trim()).await?;
             }
@@ -117,6 +122,6 @@ impl LlmAgent {
 
 /// What a model is told of a message.
 fn said_by_caller(message: &Message) -> String {
-    let text = words::of_message(message);
+    let text = render::render_message(message);
     if text.is_empty() { "(nothing)".to_owned() } else { text }
 }

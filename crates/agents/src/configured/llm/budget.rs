@@ -2,17 +2,17 @@
 
 use std::{fmt, time::Duration};
 
-use nuncio_client::model::{Provider, Stop};
+use nuncio_client::model::{Provider, StopReason};
 use nuncio_engine::content::Metadata;
 use serde_json::json;
 
-use super::{super::spec::LlmSpec, answer::Answered};
+use super::{super::spec::LlmSpec, answer::LlmAnswerRecord};
 
 /// The longest answer of a provider that wants to be told one.
 const ANTHROPIC_TOKENS: u32 = 4096;
 
 /// What a task may use.
-pub(super) struct Budget {
+pub(super) struct LlmBudget {
     tokens: u64,
     calls: u32,
     time: Duration,
@@ -20,7 +20,7 @@ pub(super) struct Budget {
 
 /// What a task has used.
 #[derive(Debug, Clone)]
-pub(super) struct Spent {
+pub(super) struct LlmUsage {
     /// Questions to the model.
     pub(super) questions: u32,
     /// Calls of tools.
@@ -34,14 +34,14 @@ pub(super) struct Spent {
     ms: u64,
 }
 
-impl Default for Spent {
+impl Default for LlmUsage {
     fn default() -> Self {
         Self { questions: 0, calls: 0, input: Some(0), output: Some(0), tokens: 0, ms: 0 }
     }
 }
 
-impl Spent {
-    pub(super) fn add(&mut self, answered: &Answered) {
+impl LlmUsage {
+    pub(super) fn add(&mut self, answered: &LlmAnswerRecord) {
         let usage = answered.said.usage;
         self.questions += 1;
         self.ms += answered.ms;
@@ -54,7 +54,7 @@ impl Spent {
     }
 
     /// As attributes of the result. What the provider did not say is null.
-    pub(super) fn metadata(&self, stop: &Stop) -> Metadata {
+    pub(super) fn metadata(&self, stop: &StopReason) -> Metadata {
         let usage = json!({
             "modelCalls": self.questions,
             "toolCalls": self.calls,
@@ -66,7 +66,7 @@ impl Spent {
     }
 }
 
-impl fmt::Display for Spent {
+impl fmt::Display for LlmUsage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { questions, calls, ms, .. } = self;
         write!(out, "{questions} questions, {calls} calls of tools, {:.1} s, ", *ms as f64 / 1000.0)?;
@@ -77,13 +77,13 @@ impl fmt::Display for Spent {
     }
 }
 
-impl Budget {
+impl LlmBudget {
     pub(super) fn of(spec: &LlmSpec) -> Self {
         Self { tokens: spec.budget_tokens, calls: spec.budget_calls, time: spec.budget_time }
     }
 
     /// Why the model is not asked once more.
-    pub(super) fn refuse_question(&self, spent: &Spent) -> Option<String> {
+    pub(super) fn refuse_question(&self, spent: &LlmUsage) -> Option<String> {
         let Self { tokens, calls, .. } = self;
         if spent.tokens >= *tokens {
             return Some(format!("budget-tokens: {tokens} tokens are used up ({spent})"));
@@ -95,7 +95,7 @@ impl Budget {
     }
 
     /// Why so many tools are not called.
-    pub(super) fn refuse_calls(&self, spent: &Spent, wanted: usize) -> Option<String> {
+    pub(super) fn refuse_calls(&self, spent: &LlmUsage, wanted: usize) -> Option<String> {
         let calls = self.calls;
         let over = spent.calls as usize + wanted > calls as usize;
         over.then(|| {
@@ -104,16 +104,16 @@ impl Budget {
     }
 
     /// How long the model may still take.
-    pub(super) fn time_left(&self, spent: &Spent) -> Duration {
+    pub(super) fn time_left(&self, spent: &LlmUsage) -> Duration {
         self.time.saturating_sub(Duration::from_millis(spent.ms))
     }
 
-    pub(super) fn time_is_over(&self, spent: &Spent) -> String {
+    pub(super) fn time_is_over(&self, spent: &LlmUsage) -> String {
         format!("budget-time: the model may take {:?} in all; before its last answer: {spent}", self.time)
     }
 
     /// The longest answer that is asked for.
-    pub(super) fn max_tokens(&self, spec: &LlmSpec, provider: Provider, spent: &Spent) -> Option<u32> {
+    pub(super) fn max_tokens(&self, spec: &LlmSpec, provider: Provider, spent: &LlmUsage) -> Option<u32> {
         let most =
             spec.max_tokens.or_else(|| (provider == Provider::Anthropic).then_some(ANTHROPIC_TOKENS))?;
         let left = u32::try_from(self.tokens.saturating_sub(spent.tokens)).unwrap_or(u32::MAX);

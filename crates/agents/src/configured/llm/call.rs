@@ -1,30 +1,30 @@
 //! One call of a tool, in a branch of its own. Whatever is wrong with it is told to the model, and the work goes on.
 
-use nuncio_client::model::{ToolCall, ToolResult};
+use nuncio_client::model::{ModelToolCall, ModelToolResult};
 use nuncio_engine::{
     AgentError, Answer, Message, Part, Role,
     context::{Branch, CallEnd},
-    knowledge::Sought,
-    surface::{self, Shape},
+    knowledge::MemoryQuery,
+    surface::{self, CompiledSchema},
 };
 use serde_json::{Map, Value, json};
 
 use super::{
     super::spec::LlmSpec,
-    toolbox::{Offered, Target},
-    words,
+    render,
+    toolbox::{LlmTool, LlmToolTarget},
 };
 
 /// How many entries one search of the memory shows.
 const FOUND: usize = 20;
 
 /// Makes a call. An error is one of this task: it is canceled, or the context was misused.
-pub(super) async fn make(
+pub(super) async fn call_tool(
     branch: Branch,
-    tools: &[Offered],
+    tools: &[LlmTool],
     spec: &LlmSpec,
-    call: &ToolCall,
-) -> Result<ToolResult, AgentError> {
+    call: &ModelToolCall,
+) -> Result<ModelToolResult, AgentError> {
     let checked = if tools.iter().all(|offered| surface::is_cheap(&offered.tool.schema)) {
         prepared(tools, call)
     } else {
@@ -50,18 +50,26 @@ pub(super) async fn make(
         Ok(text) => (text, false),
         Err(why) => (why, true),
     };
-    Ok(ToolResult { id: call.id.clone(), name: call.name.clone(), text: words::cut(text), failed })
+    Ok(ModelToolResult {
+        id: call.id.clone(),
+        name: call.name.clone(),
+        text: render::truncate_text(text),
+        failed,
+    })
 }
 
 /// The tool of a call, and its arguments, if they are what the tool takes.
-fn prepared<'a>(tools: &'a [Offered], call: &ToolCall) -> Result<(&'a Offered, Map<String, Value>), String> {
+fn prepared<'a>(
+    tools: &'a [LlmTool],
+    call: &ModelToolCall,
+) -> Result<(&'a LlmTool, Map<String, Value>), String> {
     let Some(offered) = tools.iter().find(|offered| offered.tool.name == call.name) else {
         let names: Vec<&str> = tools.iter().map(|offered| offered.tool.name.as_str()).collect();
         return Err(format!("there is no tool {:?}; there are: {}", call.name, names.join(", ")));
     };
     let arguments = call.arguments()?;
     // The schema of an agent was compiled when it was registered; one that is told by a remote may be odd.
-    if let Ok(shape) = Shape::compile(&offered.tool.schema)
+    if let Ok(shape) = CompiledSchema::compile(&offered.tool.schema)
         && let Some(why) = shape.refuse(&Value::Object(arguments.clone()))
     {
         return Err(format!("the arguments are not what {} takes: {why}", call.name));
@@ -71,44 +79,51 @@ fn prepared<'a>(tools: &'a [Offered], call: &ToolCall) -> Result<(&'a Offered, M
 
 async fn called(
     branch: &Branch,
-    offered: &Offered,
+    offered: &LlmTool,
     spec: &LlmSpec,
     arguments: Map<String, Value>,
 ) -> Result<Result<String, String>, AgentError> {
     let namespace = spec.memory.as_deref().unwrap_or_default();
     let key = || arguments.get("key").and_then(Value::as_str).unwrap_or_default();
     match &offered.target {
-        Target::Agent(agent) => {
+        LlmToolTarget::Agent(agent) => {
             let part = match (arguments.len(), arguments.get("text")) {
                 (1, Some(Value::String(text))) => Part::text(text),
                 _ => Part::data(Value::Object(arguments)),
             };
             agent_called(branch, agent, part).await
         }
-        Target::Skill { agent, skill } => {
+        LlmToolTarget::Skill { agent, skill } => {
             let part = Part::data(json!({ "tool": skill, "arguments": arguments }));
             agent_called(branch, agent, part).await
         }
-        Target::MemoryGet => told(branch.memory(namespace).get(key()).await, |entry| match entry {
-            Some(entry) => entry.value.to_string(),
-            None => format!("there is no entry {:?}", key()),
-        }),
-        Target::MemorySet => {
+        LlmToolTarget::MemoryGet => {
+            tool_result(branch.memory(namespace).get(key()).await, |entry| match entry {
+                Some(entry) => entry.value.to_string(),
+                None => format!("there is no entry {:?}", key()),
+            })
+        }
+        LlmToolTarget::MemorySet => {
             let value = arguments.get("value").unwrap_or(&Value::Null);
-            told(branch.memory(namespace).store(key(), value, None).await, |version| {
+            tool_result(branch.memory(namespace).store(key(), value, None).await, |version| {
                 format!("written, version {version}")
             })
         }
-        Target::MemorySearch => {
+        LlmToolTarget::MemorySearch => {
             let words = arguments.get("words").and_then(Value::as_str).unwrap_or_default();
             let words = words.split_whitespace().map(str::to_owned).collect();
-            told(branch.memory(namespace).search(&Sought::Words(words), 1, FOUND).await, |found| {
-                let entries =
-                    found.results.iter().map(|(entry, _)| json!({ "key": entry.key, "value": entry.value }));
-                json!({ "total": found.total, "entries": entries.collect::<Value>() }).to_string()
-            })
+            tool_result(
+                branch.memory(namespace).search(&MemoryQuery::Words(words), 1, FOUND).await,
+                |found| {
+                    let entries = found
+                        .results
+                        .iter()
+                        .map(|(entry, _)| json!({ "key": entry.key, "value": entry.value }));
+                    json!({ "total": found.total, "entries": entries.collect::<Value>() }).to_string()
+                },
+            )
         }
-        Target::Person => {
+        LlmToolTarget::Person => {
             let question = arguments.get("question").and_then(Value::as_str).unwrap_or_default();
             Ok(match branch.ask(question, form(arguments.get("fields"))).await? {
                 Answer::Accept(data) => Ok(data.to_string()),
@@ -130,7 +145,7 @@ async fn agent_called(
     // A refusal is kept as an end is: the model has been told of it, so after a restart it is not called after all.
     match branch.call_until(agent, message, None).await?.end {
         CallEnd::Ended(task) | CallEnd::Late(task) => {
-            let (text, failed) = words::of_task(&task);
+            let (text, failed) = render::render_task(&task);
             Ok(if failed { Err(text) } else { Ok(text) })
         }
         CallEnd::Refused(why) => Ok(Err(why)),
@@ -138,7 +153,7 @@ async fn agent_called(
 }
 
 /// What the model is told of a step.
-fn told<T>(
+fn tool_result<T>(
     result: Result<T, AgentError>,
     text: impl FnOnce(T) -> String,
 ) -> Result<Result<String, String>, AgentError> {
@@ -177,16 +192,17 @@ fn form(fields: Option<&Value>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use nuncio_client::model::Tool;
+    use nuncio_client::model::ModelTool;
 
     use super::*;
 
     fn refused(name: &str, arguments: &str) -> String {
         let schema = json!({
             "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
-        let tool = Tool { name: "add".into(), description: String::new(), schema };
-        let tools = [Offered { tool, target: Target::Agent("add".into()) }];
-        let call = ToolCall { name: name.into(), arguments: arguments.into(), ..ToolCall::default() };
+        let tool = ModelTool { name: "add".into(), description: String::new(), schema };
+        let tools = [LlmTool { tool, target: LlmToolTarget::Agent("add".into()) }];
+        let call =
+            ModelToolCall { name: name.into(), arguments: arguments.into(), ..ModelToolCall::default() };
         prepared(&tools, &call).map(|(_, arguments)| arguments).unwrap_err()
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 
-use nuncio_client::model::Tool;
+use nuncio_client::model::ModelTool;
 use nuncio_engine::{Catalog, Profile, Skill};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,15 +17,15 @@ const MAX_NAME: usize = 64;
 
 /// A tool, and what is behind it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Offered {
-    pub(super) tool: Tool,
-    pub(super) target: Target,
+pub(super) struct LlmTool {
+    pub(super) tool: ModelTool,
+    pub(super) target: LlmToolTarget,
 }
 
 /// What is behind a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Target {
+pub(super) enum LlmToolTarget {
     /// An agent that takes the arguments as they are.
     Agent(String),
     /// A tool of an agent that stands for an MCP server.
@@ -41,7 +41,11 @@ pub(super) enum Target {
 }
 
 /// What is offered now, and why something is not that was meant to be.
-pub(super) fn offered(catalog: &Catalog, spec: &LlmSpec, can_ask: bool) -> (Vec<Offered>, Vec<String>) {
+pub(super) fn available_tools(
+    catalog: &Catalog,
+    spec: &LlmSpec,
+    can_ask: bool,
+) -> (Vec<LlmTool>, Vec<String>) {
     let (mut tools, mut missing) = (vec![], vec![]);
     for wanted in &spec.tools {
         let (agent, skill) = match wanted.split_once('/') {
@@ -68,7 +72,7 @@ pub(super) fn offered(catalog: &Catalog, spec: &LlmSpec, can_ask: bool) -> (Vec<
     (tools, missing)
 }
 
-fn of_agent(profile: &Profile, skill: Option<&str>) -> Result<Vec<Offered>, String> {
+fn of_agent(profile: &Profile, skill: Option<&str>) -> Result<Vec<LlmTool>, String> {
     let wanted = |one: &&Skill| skill.is_none_or(|skill| one.id == skill);
     let skills: Vec<&Skill> = profile.skills.iter().filter(wanted).collect();
     if let (Some(skill), true) = (skill, skills.is_empty()) {
@@ -77,23 +81,23 @@ fn of_agent(profile: &Profile, skill: Option<&str>) -> Result<Vec<Offered>, Stri
     }
     let schema = profile.input_schema.as_ref().filter(|schema| schema["type"] == "object");
     if let Some(schema) = schema.filter(|schema| takes_tools(schema)) {
-        let offered = skills.into_iter().map(|skill| Offered {
-            tool: Tool {
+        let offered = skills.into_iter().map(|skill| LlmTool {
+            tool: ModelTool {
                 name: format!("{}__{}", profile.name, skill.id),
                 description: about(skill, profile),
                 schema: arguments_of(schema, &skill.id),
             },
-            target: Target::Skill { agent: profile.name.clone(), skill: skill.id.clone() },
+            target: LlmToolTarget::Skill { agent: profile.name.clone(), skill: skill.id.clone() },
         });
         return Ok(offered.collect());
     }
     let one = skill.and(skills.first().copied());
-    let tool = Tool {
+    let tool = ModelTool {
         name: one.map_or_else(|| profile.name.clone(), |skill| format!("{}__{}", profile.name, skill.id)),
         description: one.map_or_else(|| profile.description.clone(), |skill| about(skill, profile)),
         schema: schema.cloned().unwrap_or_else(text_schema),
     };
-    Ok(vec![Offered { tool, target: Target::Agent(profile.name.clone()) }])
+    Ok(vec![LlmTool { tool, target: LlmToolTarget::Agent(profile.name.clone()) }])
 }
 
 /// Whether an agent stands for an MCP server: it is told which of its tools to call, with which arguments.
@@ -136,9 +140,9 @@ fn text_schema() -> Value {
     })
 }
 
-fn memory() -> [Offered; 3] {
-    let offered = |name: &str, description: &str, schema, target| Offered {
-        tool: Tool { name: name.into(), description: description.into(), schema },
+fn memory() -> [LlmTool; 3] {
+    let offered = |name: &str, description: &str, schema, target| LlmTool {
+        tool: ModelTool { name: name.into(), description: description.into(), schema },
         target,
     };
     let key = json!({ "type": "string", "description": "The key of the entry." });
@@ -147,7 +151,7 @@ fn memory() -> [Offered; 3] {
             "memory_get",
             "Reads an entry of the memory that outlives this conversation.",
             json!({ "type": "object", "properties": { "key": key }, "required": ["key"] }),
-            Target::MemoryGet,
+            LlmToolTarget::MemoryGet,
         ),
         offered(
             "memory_set",
@@ -157,7 +161,7 @@ fn memory() -> [Offered; 3] {
                 "properties": { "key": key, "value": { "description": "Any JSON value." } },
                 "required": ["key", "value"],
             }),
-            Target::MemorySet,
+            LlmToolTarget::MemorySet,
         ),
         offered(
             "memory_search",
@@ -167,13 +171,13 @@ fn memory() -> [Offered; 3] {
                 "properties": { "words": { "type": "string", "description": "Words, with spaces between." } },
                 "required": ["words"],
             }),
-            Target::MemorySearch,
+            LlmToolTarget::MemorySearch,
         ),
     ]
 }
 
 /// A question to whoever asked, with a flat form.
-fn person() -> Offered {
+fn person() -> LlmTool {
     let field = json!({
         "type": "object",
         "properties": {
@@ -195,16 +199,16 @@ fn person() -> Offered {
     });
     let description =
         "Asks the person who asked you, and waits for the answer. Only for what you cannot find out.";
-    Offered {
-        tool: Tool { name: "ask_person".into(), description: description.into(), schema },
-        target: Target::Person,
+    LlmTool {
+        tool: ModelTool { name: "ask_person".into(), description: description.into(), schema },
+        target: LlmToolTarget::Person,
     }
 }
 
 /// Makes names of what providers take, each once.
-fn distinct(tools: &mut [Offered]) {
+fn distinct(tools: &mut [LlmTool]) {
     let mut taken = HashSet::new();
-    for Offered { tool, .. } in tools {
+    for LlmTool { tool, .. } in tools {
         let legal = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '_' };
         let plain: String = tool.name.chars().map(legal).take(MAX_NAME).collect();
         let mut name = plain.clone();
@@ -223,7 +227,7 @@ fn distinct(tools: &mut [Offered]) {
 mod tests {
     use super::*;
 
-    fn names(tools: &[Offered]) -> Vec<&str> {
+    fn names(tools: &[LlmTool]) -> Vec<&str> {
         tools.iter().map(|offered| offered.tool.name.as_str()).collect()
     }
 
@@ -231,7 +235,7 @@ mod tests {
     fn an_agent_is_one_tool_and_an_mcp_server_one_for_each_skill() {
         let plain = Profile::new("adder", "Adds.");
         let [one] = &of_agent(&plain, None).unwrap()[..] else { panic!("one tool") };
-        assert_eq!((one.tool.name.as_str(), &one.target), ("adder", &Target::Agent("adder".into())));
+        assert_eq!((one.tool.name.as_str(), &one.target), ("adder", &LlmToolTarget::Agent("adder".into())));
         assert_eq!(one.tool.schema["required"], json!(["text"]));
 
         let mut server = Profile::new("files", "An MCP server.");
@@ -247,7 +251,7 @@ mod tests {
         distinct(&mut both);
         assert_eq!(names(&both), ["files__read", "files__write_all"]);
         assert_eq!(both[0].tool.schema, path);
-        assert_eq!(both[1].target, Target::Skill { agent: "files".into(), skill: "write.all".into() });
+        assert_eq!(both[1].target, LlmToolTarget::Skill { agent: "files".into(), skill: "write.all".into() });
         assert_eq!(of_agent(&server, Some("read")).unwrap().len(), 1);
         let why = of_agent(&server, Some("delete")).unwrap_err();
         assert_eq!(why, "files has no skill \"delete\"; it has: read, write.all");
@@ -255,9 +259,9 @@ mod tests {
 
     #[test]
     fn names_are_distinct_and_short_enough() {
-        let named = |name: String| Offered {
-            tool: Tool { name, description: String::new(), schema: json!({}) },
-            target: Target::Person,
+        let named = |name: String| LlmTool {
+            tool: ModelTool { name, description: String::new(), schema: json!({}) },
+            target: LlmToolTarget::Person,
         };
         let mut tools =
             vec![named("a.b".into()), named("a_b".into()), named("x".repeat(70)), named("x".repeat(80))];

@@ -5,7 +5,7 @@ use std::io;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
 /// Lines from a pipe.
-pub(super) struct Lines<R> {
+pub(super) struct BoundedLines<R> {
     pipe: BufReader<R>,
     line: Vec<u8>,
     max: usize,
@@ -15,20 +15,20 @@ pub(super) struct Lines<R> {
 
 /// A line without its end.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct BoundedLine {
     /// As much of it as is allowed.
     pub(super) text: String,
     /// Whether it was longer.
     pub(super) cut: bool,
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> BoundedLines<R> {
     pub(super) fn new(pipe: R, max: usize) -> Self {
         Self { pipe: BufReader::new(pipe), line: vec![], max, left_out: 0 }
     }
 
     /// The next line; `None` at the end. What is too long is read over and not kept.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    pub(super) async fn next(&mut self) -> io::Result<Option<BoundedLine>> {
         loop {
             let bytes = self.pipe.fill_buf().await?;
             if bytes.is_empty() {
@@ -48,10 +48,10 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         }
     }
 
-    fn take(&mut self) -> Line {
+    fn take(&mut self) -> BoundedLine {
         let cut = std::mem::take(&mut self.left_out) > 0;
         let line = std::mem::take(&mut self.line);
-        Line { text: String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned(), cut }
+        BoundedLine { text: String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned(), cut }
     }
 }
 
@@ -61,7 +61,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_line_is_cut_where_it_is_too_long_and_the_next_is_whole() {
-        let mut lines = Lines::new(&b"short\r\nexactly8\nninebytes\n\nlast"[..], 8);
+        let mut lines = BoundedLines::new(&b"short\r\nexactly8\nninebytes\n\nlast"[..], 8);
         let mut next = async || lines.next().await.unwrap().map(|line| (line.text, line.cut));
         assert_eq!(next().await, Some(("short".into(), false)));
         assert_eq!(next().await, Some(("exactly8".into(), false)));

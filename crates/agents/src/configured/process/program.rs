@@ -20,11 +20,11 @@ use tokio::{
 
 use super::{
     super::{
-        protocol::Said,
-        spec::{Filled, ProcessSpec},
+        protocol::ProgramMessage,
+        spec::{FilledText, ProcessSpec},
     },
-    lines::Lines,
-    stderr::Stderr,
+    lines::BoundedLines,
+    stderr::StderrReader,
 };
 
 /// What a program finds in its environment without being given it.
@@ -37,13 +37,13 @@ const CLOSING: Duration = Duration::from_secs(1);
 const SHOWN: usize = 200;
 
 /// One process.
-pub(super) struct Program {
+pub(super) struct AgentProcess {
     child: Child,
-    group: Group,
+    group: AgentProcessGroup,
     input: Option<mpsc::Sender<Vec<u8>>>,
     writer: JoinHandle<()>,
-    output: Lines<ChildStdout>,
-    pub(super) stderr: Arc<Stderr>,
+    output: BoundedLines<ChildStdout>,
+    pub(super) stderr: Arc<StderrReader>,
     /// It has ended; what it printed may not have been read yet.
     gone: bool,
     lines: u64,
@@ -51,11 +51,11 @@ pub(super) struct Program {
     max_line_bytes: usize,
 }
 
-impl Program {
+impl AgentProcess {
     /// Starts it. `variables`: what it finds in its environment about its task.
     pub(super) fn start(spec: &ProcessSpec, variables: &[(&str, String)]) -> Result<Self, AgentError> {
         let mut child = command(spec, variables).spawn().map_err(|error| cannot_start(spec, &error))?;
-        let group = Group(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
+        let group = AgentProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -76,8 +76,8 @@ impl Program {
             group,
             input: Some(input),
             writer,
-            output: Lines::new(stdout, spec.max_line_bytes),
-            stderr: Arc::new(Stderr::read(stderr)),
+            output: BoundedLines::new(stdout, spec.max_line_bytes),
+            stderr: Arc::new(StderrReader::read(stderr)),
             gone: false,
             lines: 0,
             max_lines: spec.max_lines,
@@ -86,7 +86,7 @@ impl Program {
     }
 
     /// Tells it something.
-    pub(super) async fn tell(&self, what: &impl Serialize) -> Result<(), AgentError> {
+    pub(super) async fn send(&self, what: &impl Serialize) -> Result<(), AgentError> {
         let mut line = serde_json::to_vec(what).map_err(AgentError::failed)?;
         line.push(b'\n');
         self.write(line).await;
@@ -94,8 +94,8 @@ impl Program {
     }
 
     /// What says when it has read enough to be told more.
-    pub(super) fn room(&self) -> Room {
-        Room(self.input.clone())
+    pub(super) fn room(&self) -> ProcessInputCapacity {
+        ProcessInputCapacity(self.input.clone())
     }
 
     /// Gives it bytes to read.
@@ -112,7 +112,7 @@ impl Program {
     }
 
     /// The next line that it prints; `None` when it prints no more.
-    pub(super) async fn line(&mut self) -> Result<Option<String>, AgentError> {
+    pub(super) async fn next_line(&mut self) -> Result<Option<String>, AgentError> {
         let read = loop {
             tokio::select! {
                 biased;
@@ -144,9 +144,9 @@ impl Program {
     }
 
     /// The next thing that it says; `None` when it says no more.
-    pub(super) async fn said(&mut self) -> Result<Option<Said>, AgentError> {
+    pub(super) async fn next_message(&mut self) -> Result<Option<ProgramMessage>, AgentError> {
         loop {
-            let Some(line) = self.line().await? else { return Ok(None) };
+            let Some(line) = self.next_line().await? else { return Ok(None) };
             if line.trim().is_empty() {
                 continue;
             }
@@ -170,7 +170,7 @@ impl Program {
     }
 
     /// Waits for its end, after it has printed its last; not for long.
-    pub(super) async fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+    pub(super) async fn wait_for_exit(&mut self) -> io::Result<Option<ExitStatus>> {
         match tokio::time::timeout(CLOSING, self.child.wait()).await {
             Ok(status) => status.map(Some),
             Err(_) => Ok(None),
@@ -194,7 +194,7 @@ impl Program {
     }
 
     /// Lets it tidy up in its own time, since its work is done; then it is killed.
-    pub(super) fn let_go(mut self, grace: Duration) {
+    pub(super) fn release(mut self, grace: Duration) {
         self.close_input();
         tokio::spawn(async move {
             let _ = tokio::time::timeout(grace, self.child.wait()).await;
@@ -203,9 +203,9 @@ impl Program {
 }
 
 /// Room for a line that a program is told.
-pub(super) struct Room(Option<mpsc::Sender<Vec<u8>>>);
+pub(super) struct ProcessInputCapacity(Option<mpsc::Sender<Vec<u8>>>);
 
-impl Room {
+impl ProcessInputCapacity {
     /// Waits for it; for ever, where the program has closed its input.
     pub(super) async fn wait(&self) {
         if let Some(input) = &self.0
@@ -217,7 +217,7 @@ impl Room {
     }
 }
 
-impl Drop for Program {
+impl Drop for AgentProcess {
     fn drop(&mut self) {
         self.writer.abort();
         self.group.signal(Signal::KILL);
@@ -225,9 +225,9 @@ impl Drop for Program {
 }
 
 /// The process group of a program.
-struct Group(Option<Pid>);
+struct AgentProcessGroup(Option<Pid>);
 
-impl Group {
+impl AgentProcessGroup {
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.0 {
             // An error says that nobody is left.
@@ -246,13 +246,13 @@ pub(super) fn caller_variables(spec: &ProcessSpec, cx: &TaskContext) -> Vec<(&'s
 }
 
 fn command(spec: &ProcessSpec, variables: &[(&str, String)]) -> Command {
-    let program = spec.command.first().map(Filled::expose).unwrap_or_default();
+    let program = spec.command.first().map(FilledText::expose).unwrap_or_default();
     let mut command = match &spec.dir {
         // Beside its folder, wherever this process stands.
         Some(dir) if program.contains('/') => Command::new(dir.path().join(program)),
         _ => Command::new(program),
     };
-    command.args(spec.command.iter().skip(1).map(Filled::expose)).env_clear();
+    command.args(spec.command.iter().skip(1).map(FilledText::expose)).env_clear();
     for name in PASSED_ON {
         if let Some(value) = std::env::var_os(name) {
             command.env(name, value);

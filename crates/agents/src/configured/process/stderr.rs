@@ -14,7 +14,7 @@ use nuncio_engine::{AgentError, Level, TaskContext};
 use parking_lot::Mutex;
 use tokio::{process::ChildStderr, sync::mpsc, task::JoinHandle};
 
-use super::lines::Lines;
+use super::lines::BoundedLines;
 
 /// Bytes of one line.
 pub(super) const STDERR_LINE_BYTES: usize = 2_000;
@@ -30,23 +30,23 @@ const WAITING: usize = 256;
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// A reader of the lines.
-pub(super) struct Stderr {
+pub(super) struct StderrReader {
     lines: tokio::sync::Mutex<mpsc::Receiver<String>>,
     tail: Arc<Mutex<VecDeque<String>>>,
     reader: JoinHandle<()>,
 }
 
-impl Stderr {
+impl StderrReader {
     pub(super) fn read(pipe: ChildStderr) -> Self {
         let (sender, lines) = mpsc::channel(WAITING);
         let tail = Arc::new(Mutex::new(VecDeque::new()));
         let kept = Arc::clone(&tail);
         let reader = tokio::spawn(async move {
-            let (mut lines, mut valve) = (Lines::new(pipe, STDERR_LINE_BYTES), Valve::new());
+            let (mut lines, mut valve) = (BoundedLines::new(pipe, STDERR_LINE_BYTES), LineRateLimit::new());
             // An error is the end as well: nobody can print there any more.
             while let Ok(Some(line)) = lines.next().await {
                 let text = if line.cut { format!("{} …", line.text) } else { line.text };
-                keep(&kept, &text);
+                push_tail(&kept, &text);
                 if valve.passes(Instant::now()) && sender.try_send(text).is_err() {
                     valve.passed_over();
                 }
@@ -100,13 +100,13 @@ impl Stderr {
     }
 }
 
-impl Drop for Stderr {
+impl Drop for StderrReader {
     fn drop(&mut self) {
         self.reader.abort();
     }
 }
 
-fn keep(tail: &Mutex<VecDeque<String>>, line: &str) {
+fn push_tail(tail: &Mutex<VecDeque<String>>, line: &str) {
     let mut tail = tail.lock();
     if tail.len() == TAIL {
         tail.pop_front();
@@ -115,14 +115,14 @@ fn keep(tail: &Mutex<VecDeque<String>>, line: &str) {
 }
 
 /// Lets lines through up to a number, and up to a rate.
-struct Valve {
+struct LineRateLimit {
     passed: u32,
     second: Instant,
     in_second: u32,
     left_out: u64,
 }
 
-impl Valve {
+impl LineRateLimit {
     fn new() -> Self {
         Self { passed: 0, second: Instant::now(), in_second: 0, left_out: 0 }
     }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn lines_pass_up_to_a_rate_and_up_to_a_number() {
-        let mut valve = Valve::new();
+        let mut valve = LineRateLimit::new();
         let start = Instant::now();
         let burst = (0..150).filter(|_| valve.passes(start)).count();
         assert_eq!((burst, valve.left_out), (100, 50));

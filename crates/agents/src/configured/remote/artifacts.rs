@@ -9,12 +9,12 @@ use nuncio_engine::{Chunk, Content, event::ArtifactChunk};
 
 /// Artifacts that are not complete, and which of them this step has begun.
 #[derive(Default)]
-pub(super) struct Artifacts {
+pub(super) struct RemoteArtifacts {
     open: Vec<ArtifactChunk>,
     begun: HashSet<String>,
 }
 
-impl Artifacts {
+impl RemoteArtifacts {
     /// With what earlier steps have left open.
     pub(super) fn after(open: Vec<ArtifactChunk>) -> Self {
         Self { open, begun: HashSet::new() }

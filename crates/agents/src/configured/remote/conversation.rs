@@ -9,12 +9,12 @@ use std::time::Duration;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_engine::{
     Engine, TaskContext,
-    knowledge::{Expect, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordKey, RecordWrite},
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::There;
+use super::RemoteSide;
 
 /// The kind of these records.
 const KIND: &str = "bridge.context";
@@ -27,18 +27,18 @@ const MAX_NAME: usize = 1024;
 
 /// What is stored. Fields are only ever added.
 #[derive(Debug, Serialize, Deserialize)]
-struct Stored {
+struct StoredConversation {
     context: String,
 }
 
 /// Where the other side's name of a task's conversation is stored.
-pub(super) struct Conversation {
+pub(super) struct RemoteConversation {
     engine: Engine,
     key: RecordKey,
 }
 
-impl Conversation {
-    pub(super) fn of(cx: &TaskContext, there: &There) -> Self {
+impl RemoteConversation {
+    pub(super) fn of(cx: &TaskContext, there: &RemoteSide) -> Self {
         let mut hash = Sha256::new();
         // The address, too: another server under the same agent's name knows nothing of it.
         for text in [&cx.context_digest(), &there.spec.name, &there.peer().address()] {
@@ -55,7 +55,7 @@ impl Conversation {
         let now = self.engine.clock().now();
         match self.engine.store().knowledge().record(&self.key, now).await {
             Ok(record) => {
-                let stored: Option<Stored> = serde_json::from_slice(&record?.body).ok();
+                let stored: Option<StoredConversation> = serde_json::from_slice(&record?.body).ok();
                 stored.map(|stored| stored.context)
             }
             Err(error) => {
@@ -80,19 +80,21 @@ impl Conversation {
             Err(error) => return tracing::warn!(%error, "the name of a conversation cannot be read"),
         };
         let is_known = found.as_ref().is_some_and(|record| {
-            let stored: Result<Stored, _> = serde_json::from_slice(&record.body);
+            let stored: Result<StoredConversation, _> = serde_json::from_slice(&record.body);
             stored.is_ok_and(|stored| stored.context == context)
                 && now.since(record.updated_at) < RENEWED_AFTER
         });
         if is_known {
             return;
         }
-        let body = serde_json::to_vec(&Stored { context: context.to_owned() }).unwrap_or_default();
+        let body =
+            serde_json::to_vec(&StoredConversation { context: context.to_owned() }).unwrap_or_default();
         let write = RecordWrite {
             key: self.key.clone(),
             body: Some(body.into()),
             // Two first messages at once make two conversations over there: one of them is the one that goes on.
-            expected: found.map_or(Expect::Absent, |record| Expect::Version(record.version)),
+            expected: found
+                .map_or(ExpectedVersion::Absent, |record| ExpectedVersion::Version(record.version)),
             expires_at: Some(now.after(KEPT_FOR)),
             now,
         };

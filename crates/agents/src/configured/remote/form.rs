@@ -5,11 +5,11 @@
 use nuncio_engine::{
     AgentError, Answer, QuestionOutcome, TaskContext,
     question::{Ask, Question},
-    surface::Shape,
+    surface::CompiledSchema,
 };
 use serde_json::{Map, Value, json};
 
-use super::withdraw::LocalId;
+use super::withdraw::LocalQuestionId;
 
 /// What a property of a form may say beside its type.
 const WORDS: [&str; 13] = [
@@ -30,15 +30,15 @@ const WORDS: [&str; 13] = [
 
 /// Puts a question and gives its answer, of the shape that the other side asked for; or says that it was taken back.
 /// `here` is told its id.
-pub(super) async fn put(
+pub(super) async fn ask_remote_question(
     cx: &TaskContext,
     question: &Question,
-    here: &LocalId,
+    here: &LocalQuestionId,
 ) -> Result<QuestionOutcome, AgentError> {
     match &question.ask {
         Ask::Form { schema } => ask_or_withdrawn(cx, &question.text, schema, here).await,
         other => {
-            here.is_next_of(cx);
+            here.set_to_next_question(cx);
             cx.put_question(&question.text, other.clone()).await
         }
     }
@@ -46,7 +46,7 @@ pub(super) async fn put(
 
 /// Asks for an object of that shape, flat or not.
 pub(super) async fn ask(cx: &TaskContext, text: &str, schema: &Value) -> Result<Answer, AgentError> {
-    match ask_or_withdrawn(cx, text, schema, &LocalId::default()).await? {
+    match ask_or_withdrawn(cx, text, schema, &LocalQuestionId::default()).await? {
         QuestionOutcome::Answered(answer) => Ok(answer),
         QuestionOutcome::Withdrawn => {
             Err(AgentError::Misuse("a question of this agent's own was taken back".into()))
@@ -58,12 +58,12 @@ async fn ask_or_withdrawn(
     cx: &TaskContext,
     text: &str,
     schema: &Value,
-    here: &LocalId,
+    here: &LocalQuestionId,
 ) -> Result<QuestionOutcome, AgentError> {
-    let form = Form::of(schema);
+    let form = FlatForm::of(schema);
     let mut words = text.to_owned();
     loop {
-        here.is_next_of(cx);
+        here.set_to_next_question(cx);
         match cx.put_question(&words, Ask::Form { schema: form.schema.clone() }).await? {
             QuestionOutcome::Answered(Answer::Accept(data)) => match form.read(data) {
                 Ok(data) => return Ok(QuestionOutcome::Answered(Answer::Accept(data))),
@@ -75,13 +75,13 @@ async fn ask_or_withdrawn(
 }
 
 /// A form that can be asked anywhere.
-struct Form {
+struct FlatForm {
     schema: Value,
     /// Properties that are asked for as a text of JSON.
     texts: Vec<String>,
 }
 
-impl Form {
+impl FlatForm {
     fn of(schema: &Value) -> Self {
         let nothing = Map::new();
         let asked = schema["properties"].as_object().unwrap_or(&nothing);
@@ -90,7 +90,7 @@ impl Form {
             && asked
                 .values()
                 .all(|property| primitive(property).is_some_and(|kind| property["type"] == kind));
-        if is_flat && Shape::compile(schema).is_ok() {
+        if is_flat && CompiledSchema::compile(schema).is_ok() {
             return Self { schema: schema.clone(), texts: vec![] };
         }
         let mut texts = vec![];
@@ -151,7 +151,7 @@ fn spoken(property: &Value, kind: &str) -> Value {
         }
     }
     let flat = Value::Object(flat);
-    match Shape::compile(&flat) {
+    match CompiledSchema::compile(&flat) {
         Ok(_) => flat,
         Err(_) => json!({ "type": kind }),
     }
@@ -171,12 +171,12 @@ mod tests {
     #[test]
     fn a_flat_form_stays_as_it_is() {
         let schema = json!({ "type": "object", "properties": { "n": { "type": "integer", "minimum": 1 } }, "required": ["n"], "title": "t" });
-        assert_eq!(Form::of(&schema).schema, schema);
+        assert_eq!(FlatForm::of(&schema).schema, schema);
     }
 
     #[test]
     fn what_is_not_flat_is_a_text_of_json() {
-        let form = Form::of(&json!({
+        let form = FlatForm::of(&json!({
             "type": "object",
             "properties": {
                 "tags": { "type": "array", "items": { "type": "string" }, "description": "Some words." },

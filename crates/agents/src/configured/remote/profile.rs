@@ -1,16 +1,16 @@
 //! How an agent presents itself that stands for somebody elsewhere: by the table's words first, then by theirs.
 
-use nuncio_client::peer::Offer;
+use nuncio_client::peer::PeerCapability;
 use nuncio_engine::{
     Profile, Skill,
-    surface::{self, Shape},
+    surface::{self, CompiledSchema},
 };
 use serde_json::{Value, json};
 
 use super::AgentSpec;
 
 /// The profile of a table over these offers. `None`: the other side was not seen yet.
-pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[Offer]>) -> Profile {
+pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[PeerCapability]>) -> Profile {
     let offers = offers.unwrap_or_default();
     let theirs = match (has_tools, offers) {
         (false, [offer, ..]) if !offer.description.is_empty() => offer.description.clone(),
@@ -45,23 +45,25 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[Offer]>) ->
 
 /// Whether a schema of the other side can be used here: one that is too dear would keep the agent out of the catalog.
 fn is_usable(schema: &Value) -> bool {
-    schema.is_object() && surface::check_foreign_cost(schema).is_ok() && Shape::compile(schema).is_ok()
+    schema.is_object()
+        && surface::check_foreign_cost(schema).is_ok()
+        && CompiledSchema::compile(schema).is_ok()
 }
 
 /// The names of what is offered.
-pub(super) fn names(offers: &[Offer]) -> Vec<&str> {
+pub(super) fn names(offers: &[PeerCapability]) -> Vec<&str> {
     offers.iter().map(|offer| offer.name.as_str()).collect()
 }
 
 /// A tool as a skill.
-fn tool(offer: &Offer) -> Skill {
+fn tool(offer: &PeerCapability) -> Skill {
     let name = offer.title.as_deref().unwrap_or(&offer.name);
     Skill::new(&offer.name, name, &offer.description)
 }
 
 /// The input of an agent that has several tools: which one, and what that one takes.
-fn choice(offers: &[Offer]) -> Value {
-    let of = |offer: &Offer| {
+fn choice(offers: &[PeerCapability]) -> Value {
+    let of = |offer: &PeerCapability| {
         let any = json!({ "type": "object" });
         let is_own = |schema: &Value| {
             schema["type"] == "object" && stands_alone(schema) && surface::check_foreign_cost(schema).is_ok()

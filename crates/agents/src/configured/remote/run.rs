@@ -7,22 +7,22 @@
 
 use std::{collections::VecDeque, time::Duration};
 
-use nuncio_client::peer::{Ended, Handle, Happened, Offer, PeerError};
+use nuncio_client::peer::{CallEvent, CallHandle, PeerCallEnd, PeerCapability, PeerError};
 use nuncio_engine::{
     AgentError, Answer, Message, Outcome, Part, QuestionOutcome, Role, TaskContext, question::Question,
     task::State,
 };
 
 use super::{
-    There,
-    choose::{self, Chosen},
-    conversation::Conversation,
-    form, pool,
-    pool::Live,
-    turn::{self, Begun, From, Job, Turn},
-    withdraw::{LocalId, RemoteQuestion},
+    RemoteSide,
+    conversation::RemoteConversation,
+    form, parked_calls,
+    parked_calls::LiveCall,
+    select_tool::{self, SelectedTool},
+    turn::{self, RemoteCallRequest, RemoteCallStart, RemoteTurn, TurnStart},
+    withdraw::{LocalQuestionId, RemoteQuestion},
 };
-use crate::configured::spec::Lost;
+use crate::configured::spec::LostCallPolicy;
 
 /// How often a call is made for one task that is lost on the way or over there.
 const MOST_CALLS: u32 = 5;
@@ -30,32 +30,35 @@ const MOST_CALLS: u32 = 5;
 const MOST_STOPS: u32 = 50;
 
 /// Works on one task to its end.
-pub(super) async fn run(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
+pub(super) async fn run(there: &RemoteSide, cx: &TaskContext) -> Result<Outcome, AgentError> {
     let _hold = there.hold();
     let outcome = work(there, cx).await;
     // It has ended: nobody comes back for what still waits.
-    drop(pool::take(cx.task_id(), None).await);
+    drop(parked_calls::take_parked_call(cx.task_id(), None).await);
     outcome
 }
 
-async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
+async fn work(there: &RemoteSide, cx: &TaskContext) -> Result<Outcome, AgentError> {
     let job = match there.has_tools() {
-        false => whole(there, cx),
-        true => match choose::decide(there, cx).await? {
-            Ok(chosen) => tool(cx, chosen),
+        false => message_request(there, cx),
+        true => match select_tool::select_tool(there, cx).await? {
+            Ok(chosen) => tool_request(cx, chosen),
             Err(outcome) => return Ok(outcome),
         },
     };
-    let mut given = Given::default();
+    let mut given = RecordedAnswers::default();
     let (mut losses, mut stops) = (0, 0);
     loop {
         let nth = losses + stops + 1;
-        let why = match (Attempt { there, cx, job: &job, nth, losses }).make(&mut given).await? {
-            End::Outcome(outcome) => return Ok(outcome),
-            End::Lost { why, again: false, .. } => {
+        let why = match (RemoteAttempt { side: there, cx, job: &job, nth, losses })
+            .run_attempt(&mut given)
+            .await?
+        {
+            RemoteAttemptEnd::Outcome(outcome) => return Ok(outcome),
+            RemoteAttemptEnd::Lost { why, again: false, .. } => {
                 return Err(AgentError::failed(format!("the call was lost and is not made again: {why}")));
             }
-            End::Lost { why, stopped, .. } => {
+            RemoteAttemptEnd::Lost { why, stopped, .. } => {
                 *(if stopped { &mut stops } else { &mut losses }) += 1;
                 why
             }
@@ -63,23 +66,28 @@ async fn work(there: &There, cx: &TaskContext) -> Result<Outcome, AgentError> {
         if losses == MOST_CALLS || stops == MOST_STOPS {
             return Err(AgentError::failed(format!("the call was lost {nth} times: {why}")));
         }
-        given.begin_again();
+        given.rewind();
     }
 }
 
 /// The message as it came, under a name that is the same whenever this call is begun.
-fn whole(there: &There, cx: &TaskContext) -> Job {
+fn message_request(there: &RemoteSide, cx: &TaskContext) -> RemoteCallRequest {
     let mut input = cx.input().clone();
     input.id = name(cx);
     // They name tasks of this server.
     input.reference_task_ids = vec![];
-    let conversation = Some(Conversation::of(cx, there));
-    Job { offer: None, input, conversation, trace: Some(cx.trace().header()) }
+    let conversation = Some(RemoteConversation::of(cx, there));
+    RemoteCallRequest { offer: None, input, conversation, trace: Some(cx.trace().header()) }
 }
 
-fn tool(cx: &TaskContext, chosen: Chosen) -> Job {
+fn tool_request(cx: &TaskContext, chosen: SelectedTool) -> RemoteCallRequest {
     let input = Message::of(name(cx), Role::User, vec![Part::data(chosen.arguments.into())]);
-    Job { offer: Some(chosen.tool), input, conversation: None, trace: Some(cx.trace().header()) }
+    RemoteCallRequest {
+        offer: Some(chosen.tool),
+        input,
+        conversation: None,
+        trace: Some(cx.trace().header()),
+    }
 }
 
 fn name(cx: &TaskContext) -> String {
@@ -87,17 +95,17 @@ fn name(cx: &TaskContext) -> String {
 }
 
 /// One try at the call.
-struct Attempt<'a> {
-    there: &'a There,
+struct RemoteAttempt<'a> {
+    side: &'a RemoteSide,
     cx: &'a TaskContext,
-    job: &'a Job,
+    job: &'a RemoteCallRequest,
     nth: u32,
     /// How many before it were lost, but for those that ended with this server.
     losses: u32,
 }
 
 /// What came of it.
-enum End {
+enum RemoteAttemptEnd {
     Outcome(Outcome),
     /// There is no way back to it; whether it may be made again.
     Lost {
@@ -108,33 +116,42 @@ enum End {
     },
 }
 
-impl Attempt<'_> {
-    async fn make(&self, given: &mut Given) -> Result<End, AgentError> {
+impl RemoteAttempt<'_> {
+    async fn run_attempt(&self, given: &mut RecordedAnswers) -> Result<RemoteAttemptEnd, AgentError> {
         let mut live = None;
         let (mut handle, idempotent, mut over) = match self.begin(&mut live).await? {
-            Begun::Live { handle, idempotent } => (handle, idempotent, None),
-            Begun::Over { turn, idempotent } => (None, idempotent, Some(turn)),
-            Begun::Lost { why, idempotent, stopped } => return Ok(self.lost(why, idempotent, stopped)),
-            Begun::Refused(why) => {
-                let why = self.cx.failure_report().refusal(why);
-                return Ok(End::Outcome(Outcome::rejected(why)));
+            RemoteCallStart::Live { handle, idempotent } => (handle, idempotent, None),
+            RemoteCallStart::Over { turn, idempotent } => (None, idempotent, Some(turn)),
+            RemoteCallStart::Lost { why, idempotent, stopped } => {
+                return Ok(self.end_of_lost_call(why, idempotent, stopped));
             }
-            Begun::Away(why) => return Err(AgentError::Unreachable(why)),
+            RemoteCallStart::Refused(why) => {
+                let why = self.cx.failure_report().refusal(why);
+                return Ok(RemoteAttemptEnd::Outcome(Outcome::rejected(why)));
+            }
+            RemoteCallStart::Away(why) => return Err(AgentError::Unreachable(why)),
         };
         let (mut open, mut said, mut answer) = (vec![], 0, None);
         loop {
-            let from = From { open, said, answer: answer.take(), ..From::start(handle.clone()) };
+            let from = TurnStart {
+                open,
+                text_count: said,
+                answer: answer.take(),
+                ..TurnStart::start(handle.clone())
+            };
             let turn = match over.take() {
                 Some(turn) => turn,
                 None => self.follow(from, &mut live).await?,
             };
             match turn {
-                Turn::Ended { state, message } => return Ok(End::Outcome(outcome(state, message))),
-                Turn::Lost(why) => return Ok(self.lost(why, idempotent, false)),
-                Turn::Failed(why) => return Err(AgentError::Failed(why)),
-                Turn::Asks { question, handle: kept, open: left, said: words } => {
+                RemoteTurn::Ended { state, message } => {
+                    return Ok(RemoteAttemptEnd::Outcome(outcome(state, message)));
+                }
+                RemoteTurn::Lost(why) => return Ok(self.end_of_lost_call(why, idempotent, false)),
+                RemoteTurn::Failed(why) => return Err(AgentError::Failed(why)),
+                RemoteTurn::Asks { question, handle: kept, open: left, said: words } => {
                     (handle, open, said) = (kept, left, words);
-                    let outcome = match given.before(&question) {
+                    let outcome = match given.take_recorded_answer(&question) {
                         Some(reply) => QuestionOutcome::Answered(reply),
                         None => match self.ask(&question, &mut live).await {
                             Err(AgentError::Canceled) => return self.stop(live, handle.as_ref()).await,
@@ -153,15 +170,15 @@ impl Attempt<'_> {
         }
     }
 
-    async fn begin(&self, live: &mut Option<Live>) -> Result<Begun, AgentError> {
+    async fn begin(&self, live: &mut Option<LiveCall>) -> Result<RemoteCallStart, AgentError> {
         let (mut first, mut idempotent) = (true, None);
         // A task that was begun under another setting goes on as it began.
-        if self.there.remote.lost != Lost::Again && !self.cx.did_next(&self.named("begin")) {
+        if self.side.remote.lost != LostCallPolicy::Again && !self.cx.did_next(&self.named("begin")) {
             // Written before anybody is called: whoever finds it after a restart does not know what came of it, nor
             // whether the other side is there to say if it matters.
             first = false;
             let name = self.named("intend");
-            idempotent = match self.there.known() {
+            idempotent = match self.side.cached_capabilities() {
                 // Kept with the task itself, where it has just been made: it costs no commit of its own.
                 Some(offers) => self.cx.decide(&name, || {
                     first = true;
@@ -170,7 +187,7 @@ impl Attempt<'_> {
                 None => {
                     let look = async |step: nuncio_engine::StepContext| {
                         first = true;
-                        self.is_idempotent(&step, self.there.remote.patience.begin).await
+                        self.is_idempotent(&step, self.side.remote.patience.begin).await
                     };
                     self.cx.step(&name, look).await?
                 }
@@ -181,16 +198,20 @@ impl Attempt<'_> {
                 let why = "this server stopped while it began the call".to_owned();
                 let idempotent = match idempotent {
                     Some(known) => Some(known),
-                    None => self.is_idempotent(&step, self.there.remote.patience.resume).await?,
+                    None => self.is_idempotent(&step, self.side.remote.patience.resume).await?,
                 };
-                return Ok(Begun::Lost { why, idempotent: idempotent.unwrap_or(false), stopped: true });
+                return Ok(RemoteCallStart::Lost {
+                    why,
+                    idempotent: idempotent.unwrap_or(false),
+                    stopped: true,
+                });
             }
             if self.losses > 0 {
                 // Whoever lost the call before may need a moment.
-                step.sleep(self.there.remote.patience.again * (1 << (self.losses + 1).min(MOST_CALLS)))
+                step.sleep(self.side.remote.patience.first_pause * (1 << (self.losses + 1).min(MOST_CALLS)))
                     .await?;
             }
-            let (begun, call) = turn::begin(self.there, &step, self.job, self.nth == 1).await?;
+            let (begun, call) = turn::begin(self.side, &step, self.job, self.nth == 1).await?;
             *live = call;
             Ok(begun)
         };
@@ -203,22 +224,27 @@ impl Attempt<'_> {
         step: &nuncio_engine::StepContext,
         patience: Duration,
     ) -> Result<Option<bool>, AgentError> {
-        let offers = turn::offers(self.there, step, patience).await?;
+        let offers = turn::find_capabilities(self.side, step, patience).await?;
         Ok(offers.ok().map(|offers| self.is_idempotent_in(&offers)))
     }
 
-    fn is_idempotent_in(&self, offers: &[Offer]) -> bool {
+    fn is_idempotent_in(&self, offers: &[PeerCapability]) -> bool {
         match &self.job.offer {
             Some(name) => offers.iter().any(|offer| offer.name == *name && offer.idempotent),
             None => offers.first().is_some_and(|offer| offer.idempotent),
         }
     }
 
-    async fn follow(&self, mut from: From, live: &mut Option<Live>) -> Result<Turn, AgentError> {
+    async fn follow(
+        &self,
+        mut from: TurnStart,
+        live: &mut Option<LiveCall>,
+    ) -> Result<RemoteTurn, AgentError> {
         let mut first = true;
         let calls = from.answer.is_some()
-            && from.handle.as_ref().is_some_and(|handle| self.there.peer().answers_by_calling(handle));
-        if calls && self.there.remote.lost != Lost::Again && !self.cx.did_next(&self.named("follow")) {
+            && from.handle.as_ref().is_some_and(|handle| self.side.peer().answer_repeats_call(handle));
+        if calls && self.side.remote.lost != LostCallPolicy::Again && !self.cx.did_next(&self.named("follow"))
+        {
             // As before the call itself: whoever finds it after a restart does not know what came of the answer.
             first = false;
             self.cx
@@ -230,62 +256,75 @@ impl Attempt<'_> {
         }
         let follow = async |step| {
             if !first && live.is_none() {
-                return Ok(Turn::Lost(
+                return Ok(RemoteTurn::Lost(
                     "this server stopped while it made the call again with an answer".into(),
                 ));
             }
             if live.is_none() || self.nth > 1 {
                 self.count_on(&mut from).await;
             }
-            turn::follow(self.there, &step, self.job, from, live, Some(self.cx)).await
+            turn::follow(self.side, &step, self.job, from, live, Some(self.cx)).await
         };
         self.cx.step_unwaited(&self.named("follow"), follow).await
     }
 
     /// Words on the way are counted on from what was said before, by another process or in another call: progress
     /// only grows.
-    async fn count_on(&self, from: &mut From) {
+    async fn count_on(&self, from: &mut TurnStart) {
         let task = self.cx.engine().get(&self.cx.caller(), &self.cx.task_id().to_string()).await;
         let Some((_, said)) = task.ok().and_then(|task| task.progress.clone()) else { return };
         from.has_figures = said.total.is_some();
-        from.words = said.text;
+        from.last_text = said.text;
         // Counts are small, and what is none is no count of words.
         if said.total.is_none() && (0.0..1e9).contains(&said.done) {
-            from.said = from.said.max(said.done as u32);
+            from.text_count = from.text_count.max(said.done as u32);
         }
     }
 
     /// Puts a question; the call waits beside the task meanwhile, which may be let go.
-    async fn ask(&self, question: &Question, live: &mut Option<Live>) -> Result<QuestionOutcome, AgentError> {
-        let (task, here) = (self.cx.task_id(), LocalId::default());
+    async fn ask(
+        &self,
+        question: &Question,
+        live: &mut Option<LiveCall>,
+    ) -> Result<QuestionOutcome, AgentError> {
+        let (task, here) = (self.cx.task_id(), LocalQuestionId::default());
         // A run before this one may have left it there, for the same question under another id.
         let call = match live.take() {
             Some(call) => Some(call),
-            None => pool::take(task, Some(self.nth)).await,
+            None => parked_calls::take_parked_call(task, Some(self.nth)).await,
         };
         if let Some(call) = call {
-            pool::keep(task, self.nth, call, RemoteQuestion::new(self.cx, question, here.clone()));
+            parked_calls::park_call(
+                task,
+                self.nth,
+                call,
+                RemoteQuestion::new(self.cx, question, here.clone()),
+            );
         }
-        let outcome = form::put(self.cx, question, &here).await;
-        *live = pool::take(task, Some(self.nth)).await;
+        let outcome = form::ask_remote_question(self.cx, question, &here).await;
+        *live = parked_calls::take_parked_call(task, Some(self.nth)).await;
         outcome
     }
 
     /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.
-    async fn stop(&self, live: Option<Live>, handle: Option<&Handle>) -> Result<End, AgentError> {
+    async fn stop(
+        &self,
+        live: Option<LiveCall>,
+        handle: Option<&CallHandle>,
+    ) -> Result<RemoteAttemptEnd, AgentError> {
         let waited = match live {
-            Some(live) => stopped(live).await,
+            Some(live) => cancel_and_wait(live).await,
             None => Err(PeerError::Gone("the call is not here".into())),
         };
         let ended = match (waited, handle) {
-            (Err(_), Some(handle)) => match self.there.peer().resume(handle).await {
-                Ok(call) => stopped(Live::new(call, self.there)).await,
+            (Err(_), Some(handle)) => match self.side.peer().resume(handle).await {
+                Ok(call) => cancel_and_wait(LiveCall::new(call, self.side)).await,
                 Err(error) => Err(error),
             },
             (waited, _) => waited,
         };
         match ended {
-            Ok(ended) => Ok(End::Outcome(outcome(ended.state, ended.message))),
+            Ok(ended) => Ok(RemoteAttemptEnd::Outcome(outcome(ended.state, ended.message))),
             Err(error) => {
                 tracing::warn!(task = %self.cx.task_id(), %error, "the other side could not be told to stop");
                 Err(AgentError::Canceled)
@@ -293,13 +332,13 @@ impl Attempt<'_> {
         }
     }
 
-    fn lost(&self, why: String, idempotent: bool, stopped: bool) -> End {
-        let again = match self.there.remote.lost {
-            Lost::Again => true,
-            Lost::Safe => idempotent,
-            Lost::Fail => false,
+    fn end_of_lost_call(&self, why: String, idempotent: bool, stopped: bool) -> RemoteAttemptEnd {
+        let again = match self.side.remote.lost {
+            LostCallPolicy::Again => true,
+            LostCallPolicy::Safe => idempotent,
+            LostCallPolicy::Fail => false,
         };
-        End::Lost { why, again, stopped }
+        RemoteAttemptEnd::Lost { why, again, stopped }
     }
 
     fn named(&self, step: &str) -> String {
@@ -308,16 +347,16 @@ impl Attempt<'_> {
 }
 
 /// Stops a call and waits for its end. It may have ended by itself.
-async fn stopped(mut live: Live) -> Result<Ended, PeerError> {
+async fn cancel_and_wait(mut live: LiveCall) -> Result<PeerCallEnd, PeerError> {
     let told = live.call.cancel().await;
     for happened in live.ahead {
-        if let Happened::Ended(ended) = happened? {
+        if let CallEvent::Ended(ended) = happened? {
             return Ok(ended);
         }
     }
     told?;
     loop {
-        if let Happened::Ended(ended) = live.call.next().await? {
+        if let CallEvent::Ended(ended) = live.call.next().await? {
             return Ok(ended);
         }
     }
@@ -325,14 +364,14 @@ async fn stopped(mut live: Live) -> Result<Ended, PeerError> {
 
 /// What was asked and answered: in the calls before this one, as far as it asks the same again, and in this one.
 #[derive(Default)]
-struct Given {
+struct RecordedAnswers {
     before: VecDeque<(Question, Answer)>,
     now: VecDeque<(Question, Answer)>,
 }
 
-impl Given {
+impl RecordedAnswers {
     /// The answer that was given before to the same question at the same place.
-    fn before(&mut self, question: &Question) -> Option<Answer> {
+    fn take_recorded_answer(&mut self, question: &Question) -> Option<Answer> {
         let (asked, answer) = self.before.pop_front()?;
         if asked.text == question.text && asked.ask == question.ask {
             return Some(answer);
@@ -342,7 +381,7 @@ impl Given {
         None
     }
 
-    fn begin_again(&mut self) {
+    fn rewind(&mut self) {
         // What the call was not asked yet that broke off counts for the next one, too.
         self.now.append(&mut self.before);
         self.before = std::mem::take(&mut self.now);

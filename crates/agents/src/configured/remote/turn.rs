@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use nuncio_client::peer::{Begin, Ended, Handle, Happened, Offer, PeerError};
+use nuncio_client::peer::{CallEvent, CallHandle, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError};
 use nuncio_engine::{
     AgentError, Answer, Level, Message, StepContext, TaskContext, event::ArtifactChunk, question::Question,
     task::State,
@@ -11,7 +11,9 @@ use nuncio_engine::{
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{There, artifacts::Artifacts, conversation::Conversation, pool::Live};
+use super::{
+    RemoteSide, artifacts::RemoteArtifacts, conversation::RemoteConversation, parked_calls::LiveCall,
+};
 
 /// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -23,22 +25,22 @@ const SOON: Duration = Duration::from_millis(10);
 const MOST_AHEAD: usize = 64;
 
 /// What is asked of the other side.
-pub(super) struct Job {
+pub(super) struct RemoteCallRequest {
     /// What is called; `None`: the only thing that is offered.
     pub(super) offer: Option<String>,
     pub(super) input: Message,
     /// The conversation that it belongs to, where the protocol knows such a thing.
-    pub(super) conversation: Option<Conversation>,
+    pub(super) conversation: Option<RemoteConversation>,
     pub(super) trace: Option<String>,
 }
 
 /// How a call began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Begun {
+pub(super) enum RemoteCallStart {
     /// It goes on. Without a handle there is no way back to it.
-    Live { handle: Option<Handle>, idempotent: bool },
+    Live { handle: Option<CallHandle>, idempotent: bool },
     /// It is over already.
-    Over { turn: Turn, idempotent: bool },
+    Over { turn: RemoteTurn, idempotent: bool },
     /// Whether it was taken is not known.
     Lost {
         why: String,
@@ -55,11 +57,11 @@ pub(super) enum Begun {
 
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Turn {
+pub(super) enum RemoteTurn {
     /// It is over.
     Ended { state: State, message: Option<Message> },
     /// It wants to know something.
-    Asks { question: Question, handle: Option<Handle>, open: Vec<ArtifactChunk>, said: u32 },
+    Asks { question: Question, handle: Option<CallHandle>, open: Vec<ArtifactChunk>, said: u32 },
     /// There is no way back to the call.
     Lost(String),
     /// The other side cannot be reached any more, or not be understood.
@@ -67,40 +69,40 @@ pub(super) enum Turn {
 }
 
 /// Where a turn goes on.
-pub(super) struct From {
-    pub(super) handle: Option<Handle>,
+pub(super) struct TurnStart {
+    pub(super) handle: Option<CallHandle>,
     pub(super) open: Vec<ArtifactChunk>,
     /// How often there were words without figures.
-    pub(super) said: u32,
+    pub(super) text_count: u32,
     /// Whether there were figures, so that words are no progress.
     pub(super) has_figures: bool,
     /// The last words that were said before, by another process. They may be the first that are told now.
-    pub(super) words: Option<String>,
+    pub(super) last_text: Option<String>,
     /// What the call asked last, with the answer.
     pub(super) answer: Option<(Question, Answer)>,
 }
 
-impl From {
+impl TurnStart {
     /// At its first word.
-    pub(super) fn start(handle: Option<Handle>) -> Self {
-        Self { handle, open: vec![], said: 0, has_figures: false, words: None, answer: None }
+    pub(super) fn start(handle: Option<CallHandle>) -> Self {
+        Self { handle, open: vec![], text_count: 0, has_figures: false, last_text: None, answer: None }
     }
 }
 
 /// What the other side offers, known or looked for. `Err`: it cannot be seen.
-pub(super) async fn offers(
-    there: &There,
+pub(super) async fn find_capabilities(
+    there: &RemoteSide,
     step: &StepContext,
     patience: Duration,
-) -> Result<Result<std::sync::Arc<[Offer]>, String>, AgentError> {
-    if let Some(known) = there.known() {
+) -> Result<Result<std::sync::Arc<[PeerCapability]>, String>, AgentError> {
+    if let Some(known) = there.cached_capabilities() {
         return Ok(Ok(known));
     }
-    let mut tries = Tries::new(there, patience);
+    let mut tries = RemoteRetry::new(there, patience);
     loop {
-        match there.look().await {
+        match there.refresh_capabilities().await {
             Ok(offers) => return Ok(Ok(offers)),
-            Err(error) if !tries.again(step, &error).await? => return Ok(Err(error.to_string())),
+            Err(error) if !tries.wait_before_retry(step, &error).await? => return Ok(Err(error.to_string())),
             Err(_) => {}
         }
     }
@@ -108,14 +110,14 @@ pub(super) async fn offers(
 
 /// Begins a call. The live one stands beside what is kept of it.
 pub(super) async fn begin(
-    there: &There,
+    there: &RemoteSide,
     step: &StepContext,
-    job: &Job,
+    job: &RemoteCallRequest,
     is_first: bool,
-) -> Result<(Begun, Option<Live>), AgentError> {
-    let offers = match offers(there, step, there.remote.patience.begin).await? {
+) -> Result<(RemoteCallStart, Option<LiveCall>), AgentError> {
+    let offers = match find_capabilities(there, step, there.remote.patience.begin).await? {
         Ok(offers) => offers,
-        Err(why) => return Ok((Begun::Away(why), None)),
+        Err(why) => return Ok((RemoteCallStart::Away(why), None)),
     };
     let offer = match &job.offer {
         Some(name) => offers.iter().find(|offer| offer.name == *name),
@@ -123,54 +125,58 @@ pub(super) async fn begin(
     };
     let name = offer.map(|offer| offer.name.clone()).or(job.offer.clone()).unwrap_or_default();
     let idempotent = offer.is_some_and(|offer| offer.idempotent);
-    let mut tries = Tries::new(there, there.remote.patience.begin);
+    let mut tries = RemoteRetry::new(there, there.remote.patience.begin);
     let mut context = match &job.conversation {
         Some(conversation) => conversation.name().await,
         None => None,
     };
     loop {
-        let begin = Begin {
+        let begin = PeerCallRequest {
             offer: name.clone(),
             input: job.input.clone(),
             context: context.clone(),
             trace: job.trace.clone(),
         };
-        let error = match first(there, step, begin).await {
+        let error = match begin_and_await_handle(there, step, begin).await {
             Ok((mut live, handle)) => {
                 // Of a later one it has to be looked first what was said before it.
                 if !is_first || !is_soon_over(step, &mut live).await {
-                    return Ok((Begun::Live { handle, idempotent }, Some(live)));
+                    return Ok((RemoteCallStart::Live { handle, idempotent }, Some(live)));
                 }
-                let from = From::start(handle);
+                let from = TurnStart::start(handle);
                 let turn = follow(there, step, job, from, &mut Some(live), None).await?;
-                return Ok((Begun::Over { turn, idempotent }, None));
+                return Ok((RemoteCallStart::Over { turn, idempotent }, None));
             }
             Err(error) => error,
         };
-        if error.is_passing() && tries.again(step, &error).await? {
+        if error.is_transient() && tries.wait_before_retry(step, &error).await? {
             continue;
         }
         let begun = match error {
             // Not everybody lets others name the conversation.
             PeerError::Refused(_) | PeerError::Gone(_) if context.take().is_some() => continue,
-            PeerError::Refused(why) => Begun::Refused(why),
-            PeerError::Cut(why) => Begun::Lost { why, idempotent, stopped: false },
-            other => Begun::Away(other.to_string()),
+            PeerError::Refused(why) => RemoteCallStart::Refused(why),
+            PeerError::Cut(why) => RemoteCallStart::Lost { why, idempotent, stopped: false },
+            other => RemoteCallStart::Away(other.to_string()),
         };
         return Ok((begun, None));
     }
 }
 
 /// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
-async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live, Option<Handle>), PeerError> {
-    let mut live = Live::new(there.peer().begin(begin).await?, there);
+async fn begin_and_await_handle(
+    there: &RemoteSide,
+    step: &StepContext,
+    begin: PeerCallRequest,
+) -> Result<(LiveCall, Option<CallHandle>), PeerError> {
+    let mut live = LiveCall::new(there.peer().begin(begin).await?, there);
     let happened = tokio::select! {
         happened = live.call.next() => happened?,
         // The turn that follows stops it.
         () = step.canceled() => return Ok((live, None)),
     };
     match happened {
-        Happened::Kept(handle) => Ok((live, Some(handle))),
+        CallEvent::HandleUpdated(handle) => Ok((live, Some(handle))),
         other => {
             live.ahead.push_back(Ok(other));
             Ok((live, None))
@@ -179,12 +185,12 @@ async fn first(there: &There, step: &StepContext, begin: Begin) -> Result<(Live,
 }
 
 /// Whether a call ends in a moment. What happens until then is read ahead.
-async fn is_soon_over(step: &StepContext, live: &mut Live) -> bool {
+async fn is_soon_over(step: &StepContext, live: &mut LiveCall) -> bool {
     let mut moment = std::pin::pin!(tokio::time::sleep(SOON));
     loop {
         match live.ahead.back() {
-            Some(Ok(Happened::Ended(_))) => return true,
-            Some(Ok(Happened::Asks(_)) | Err(_)) => return false,
+            Some(Ok(CallEvent::Ended(_))) => return true,
+            Some(Ok(CallEvent::Question(_)) | Err(_)) => return false,
             _ if live.ahead.len() >= MOST_AHEAD => return false,
             _ => {}
         }
@@ -199,46 +205,46 @@ async fn is_soon_over(step: &StepContext, live: &mut Live) -> bool {
 
 /// Follows a call until it ends or asks. `live` is the call, where this process has it; what asks stays in it.
 pub(super) async fn follow(
-    there: &There,
+    there: &RemoteSide,
     step: &StepContext,
-    job: &Job,
-    from: From,
-    live: &mut Option<Live>,
+    job: &RemoteCallRequest,
+    from: TurnStart,
+    live: &mut Option<LiveCall>,
     cx: Option<&TaskContext>,
-) -> Result<Turn, AgentError> {
+) -> Result<RemoteTurn, AgentError> {
     // Tools of MCP take no message while they work.
     let cx = cx.filter(|_| !there.has_tools());
     if let Some(cx) = cx {
         cx.receive_messages();
     }
-    let mut turn = Following {
-        there,
+    let mut turn = TurnFollower {
+        side: there,
         cx,
         passed: cx.map_or(0, TaskContext::messages_before),
         step,
         job,
         handle: from.handle,
-        artifacts: Artifacts::after(from.open),
-        said: from.said,
+        artifacts: RemoteArtifacts::after(from.open),
+        text_count: from.text_count,
         has_figures: from.has_figures,
-        words: from.words,
+        last_text: from.last_text,
         answer: from.answer,
         answered: None,
-        told: false,
-        heard: false,
+        cancel_sent: false,
+        has_received: false,
     };
-    let mut tries = Tries::new(there, there.remote.patience.resume);
+    let mut tries = RemoteRetry::new(there, there.remote.patience.resume);
     loop {
         if live.is_none() {
             *live = match turn.resume().await {
                 Ok(live) => Some(live),
                 // To look for it does nothing, and may be done again.
-                Err(error) if tries.again(step, &error).await? => continue,
-                Err(error) => return Ok(turn.without(&error)),
+                Err(error) if tries.wait_before_retry(step, &error).await? => continue,
+                Err(error) => return Ok(turn.turn_for_error(&error)),
             };
         }
         let Some(call) = live.as_mut() else { continue };
-        match turn.go_on(call).await? {
+        match turn.follow_call(call).await? {
             Ok(ended) => return Ok(ended),
             Err(error) => {
                 // What broke off here may go on there.
@@ -247,12 +253,12 @@ pub(super) async fn follow(
                     // Whoever asks the same once more has not heard the answer.
                     turn.answer = turn.answer.take().or(turn.answered.take());
                 }
-                if std::mem::take(&mut turn.heard) {
+                if std::mem::take(&mut turn.has_received) {
                     tries.begin_anew();
                 }
-                let cut = matches!(error, PeerError::Cut(_)) || error.is_passing();
-                if turn.handle.is_none() || !cut || !tries.again(step, &error).await? {
-                    return Ok(turn.without(&error));
+                let cut = matches!(error, PeerError::Cut(_)) || error.is_transient();
+                if turn.handle.is_none() || !cut || !tries.wait_before_retry(step, &error).await? {
+                    return Ok(turn.turn_for_error(&error));
                 }
             }
         }
@@ -260,46 +266,49 @@ pub(super) async fn follow(
 }
 
 /// A turn that goes on.
-struct Following<'a> {
-    there: &'a There,
+struct TurnFollower<'a> {
+    side: &'a RemoteSide,
     /// Whose messages go over that come here meanwhile, and how many went.
     cx: Option<&'a TaskContext>,
     passed: u64,
     step: &'a StepContext,
-    job: &'a Job,
-    handle: Option<Handle>,
-    artifacts: Artifacts,
-    said: u32,
+    job: &'a RemoteCallRequest,
+    handle: Option<CallHandle>,
+    artifacts: RemoteArtifacts,
+    text_count: u32,
     has_figures: bool,
-    words: Option<String>,
+    last_text: Option<String>,
     /// An answer that is to be given, with its question.
     answer: Option<(Question, Answer)>,
     /// The question that was answered in this turn, with the answer. It may be told once more.
     answered: Option<(Question, Answer)>,
     /// Whether the other side was told to stop.
-    told: bool,
+    cancel_sent: bool,
     /// Whether anything was heard of the work since the last cut.
-    heard: bool,
+    has_received: bool,
 }
 
-impl Following<'_> {
-    async fn resume(&self) -> Result<Live, PeerError> {
+impl TurnFollower<'_> {
+    async fn resume(&self) -> Result<LiveCall, PeerError> {
         let Some(handle) = &self.handle else {
             return Err(PeerError::Gone("the call went with the process that made it".into()));
         };
-        self.there.peer().resume(handle).await.map(|call| Live::new(call, self.there))
+        self.side.peer().resume(handle).await.map(|call| LiveCall::new(call, self.side))
     }
 
     /// What a call comes to that cannot be followed.
-    fn without(&self, error: &PeerError) -> Turn {
+    fn turn_for_error(&self, error: &PeerError) -> RemoteTurn {
         match error {
-            PeerError::Gone(_) | PeerError::Cut(_) => Turn::Lost(error.to_string()),
-            other => Turn::Failed(other.to_string()),
+            PeerError::Gone(_) | PeerError::Cut(_) => RemoteTurn::Lost(error.to_string()),
+            other => RemoteTurn::Failed(other.to_string()),
         }
     }
 
     /// Follows the call as long as it can be followed.
-    async fn go_on(&mut self, live: &mut Live) -> Result<Result<Turn, PeerError>, AgentError> {
+    async fn follow_call(
+        &mut self,
+        live: &mut LiveCall,
+    ) -> Result<Result<RemoteTurn, PeerError>, AgentError> {
         if let Some((question, answer)) = self.answer.clone() {
             match live.call.answer(&question.id, answer).await {
                 Ok(()) => self.answered = self.answer.take(),
@@ -318,12 +327,12 @@ impl Following<'_> {
                         Ok(happened) => happened,
                         Err(error) => return Ok(Err(error)),
                     },
-                    () = message_due(self.cx, self.passed), if !self.told => {
+                    () = message_due(self.cx, self.passed), if !self.cancel_sent => {
                         self.pass_message(live).await?;
                         continue;
                     }
-                    () = self.step.canceled(), if !self.told => {
-                        self.told = true;
+                    () = self.step.canceled(), if !self.cancel_sent => {
+                        self.cancel_sent = true;
                         if let Err(error) = live.call.cancel().await {
                             tracing::debug!(%error, "the other side could not be told to stop");
                             return Err(AgentError::Canceled);
@@ -332,21 +341,21 @@ impl Following<'_> {
                     }
                 },
             };
-            if let Some(turn) = self.take(live, happened).await? {
+            if let Some(turn) = self.apply_event(live, happened).await? {
                 return Ok(turn);
             }
         }
     }
 
     /// Sends a message over that came here meanwhile. In a turn that is done again it is sent again, under the same id.
-    async fn pass_message(&mut self, live: &Live) -> Result<(), AgentError> {
+    async fn pass_message(&mut self, live: &LiveCall) -> Result<(), AgentError> {
         let Some(cx) = self.cx else { return Ok(()) };
         let Some(mut message) = cx.next_message(self.passed)? else { return Ok(()) };
         self.passed += 1;
         message.id = format!("nuncio-{}-{}", cx.task_id(), self.passed);
         // They name tasks of this server.
         message.reference_task_ids = vec![];
-        match live.call.orders().message(message).await {
+        match live.call.control().send_message(message).await {
             Ok(()) => Ok(()),
             Err(error) => {
                 let line = format!("a message could not be passed on to the other side: {error}");
@@ -356,32 +365,33 @@ impl Following<'_> {
     }
 
     /// Says here what happened there. `Some`: with that the turn ends.
-    async fn take(
+    async fn apply_event(
         &mut self,
-        live: &Live,
-        happened: Happened,
-    ) -> Result<Option<Result<Turn, PeerError>>, AgentError> {
-        self.heard |= !matches!(happened, Happened::Kept(_) | Happened::Context(_) | Happened::Asks(_));
+        live: &LiveCall,
+        happened: CallEvent,
+    ) -> Result<Option<Result<RemoteTurn, PeerError>>, AgentError> {
+        self.has_received |=
+            !matches!(happened, CallEvent::HandleUpdated(_) | CallEvent::Context(_) | CallEvent::Question(_));
         match happened {
-            Happened::Kept(handle) => self.handle = Some(handle),
-            Happened::Progress(progress) => {
+            CallEvent::HandleUpdated(handle) => self.handle = Some(handle),
+            CallEvent::Progress(progress) => {
                 self.has_figures = true;
                 self.step.progress(progress.done, progress.total, progress.text.unwrap_or_default()).await?;
             }
-            Happened::Log(line) => self.step.log(line.level, line.text).await?,
-            Happened::Artifact(chunk) => self.step.artifact(self.artifacts.take(chunk)).await?,
-            Happened::Context(context) => {
+            CallEvent::Log(line) => self.step.log(line.level, line.text).await?,
+            CallEvent::Artifact(chunk) => self.step.artifact(self.artifacts.take(chunk)).await?,
+            CallEvent::Context(context) => {
                 if let Some(conversation) = &self.job.conversation {
                     conversation.remember(&context).await;
                 }
             }
-            Happened::Said(message) => self.say(&message).await?,
-            Happened::Settled(question) => {
+            CallEvent::Message(message) => self.report_message(&message).await?,
+            CallEvent::QuestionClosed(question) => {
                 self.answer.take_if(|(asked, _)| asked.id == question);
             }
-            Happened::Asks(question)
+            CallEvent::Question(question)
                 if self.answered.as_ref().is_some_and(|(it, _)| it.id == question.id) => {}
-            Happened::Asks(question) => match self.answer.take() {
+            CallEvent::Question(question) => match self.answer.take() {
                 Some((asked, answer)) if self.is_same(&asked, &question) => {
                     match live.call.answer(&question.id, answer.clone()).await {
                         Ok(()) => self.answered = Some((question, answer)),
@@ -395,9 +405,9 @@ impl Following<'_> {
                 }
                 _ => return Ok(Some(Ok(self.asks(question)))),
             },
-            Happened::Ended(Ended { state, message }) => {
+            CallEvent::Ended(PeerCallEnd { state, message }) => {
                 let state = if state.is_terminal() { state } else { State::Failed };
-                return Ok(Some(Ok(Turn::Ended { state, message })));
+                return Ok(Some(Ok(RemoteTurn::Ended { state, message })));
             }
         }
         Ok(None)
@@ -406,16 +416,16 @@ impl Following<'_> {
     /// Whether it is the same question. Servers of MCP put one again under another id; agents of A2A do not, and ask
     /// the next in the same words.
     fn is_same(&self, one: &Question, other: &Question) -> bool {
-        one.id == other.id || (self.there.has_tools() && one.text == other.text && one.ask == other.ask)
+        one.id == other.id || (self.side.has_tools() && one.text == other.text && one.ask == other.ask)
     }
 
-    fn asks(&mut self, question: Question) -> Turn {
+    fn asks(&mut self, question: Question) -> RemoteTurn {
         let open = std::mem::take(&mut self.artifacts).open();
-        Turn::Asks { question, handle: self.handle.clone(), open, said: self.said }
+        RemoteTurn::Asks { question, handle: self.handle.clone(), open, said: self.text_count }
     }
 
     /// The answer was not taken over there: whoever gave it is told why, and asked again.
-    fn ask_again(&mut self, question: Question, why: &str) -> Turn {
+    fn ask_again(&mut self, question: Question, why: &str) -> RemoteTurn {
         let why = match self.step.failure_report().is_open() {
             true => why,
             false => "it does not fit",
@@ -428,23 +438,23 @@ impl Following<'_> {
     }
 
     /// Words on the way are progress; beside figures they are lines of the log.
-    async fn say(&mut self, message: &Message) -> Result<(), AgentError> {
+    async fn report_message(&mut self, message: &Message) -> Result<(), AgentError> {
         let text = message.joined_text();
-        if text.is_empty() || self.words.take().is_some_and(|words| words == text) {
+        if text.is_empty() || self.last_text.take().is_some_and(|words| words == text) {
             return Ok(());
         }
         if self.has_figures {
             return self.step.log(Level::Info, text).await;
         }
-        self.said += 1;
-        self.step.progress(f64::from(self.said), None, text).await
+        self.text_count += 1;
+        self.step.progress(f64::from(self.text_count), None, text).await
     }
 }
 
 /// Waits for a message that is to go over; for ever, where none does.
 async fn message_due(cx: Option<&TaskContext>, passed: u64) {
     match cx {
-        Some(cx) => cx.message_due(passed).await,
+        Some(cx) => cx.wait_for_message(passed).await,
         None => std::future::pending().await,
     }
 }
@@ -453,15 +463,15 @@ async fn message_due(cx: Option<&TaskContext>, passed: u64) {
 const REFUSED: &str = " (the last answer was not taken: ";
 
 /// Tries, for so long, with growing pauses.
-struct Tries {
+struct RemoteRetry {
     since: Option<Instant>,
     limit: Duration,
     pause: Duration,
 }
 
-impl Tries {
-    fn new(there: &There, limit: Duration) -> Self {
-        Self { since: None, limit, pause: there.remote.patience.again }
+impl RemoteRetry {
+    fn new(there: &RemoteSide, limit: Duration) -> Self {
+        Self { since: None, limit, pause: there.remote.patience.first_pause }
     }
 
     /// It went on meanwhile: the next outage is another one.
@@ -470,7 +480,7 @@ impl Tries {
     }
 
     /// Waits, unless it has been tried for long enough or another try would not help.
-    async fn again(&mut self, step: &StepContext, error: &PeerError) -> Result<bool, AgentError> {
+    async fn wait_before_retry(&mut self, step: &StepContext, error: &PeerError) -> Result<bool, AgentError> {
         let asked = match error {
             PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
             PeerError::Busy { retry_after, .. } => *retry_after,

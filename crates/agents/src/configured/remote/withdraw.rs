@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_client::peer::{Happened, PeerError};
+use nuncio_client::peer::{CallEvent, PeerError};
 use nuncio_engine::{Error, QuestionWithdrawer, TaskContext, question::Question};
 use parking_lot::Mutex;
 
@@ -15,11 +15,11 @@ const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
 /// The id of the question as it is put here. One that is put again, because its answer could not be read, has another.
 #[derive(Debug, Clone, Default)]
-pub(super) struct LocalId(Arc<Mutex<Option<String>>>);
+pub(super) struct LocalQuestionId(Arc<Mutex<Option<String>>>);
 
-impl LocalId {
+impl LocalQuestionId {
     /// The next question that is put in this context is the one.
-    pub(super) fn is_next_of(&self, cx: &TaskContext) {
+    pub(super) fn set_to_next_question(&self, cx: &TaskContext) {
         *self.0.lock() = Some(cx.next_question_id());
     }
 
@@ -32,26 +32,26 @@ impl LocalId {
 pub(super) struct RemoteQuestion {
     /// None in tests of the pool alone.
     withdrawer: Option<QuestionWithdrawer>,
-    here: LocalId,
+    here: LocalQuestionId,
     /// The question's id over there.
-    there: String,
+    remote_id: String,
 }
 
 impl RemoteQuestion {
-    pub(super) fn new(cx: &TaskContext, question: &Question, here: LocalId) -> Self {
-        Self { withdrawer: Some(cx.withdrawer()), here, there: question.id.clone() }
+    pub(super) fn new(cx: &TaskContext, question: &Question, here: LocalQuestionId) -> Self {
+        Self { withdrawer: Some(cx.withdrawer()), here, remote_id: question.id.clone() }
     }
 
     #[cfg(test)]
     pub(super) fn none() -> Self {
-        Self { withdrawer: None, here: LocalId::default(), there: String::new() }
+        Self { withdrawer: None, here: LocalQuestionId::default(), remote_id: String::new() }
     }
 
     /// Whether nobody over there waits for an answer after that.
-    pub(super) fn is_closed_by(&self, happened: &Result<Happened, PeerError>) -> bool {
+    pub(super) fn is_closed_by(&self, happened: &Result<CallEvent, PeerError>) -> bool {
         match happened {
-            Ok(Happened::Settled(question)) => *question == self.there,
-            Ok(Happened::Ended(_)) => true,
+            Ok(CallEvent::QuestionClosed(question)) => *question == self.remote_id,
+            Ok(CallEvent::Ended(_)) => true,
             _ => false,
         }
     }

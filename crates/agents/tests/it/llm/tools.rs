@@ -1,6 +1,6 @@
 //! What a model may call, and what it is told when that goes wrong.
 
-use nuncio_engine::{Caller, Grants, Skill, State, Submit, knowledge::Expect};
+use nuncio_engine::{Caller, Grants, Skill, State, Submit, knowledge::ExpectedVersion};
 
 use super::*;
 use crate::{
@@ -100,7 +100,7 @@ async fn the_memory_bank_is_read_and_written_in_its_namespace() {
     let stand_in = StandIn::start(remembering()).await;
     let server = Server::with(vec![llm(&stand_in, json!({ "memory": "notes" }))]).await;
     let memory = server.engine.memory();
-    memory.store(&caller(), "other", "taste", &json!("sweet"), None, Expect::Any).await.unwrap();
+    memory.store(&caller(), "other", "taste", &json!("sweet"), None, ExpectedVersion::Any).await.unwrap();
     let task = server.send(AGENT, Part::text("Which colour?")).await;
     assert_eq!(answer(&task), "Blue.");
     let results = results(&stand_in);
@@ -166,10 +166,10 @@ async fn files_are_named_and_data_is_shown() {
 async fn a_provider_can_be_looked_for() {
     let stand_in = StandIn::start([]).await;
     let probe = llm(&stand_in, json!({})).probe().unwrap();
-    assert_eq!(probe.look().await, Ok(()), "an error is an answer, too");
+    assert_eq!(probe.check_reachable().await, Ok(()), "an error is an answer, too");
     assert!(!stand_in.looked()[0].contains_key("authorization"));
     let nobody = llm(&stand_in, json!({ "base-url": "http://127.0.0.1:1/v1" })).probe().unwrap();
-    assert!(nobody.look().await.unwrap_err().starts_with("the model could not be asked"));
+    assert!(nobody.check_reachable().await.unwrap_err().starts_with("the model could not be asked"));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_table_that_cannot_be_used_says_why() {
             table[key] = value;
         }
         let spec = AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap();
-        let why = make(&spec).err().expect("it is refused").to_string();
+        let why = build_agent(&spec).err().expect("it is refused").to_string();
         assert!(why.contains(words), "{why}");
     };
     check(
@@ -200,7 +200,7 @@ fn a_table_that_cannot_be_used_says_why() {
     check(json!({ "provider": "ollama", "budget-calls": 0 }), "budget-calls: is more than 0");
     check(json!({ "provider": "ollama", "base-url": "ftp://x" }), "base-url: ");
     let table = json!({ "name": "h", "kind": "llm", "provider": "ollama", "model": "m" });
-    let made = make(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
+    let made = build_agent(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
     assert_eq!(made.agent.profile().description, "Answers with the model m of ollama.");
 }
 
@@ -211,6 +211,6 @@ fn the_example_can_be_used_as_it_is() {
     let tables = file["agent"].as_array().unwrap();
     assert_eq!(tables.len(), 2);
     for table in tables {
-        make(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
+        build_agent(&AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap()).unwrap();
     }
 }

@@ -10,7 +10,8 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_client::peer::{
-    Begin, Call, CallDriver, Ended, Handle, Happened, Offer, Order, Peer, PeerError, Protocol,
+    CallCommand, CallDriver, CallEvent, CallHandle, Peer, PeerCall, PeerCallEnd, PeerCallRequest,
+    PeerCapability, PeerError, PeerProtocol,
 };
 use nuncio_engine::{
     Answer, Message, Role, State,
@@ -22,9 +23,9 @@ use tokio::sync::Notify;
 /// What they do next.
 #[derive(Clone)]
 pub(crate) enum Act {
-    Tell(Happened),
+    Tell(CallEvent),
     /// They tell it when they first come here, and not to whoever takes the call up later.
-    TellOnce(Happened),
+    TellOnce(CallEvent),
     Ask(Question),
     /// They ask, and go on without an answer of ours.
     Wonder(Question),
@@ -41,7 +42,7 @@ pub(crate) enum Act {
 /// What was asked of them.
 #[derive(Clone, Default)]
 pub(crate) struct Asked {
-    pub(crate) begin: Option<Begin>,
+    pub(crate) begin: Option<PeerCallRequest>,
     pub(crate) answers: Vec<(String, Answer)>,
     pub(crate) canceled: bool,
     /// What was said to them while they worked, by id and text.
@@ -52,8 +53,8 @@ pub(crate) struct Asked {
 }
 
 pub(crate) struct Far {
-    pub(crate) offers: Mutex<Vec<Offer>>,
-    pub(crate) protocol: Protocol,
+    pub(crate) offers: Mutex<Vec<PeerCapability>>,
+    pub(crate) protocol: PeerProtocol,
     /// Whether there is a way back to their calls.
     pub(crate) keeps: bool,
     scripts: Mutex<VecDeque<Vec<Act>>>,
@@ -77,7 +78,7 @@ pub(crate) struct Far {
 }
 
 impl Far {
-    pub(crate) fn new(protocol: Protocol, keeps: bool, scripts: Vec<Vec<Act>>) -> Arc<Self> {
+    pub(crate) fn new(protocol: PeerProtocol, keeps: bool, scripts: Vec<Vec<Act>>) -> Arc<Self> {
         Arc::new(Self {
             offers: Mutex::new(vec![offer("far", None)]),
             protocol,
@@ -113,9 +114,9 @@ impl Far {
         first
     }
 
-    fn handle(&self, task: usize, at: usize) -> Happened {
+    fn handle(&self, task: usize, at: usize) -> CallEvent {
         let state = json!({ "task": task, "at": at });
-        Happened::Kept(Handle { offer: "far".into(), task: Some(task.to_string()), state })
+        CallEvent::HandleUpdated(CallHandle { offer: "far".into(), task: Some(task.to_string()), state })
     }
 }
 
@@ -124,8 +125,8 @@ fn is_left(count: &AtomicU32) -> bool {
     count.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-pub(crate) fn offer(name: &str, input_schema: Option<Value>) -> Offer {
-    Offer {
+pub(crate) fn offer(name: &str, input_schema: Option<Value>) -> PeerCapability {
+    PeerCapability {
         name: name.into(),
         title: None,
         description: format!("Does {name}."),
@@ -148,7 +149,7 @@ pub(crate) fn question(id: &str, text: &str) -> Question {
 
 pub(crate) fn ended(state: State, words: &str) -> Act {
     let message = Some(Message::text("last", Role::Agent, words)).filter(|_| !words.is_empty());
-    Act::Tell(Happened::Ended(Ended { state, message }))
+    Act::Tell(CallEvent::Ended(PeerCallEnd { state, message }))
 }
 
 /// A peer whose other side is that. Another one is another process that comes to the same.
@@ -156,7 +157,7 @@ pub(crate) struct FarPeer(pub(crate) Arc<Far>);
 
 #[async_trait]
 impl Peer for FarPeer {
-    fn protocol(&self) -> Protocol {
+    fn protocol(&self) -> PeerProtocol {
         self.0.protocol
     }
 
@@ -168,19 +169,19 @@ impl Peer for FarPeer {
         None
     }
 
-    async fn offers(&self) -> Result<Vec<Offer>, PeerError> {
+    async fn list_capabilities(&self) -> Result<Vec<PeerCapability>, PeerError> {
         Ok(self.0.offers.lock().unwrap().clone())
     }
 
-    async fn changed(&self) {
+    async fn wait_for_change(&self) {
         self.0.offers_changed.notified().await;
     }
 
-    async fn look(&self) -> Result<(), PeerError> {
+    async fn check_reachable(&self) -> Result<(), PeerError> {
         Ok(())
     }
 
-    async fn begin(&self, begin: Begin) -> Result<Call, PeerError> {
+    async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {
         let far = &self.0;
         if is_left(&far.away) {
             return Err(PeerError::Unreachable { at: self.address(), why: "nobody is there".into() });
@@ -196,24 +197,24 @@ impl Peer for FarPeer {
             asked.push(Asked { begin: Some(begin), script, ..Asked::default() });
             asked.len() - 1
         };
-        let (call, driver) = Call::new();
+        let (call, driver) = PeerCall::new();
         tokio::spawn(act(Arc::clone(far), driver, task, 0));
         Ok(call)
     }
 
-    async fn resume(&self, handle: &Handle) -> Result<Call, PeerError> {
+    async fn resume(&self, handle: &CallHandle) -> Result<PeerCall, PeerError> {
         let far = &self.0;
         let number = |name: &str| handle.state[name].as_u64().unwrap() as usize;
         if far.forgot.load(Ordering::SeqCst) {
             return Err(PeerError::Gone("no such task".into()));
         }
         far.resumed.fetch_add(1, Ordering::SeqCst);
-        let (call, driver) = Call::new();
+        let (call, driver) = PeerCall::new();
         tokio::spawn(act(Arc::clone(far), driver, number("task"), number("at")));
         Ok(call)
     }
 
-    fn answers_by_calling(&self, _: &Handle) -> bool {
+    fn answer_repeats_call(&self, _: &CallHandle) -> bool {
         self.0.by_calling.load(Ordering::SeqCst)
     }
 
@@ -234,42 +235,42 @@ async fn act(far: Arc<Far>, driver: CallDriver, task: usize, from: usize) {
 async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
     let script = far.asked()[task].script.clone();
     for (at, act) in script.into_iter().enumerate().skip(from) {
-        if far.keeps && side.happened.send(Ok(far.handle(task, at))).await.is_err() {
+        if far.keeps && side.events.send(Ok(far.handle(task, at))).await.is_err() {
             return;
         }
         match act {
-            Act::Tell(happened) => drop(side.happened.send(Ok(happened)).await),
+            Act::Tell(happened) => drop(side.events.send(Ok(happened)).await),
             Act::TellOnce(happened) => {
                 if far.is_first(task, at) {
-                    let _ = side.happened.send(Ok(happened)).await;
+                    let _ = side.events.send(Ok(happened)).await;
                 }
             }
-            Act::Wonder(question) => drop(side.happened.send(Ok(Happened::Asks(question))).await),
+            Act::Wonder(question) => drop(side.events.send(Ok(CallEvent::Question(question))).await),
             Act::Cut => {
-                let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
+                let _ = side.events.send(Err(PeerError::Cut("the connection broke".into()))).await;
                 return;
             }
             Act::CutOnce => {
                 if far.is_first(task, at) {
-                    let _ = side.happened.send(Err(PeerError::Cut("the connection broke".into()))).await;
+                    let _ = side.events.send(Err(PeerError::Cut("the connection broke".into()))).await;
                     return;
                 }
             }
             Act::Forget => far.forget(),
             Act::Hold => {
                 let canceled = async {
-                    while let Some(order) = side.orders.recv().await {
+                    while let Some(order) = side.commands.recv().await {
                         match order {
-                            Order::Cancel { told } => {
+                            CallCommand::Cancel { told } => {
                                 let _ = told.send(Ok(()));
                                 return;
                             }
-                            Order::Message { message, taken } => {
+                            CallCommand::Message { message, taken } => {
                                 let said = (message.id.clone(), message.joined_text());
                                 far.asked.lock().unwrap()[task].messages.push(said);
                                 let _ = taken.send(Ok(()));
                             }
-                            Order::Answer { .. } => {}
+                            CallCommand::Answer { .. } => {}
                         }
                     }
                     std::future::pending::<()>().await;
@@ -286,33 +287,33 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
                 if far.asked()[task].answers.iter().any(|(id, _)| *id == question.id) {
                     continue;
                 }
-                let _ = side.happened.send(Ok(Happened::Asks(question.clone()))).await;
+                let _ = side.events.send(Ok(CallEvent::Question(question.clone()))).await;
                 if far.keeps {
-                    let _ = side.happened.send(Ok(far.handle(task, at))).await;
+                    let _ = side.events.send(Ok(far.handle(task, at))).await;
                 }
                 let order = loop {
-                    match side.orders.recv().await {
-                        Some(Order::Answer { question: other, taken, .. }) if other != question.id => {
+                    match side.commands.recv().await {
+                        Some(CallCommand::Answer { question: other, taken, .. }) if other != question.id => {
                             let _ = taken.send(Err(PeerError::Gone("that is not asked".into())));
                         }
                         order => break order,
                     }
                 };
                 match order {
-                    Some(Order::Answer { taken, .. }) if is_left(&far.deaf) => {
+                    Some(CallCommand::Answer { taken, .. }) if is_left(&far.deaf) => {
                         let _ = taken.send(Ok(()));
                         let cut = PeerError::Cut("the connection broke".into());
-                        let _ = side.happened.send(Err(cut)).await;
+                        let _ = side.events.send(Err(cut)).await;
                         return;
                     }
-                    Some(Order::Answer { question, answer, taken }) => {
+                    Some(CallCommand::Answer { question, answer, taken }) => {
                         far.asked.lock().unwrap()[task].answers.push((question, answer));
                         let _ = taken.send(Ok(()));
                     }
-                    Some(Order::Message { taken, .. }) => {
+                    Some(CallCommand::Message { taken, .. }) => {
                         let _ = taken.send(Err(PeerError::Gone("this waits for an answer".into())));
                     }
-                    Some(Order::Cancel { told }) => {
+                    Some(CallCommand::Cancel { told }) => {
                         let _ = told.send(Ok(()));
                         return stop(&far, &side, task).await;
                     }
@@ -326,5 +327,5 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
 async fn stop(far: &Far, side: &CallDriver, task: usize) {
     far.asked.lock().unwrap()[task].canceled = true;
     let message = Some(Message::text("last", Role::Agent, "stopped over there"));
-    let _ = side.happened.send(Ok(Happened::Ended(Ended { state: State::Canceled, message }))).await;
+    let _ = side.events.send(Ok(CallEvent::Ended(PeerCallEnd { state: State::Canceled, message }))).await;
 }

@@ -2,8 +2,8 @@
 
 use std::{sync::atomic::Ordering, time::Duration};
 
-use nuncio_agents::configured::spec::Lost;
-use nuncio_client::peer::{PeerError, Protocol};
+use nuncio_agents::configured::spec::LostCallPolicy;
+use nuncio_client::peer::{PeerError, PeerProtocol};
 use nuncio_engine::{Part, State};
 
 use super::{
@@ -14,19 +14,19 @@ use super::{
 
 #[tokio::test]
 async fn what_may_have_been_carried_out_is_not_said_again_where_the_table_says_so() {
-    for (lost, calls) in [(Lost::Fail, 1), (Lost::Again, 2)] {
-        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+    for (lost, calls) in [(LostCallPolicy::Fail, 1), (LostCallPolicy::Again, 2)] {
+        let far = Far::new(PeerProtocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
         far.refusals.lock().unwrap().push_back(PeerError::Cut("HTTP 504".into()));
         let server = Server::with(vec![made_with(&far, |remote| remote.lost = lost).agent]).await;
         let task = server.send("far", Part::text("x")).await;
-        assert_eq!(task.state == State::Completed, lost == Lost::Again, "{:?}", ending(&task));
+        assert_eq!(task.state == State::Completed, lost == LostCallPolicy::Again, "{:?}", ending(&task));
         assert_eq!(far.asked().len(), calls, "{lost:?}");
     }
 }
 
 #[tokio::test]
 async fn who_is_busy_for_longer_than_patience_lasts_is_tried_once_more_at_its_end() {
-    let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
     let busy = PeerError::Busy { why: "later".into(), retry_after: Some(Duration::from_secs(u64::MAX)) };
     far.refusals.lock().unwrap().push_back(busy);
     let server = super::server(&far).await;
@@ -38,10 +38,10 @@ async fn who_is_busy_for_longer_than_patience_lasts_is_tried_once_more_at_its_en
 async fn every_outage_of_a_long_call_gets_the_whole_patience() {
     let patience = Duration::from_millis(400);
     let script = vec![Act::CutOnce, progress(1.0), Act::Hold, Act::CutOnce, ended(State::Completed, "")];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     let agent = made_with(&far, |remote| {
         remote.patience.resume = patience;
-        remote.lost = Lost::Fail;
+        remote.lost = LostCallPolicy::Fail;
     });
     let server = Server::with(vec![agent.agent]).await;
     let task = server.submit(submit("far", Part::text("x"))).await;
@@ -58,9 +58,10 @@ async fn every_outage_of_a_long_call_gets_the_whole_patience() {
 async fn an_answer_that_makes_the_call_again_is_given_once_where_the_table_says_so() {
     for by_calling in [true, false] {
         let script = vec![form("who", "Who?"), Act::Hold, ended(State::Completed, "")];
-        let far = Far::new(Protocol::A2a, true, vec![script]);
+        let far = Far::new(PeerProtocol::A2a, true, vec![script]);
         far.by_calling.store(by_calling, Ordering::SeqCst);
-        let server = Server::with(vec![made_with(&far, |remote| remote.lost = Lost::Fail).agent]).await;
+        let server =
+            Server::with(vec![made_with(&far, |remote| remote.lost = LostCallPolicy::Fail).agent]).await;
         let task = server.send("far", Part::text("x")).await;
         let task = server.try_answer(&task, named("Ada")).await.unwrap();
         until(|| far.asked()[0].answers.len() == 1).await;
@@ -79,15 +80,15 @@ async fn whoever_is_replaced_stays_until_its_calls_have_ended() {
         vec![progress(1.0), Act::Hold, ended(State::Completed, "")],
         vec![form("who", "Who?"), ended(State::Completed, "")],
     ];
-    let far = Far::new(Protocol::A2a, false, scripts);
-    let made = made_with(&far, |remote| remote.lost = Lost::Fail);
+    let far = Far::new(PeerProtocol::A2a, false, scripts);
+    let made = made_with(&far, |remote| remote.lost = LostCallPolicy::Fail);
     let server = Server::with(vec![made.agent]).await;
     let working = server.submit(submit("far", Part::text("x"))).await;
     server.log_until(&working, |event| matches!(event, nuncio_engine::Event::Progress(_))).await;
     let waiting = server.send("far", Part::text("x")).await;
     assert_eq!(waiting.state, State::InputRequired);
 
-    let living = made.living.unwrap();
+    let living = made.managed.unwrap();
     let retired = tokio::spawn(async move { living.retire().await });
     let waiting = server.answer(&waiting, named("Ada")).await;
     assert_eq!(waiting.state, State::Completed, "{:?}", ending(&waiting));
@@ -108,7 +109,7 @@ async fn an_answer_is_remembered_through_any_number_of_lost_calls() {
         vec![ask("c1", "Who?"), Act::Cut],
         vec![ask("d1", "Who?"), ask("d2", "Why?"), ended(State::Completed, "")],
     ];
-    let far = Far::new(Protocol::A2a, false, scripts);
+    let far = Far::new(PeerProtocol::A2a, false, scripts);
     let server = super::server(&far).await;
     let task = server.send("far", Part::text("x")).await;
     let task = server.answer(&task, named("Ada")).await;
@@ -122,7 +123,7 @@ async fn an_answer_is_remembered_through_any_number_of_lost_calls() {
 #[tokio::test]
 async fn an_answer_is_not_given_to_the_next_question_in_the_same_words() {
     let script = vec![form("q1", "Next?"), Act::Hold, form("q2", "Next?"), ended(State::Completed, "")];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     let server = super::server(&far).await;
     let task = server.send("far", Part::text("x")).await;
     let task = server.try_answer(&task, named("Ada")).await.unwrap();
@@ -140,9 +141,10 @@ async fn an_answer_is_not_given_to_the_next_question_in_the_same_words() {
 #[tokio::test]
 async fn whether_a_call_may_be_made_twice_is_written_down_before_it_is_made() {
     for idempotent in [true, false] {
-        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+        let far = Far::new(PeerProtocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
         far.offers.lock().unwrap()[0].idempotent = idempotent;
-        let server = Server::with(vec![made_with(&far, |remote| remote.lost = Lost::Safe).agent]).await;
+        let server =
+            Server::with(vec![made_with(&far, |remote| remote.lost = LostCallPolicy::Safe).agent]).await;
         let task = server.send("far", Part::text("x")).await;
         let row = server.row(&task).await;
         let journal = server.engine.store().journal(row.no).await.unwrap();
@@ -155,7 +157,7 @@ async fn whether_a_call_may_be_made_twice_is_written_down_before_it_is_made() {
 #[tokio::test]
 async fn an_answer_that_was_lost_with_the_connection_is_given_again() {
     let script = vec![form("q1", "Who?"), ended(State::Completed, "")];
-    let far = Far::new(Protocol::A2a, true, vec![script]);
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
     far.deaf.store(2, Ordering::SeqCst);
     let server = super::server(&far).await;
     let task = server.send("far", Part::text("x")).await;
@@ -166,12 +168,12 @@ async fn an_answer_that_was_lost_with_the_connection_is_given_again() {
 
 #[tokio::test]
 async fn whoever_is_replaced_is_not_kept_for_ever() {
-    let far = Far::new(Protocol::A2a, false, vec![vec![form("who", "Who?")]]);
+    let far = Far::new(PeerProtocol::A2a, false, vec![vec![form("who", "Who?")]]);
     let made = made_with(&far, |remote| remote.patience.retire = Duration::from_millis(50));
     let server = Server::with(vec![made.agent]).await;
     let task = server.send("far", Part::text("x")).await;
     assert_eq!(task.state, State::InputRequired);
-    let living = made.living.unwrap();
+    let living = made.managed.unwrap();
     tokio::time::timeout(Duration::from_secs(20), living.retire()).await.expect("it is let go");
     assert!(far.closed.load(Ordering::SeqCst));
 }
@@ -179,10 +181,11 @@ async fn whoever_is_replaced_is_not_kept_for_ever() {
 #[tokio::test]
 async fn a_call_that_is_lost_while_it_begins_is_made_again_by_default_only_where_that_is_safe() {
     for (idempotent, calls) in [(false, 1), (true, 2)] {
-        let far = Far::new(Protocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
+        let far = Far::new(PeerProtocol::A2a, true, vec![vec![ended(State::Completed, "")]]);
         far.offers.lock().unwrap()[0].idempotent = idempotent;
         far.refusals.lock().unwrap().push_back(PeerError::Cut("the connection broke".into()));
-        let server = Server::with(vec![made_with(&far, |remote| remote.lost = Lost::default()).agent]).await;
+        let server =
+            Server::with(vec![made_with(&far, |remote| remote.lost = LostCallPolicy::default()).agent]).await;
         let task = server.send("far", Part::text("x")).await;
         assert_eq!(far.asked().len(), calls, "{:?}", ending(&task));
         assert_eq!(task.state == State::Completed, idempotent, "{:?}", ending(&task));

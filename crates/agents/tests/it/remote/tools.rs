@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nuncio_client::peer::Protocol;
+use nuncio_client::peer::PeerProtocol;
 use nuncio_engine::{Message, Part, Role, State, Submit, Task};
 use serde_json::{Value, json};
 
@@ -34,7 +34,7 @@ fn tags() -> Value {
 
 /// A server with these tools that is called once.
 async fn with_tools(tools: &[(&str, Value)]) -> (Arc<Far>, Server) {
-    let far = Far::new(Protocol::Mcp, false, vec![vec![ended(State::Completed, "")]]);
+    let far = Far::new(PeerProtocol::Mcp, false, vec![vec![ended(State::Completed, "")]]);
     *far.offers.lock().unwrap() =
         tools.iter().map(|(name, schema)| offer(name, Some(schema.clone()))).collect();
     let server = server(&far).await;

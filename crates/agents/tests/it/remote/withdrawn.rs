@@ -1,6 +1,6 @@
 //! Questions that the other side takes back, and asks again: an answer is somebody's, or the question stands.
 
-use nuncio_client::peer::{Happened, Protocol};
+use nuncio_client::peer::{CallEvent, PeerProtocol};
 use nuncio_engine::{Answer, Event, State};
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use super::{
 };
 
 fn settled(id: &str) -> Act {
-    Act::Tell(Happened::Settled(id.into()))
+    Act::Tell(CallEvent::QuestionClosed(id.into()))
 }
 
 async fn parked(server: &Server, task: &nuncio_engine::Task) {
@@ -30,7 +30,7 @@ async fn a_question_that_is_put_again_under_another_id_is_not_answered_by_the_on
         form("second", "Who?"),
         ended(State::Completed, ""),
     ];
-    let far = Far::new(Protocol::Mcp, true, vec![script]);
+    let far = Far::new(PeerProtocol::Mcp, true, vec![script]);
     let server = server(&far).await;
     let task = server.send("far", named("far")).await;
     assert_eq!(task.state, State::InputRequired, "{:?}", task.status_message);
@@ -51,14 +51,14 @@ async fn a_question_that_is_put_again_under_another_id_is_not_answered_by_the_on
 #[tokio::test]
 async fn a_withdrawal_is_not_passed_on_as_an_answer_after_a_restart() {
     let script = vec![
-        Act::TellOnce(Happened::Asks(question("first", "Who?"))),
+        Act::TellOnce(CallEvent::Question(question("first", "Who?"))),
         Act::Hold,
-        Act::TellOnce(Happened::Settled("first".into())),
+        Act::TellOnce(CallEvent::QuestionClosed("first".into())),
         Act::Hold,
         form("second", "Who?"),
         ended(State::Completed, ""),
     ];
-    let far = Far::new(Protocol::Mcp, true, vec![script]);
+    let far = Far::new(PeerProtocol::Mcp, true, vec![script]);
     let server = server(&far).await;
     let task = server.send("far", named("far")).await;
     parked(&server, &task).await;

@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 
-use super::{A2aOptions, fault::peer_error};
+use super::{A2aPeerOptions, fault::peer_error};
 use crate::{
     a2a::{
-        A2aClient, AgentCard, CardReference, ClientError, Credentials, Interface, Received, WELL_KNOWN, card,
-        http::Http,
+        A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface, CardReference,
+        WELL_KNOWN, card, http::A2aHttp,
     },
-    peer::{Offer, PeerError},
+    peer::{PeerCapability, PeerError},
 };
 
 /// Where cards stood before 0.3.
@@ -26,21 +26,21 @@ const AT_ONCE: usize = 8;
 const MOST: usize = 1000;
 
 /// Who was found.
-pub(super) struct Found {
+pub(super) struct AgentDirectory {
     /// What they are called together.
     pub(super) name: String,
-    pub(super) agents: Vec<Arc<Known>>,
+    pub(super) agents: Vec<Arc<KnownAgent>>,
 }
 
-impl Found {
-    pub(super) fn agent(&self, name: &str) -> Option<Arc<Known>> {
+impl AgentDirectory {
+    pub(super) fn agent(&self, name: &str) -> Option<Arc<KnownAgent>> {
         self.agents.iter().find(|agent| agent.offer.name == name).cloned()
     }
 }
 
 /// An agent whose card was read.
-pub(super) struct Known {
-    pub(super) offer: Offer,
+pub(super) struct KnownAgent {
+    pub(super) offer: PeerCapability,
     pub(super) card: AgentCard,
     /// The generation that it is spoken to in.
     pub(super) dialect: Mutex<Dialect>,
@@ -51,21 +51,21 @@ pub(super) struct Known {
 }
 
 /// Finds out who is there, with their cards.
-pub(super) async fn find(url: &Url, options: &A2aOptions) -> Result<Found, PeerError> {
+pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDirectory, PeerError> {
     if let Some(index) = index(url, options).await {
         let name = index["server"].as_str().unwrap_or("nuncio").to_owned();
         let listed: Vec<Value> = index["agents"].as_array().cloned().unwrap_or_default();
         let cards = stream::iter(listed.into_iter().take(MOST)).map(|agent| listed_agent(agent, options));
         let agents = cards.buffered(AT_ONCE).try_collect().await?;
-        return Ok(Found { name, agents });
+        return Ok(AgentDirectory { name, agents });
     }
     let card = card_at(url, options).await?;
-    let agent = Arc::new(Known::new(card, options)?);
-    Ok(Found { name: agent.card.name.clone(), agents: vec![agent] })
+    let agent = Arc::new(KnownAgent::new(card, options)?);
+    Ok(AgentDirectory { name: agent.card.name.clone(), agents: vec![agent] })
 }
 
 /// Whether somebody is there: the list of a server, or a card, is enough.
-pub(super) async fn look(url: &Url, options: &A2aOptions) -> Result<(), PeerError> {
+pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Result<(), PeerError> {
     match index(url, options).await {
         Some(_) => Ok(()),
         None => card_at(url, options).await.map(|_| ()),
@@ -79,23 +79,23 @@ pub(super) fn shown(url: &Url) -> String {
 }
 
 /// The list of a Nuncio server's agents, where there is one.
-async fn index(url: &Url, options: &A2aOptions) -> Option<Value> {
+async fn index(url: &Url, options: &A2aPeerOptions) -> Option<Value> {
     if !options.whole_server || url.path() != "/" || url.query().is_some() {
         return None;
     }
-    let body = Http::new(&options.http, url).ok()?.get(url, "application/json").await.ok()?;
+    let body = A2aHttp::new(&options.http, url).ok()?.get(url, "application/json").await.ok()?;
     let index: Value = serde_json::from_slice(&body).ok()?;
     (index["server"] == "nuncio" && index["agents"].is_array()).then_some(index)
 }
 
-async fn listed_agent(listed: Value, options: &A2aOptions) -> Result<Arc<Known>, PeerError> {
+async fn listed_agent(listed: Value, options: &A2aPeerOptions) -> Result<Arc<KnownAgent>, PeerError> {
     let at = listed["card"].as_str().unwrap_or_default();
     let url = Url::parse(at).map_err(|error| PeerError::Malformed {
         at: at.to_owned(),
         why: format!("the card of {} stands at no address: {error}", listed["name"]),
     })?;
     let card = fetch(&url, options).await.map_err(peer_error)?;
-    let mut known = Known::new(card, options)?;
+    let mut known = KnownAgent::new(card, options)?;
     // The list's name is the one that callers see.
     if let Some(name) = listed["name"].as_str() {
         known.offer.name = name.to_owned();
@@ -105,14 +105,14 @@ async fn listed_agent(listed: Value, options: &A2aOptions) -> Result<Arc<Known>,
 
 /// The card of the agent at an address: in its well-known place, at the address itself, or in the well-known place
 /// of the host if that card names the address. The error is that of the first place.
-async fn card_at(url: &Url, options: &A2aOptions) -> Result<Received<AgentCard>, PeerError> {
+async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, PeerError> {
     let mut first = None;
     for place in places(url) {
         match fetch(&place.url, options).await {
             Ok(card) if !place.must_name || names(&card.value, url) => return Ok(card),
             Ok(_) => {}
             // Nobody is there, at whatever path.
-            Err(error @ (ClientError::Unreachable { .. } | ClientError::Timeout { .. })) => {
+            Err(error @ (A2aClientError::Unreachable { .. } | A2aClientError::Timeout { .. })) => {
                 return Err(peer_error(error));
             }
             Err(error) => drop(first.get_or_insert(error)),
@@ -125,29 +125,31 @@ async fn card_at(url: &Url, options: &A2aOptions) -> Result<Received<AgentCard>,
 }
 
 /// A place where a card may stand.
-struct Place {
+struct CardLocation {
     url: Url,
     /// Whether the card counts only if it names the address that was given.
     must_name: bool,
 }
 
-fn places(url: &Url) -> Vec<Place> {
+fn places(url: &Url) -> Vec<CardLocation> {
     let at = |path: &str| {
         let mut place = url.clone();
         place.set_path(path);
         place.set_query(None);
         place
     };
-    let exact = Place { url: url.clone(), must_name: false };
+    let exact = CardLocation { url: url.clone(), must_name: false };
     if url.path().ends_with(".json") || url.query().is_some() {
         return vec![exact];
     }
     let folder = url.path().trim_end_matches('/');
-    let below = |name: &str| Place { url: at(&format!("{folder}{name}")), must_name: false };
+    let below = |name: &str| CardLocation { url: at(&format!("{folder}{name}")), must_name: false };
     let mut places = vec![below(WELL_KNOWN), below(WELL_KNOWN_BEFORE)];
     if !folder.is_empty() {
         places.push(exact);
-        places.extend([WELL_KNOWN, WELL_KNOWN_BEFORE].map(|path| Place { url: at(path), must_name: true }));
+        places.extend(
+            [WELL_KNOWN, WELL_KNOWN_BEFORE].map(|path| CardLocation { url: at(path), must_name: true }),
+        );
     }
     places
 }
@@ -158,27 +160,27 @@ fn names(card: &AgentCard, url: &Url) -> bool {
 }
 
 /// Fetches a card. Credentials are shown only to a host that asks for them.
-async fn fetch(url: &Url, options: &A2aOptions) -> Result<Received<AgentCard>, ClientError> {
+async fn fetch(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let reference = CardReference::Url(url.clone());
-    match card::fetch(&reference, &options.http, &Credentials::default()).await {
-        Err(error @ ClientError::Unauthorized { .. }) => {
+    match card::fetch(&reference, &options.http, &A2aCredentials::default()).await {
+        Err(error @ A2aClientError::Unauthorized { .. }) => {
             let Some(authorizer) = &options.authorizer else { return Err(error) };
             let Some(bearer) = authorizer.token(url).await else { return Err(error) };
-            let credentials = Credentials { bearer: Some(bearer), ..Credentials::default() };
+            let credentials = A2aCredentials { bearer: Some(bearer), ..A2aCredentials::default() };
             card::fetch(&reference, &options.http, &credentials).await
         }
         answered => answered,
     }
 }
 
-impl Known {
-    fn new(received: Received<AgentCard>, options: &A2aOptions) -> Result<Self, PeerError> {
-        let Received { json, value: mut card } = received;
+impl KnownAgent {
+    fn new(received: A2aResponse<AgentCard>, options: &A2aPeerOptions) -> Result<Self, PeerError> {
+        let A2aResponse { json, value: mut card } = received;
         let json: Value = serde_json::from_str(json.get()).unwrap_or_default();
         let first = card.interfaces.first().cloned();
         // No card can say that its agent speaks 0.1, so whoever insists on it knows better.
         if let (Some(Dialect::V0_1), Some(first)) = (options.dialect, &first) {
-            card.interfaces.push(Interface { dialect: Dialect::V0_1, ..first.clone() });
+            card.interfaces.push(AgentInterface { dialect: Dialect::V0_1, ..first.clone() });
         }
         let dialect = options.dialect.or(first.map(|first| first.dialect)).unwrap_or(Dialect::V1);
         Ok(Self {
@@ -193,7 +195,7 @@ impl Known {
     }
 }
 
-fn offer(json: &Value, card: &AgentCard) -> Offer {
+fn offer(json: &Value, card: &AgentCard) -> PeerCapability {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let texts = |value: &Value| -> Vec<String> {
         value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
@@ -205,7 +207,7 @@ fn offer(json: &Value, card: &AgentCard) -> Offer {
         tags: texts(&skill["tags"]),
         examples: texts(&skill["examples"]),
     });
-    Offer {
+    PeerCapability {
         name: card.name.clone(),
         title: None,
         description: text(&json["description"]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use nuncio_wire::{a2a::Dialect, jsonrpc::RpcErrorObject};
 use serde_json::Value;
 
-use crate::{a2a::ClientError, peer::PeerError};
+use crate::{a2a::A2aClientError, peer::PeerError};
 
 const PARSE_ERROR: i64 = -32700;
 const INVALID_REQUEST: i64 = -32600;
@@ -19,39 +19,39 @@ const UNSUPPORTED_OPERATION: i64 = -32004;
 const NO_STREAMING_0_1: i64 = -32006;
 
 /// The error, in the cases that a caller reacts to differently.
-pub(super) fn peer_error(error: ClientError) -> PeerError {
+pub(super) fn peer_error(error: A2aClientError) -> PeerError {
     let words = error.to_string();
     match error {
-        ClientError::Unreachable { at, why, sent: false } => PeerError::Unreachable { at, why },
-        ClientError::Unreachable { .. }
-        | ClientError::Timeout { .. }
-        | ClientError::Ended
-        | ClientError::Cut { .. } => PeerError::Cut(words),
+        A2aClientError::Unreachable { at, why, sent: false } => PeerError::Unreachable { at, why },
+        A2aClientError::Unreachable { .. }
+        | A2aClientError::Timeout { .. }
+        | A2aClientError::Ended
+        | A2aClientError::Cut { .. } => PeerError::Cut(words),
         // A proxy says so while the agent is on its way up.
-        ClientError::NoCard { at, why } => {
+        A2aClientError::NoCard { at, why } => {
             PeerError::Unreachable { at, why: format!("there is no agent card: {why}") }
         }
-        ClientError::BadCard { at, why } => {
+        A2aClientError::BadCard { at, why } => {
             PeerError::Malformed { at, why: format!("its card is not valid: {why}") }
         }
-        ClientError::NoCommonVersion(_)
-        | ClientError::NoCommonBinding(_)
-        | ClientError::Unsupported(_)
-        | ClientError::Setup(_) => PeerError::Unsupported(words),
-        ClientError::Unauthorized { at, status, body, .. } => {
+        A2aClientError::NoCommonVersion(_)
+        | A2aClientError::NoCommonBinding(_)
+        | A2aClientError::Unsupported(_)
+        | A2aClientError::Setup(_) => PeerError::Unsupported(words),
+        A2aClientError::Unauthorized { at, status, body, .. } => {
             let why = if body.is_empty() { format!("HTTP {status}") } else { body };
             PeerError::Unauthorized { at, why }
         }
-        ClientError::Http { status: 429, retry_after, .. }
-        | ClientError::Http { status: 503, retry_after: retry_after @ Some(_), .. } => {
+        A2aClientError::Http { status: 429, retry_after, .. }
+        | A2aClientError::Http { status: 503, retry_after: retry_after @ Some(_), .. } => {
             PeerError::Busy { why: words, retry_after }
         }
         // A proxy says so, too, when it has passed the message on and heard nothing.
-        ClientError::Http { status: 500.., .. } => PeerError::Cut(words),
-        ClientError::Http { status: 404 | 410, .. } => PeerError::Gone(words),
-        ClientError::Http { .. } => PeerError::Refused(words),
-        ClientError::Rpc(error) => rpc_error(&error),
-        ClientError::Malformed(why) => PeerError::Malformed { at: "the agent".into(), why },
+        A2aClientError::Http { status: 500.., .. } => PeerError::Cut(words),
+        A2aClientError::Http { status: 404 | 410, .. } => PeerError::Gone(words),
+        A2aClientError::Http { .. } => PeerError::Refused(words),
+        A2aClientError::Rpc(error) => rpc_error(&error),
+        A2aClientError::Malformed(why) => PeerError::Malformed { at: "the agent".into(), why },
     }
 }
 
@@ -69,8 +69,8 @@ fn rpc_error(error: &RpcErrorObject) -> PeerError {
 }
 
 /// The agent's words, where it does not say that a message was not taken: it may have been tried, and failed.
-pub(super) fn tried(error: &ClientError) -> Option<&str> {
-    let ClientError::Rpc(error) = error else { return None };
+pub(super) fn tried(error: &A2aClientError) -> Option<&str> {
+    let A2aClientError::Rpc(error) = error else { return None };
     let is_refusal = match error.code {
         PARSE_ERROR | INVALID_REQUEST | METHOD_NOT_FOUND | INVALID_PARAMS => true,
         INVALID_AGENT_RESPONSE => false,
@@ -93,27 +93,28 @@ fn retry_after(data: Option<&Value>) -> Option<Duration> {
 }
 
 /// Whether the agent has no streams, whatever its card says.
-pub(super) fn has_no_streams(error: &ClientError, dialect: Dialect) -> bool {
+pub(super) fn has_no_streams(error: &A2aClientError, dialect: Dialect) -> bool {
     let code = error.rpc_code();
     matches!(code, Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION))
         || (dialect == Dialect::V0_1 && code == Some(NO_STREAMING_0_1))
-        || matches!(error, ClientError::Malformed(why) if why.contains("stream of events"))
+        || matches!(error, A2aClientError::Malformed(why) if why.contains("stream of events"))
 }
 
 /// Whether the agent does not know the method, and may be of another generation.
-pub(super) fn is_unknown_method(error: &ClientError) -> bool {
+pub(super) fn is_unknown_method(error: &A2aClientError) -> bool {
     error.rpc_code() == Some(METHOD_NOT_FOUND)
 }
 
 /// Whether there is no such task.
-pub(super) fn is_gone(error: &ClientError) -> bool {
-    error.rpc_code() == Some(TASK_NOT_FOUND) || matches!(error, ClientError::Http { status: 404 | 410, .. })
+pub(super) fn is_gone(error: &A2aClientError) -> bool {
+    error.rpc_code() == Some(TASK_NOT_FOUND)
+        || matches!(error, A2aClientError::Http { status: 404 | 410, .. })
 }
 
 /// Whether another try may do, of a request that may be made twice.
-pub(super) fn is_passing(error: &ClientError) -> bool {
-    let busy = matches!(error, ClientError::Rpc(rpc) if retry_after(rpc.data.as_ref()).is_some());
-    let broken = matches!(error, ClientError::Rpc(rpc) if rpc.code == INTERNAL)
-        || matches!(error, ClientError::Http { status: 500.., .. } | ClientError::Cut { .. });
-    error.is_passing() || busy || broken
+pub(super) fn is_transient(error: &A2aClientError) -> bool {
+    let busy = matches!(error, A2aClientError::Rpc(rpc) if retry_after(rpc.data.as_ref()).is_some());
+    let broken = matches!(error, A2aClientError::Rpc(rpc) if rpc.code == INTERNAL)
+        || matches!(error, A2aClientError::Http { status: 500.., .. } | A2aClientError::Cut { .. });
+    error.is_transient() || busy || broken
 }

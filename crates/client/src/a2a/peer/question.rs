@@ -17,7 +17,7 @@ const ANSWER: &str = "answer";
 
 /// A question that is open, and whether it was put by one who reads structured answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Asked {
+pub(super) struct A2aQuestion {
     pub(super) question: Question,
     /// The question's id over there, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -27,7 +27,7 @@ pub(super) struct Asked {
     pub(super) nameless: bool,
 }
 
-impl Asked {
+impl A2aQuestion {
     /// What is asked by a task that waits with this message, after so many questions that had no names.
     pub(super) fn read(state: State, message: Option<&Message>, before: u32) -> Self {
         let data = message.and_then(Message::data);
@@ -38,7 +38,7 @@ impl Asked {
             let question = Question { id: id.clone(), text: message.joined_text(), ask };
             return Self { question, named, nameless: false };
         }
-        let text = message.map(words).filter(|text| !text.is_empty());
+        let text = message.map(message_text).filter(|text| !text.is_empty());
         let url = message.and_then(link).filter(|_| state == State::AuthRequired);
         let text = text.unwrap_or_else(|| {
             let what = if state == State::AuthRequired { "an authorization" } else { "more input" };
@@ -115,7 +115,7 @@ fn plain(answer: &Answer) -> String {
 }
 
 /// What a message says: its text, or its data where it has none.
-fn words(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let text = message.joined_text();
     if !text.is_empty() {
         return text;

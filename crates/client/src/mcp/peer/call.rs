@@ -4,8 +4,8 @@
 //! their orders meanwhile, also while they are slow to listen. A call is at work under its request, waits to be made
 //! again with answers, or has become a task (`task.rs`).
 
-mod asking;
 mod events;
+mod questions;
 mod task;
 
 use std::{
@@ -22,50 +22,54 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::RpcErrorObject,
-    mcp::{EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, URL_REQUIRED, McpVersion, parse_level},
+    mcp::{
+        EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, McpVersion, URL_REQUIRED, parse_level,
+    },
 };
 use serde_json::{Value, json};
 use tokio::{sync::oneshot, time::Instant};
 
-use self::task::Task;
+use self::task::McpTask;
 use super::{
-    connection::{Connection, Link},
+    connection::{McpConnection, McpTransport},
+    connection_pool::McpConnectionPool,
     content,
-    exchange::{Exchange, Heard},
-    fail::{Fail, refusal},
-    hub::{ForCall, Seat},
-    incoming::{Answer, Incoming},
-    kept::{Again, Kept, Way},
-    question::Open,
-    shared::Shared,
-    tools::TaskSupport,
+    error::{McpRequestError, refusal},
+    exchange::{ExchangeEvent, McpPeerExchange},
+    incoming::{McpMessage, McpPeerResponse},
+    question::OpenQuestion,
+    resume_state::{CallResend, ResumeState, ResumeVia},
+    router::{CallInbox, InboxItem},
+    tools::ToolTaskSupport,
 };
-use crate::peer::{CallDriver, Ended, HAPPENED, Happened, Order, PeerError, RESULT, whole};
+use crate::peer::{
+    CallCommand, CallDriver, CallEvent, HAPPENED, PeerCallEnd, PeerError, RESULT, whole_artifact,
+};
 
 /// How long a call that is to stop is waited for to say whether it is a task, before it is taken back.
 const BEFORE_TAKING_BACK: Duration = Duration::from_secs(3);
 
 /// A call that goes on.
-pub(super) struct Conversation {
-    shared: Arc<Shared>,
-    connection: Arc<Connection>,
-    seat: Seat,
+pub(super) struct McpCall {
+    shared: Arc<McpConnectionPool>,
+    connection: Arc<McpConnection>,
+    seat: CallInbox,
     /// The tool.
     name: String,
     token: String,
-    phase: Phase,
+    phase: McpCallPhase,
     /// What the call waits for, and the id of that request.
-    exchange: Option<(Value, Exchange)>,
+    exchange: Option<(Value, McpPeerExchange)>,
     /// The last event of its stream.
     cursor: Option<String>,
-    open: Vec<Open>,
+    open: Vec<OpenQuestion>,
     /// Questions whose answers the server has taken, as it names them.
     answered: HashSet<String>,
     /// What happened and was not told yet.
-    outbox: VecDeque<Happened>,
+    outbox: VecDeque<CallEvent>,
     driver: CallDriver,
     /// When something was last heard of it.
-    heard: Instant,
+    last_received: Instant,
     /// Whether somebody would not visit a link that the call needs.
     turned_down: bool,
     /// Whether it was made anew already because of something that a second try may cure.
@@ -84,21 +88,21 @@ pub(super) struct Conversation {
 
 /// Where a call stands.
 #[allow(clippy::large_enum_variant, reason = "there is one of a call, inside a struct that is larger")]
-enum Phase {
+enum McpCallPhase {
     /// Its request is under way, or waits to be made again.
-    Call(Again),
+    Call(CallResend),
     /// It goes on by itself.
-    Task(Task),
+    Task(McpTask),
 }
 
 /// What comes next.
-enum Step {
+enum McpCallStep {
     Told,
-    Heard(Result<Heard, Fail>),
-    Routed(Incoming),
+    Heard(Result<ExchangeEvent, McpRequestError>),
+    Routed(McpMessage),
     /// Events were dropped on the way.
     Missed,
-    Order(Order),
+    Order(CallCommand),
     /// Nobody follows any more.
     LetGo,
     Due,
@@ -106,16 +110,16 @@ enum Step {
     Cancel,
     /// Nothing was heard for too long.
     Silent,
-    Polled(Result<Value, Fail>),
+    Polled(Result<Value, McpRequestError>),
 }
 
-impl Conversation {
+impl McpCall {
     pub(super) fn new(
-        shared: &Arc<Shared>,
-        (connection, seat): (Arc<Connection>, Seat),
+        shared: &Arc<McpConnectionPool>,
+        (connection, seat): (Arc<McpConnection>, CallInbox),
         name: &str,
         token: String,
-        again: Again,
+        again: CallResend,
         driver: CallDriver,
     ) -> Self {
         Self {
@@ -124,14 +128,14 @@ impl Conversation {
             seat,
             name: name.to_owned(),
             token,
-            phase: Phase::Call(again),
+            phase: McpCallPhase::Call(again),
             exchange: None,
             cursor: None,
             open: vec![],
             answered: HashSet::new(),
             outbox: VecDeque::new(),
             driver,
-            heard: Instant::now(),
+            last_received: Instant::now(),
             turned_down: false,
             retried: false,
             idempotent: false,
@@ -153,34 +157,34 @@ impl Conversation {
     }
 
     /// Goes on where another left it.
-    pub(super) async fn resume(mut self, kept: Kept, task: Option<&str>) {
+    pub(super) async fn resume(mut self, kept: ResumeState, task: Option<&str>) {
         self.open = kept.questions;
         for open in &mut self.open {
             open.again = true;
         }
         let begun = match kept.way {
-            Way::Stream { request, event } => match &self.connection.link {
-                Link::Http(http) => {
+            ResumeVia::Stream { request, event } => match &self.connection.link {
+                McpTransport::Http(http) => {
                     self.unanswered = Some(request.clone());
                     self.exchange = Some((request.clone(), http.resume(request, event.clone())));
                     self.cursor = Some(event);
                     Ok(())
                 }
-                Link::Wire(_) => Err(PeerError::Gone("a call on pipes ends with them".into()).into()),
+                McpTransport::Wire(_) => Err(PeerError::Gone("a call on pipes ends with them".into()).into()),
             },
-            Way::Again(again) => {
-                self.phase = Phase::Call(again);
+            ResumeVia::Again(again) => {
+                self.phase = McpCallPhase::Call(again);
                 if self.open.is_empty() { self.call().await } else { Ok(()) }
             }
-            Way::Sent => Err(PeerError::Gone("there is no way back to the call".into()).into()),
-            Way::Task => {
+            ResumeVia::Sent => Err(PeerError::Gone("there is no way back to the call".into()).into()),
+            ResumeVia::Task => {
                 self.join(task.unwrap_or_default(), kept.after).await;
                 Ok(())
             }
         };
         let end = match begun {
             Ok(()) => {
-                self.keep();
+                self.emit_handle();
                 self.ask_again();
                 self.work().await
             }
@@ -190,8 +194,8 @@ impl Conversation {
     }
 
     /// Sends the call as it stands: for the first time, or again with answers.
-    async fn call(&mut self) -> Result<(), Fail> {
-        let Phase::Call(again) = &mut self.phase else { return Ok(()) };
+    async fn call(&mut self) -> Result<(), McpRequestError> {
+        let McpCallPhase::Call(again) = &mut self.phase else { return Ok(()) };
         again.round += 1;
         let made_again = again.round > 1;
         let tool = self.shared.tool(&self.connection, &self.name).await?;
@@ -216,7 +220,7 @@ impl Conversation {
         // In the revision after it the server decides.
         let as_task = self.connection.version == McpVersion::V2025_11_25
             && self.connection.has_tasks()
-            && tool.tasks != TaskSupport::Forbidden;
+            && tool.tasks != ToolTaskSupport::Forbidden;
         if as_task {
             params["task"] = json!({});
         }
@@ -227,13 +231,13 @@ impl Conversation {
         self.exchange = Some((id, exchange));
         if made_again {
             // What led back until now would make it once more.
-            self.keep();
+            self.emit_handle();
         }
         Ok(())
     }
 
     /// Follows the call. `None`: nobody wants to know how it ends.
-    async fn work(&mut self) -> Result<Option<Ended>, PeerError> {
+    async fn work(&mut self) -> Result<Option<PeerCallEnd>, PeerError> {
         let mut closed = self.shared.closing();
         loop {
             let step = tokio::select! {
@@ -242,32 +246,32 @@ impl Conversation {
                     return Err(PeerError::Cut(format!("the connection to {} was closed", self.connection.at)));
                 }
             };
-            if let Step::Heard(_) | Step::Routed(_) | Step::Order(_) = &step {
-                self.heard = Instant::now();
+            if let McpCallStep::Heard(_) | McpCallStep::Routed(_) | McpCallStep::Order(_) = &step {
+                self.last_received = Instant::now();
             }
             let ended = match step {
-                Step::Told => None,
-                Step::Missed => {
-                    self.attend_again().await;
+                McpCallStep::Told => None,
+                McpCallStep::Missed => {
+                    self.resume_task_stream().await;
                     None
                 }
-                Step::LetGo => return Ok(None),
-                Step::Order(order) => self.order(order).await?,
-                Step::Routed(message) => self.message(message).await?,
-                Step::Heard(Ok(Heard::Message(message))) => self.message(message).await?,
-                Step::Heard(Ok(Heard::Cursor(cursor))) => {
+                McpCallStep::LetGo => return Ok(None),
+                McpCallStep::Order(order) => self.order(order).await?,
+                McpCallStep::Routed(message) => self.message(message).await?,
+                McpCallStep::Heard(Ok(ExchangeEvent::Message(message))) => self.message(message).await?,
+                McpCallStep::Heard(Ok(ExchangeEvent::Cursor(cursor))) => {
                     self.cursor = Some(cursor);
-                    self.keep();
+                    self.emit_handle();
                     None
                 }
-                Step::Heard(Err(fail)) => self.broke(fail).await?,
-                Step::Silent => return Err(self.silent().await),
-                Step::Cancel => self.cancel_wanted().await,
-                Step::Due => {
+                McpCallStep::Heard(Err(fail)) => self.broke(fail).await?,
+                McpCallStep::Silent => return Err(self.silent().await),
+                McpCallStep::Cancel => self.cancel_wanted().await,
+                McpCallStep::Due => {
                     self.poll();
                     None
                 }
-                Step::Polled(polled) => self.polled(polled).await?,
+                McpCallStep::Polled(polled) => self.polled(polled).await?,
             };
             if ended.is_some() {
                 return Ok(ended);
@@ -275,56 +279,56 @@ impl Conversation {
         }
     }
 
-    async fn step(&mut self) -> Step {
+    async fn step(&mut self) -> McpCallStep {
         let room = self.outbox.len() < HAPPENED;
         let (due, polling) = match &mut self.phase {
-            Phase::Task(task) => (task.due(), task.polling.as_mut()),
-            Phase::Call(_) => (None, None),
+            McpCallPhase::Task(task) => (task.due(), task.polling.as_mut()),
+            McpCallPhase::Call(_) => (None, None),
         };
         // Whoever reads a stream of HTTP has an eye on that; on a shared channel nobody else has.
-        let shared = matches!((&self.connection.link, &self.exchange), (Link::Wire(_), Some(_)));
+        let shared = matches!((&self.connection.link, &self.exchange), (McpTransport::Wire(_), Some(_)));
         let silent = (shared && polling.is_none() && due.is_none() && self.open.is_empty())
-            .then(|| self.heard + self.connection.options.silence);
+            .then(|| self.last_received + self.connection.options.silence);
         tokio::select! {
             biased;
-            permit = self.driver.happened.reserve(), if !self.outbox.is_empty() => match permit {
+            permit = self.driver.events.reserve(), if !self.outbox.is_empty() => match permit {
                 Ok(permit) => {
                     permit.send_first(&mut self.outbox);
-                    Step::Told
+                    McpCallStep::Told
                 }
-                Err(_) => Step::LetGo,
+                Err(_) => McpCallStep::LetGo,
             },
-            order = self.driver.orders.recv() => order.map_or(Step::LetGo, Step::Order),
+            order = self.driver.commands.recv() => order.map_or(McpCallStep::LetGo, McpCallStep::Order),
             next = self.seat.next(), if room => match next {
-                ForCall::Message(message) => Step::Routed(message),
-                ForCall::Missed => Step::Missed,
+                InboxItem::Message(message) => McpCallStep::Routed(message),
+                InboxItem::Missed => McpCallStep::Missed,
             },
-            heard = next(&mut self.exchange), if room => Step::Heard(heard),
-            polled = polled(polling), if room => Step::Polled(polled),
-            () = sleep(due) => Step::Due,
-            () = sleep(self.cancel_by) => Step::Cancel,
-            () = sleep(silent) => Step::Silent,
+            heard = next(&mut self.exchange), if room => McpCallStep::Heard(heard),
+            polled = polled(polling), if room => McpCallStep::Polled(polled),
+            () = sleep(due) => McpCallStep::Due,
+            () = sleep(self.cancel_by) => McpCallStep::Cancel,
+            () = sleep(silent) => McpCallStep::Silent,
         }
     }
 
     /// Takes a message.
-    async fn message(&mut self, message: Incoming) -> Result<Option<Ended>, PeerError> {
-        self.streams |= !matches!(message, Incoming::Answer(_));
+    async fn message(&mut self, message: McpMessage) -> Result<Option<PeerCallEnd>, PeerError> {
+        self.streams |= !matches!(message, McpMessage::Answer(_));
         match message {
-            Incoming::Answer(answer) => return self.answered(answer).await,
-            Incoming::Request { id, method, params } => self.asked(&id, &method, params).await,
-            Incoming::Notice { method, params } => return self.noticed(&method, &params).await,
+            McpMessage::Answer(answer) => return self.answered(answer).await,
+            McpMessage::Request { id, method, params } => self.asked(&id, &method, params).await,
+            McpMessage::Notice { method, params } => return self.noticed(&method, &params).await,
         }
         Ok(None)
     }
 
-    async fn noticed(&mut self, method: &str, params: &Value) -> Result<Option<Ended>, PeerError> {
+    async fn noticed(&mut self, method: &str, params: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
         match method {
             "notifications/progress" if params["progressToken"] == *self.token => {
                 let done = params["progress"].as_f64().unwrap_or_default();
                 let text = params["message"].as_str().map(str::to_owned);
                 let progress = Progress { done, total: params["total"].as_f64(), text, data: None };
-                self.outbox.push_back(Happened::Progress(progress));
+                self.outbox.push_back(CallEvent::Progress(progress));
             }
             "notifications/message" => {
                 let level = params["level"].as_str().and_then(|name| parse_level(name).ok());
@@ -333,7 +337,7 @@ impl Conversation {
                     other => other.to_string(),
                 };
                 let level = level.unwrap_or(nuncio_engine::Level::Info);
-                self.outbox.push_back(Happened::Log(LogLine { level, text }));
+                self.outbox.push_back(CallEvent::Log(LogLine { level, text }));
             }
             "notifications/elicitation/complete" => self.visited(&params["elicitationId"]).await?,
             // It does not want an answer to its question any more.
@@ -347,9 +351,9 @@ impl Conversation {
     }
 
     /// Takes the answer to what the call waits for.
-    async fn answered(&mut self, answer: Answer) -> Result<Option<Ended>, PeerError> {
+    async fn answered(&mut self, answer: McpPeerResponse) -> Result<Option<PeerCallEnd>, PeerError> {
         (self.exchange, self.unanswered) = (None, None);
-        if let Phase::Task(_) = &self.phase {
+        if let McpCallPhase::Task(_) = &self.phase {
             return self.task_answered(answer);
         }
         let result = match answer.outcome {
@@ -371,7 +375,7 @@ impl Conversation {
     }
 
     /// Follows a task from now on, and stops it where that was wanted before it had a name.
-    async fn enter_task(&mut self, task: &Value) -> Result<Option<Ended>, PeerError> {
+    async fn enter_task(&mut self, task: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
         match self.enter(task).await? {
             None if !self.cancels.is_empty() => Ok(self.cancel_wanted().await),
             ended => Ok(ended),
@@ -379,19 +383,19 @@ impl Conversation {
     }
 
     /// The result of the tool.
-    fn completed(&mut self, result: &Value) -> Ended {
+    fn completed(&mut self, result: &Value) -> PeerCallEnd {
         if let Some(failed) = content::failed(result, &self.token) {
             return failed;
         }
         let parts = content::parts(result);
         if !parts.is_empty() {
-            self.outbox.push_back(Happened::Artifact(whole(RESULT, parts)));
+            self.outbox.push_back(CallEvent::Artifact(whole_artifact(RESULT, parts)));
         }
-        Ended::completed()
+        PeerCallEnd::completed()
     }
 
     /// The server's own error.
-    async fn refused(&mut self, error: RpcErrorObject) -> Result<Option<Ended>, PeerError> {
+    async fn refused(&mut self, error: RpcErrorObject) -> Result<Option<PeerCallEnd>, PeerError> {
         if error.code == i64::from(URL_REQUIRED) {
             return self.links_required(error);
         }
@@ -407,32 +411,36 @@ impl Conversation {
         }
     }
 
-    fn failed(&self, why: &str) -> Ended {
-        Ended { state: State::Failed, message: Some(Message::text(&*self.token, Role::Agent, why)) }
+    fn failed(&self, why: &str) -> PeerCallEnd {
+        PeerCallEnd { state: State::Failed, message: Some(Message::text(&*self.token, Role::Agent, why)) }
     }
 
     /// What the call waited for will not come.
-    async fn broke(&mut self, fail: Fail) -> Result<Option<Ended>, PeerError> {
+    async fn broke(&mut self, fail: McpRequestError) -> Result<Option<PeerCallEnd>, PeerError> {
         self.exchange = None;
-        if !matches!(fail, Fail::Peer(PeerError::Cut(_)) | Fail::Status { status: 500.., .. }) {
+        if !matches!(
+            fail,
+            McpRequestError::Peer(PeerError::Cut(_)) | McpRequestError::Status { status: 500.., .. }
+        ) {
             self.unanswered = None;
         }
-        if let Phase::Task(_) = &self.phase {
+        if let McpCallPhase::Task(_) = &self.phase {
             return self.task_broke(fail);
         }
         match fail {
-            Fail::Rpc(error) => self.refused(error).await,
+            McpRequestError::Rpc(error) => self.refused(error).await,
             // The request was not taken, so it is made in a new session.
-            Fail::SessionLost if self.cursor.is_none() && !self.retried => {
+            McpRequestError::SessionLost if self.cursor.is_none() && !self.retried => {
                 self.retried = true;
                 self.reconnect().await?;
                 self.make_again().await.map(|()| None)
             }
             fail => {
                 let error = fail.into_peer(&self.connection.at);
-                if error.is_passing() && matches!(&self.phase, Phase::Call(again) if again.round > 1) {
+                if error.is_transient() && matches!(&self.phase, McpCallPhase::Call(again) if again.round > 1)
+                {
                     // It was not heard, and can be made again as before.
-                    self.keep();
+                    self.emit_handle();
                 }
                 Err(error)
             }
@@ -456,16 +464,16 @@ impl Conversation {
     /// Goes over to a connection that works.
     async fn reconnect(&mut self) -> Result<(), PeerError> {
         self.shared.forget(&self.connection).await;
-        (self.connection, self.seat) = self.shared.seat(&self.token).await?;
-        if let Phase::Task(task) = &self.phase {
-            self.seat.is_task(&task.id);
+        (self.connection, self.seat) = self.shared.open_inbox(&self.token).await?;
+        if let McpCallPhase::Task(task) = &self.phase {
+            self.seat.set_task(&task.id);
         }
         Ok(())
     }
 
     /// Stops the work. A task tells of its end; a call that was taken back is answered no more.
-    async fn cancel(&mut self) -> Result<Option<Ended>, PeerError> {
-        if let Phase::Task(task) = &mut self.phase {
+    async fn cancel(&mut self) -> Result<Option<PeerCallEnd>, PeerError> {
+        if let McpCallPhase::Task(task) = &mut self.phase {
             let params = json!({ "taskId": task.id });
             task.soon();
             let told = self.connection.request("tasks/cancel", params).await;
@@ -476,11 +484,11 @@ impl Conversation {
             self.connection.cancel(&id, "the caller does not want it any more").await;
             drop(exchange);
         }
-        Ok(Some(Ended { state: State::Canceled, message: None }))
+        Ok(Some(PeerCallEnd { state: State::Canceled, message: None }))
     }
 
     /// Stops the work, and says so to everybody who wanted it.
-    async fn cancel_wanted(&mut self) -> Option<Ended> {
+    async fn cancel_wanted(&mut self) -> Option<PeerCallEnd> {
         self.cancel_by = None;
         let stopped = self.cancel().await;
         let told = stopped.as_ref().map(|_| ()).map_err(Clone::clone);
@@ -492,27 +500,27 @@ impl Conversation {
 
     /// Whether the answer to the call may still be that it is a task. One that streams is none.
     fn may_become_task(&self) -> bool {
-        matches!(self.phase, Phase::Call(_))
+        matches!(self.phase, McpCallPhase::Call(_))
             && self.exchange.is_some()
             && self.cursor.is_none()
             && !self.streams
             && self.connection.has_tasks()
     }
 
-    async fn order(&mut self, order: Order) -> Result<Option<Ended>, PeerError> {
+    async fn order(&mut self, order: CallCommand) -> Result<Option<PeerCallEnd>, PeerError> {
         match order {
-            Order::Answer { question, answer, taken } => {
+            CallCommand::Answer { question, answer, taken } => {
                 let answered = self.answer(&question, answer).await;
                 let go_on = answered.is_ok();
                 let _ = taken.send(answered);
                 if go_on { self.all_answered().await.map(|()| None) } else { Ok(None) }
             }
-            Order::Message { taken, .. } => {
+            CallCommand::Message { taken, .. } => {
                 let why = "MCP knows no message to a call that goes on".to_owned();
                 let _ = taken.send(Err(PeerError::Refused(why)));
                 Ok(None)
             }
-            Order::Cancel { told } => {
+            CallCommand::Cancel { told } => {
                 self.cancels.push(told);
                 if self.may_become_task() {
                     // Taken back now, it would go on over there as a task that nobody knows.
@@ -525,66 +533,66 @@ impl Conversation {
     }
 
     /// Tells how to come back, where there is a way.
-    fn keep(&mut self) {
+    fn emit_handle(&mut self) {
         let session = self.connection.session().map(str::to_owned);
         let (way, task) = match (&self.phase, &self.exchange, &self.cursor) {
-            (Phase::Task(task), ..) => (Way::Task, Some(task.id.as_str())),
-            (Phase::Call(_), Some((request, _)), Some(event)) => {
-                (Way::Stream { request: request.clone(), event: event.clone() }, None)
+            (McpCallPhase::Task(task), ..) => (ResumeVia::Task, Some(task.id.as_str())),
+            (McpCallPhase::Call(_), Some((request, _)), Some(event)) => {
+                (ResumeVia::Stream { request: request.clone(), event: event.clone() }, None)
             }
-            (Phase::Call(again), None, _) => (Way::Again(again.clone()), None),
-            (Phase::Call(again), Some(_), None) if again.round > 1 => match self.idempotent {
-                true => (Way::Again(again.clone()), None),
-                false => (Way::Sent, None),
+            (McpCallPhase::Call(again), None, _) => (ResumeVia::Again(again.clone()), None),
+            (McpCallPhase::Call(again), Some(_), None) if again.round > 1 => match self.idempotent {
+                true => (ResumeVia::Again(again.clone()), None),
+                false => (ResumeVia::Sent, None),
             },
-            (Phase::Call(_), Some(_), None) => return,
+            (McpCallPhase::Call(_), Some(_), None) => return,
         };
-        let kept = Kept {
+        let kept = ResumeState {
             version: self.connection.version.name().to_owned(),
             session,
             token: self.token.clone(),
             questions: self.open.clone(),
             way,
             after: match &self.phase {
-                Phase::Task(task) => task.after(),
-                Phase::Call(_) => None,
+                McpCallPhase::Task(task) => task.after(),
+                McpCallPhase::Call(_) => None,
             },
         };
         let handle = kept.handle(&self.name, task);
         // Only the last of several counts.
-        if let Some(Happened::Kept(last)) = self.outbox.back_mut() {
+        if let Some(CallEvent::HandleUpdated(last)) = self.outbox.back_mut() {
             *last = handle;
         } else {
-            self.outbox.push_back(Happened::Kept(handle));
+            self.outbox.push_back(CallEvent::HandleUpdated(handle));
         }
     }
 
     /// What the server says from now on without naming a call may be about this one, if it was not answered.
-    fn leave(&mut self) {
-        if let (Phase::Call(_), Some(request)) = (&self.phase, self.unanswered.take())
+    fn abandon_call(&mut self) {
+        if let (McpCallPhase::Call(_), Some(request)) = (&self.phase, self.unanswered.take())
             && !self.connection.version.is_stateless()
         {
-            self.seat.leave(&self.token, request, self.taken_back);
+            self.seat.abandon_call(&self.token, request, self.taken_back);
         }
     }
 
     /// Tells the rest, and how it ended.
-    async fn end(mut self, end: Result<Option<Ended>, PeerError>) {
-        self.shared.settled(self.open.iter().map(|open| open.id.as_str()));
+    async fn end(mut self, end: Result<Option<PeerCallEnd>, PeerError>) {
+        self.shared.forget_questions(self.open.iter().map(|open| open.id.as_str()));
         let last = match end {
-            Ok(None) => return self.leave(),
-            Ok(Some(ended)) => Ok(Happened::Ended(ended)),
+            Ok(None) => return self.abandon_call(),
+            Ok(Some(ended)) => Ok(CallEvent::Ended(ended)),
             Err(error) => Err(error),
         };
         // The call is over for the server; whoever follows may take their time.
-        if let (Some((id, _)), Link::Wire(_)) = (self.exchange.take(), &self.connection.link)
-            && matches!(self.phase, Phase::Task(_))
+        if let (Some((id, _)), McpTransport::Wire(_)) = (self.exchange.take(), &self.connection.link)
+            && matches!(self.phase, McpCallPhase::Task(_))
         {
             self.connection.cancel(&id, "the task has ended").await;
         }
-        self.leave();
+        self.abandon_call();
         drop(self.seat);
-        let CallDriver { happened, mut orders } = self.driver;
+        let CallDriver { events: happened, commands: mut orders } = self.driver;
         let (mut rest, mut last) = (self.outbox, Some(last));
         while last.is_some() {
             tokio::select! {
@@ -598,8 +606,8 @@ impl Conversation {
                 Some(order) = orders.recv() => {
                     let over = PeerError::Gone("the call is over".into());
                     let _ = match order {
-                        Order::Answer { taken, .. } | Order::Message { taken, .. } => taken.send(Err(over)),
-                        Order::Cancel { told } => told.send(Err(over)),
+                        CallCommand::Answer { taken, .. } | CallCommand::Message { taken, .. } => taken.send(Err(over)),
+                        CallCommand::Cancel { told } => told.send(Err(over)),
                     };
                 }
             }
@@ -607,14 +615,14 @@ impl Conversation {
     }
 }
 
-async fn next(exchange: &mut Option<(Value, Exchange)>) -> Result<Heard, Fail> {
+async fn next(exchange: &mut Option<(Value, McpPeerExchange)>) -> Result<ExchangeEvent, McpRequestError> {
     match exchange {
         Some((_, exchange)) => exchange.next().await,
         None => std::future::pending().await,
     }
 }
 
-async fn polled(polling: Option<&mut task::Polling>) -> Result<Value, Fail> {
+async fn polled(polling: Option<&mut task::TaskPoll>) -> Result<Value, McpRequestError> {
     match polling {
         Some(polling) => polling.await,
         None => std::future::pending().await,

@@ -9,57 +9,57 @@ use std::{
 };
 
 use http::HeaderMap;
-use nuncio_wire::mcp::{EVENTS, TASKS, McpVersion};
+use nuncio_wire::mcp::{EVENTS, McpVersion, TASKS};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::{
-    exchange::{AbortOnDrop, Exchange, Heard},
-    fail::Fail,
-    hub::Hub,
-    incoming::{self, Answer, Incoming},
-    options::McpOptions,
-    streamable::Streamable,
-    wire::Wire,
+    duplex::DuplexChannel,
+    error::McpRequestError,
+    exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
+    incoming::{self, McpMessage, McpPeerResponse},
+    options::McpPeerOptions,
+    router::MessageRouter,
+    streamable::StreamableHttp,
 };
 
 /// A server that has been greeted.
-pub(super) struct Connection {
+pub(super) struct McpConnection {
     /// For people.
     pub(super) at: String,
     pub(super) version: McpVersion,
-    pub(super) about: About,
-    pub(super) link: Link,
-    pub(super) hub: Arc<Hub>,
-    pub(super) options: Arc<McpOptions>,
+    pub(super) about: McpServerInfo,
+    pub(super) link: McpTransport,
+    pub(super) hub: Arc<MessageRouter>,
+    pub(super) options: Arc<McpPeerOptions>,
     next: AtomicU64,
     background: Mutex<Vec<AbortOnDrop>>,
 }
 
 /// By what channel.
-pub(super) enum Link {
+pub(super) enum McpTransport {
     /// Each request for itself.
-    Http(Arc<Streamable>),
+    Http(Arc<StreamableHttp>),
     /// All on one.
-    Wire(Arc<Wire>),
+    Wire(Arc<DuplexChannel>),
 }
 
 /// What a server says of itself.
 #[derive(Debug, Clone, Default)]
-pub(super) struct About {
+pub(super) struct McpServerInfo {
     /// Its name and version.
     pub(super) info: Value,
     /// What it can do.
     pub(super) capabilities: Value,
 }
 
-impl Connection {
+impl McpConnection {
     pub(super) fn new(
         at: &str,
-        (version, about): (McpVersion, About),
-        link: Link,
-        hub: &Arc<Hub>,
-        options: &Arc<McpOptions>,
+        (version, about): (McpVersion, McpServerInfo),
+        link: McpTransport,
+        hub: &Arc<MessageRouter>,
+        options: &Arc<McpPeerOptions>,
     ) -> Self {
         Self {
             at: at.to_owned(),
@@ -81,7 +81,7 @@ impl Connection {
     }
 
     /// What is done for as long as the connection lasts.
-    pub(super) fn keep(&self, work: AbortOnDrop) {
+    pub(super) fn attach_background(&self, work: AbortOnDrop) {
         self.background.lock().push(work);
     }
 
@@ -109,21 +109,21 @@ impl Connection {
     /// The session, where there is one.
     pub(super) fn session(&self) -> Option<&str> {
         match &self.link {
-            Link::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()),
-            Link::Wire(_) => None,
+            McpTransport::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()),
+            McpTransport::Wire(_) => None,
         }
     }
 
     /// Ends the session, or the process.
     pub(super) async fn end(&self) {
         match &self.link {
-            Link::Http(http) => http.end().await,
-            Link::Wire(wire) => wire.stop().await,
+            McpTransport::Http(http) => http.end().await,
+            McpTransport::Wire(wire) => wire.stop().await,
         }
     }
 
     /// Whether it is over, and why.
-    pub(super) fn closed(&self) -> Option<Fail> {
+    pub(super) fn closed(&self) -> Option<McpRequestError> {
         self.hub.closed()
     }
 
@@ -133,19 +133,19 @@ impl Connection {
         method: &str,
         mut params: Value,
         mirrored: HeaderMap,
-    ) -> Result<(Value, Exchange), Fail> {
+    ) -> Result<(Value, McpPeerExchange), McpRequestError> {
         self.dress(&mut params);
         let id = Value::from(self.next.fetch_add(1, Ordering::Relaxed));
         let request = incoming::request(&id, method, &params);
         let exchange = match &self.link {
-            Link::Http(http) => http.exchange(request, mirrored),
-            Link::Wire(wire) => wire.exchange(&request).await?,
+            McpTransport::Http(http) => http.exchange(request, mirrored),
+            McpTransport::Wire(wire) => wire.exchange(&request).await?,
         };
         Ok((id, exchange))
     }
 
     /// Sends a request that is answered soon; its result.
-    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, Fail> {
+    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, McpRequestError> {
         self.request_within(method, params, self.options.request_timeout).await
     }
 
@@ -154,18 +154,18 @@ impl Connection {
         method: &str,
         params: Value,
         limit: Duration,
-    ) -> Result<Value, Fail> {
+    ) -> Result<Value, McpRequestError> {
         let mut given = None;
         let asked = async {
             let (id, mut exchange) = self.exchange(method, params, HeaderMap::new()).await?;
             given = Some(id);
             loop {
                 match exchange.next().await? {
-                    Heard::Cursor(_) => {}
-                    Heard::Message(Incoming::Answer(Answer { outcome, .. })) => {
-                        return outcome.map_err(Fail::Rpc);
+                    ExchangeEvent::Cursor(_) => {}
+                    ExchangeEvent::Message(McpMessage::Answer(McpPeerResponse { outcome, .. })) => {
+                        return outcome.map_err(McpRequestError::Rpc);
                     }
-                    Heard::Message(other) => {
+                    ExchangeEvent::Message(other) => {
                         if let Some(reply) = self.hub.route(other) {
                             self.send(&reply).await?;
                         }
@@ -179,7 +179,7 @@ impl Connection {
                 if let Some(id) = given {
                     self.cancel(&id, "it took too long").await;
                 }
-                Err(Fail::cut(format!(
+                Err(McpRequestError::cut(format!(
                     "{} did not answer {method} within {} s",
                     self.at,
                     limit.as_secs_f32()
@@ -189,16 +189,16 @@ impl Connection {
     }
 
     /// Sends what has no answer.
-    pub(super) async fn send(&self, message: &Value) -> Result<(), Fail> {
+    pub(super) async fn send(&self, message: &Value) -> Result<(), McpRequestError> {
         match &self.link {
-            Link::Http(http) => http.post(message).await,
-            Link::Wire(wire) => wire.send(message).await,
+            McpTransport::Http(http) => http.post(message).await,
+            McpTransport::Wire(wire) => wire.send(message).await,
         }
     }
 
     /// Says that nobody wants a request answered any more, where that is said and not shown.
     pub(super) async fn cancel(&self, id: &Value, why: &str) {
-        let shown = self.version.is_stateless() && matches!(self.link, Link::Http(_));
+        let shown = self.version.is_stateless() && matches!(self.link, McpTransport::Http(_));
         if !shown {
             let params = json!({ "requestId": id, "reason": why });
             // It is let go in any case.

@@ -5,7 +5,7 @@ use nuncio_engine::content::{Content, Message, Part, Role};
 use nuncio_engine::task::State;
 use serde_json::Value;
 
-use crate::peer::Ended;
+use crate::peer::PeerCallEnd;
 
 /// What a result holds: its blocks, and the structured result where there is one.
 pub(super) fn parts(result: &Value) -> Vec<Part> {
@@ -23,7 +23,7 @@ pub(super) fn parts(result: &Value) -> Vec<Part> {
 }
 
 /// How a call ended whose tool says that it failed. `None`: it did not.
-pub(super) fn failed(result: &Value, id: &str) -> Option<Ended> {
+pub(super) fn failed(result: &Value, id: &str) -> Option<PeerCallEnd> {
     if result["isError"].as_bool() != Some(true) {
         return None;
     }
@@ -31,7 +31,7 @@ pub(super) fn failed(result: &Value, id: &str) -> Option<Ended> {
     if said.is_empty() {
         said.push(Part::text("the tool failed, and does not say why"));
     }
-    Some(Ended { state: State::Failed, message: Some(Message::of(id, Role::Agent, said)) })
+    Some(PeerCallEnd { state: State::Failed, message: Some(Message::of(id, Role::Agent, said)) })
 }
 
 /// A block of content. What is of no known kind is kept as it came.

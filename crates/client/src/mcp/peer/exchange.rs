@@ -2,46 +2,46 @@
 
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use super::{fail::Fail, hub::Expected, incoming::Incoming};
+use super::{error::McpRequestError, incoming::McpMessage, router::PendingResponse};
 
 /// Something that came for a request.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum ExchangeEvent {
     /// A message.
-    Message(Incoming),
+    Message(McpMessage),
     /// Everything up to this event of the stream has been given: where to go on after a cut.
     Cursor(String),
 }
 
 /// A request that is under way. Dropped, nobody hears of it any more; over stateless HTTP that cancels it.
-pub(super) enum Exchange {
+pub(super) enum McpPeerExchange {
     /// It has a stream of its own.
     Stream {
         /// What comes.
-        heard: mpsc::Receiver<Result<Heard, Fail>>,
+        heard: mpsc::Receiver<Result<ExchangeEvent, McpRequestError>>,
         /// Its answer, should the server send it on the session's own stream.
-        elsewhere: Expected,
+        elsewhere: PendingResponse,
         /// Whoever reads the stream.
         _reader: AbortOnDrop,
     },
     /// Its answer comes by the hub.
-    Hub(Expected),
+    Hub(PendingResponse),
 }
 
-impl Exchange {
+impl McpPeerExchange {
     /// What comes next. Nothing does after the answer or an error.
-    pub(super) async fn next(&mut self) -> Result<Heard, Fail> {
+    pub(super) async fn next(&mut self) -> Result<ExchangeEvent, McpRequestError> {
         match self {
             Self::Stream { heard, elsewhere, .. } => tokio::select! {
                 biased;
                 heard = heard.recv() => match heard {
                     Some(heard) => heard,
-                    None => Err(Fail::cut("the call broke off without an end")),
+                    None => Err(McpRequestError::cut("the call broke off without an end")),
                 },
-                answer = elsewhere.answer() => answer.map(|answer| Heard::Message(Incoming::Answer(answer))),
+                answer = elsewhere.answer() => answer.map(|answer| ExchangeEvent::Message(McpMessage::Answer(answer))),
             },
             Self::Hub(expected) => {
-                expected.answer().await.map(|answer| Heard::Message(Incoming::Answer(answer)))
+                expected.answer().await.map(|answer| ExchangeEvent::Message(McpMessage::Answer(answer)))
             }
         }
     }

@@ -9,8 +9,8 @@ use reqwest::{Client, Response, redirect, retry};
 use url::Url;
 
 use super::{
-    fail::{Fail, words},
-    options::McpOptions,
+    error::{McpRequestError, body_excerpt},
+    options::McpPeerOptions,
 };
 use crate::{auth::Authorizer, outbound::USER_AGENT, peer::PeerError};
 
@@ -22,17 +22,17 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const MAX_REFUSAL: usize = 64 * 1024;
 
 /// A server's address, and how it is spoken to.
-pub(super) struct Http {
+pub(super) struct McpHttp {
     client: Client,
     pub(super) url: Url,
     /// For people.
     pub(super) at: String,
     authorizer: Option<Arc<dyn Authorizer>>,
-    pub(super) options: Arc<McpOptions>,
+    pub(super) options: Arc<McpPeerOptions>,
 }
 
-impl Http {
-    pub(super) fn new(url: &Url, options: &Arc<McpOptions>) -> Result<Self, PeerError> {
+impl McpHttp {
+    pub(super) fn new(url: &Url, options: &Arc<McpPeerOptions>) -> Result<Self, PeerError> {
         // An error means that one is installed already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -46,7 +46,7 @@ impl Http {
             .user_agent(USER_AGENT)
             .build()
             .map_err(|error| PeerError::Unsupported(format!("there is no HTTP client: {error}")))?;
-        let (at, authorizer) = (place(url), options.authorizer.clone());
+        let (at, authorizer) = (display_url(url), options.authorizer.clone());
         Ok(Self { client, url: url.clone(), at, authorizer, options: Arc::clone(options) })
     }
 
@@ -59,7 +59,7 @@ impl Http {
         headers: &HeaderMap,
         body: &Bytes,
         limit: Duration,
-    ) -> Result<Response, Fail> {
+    ) -> Result<Response, McpRequestError> {
         let mut asked = false;
         loop {
             let mut request = self.client.request(method.clone(), url.clone()).headers(headers.clone());
@@ -95,7 +95,7 @@ impl Http {
     }
 
     /// The whole body, up to the cap.
-    pub(super) async fn whole(&self, answered: Response) -> Result<Vec<u8>, Fail> {
+    pub(super) async fn whole(&self, answered: Response) -> Result<Vec<u8>, McpRequestError> {
         let most = self.options.max_message;
         let mut body = vec![];
         let mut pieces = answered.bytes_stream();
@@ -105,22 +105,25 @@ impl Http {
                 Ok(None) => return Ok(body),
                 Ok(Some(Err(error))) => return Err(self.broke_off(error)),
                 Ok(Some(Ok(piece))) if body.len() + piece.len() > most => {
-                    return Err(Fail::malformed(&self.at, format!("a message longer than {most} bytes")));
+                    return Err(McpRequestError::malformed(
+                        &self.at,
+                        format!("a message longer than {most} bytes"),
+                    ));
                 }
                 Ok(Some(Ok(piece))) => body.extend_from_slice(&piece),
             }
         }
     }
 
-    pub(super) fn silent(&self, limit: Duration) -> Fail {
-        Fail::cut(format!("{} did not answer within {} s", self.at, limit.as_secs_f32()))
+    pub(super) fn silent(&self, limit: Duration) -> McpRequestError {
+        McpRequestError::cut(format!("{} did not answer within {} s", self.at, limit.as_secs_f32()))
     }
 
-    pub(super) fn broke_off(&self, error: reqwest::Error) -> Fail {
-        Fail::cut(format!("the answer of {} broke off: {}", self.at, root_of(error)))
+    pub(super) fn broke_off(&self, error: reqwest::Error) -> McpRequestError {
+        McpRequestError::cut(format!("the answer of {} broke off: {}", self.at, root_of(error)))
     }
 
-    async fn token(&self) -> Result<Option<HeaderValue>, Fail> {
+    async fn token(&self) -> Result<Option<HeaderValue>, McpRequestError> {
         let Some(authorizer) = &self.authorizer else { return Ok(None) };
         let Some(token) = authorizer.token(&self.url).await else { return Ok(None) };
         let mut value = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| {
@@ -142,10 +145,10 @@ impl Http {
                 break;
             }
         }
-        words(&body)
+        body_excerpt(&body)
     }
 
-    fn not_sent(&self, error: reqwest::Error) -> Fail {
+    fn not_sent(&self, error: reqwest::Error) -> McpRequestError {
         let at = self.at.clone();
         if error.is_connect() || error.is_builder() {
             return PeerError::Unreachable { at, why: root_of(error) }.into();
@@ -155,7 +158,7 @@ impl Http {
 }
 
 /// An address for people: without credentials, and without what may be some.
-pub(super) fn place(url: &Url) -> String {
+pub(super) fn display_url(url: &Url) -> String {
     let mut url = url.clone();
     // They fail where there is nothing to take away.
     let _ = url.set_username("");
@@ -195,6 +198,6 @@ mod tests {
     #[test]
     fn an_address_is_shown_without_what_may_be_secret() {
         let url = Url::parse("https://me:secret@example.com:8443/mcp?key=secret#x").unwrap();
-        assert_eq!(place(&url), "https://example.com:8443/mcp");
+        assert_eq!(display_url(&url), "https://example.com:8443/mcp");
     }
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 /// One message of a server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Incoming {
+pub(super) enum McpMessage {
     /// It asks something.
     Request {
         /// What the answer must carry.
@@ -23,12 +23,12 @@ pub(super) enum Incoming {
         params: Value,
     },
     /// It answers a request of ours.
-    Answer(Answer),
+    Answer(McpPeerResponse),
 }
 
 /// The answer to a request.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct McpPeerResponse {
     /// The request. `null` where the server could not read it.
     pub(super) id: Value,
     /// The result, or why there is none.
@@ -36,7 +36,7 @@ pub(super) struct Answer {
 }
 
 /// Takes a body, a line or an event apart.
-pub(super) fn read(bytes: &[u8]) -> Result<Vec<Incoming>, String> {
+pub(super) fn read(bytes: &[u8]) -> Result<Vec<McpMessage>, String> {
     let message: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     match message {
         Value::Array(batch) => batch.into_iter().map(one).collect(),
@@ -44,7 +44,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Vec<Incoming>, String> {
     }
 }
 
-fn one(mut message: Value) -> Result<Incoming, String> {
+fn one(mut message: Value) -> Result<McpMessage, String> {
     if !message.is_object() {
         return Err("a message that is no object".into());
     }
@@ -52,17 +52,17 @@ fn one(mut message: Value) -> Result<Incoming, String> {
     if let Some(method) = message["method"].as_str() {
         let (method, params) = (method.to_owned(), message["params"].take());
         return Ok(match id {
-            Value::Null => Incoming::Notice { method, params },
-            id => Incoming::Request { id, method, params },
+            Value::Null => McpMessage::Notice { method, params },
+            id => McpMessage::Request { id, method, params },
         });
     }
     // Some servers send both members, one of them null.
     if let Some(error) = message.get_mut("error").filter(|error| !error.is_null()) {
         let error = serde_json::from_value(error.take()).map_err(|error| format!("error: {error}"))?;
-        return Ok(Incoming::Answer(Answer { id, outcome: Err(error) }));
+        return Ok(McpMessage::Answer(McpPeerResponse { id, outcome: Err(error) }));
     }
     match message.get_mut("result") {
-        Some(result) => Ok(Incoming::Answer(Answer { id, outcome: Ok(result.take()) })),
+        Some(result) => Ok(McpMessage::Answer(McpPeerResponse { id, outcome: Ok(result.take()) })),
         None => Err("a message without a method, a result or an error".into()),
     }
 }
@@ -96,10 +96,12 @@ mod tests {
         let check = |message: Value, expected: Option<&str>| {
             let read = read(message.to_string().as_bytes()).ok().map(|messages| {
                 let kinds = messages.iter().map(|message| match message {
-                    Incoming::Request { method, .. } => format!("request {method}"),
-                    Incoming::Notice { method, .. } => format!("notice {method}"),
-                    Incoming::Answer(Answer { outcome: Ok(_), .. }) => "result".into(),
-                    Incoming::Answer(Answer { outcome: Err(error), .. }) => format!("error {}", error.code),
+                    McpMessage::Request { method, .. } => format!("request {method}"),
+                    McpMessage::Notice { method, .. } => format!("notice {method}"),
+                    McpMessage::Answer(McpPeerResponse { outcome: Ok(_), .. }) => "result".into(),
+                    McpMessage::Answer(McpPeerResponse { outcome: Err(error), .. }) => {
+                        format!("error {}", error.code)
+                    }
                 });
                 kinds.collect::<Vec<_>>().join(", ")
             });

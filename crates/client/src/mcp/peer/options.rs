@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
-use nuncio_wire::mcp::{TASKS, McpVersion};
+use nuncio_wire::mcp::{McpVersion, TASKS};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
@@ -11,15 +11,15 @@ use crate::auth::Authorizer;
 
 /// How a peer is spoken to.
 #[derive(Clone)]
-pub struct McpOptions {
+pub struct McpPeerOptions {
     /// The revision to insist on. `None`: the newest that both sides know.
     pub version: Option<McpVersion>,
     /// Who knows tokens.
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// What servers are told that can be asked here.
-    pub declared: Declared,
+    pub declared: DeclaredCapabilities,
     /// The lowest level of log lines that is asked for; it may change while the peer is used.
-    pub log_level: LogLevel,
+    pub log_level: McpLogLevel,
     /// Whether tasks are followed event by event, from a cursor, where the server has the extension for that
     /// (`dev.nuncio/events`). Artifacts come in their pieces then, and not as one result.
     pub events: bool,
@@ -60,9 +60,9 @@ pub struct McpOptions {
 
 /// The lowest level of log lines that is asked for. `None`: whatever the server chooses to send. Clones are one.
 #[derive(Debug, Clone, Default)]
-pub struct LogLevel(Arc<Mutex<Option<Level>>>);
+pub struct McpLogLevel(Arc<Mutex<Option<Level>>>);
 
-impl LogLevel {
+impl McpLogLevel {
     /// What it is now.
     pub fn get(&self) -> Option<Level> {
         *self.0.lock()
@@ -74,7 +74,7 @@ impl LogLevel {
     }
 }
 
-impl From<Level> for LogLevel {
+impl From<Level> for McpLogLevel {
     fn from(level: Level) -> Self {
         Self(Arc::new(Mutex::new(Some(level))))
     }
@@ -82,7 +82,7 @@ impl From<Level> for LogLevel {
 
 /// What servers are told that can be asked here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredCapabilities {
     /// Forms are filled in.
     pub forms: bool,
     /// People are sent to links.
@@ -91,13 +91,13 @@ pub struct Declared {
     pub sampling: bool,
 }
 
-impl Default for McpOptions {
+impl Default for McpPeerOptions {
     fn default() -> Self {
         Self {
             version: None,
             authorizer: None,
-            declared: Declared { forms: true, links: true, sampling: true },
-            log_level: LogLevel::default(),
+            declared: DeclaredCapabilities { forms: true, links: true, sampling: true },
+            log_level: McpLogLevel::default(),
             events: false,
             client: ("nuncio".into(), env!("CARGO_PKG_VERSION").into()),
             connect_timeout: Duration::from_secs(10),
@@ -118,10 +118,10 @@ impl Default for McpOptions {
     }
 }
 
-impl McpOptions {
+impl McpPeerOptions {
     /// What is declared, in the words of a revision.
     pub(super) fn capabilities(&self, version: McpVersion) -> Value {
-        let Declared { forms, links, sampling } = self.declared;
+        let DeclaredCapabilities { forms, links, sampling } = self.declared;
         let mut capabilities = Map::new();
         let mut modes = Map::new();
         if version >= McpVersion::V2025_11_25 {
@@ -162,8 +162,8 @@ mod tests {
 
     #[test]
     fn what_is_declared_is_said_as_each_revision_knows_it() {
-        let mut options = McpOptions::default();
-        let check = |options: &McpOptions, version, expected: Value| {
+        let mut options = McpPeerOptions::default();
+        let check = |options: &McpPeerOptions, version, expected: Value| {
             assert_eq!(options.capabilities(version), expected, "{version:?}");
         };
         check(&options, McpVersion::V2024_11_05, json!({ "sampling": {} }));
@@ -175,14 +175,14 @@ mod tests {
             McpVersion::V2026_07_28,
             json!({ "elicitation": both, "sampling": {}, "extensions": { TASKS: {} } }),
         );
-        options.declared = Declared { forms: false, links: true, sampling: false };
+        options.declared = DeclaredCapabilities { forms: false, links: true, sampling: false };
         check(&options, McpVersion::V2025_06_18, json!({}));
         check(&options, McpVersion::V2025_11_25, json!({ "elicitation": { "url": {} } }));
     }
 
     #[test]
     fn waits_grow_to_a_limit() {
-        let options = McpOptions::default();
+        let options = McpPeerOptions::default();
         let waits: Vec<_> = [0, 1, 2, 5, 6, 1000].map(|attempt| options.backoff(attempt).as_millis()).into();
         assert_eq!(waits, [100, 200, 400, 3200, 5000, 5000]);
     }

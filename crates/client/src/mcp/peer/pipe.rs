@@ -17,16 +17,18 @@ use tokio::{
 };
 
 use super::{
-    connection::{Connection, Link},
-    exchange::{AbortOnDrop, Exchange, Heard},
-    fail::Fail,
-    greet::{Said, discover_request, initialize_request, initialized, read_discovered, read_initialized},
-    hub::Hub,
-    incoming::{self, Answer, Incoming},
-    options::McpOptions,
-    wire::{OUTGOING, Outgoing, Wire},
+    connection::{McpConnection, McpTransport},
+    duplex::{DuplexChannel, OUTGOING, OutgoingMessage},
+    error::McpRequestError,
+    exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
+    handshake::{
+        DiscoverReply, discover_request, initialize_request, initialized, read_discovered, read_initialized,
+    },
+    incoming::{self, McpMessage, McpPeerResponse},
+    options::McpPeerOptions,
+    router::MessageRouter,
 };
-use crate::peer::{PeerError, Program};
+use crate::peer::{PeerError, PeerProgram};
 
 /// What is let through of our own environment, and all that begins with `LC_`.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
@@ -38,22 +40,22 @@ const HOW_IT_ENDED: Duration = Duration::from_millis(200);
 
 /// Starts the program, and greets it.
 pub(super) async fn start(
-    program: &Program,
+    program: &PeerProgram,
     at: &str,
-    options: &Arc<McpOptions>,
+    options: &Arc<McpPeerOptions>,
     changes: &watch::Sender<u64>,
-) -> Result<Connection, Fail> {
+) -> Result<McpConnection, McpRequestError> {
     let wire = launch(program, at, options, changes)?;
     let mut version = options.version;
     if version.is_none_or(McpVersion::is_stateless) {
         match discover(&wire, at, options).await {
-            Ok(Greeted::Newest(about)) => {
-                let (link, hub) = (Link::Wire(Arc::clone(&wire)), &wire.hub);
-                return Ok(Connection::new(at, (McpVersion::V2026_07_28, about), link, hub, options));
+            Ok(PipeHandshake::Newest(about)) => {
+                let (link, hub) = (McpTransport::Wire(Arc::clone(&wire)), &wire.hub);
+                return Ok(McpConnection::new(at, (McpVersion::V2026_07_28, about), link, hub, options));
             }
-            Ok(Greeted::Session(answer)) => return session(wire, at, options, answer).await,
-            Ok(Greeted::Before(before)) if version.is_none() => version = before,
-            Ok(Greeted::Before(_)) => {
+            Ok(PipeHandshake::Session(answer)) => return session(wire, at, options, answer).await,
+            Ok(PipeHandshake::Before(before)) if version.is_none() => version = before,
+            Ok(PipeHandshake::Before(_)) => {
                 let why = format!("{at} was to speak MCP 2026-07-28, and speaks an older revision");
                 return Err(PeerError::Unsupported(why).into());
             }
@@ -70,21 +72,25 @@ pub(super) async fn start(
 }
 
 /// What a program answered.
-enum Greeted {
+enum PipeHandshake {
     /// It speaks the newest revision.
-    Newest(super::connection::About),
+    Newest(super::connection::McpServerInfo),
     /// It speaks an older one, and may have said which.
     Before(Option<McpVersion>),
     /// It was silent, and took a session.
-    Session(Answer),
+    Session(McpPeerResponse),
 }
 
-async fn discover(wire: &Wire, at: &str, options: &McpOptions) -> Result<Greeted, Fail> {
+async fn discover(
+    wire: &DuplexChannel,
+    at: &str,
+    options: &McpPeerOptions,
+) -> Result<PipeHandshake, McpRequestError> {
     let mut discover = wire.exchange(&discover_request(options)).await?;
-    let read = |answer: Answer| match read_discovered(at, answer.outcome)? {
-        Said::Speaks(about) => Ok(Greeted::Newest(about)),
-        Said::Before(before) => Ok(Greeted::Before(before)),
-        Said::Again => {
+    let read = |answer: McpPeerResponse| match read_discovered(at, answer.outcome)? {
+        DiscoverReply::Speaks(about) => Ok(PipeHandshake::Newest(about)),
+        DiscoverReply::Before(before) => Ok(PipeHandshake::Before(before)),
+        DiscoverReply::Again => {
             let why = format!("{at} says that it speaks MCP 2026-07-28, and does not");
             Err(PeerError::Unsupported(why).into())
         }
@@ -96,48 +102,49 @@ async fn discover(wire: &Wire, at: &str, options: &McpOptions) -> Result<Greeted
         return read(within(at, options, answer(&mut discover)).await?);
     }
     // It may be slow, or of those that are silent: whichever it answers first counts.
-    let mut initialize = wire.exchange(&initialize_request(options, McpVersion::NEWEST_WITH_SESSIONS)).await?;
+    let mut initialize =
+        wire.exchange(&initialize_request(options, McpVersion::NEWEST_WITH_SESSIONS)).await?;
     let either = async {
         tokio::select! {
             // Where both are here already, the one that was asked for first was answered first.
             biased;
             discovered = answer(&mut discover) => match read(discovered?)? {
-                Greeted::Before(_) => answer(&mut initialize).await.map(Greeted::Session),
+                PipeHandshake::Before(_) => answer(&mut initialize).await.map(PipeHandshake::Session),
                 newest => Ok(newest),
             },
-            initialized = answer(&mut initialize) => initialized.map(Greeted::Session),
+            initialized = answer(&mut initialize) => initialized.map(PipeHandshake::Session),
         }
     };
     within(at, options, either).await
 }
 
 async fn open(
-    wire: Arc<Wire>,
+    wire: Arc<DuplexChannel>,
     at: &str,
-    options: &Arc<McpOptions>,
+    options: &Arc<McpPeerOptions>,
     version: McpVersion,
-) -> Result<Connection, Fail> {
+) -> Result<McpConnection, McpRequestError> {
     let mut exchange = wire.exchange(&initialize_request(options, version)).await?;
     let answer = within(at, options, answer(&mut exchange)).await?;
     session(wire, at, options, answer).await
 }
 
 async fn session(
-    wire: Arc<Wire>,
+    wire: Arc<DuplexChannel>,
     at: &str,
-    options: &Arc<McpOptions>,
-    answer: Answer,
-) -> Result<Connection, Fail> {
+    options: &Arc<McpPeerOptions>,
+    answer: McpPeerResponse,
+) -> Result<McpConnection, McpRequestError> {
     let spoken = read_initialized(at, options, answer)?;
     let hub = Arc::clone(&wire.hub);
-    let connection = Connection::new(at, spoken, Link::Wire(wire), &hub, options);
+    let connection = McpConnection::new(at, spoken, McpTransport::Wire(wire), &hub, options);
     initialized(&connection).await?;
     Ok(connection)
 }
 
-async fn answer(exchange: &mut Exchange) -> Result<Answer, Fail> {
+async fn answer(exchange: &mut McpPeerExchange) -> Result<McpPeerResponse, McpRequestError> {
     loop {
-        if let Heard::Message(Incoming::Answer(answer)) = exchange.next().await? {
+        if let ExchangeEvent::Message(McpMessage::Answer(answer)) = exchange.next().await? {
             return Ok(answer);
         }
     }
@@ -145,20 +152,20 @@ async fn answer(exchange: &mut Exchange) -> Result<Answer, Fail> {
 
 async fn within<T>(
     at: &str,
-    options: &McpOptions,
-    work: impl Future<Output = Result<T, Fail>>,
-) -> Result<T, Fail> {
+    options: &McpPeerOptions,
+    work: impl Future<Output = Result<T, McpRequestError>>,
+) -> Result<T, McpRequestError> {
     let limit = options.request_timeout;
-    let late = || Fail::cut(format!("{at} did not answer within {} s", limit.as_secs_f32()));
+    let late = || McpRequestError::cut(format!("{at} did not answer within {} s", limit.as_secs_f32()));
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
 }
 
 fn launch(
-    program: &Program,
+    program: &PeerProgram,
     at: &str,
-    options: &Arc<McpOptions>,
+    options: &Arc<McpPeerOptions>,
     changes: &watch::Sender<u64>,
-) -> Result<Arc<Wire>, Fail> {
+) -> Result<Arc<DuplexChannel>, McpRequestError> {
     let unreachable = |why: String| PeerError::Unreachable { at: at.to_owned(), why };
     let Some((name, arguments)) = program.command.split_first() else {
         return Err(unreachable("the command is empty: name a program".into()).into());
@@ -182,31 +189,31 @@ fn launch(
     let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let (exited, exit) = watch::channel(None);
     let (stopping, stop) = watch::channel(false);
-    let last = Arc::new(LastLines::default());
-    let hub = Hub::new(changes.clone());
+    let last = Arc::new(StderrTail::default());
+    let hub = MessageRouter::new(changes.clone());
     let (out, outgoing) = mpsc::channel(OUTGOING);
-    let process = Process { group, exit: exit.clone(), stopping, options: Arc::clone(options) };
+    let process = PipeServerProcess { group, exit: exit.clone(), stopping, options: Arc::clone(options) };
 
     tokio::spawn(reap(child, group, exited));
     tokio::spawn(listen(stderr, Arc::clone(&last), at.to_owned()));
     let writer = tokio::spawn(write(stdin, outgoing, stop));
-    let reader = Reader { at: at.to_owned(), hub: Arc::clone(&hub), out: out.clone(), last, exit };
+    let reader = PipeReader { at: at.to_owned(), hub: Arc::clone(&hub), out: out.clone(), last, exit };
     let reader = tokio::spawn(reader.read(stdout, options.max_message));
     let work = [writer, reader].map(|work| AbortOnDrop(work.abort_handle())).into();
-    Ok(Arc::new(Wire::new(out, hub, work).of(process)))
+    Ok(Arc::new(DuplexChannel::new(out, hub, work).of(process)))
 }
 
 /// A process that was started. Dropped, it is killed with all that it started.
-pub(super) struct Process {
+pub(super) struct PipeServerProcess {
     group: Option<Pid>,
     /// How it ended.
     exit: watch::Receiver<Option<String>>,
     /// Closes its input.
     stopping: watch::Sender<bool>,
-    options: Arc<McpOptions>,
+    options: Arc<McpPeerOptions>,
 }
 
-impl Process {
+impl PipeServerProcess {
     /// Ends it: by closing its input, then by telling it to, then by force.
     pub(super) async fn stop(&self) {
         self.stopping.send_replace(true);
@@ -232,7 +239,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for PipeServerProcess {
     fn drop(&mut self) {
         self.signal(Signal::KILL);
     }
@@ -252,9 +259,9 @@ async fn reap(mut child: Child, group: Option<Pid>, exited: watch::Sender<Option
 
 /// The last lines of the error stream.
 #[derive(Default)]
-struct LastLines(Mutex<VecDeque<String>>);
+struct StderrTail(Mutex<VecDeque<String>>);
 
-impl LastLines {
+impl StderrTail {
     fn push(&self, line: String) {
         let mut lines = self.0.lock();
         if lines.len() == LAST_LINES {
@@ -269,7 +276,7 @@ impl LastLines {
     }
 }
 
-async fn listen(stderr: impl AsyncRead + Unpin, last: Arc<LastLines>, at: String) {
+async fn listen(stderr: impl AsyncRead + Unpin, last: Arc<StderrTail>, at: String) {
     let mut stderr = BufReader::new(stderr);
     let mut line = vec![];
     // A line that is longer comes in pieces.
@@ -285,7 +292,7 @@ async fn listen(stderr: impl AsyncRead + Unpin, last: Arc<LastLines>, at: String
 
 async fn write(
     mut stdin: ChildStdin,
-    mut outgoing: mpsc::Receiver<Outgoing>,
+    mut outgoing: mpsc::Receiver<OutgoingMessage>,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -306,20 +313,22 @@ async fn write(
             _ = stop.wait_for(|stop| *stop) => return,
         };
         // Whether it has ended is told by whoever reads.
-        let _ = told.send(written.map_err(|error| Fail::cut(format!("it does not read any more: {error}"))));
+        let _ = told.send(
+            written.map_err(|error| McpRequestError::cut(format!("it does not read any more: {error}"))),
+        );
     }
 }
 
 /// Whoever reads what the process says.
-struct Reader {
+struct PipeReader {
     at: String,
-    hub: Arc<Hub>,
-    out: mpsc::Sender<Outgoing>,
-    last: Arc<LastLines>,
+    hub: Arc<MessageRouter>,
+    out: mpsc::Sender<OutgoingMessage>,
+    last: Arc<StderrTail>,
     exit: watch::Receiver<Option<String>>,
 }
 
-impl Reader {
+impl PipeReader {
     async fn read(self, stdout: ChildStdout, most: usize) {
         let mut stdout = BufReader::new(stdout);
         let mut line = vec![];
@@ -327,9 +336,12 @@ impl Reader {
             line.clear();
             match (&mut stdout).take(most as u64).read_until(b'\n', &mut line).await {
                 Ok(0) => break self.ended().await,
-                Err(error) => break Fail::cut(format!("{} cannot be read: {error}", self.at)),
+                Err(error) => break McpRequestError::cut(format!("{} cannot be read: {error}", self.at)),
                 Ok(read) if read == most && line.last() != Some(&b'\n') => {
-                    break Fail::malformed(&self.at, format!("a message longer than {most} bytes"));
+                    break McpRequestError::malformed(
+                        &self.at,
+                        format!("a message longer than {most} bytes"),
+                    );
                 }
                 Ok(_) => self.take(&line).await,
             }
@@ -356,7 +368,7 @@ impl Reader {
     }
 
     /// How it ended, with its last words.
-    async fn ended(&self) -> Fail {
+    async fn ended(&self) -> McpRequestError {
         let mut exit = self.exit.clone();
         let how = match tokio::time::timeout(HOW_IT_ENDED, exit.wait_for(Option::is_some)).await {
             Ok(Ok(how)) => how.clone().unwrap_or_default(),
@@ -364,6 +376,6 @@ impl Reader {
         };
         let last = self.last.joined();
         let last = if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
-        Fail::cut(format!("{} has ended ({how}){last}", self.at))
+        McpRequestError::cut(format!("{} has ended ({how}){last}", self.at))
     }
 }

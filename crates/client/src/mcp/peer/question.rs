@@ -15,7 +15,7 @@ const REJECTED: i32 = -1;
 
 /// A question that is open.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Open {
+pub(super) struct OpenQuestion {
     /// The question's id.
     pub(super) id: String,
     /// What was asked, in the protocol's words.
@@ -23,7 +23,7 @@ pub(super) struct Open {
     /// The whole of it.
     pub(super) params: Value,
     /// Where the answer goes.
-    pub(super) to: To,
+    pub(super) to: AnswerRoute,
     /// Whether it may be put again, because the stream was cut or its answer refused.
     #[serde(skip)]
     pub(super) again: bool,
@@ -32,7 +32,7 @@ pub(super) struct Open {
 /// Where an answer goes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum To {
+pub(super) enum AnswerRoute {
     /// To a request of the server's, by its id.
     Request(Value),
     /// With the call when it is made again, or to its task, under this key.
@@ -41,7 +41,7 @@ pub(super) enum To {
     Visit,
 }
 
-impl Open {
+impl OpenQuestion {
     /// The question in the words of the engine; the error says why it is none.
     pub(super) fn question(&self) -> Result<Question, String> {
         let (text, ask) = read(&self.method, &self.params)?;
@@ -122,17 +122,17 @@ fn read(method: &str, params: &Value) -> Result<(String, Ask), String> {
 /// Messages as one text: alone it is what was said; several say who speaks.
 fn conversation(messages: &[Value]) -> String {
     if let [only] = messages {
-        return said(&only["content"]);
+        return content_text(&only["content"]);
     }
     let turn = |message: &Value| {
-        format!("{}: {}", message["role"].as_str().unwrap_or("user"), said(&message["content"]))
+        format!("{}: {}", message["role"].as_str().unwrap_or("user"), content_text(&message["content"]))
     };
     messages.iter().map(turn).collect::<Vec<_>>().join("\n\n")
 }
 
-fn said(content: &Value) -> String {
+fn content_text(content: &Value) -> String {
     match content {
-        Value::Array(blocks) => blocks.iter().map(said).collect::<Vec<_>>().join("\n"),
+        Value::Array(blocks) => blocks.iter().map(content_text).collect::<Vec<_>>().join("\n"),
         block => match (block["text"].as_str(), block["type"].as_str()) {
             (Some(text), _) => text.to_owned(),
             (None, kind) => format!("[{}]", block["mimeType"].as_str().or(kind).unwrap_or("something else")),
@@ -144,8 +144,8 @@ fn said(content: &Value) -> String {
 mod tests {
     use super::*;
 
-    fn open(method: &str, params: Value) -> Open {
-        Open { id: "q".into(), method: method.into(), params, to: To::Visit, again: false }
+    fn open(method: &str, params: Value) -> OpenQuestion {
+        OpenQuestion { id: "q".into(), method: method.into(), params, to: AnswerRoute::Visit, again: false }
     }
 
     #[test]

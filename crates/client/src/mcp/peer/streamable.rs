@@ -14,11 +14,11 @@ use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
-    exchange::{AbortOnDrop, Exchange, Heard},
-    fail::{Fail, of_status, words},
-    http::{Http, is_stream},
-    hub::{Hub, Taken},
-    incoming::{self, Answer, Incoming},
+    error::{McpRequestError, body_excerpt, of_status},
+    exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
+    http::{McpHttp, is_stream},
+    incoming::{self, McpMessage, McpPeerResponse},
+    router::{MessageRouter, RouteResult},
 };
 use crate::{mcp::relay::envelope::encoded, peer::PeerError};
 
@@ -31,15 +31,15 @@ const REPLAYED: Duration = Duration::from_secs(1);
 const AHEAD: usize = 16;
 
 /// A server at an address, in one revision, and in a session where that has any.
-pub(super) struct Streamable {
-    pub(super) http: Arc<Http>,
+pub(super) struct StreamableHttp {
+    pub(super) http: Arc<McpHttp>,
     pub(super) version: McpVersion,
     pub(super) session: Option<HeaderValue>,
-    pub(super) hub: Arc<Hub>,
+    pub(super) hub: Arc<MessageRouter>,
 }
 
 /// How a stream begins.
-enum Start {
+enum ExchangeStart {
     /// By a request.
     Post(Value, HeaderMap),
     /// Where another broke off.
@@ -48,7 +48,7 @@ enum Start {
 
 /// Where a stream is.
 #[derive(Default)]
-struct Reading {
+struct StreamPosition {
     /// The last event that came.
     cursor: Option<String>,
     /// How long the server wants us to wait.
@@ -63,7 +63,7 @@ struct Reading {
 
 /// How a stream ended.
 #[derive(PartialEq)]
-enum Drained {
+enum StreamEnd {
     /// The answer was in it.
     Answered,
     Cut,
@@ -71,20 +71,20 @@ enum Drained {
     Quiet,
 }
 
-impl Streamable {
+impl StreamableHttp {
     /// Sends a request. What comes for it is read in the background, as fast as it is taken.
-    pub(super) fn exchange(self: &Arc<Self>, request: Value, mirrored: HeaderMap) -> Exchange {
+    pub(super) fn exchange(self: &Arc<Self>, request: Value, mirrored: HeaderMap) -> McpPeerExchange {
         let id = request["id"].clone();
-        self.read(id, Start::Post(request, mirrored))
+        self.read(id, ExchangeStart::Post(request, mirrored))
     }
 
     /// Goes on with the stream of a request after an event.
-    pub(super) fn resume(self: &Arc<Self>, id: Value, cursor: String) -> Exchange {
-        self.read(id, Start::After(cursor))
+    pub(super) fn resume(self: &Arc<Self>, id: Value, cursor: String) -> McpPeerExchange {
+        self.read(id, ExchangeStart::After(cursor))
     }
 
     /// Sends what has no answer: a notification, or the answer to a request of the server's.
-    pub(super) async fn post(&self, message: &Value) -> Result<(), Fail> {
+    pub(super) async fn post(&self, message: &Value) -> Result<(), McpRequestError> {
         let limit = self.http.options.request_timeout;
         let answered = self.send(message, HeaderMap::new(), limit).await?;
         match answered.status().is_success() {
@@ -94,29 +94,29 @@ impl Streamable {
     }
 
     /// Sends a request that is answered at once, and gives the headers of the answer as well.
-    pub(super) async fn ask(&self, request: &Value) -> Result<(HeaderMap, Answer), Fail> {
+    pub(super) async fn ask(&self, request: &Value) -> Result<(HeaderMap, McpPeerResponse), McpRequestError> {
         let limit = self.http.options.request_timeout;
         let asked = async {
             let answered = self.send(request, HeaderMap::new(), limit).await?;
             let headers = answered.headers().clone();
             let (tell, mut told) = mpsc::channel(AHEAD);
             let reading = async {
-                let mut at = Reading::default();
+                let mut at = StreamPosition::default();
                 match self.answered(answered, &request["id"], &tell).await? {
                     None => Ok(()),
                     Some(stream) => match self.drain(stream, &request["id"], &mut at, &tell).await? {
-                        Drained::Answered => Ok(()),
-                        _ => Err(Fail::cut(format!("the answer of {} broke off", self.http.at))),
+                        StreamEnd::Answered => Ok(()),
+                        _ => Err(McpRequestError::cut(format!("the answer of {} broke off", self.http.at))),
                     },
                 }
             };
             let answer = async {
                 while let Some(heard) = told.recv().await {
-                    if let Ok(Heard::Message(Incoming::Answer(answer))) = heard {
+                    if let Ok(ExchangeEvent::Message(McpMessage::Answer(answer))) = heard {
                         return Ok(answer);
                     }
                 }
-                Err(Fail::malformed(&self.http.at, "there is no answer"))
+                Err(McpRequestError::malformed(&self.http.at, "there is no answer"))
             };
             tokio::select! {
                 biased;
@@ -131,7 +131,10 @@ impl Streamable {
     }
 
     /// Opens the session's own stream. `None`: the server has none.
-    pub(super) async fn standing(&self, after: Option<&str>) -> Result<Option<Response>, Fail> {
+    pub(super) async fn open_session_stream(
+        &self,
+        after: Option<&str>,
+    ) -> Result<Option<Response>, McpRequestError> {
         let answered = self.get(after).await?;
         match answered.status().as_u16() {
             200 if is_stream(&answered) => Ok(Some(answered)),
@@ -151,48 +154,58 @@ impl Streamable {
         let _ = self.http.send(Method::DELETE, &self.http.url, &headers, &Bytes::new(), limit).await;
     }
 
-    fn read(self: &Arc<Self>, id: Value, start: Start) -> Exchange {
+    fn read(self: &Arc<Self>, id: Value, start: ExchangeStart) -> McpPeerExchange {
         let (tell, heard) = mpsc::channel(AHEAD);
-        let elsewhere = self.hub.expect(&id);
+        let elsewhere = self.hub.expect_response(&id);
         let this = Arc::clone(self);
         let reader = tokio::spawn(async move {
             if let Err(fail) = this.follow(&id, start, &tell).await {
                 let _ = tell.send(Err(fail)).await;
             }
         });
-        Exchange::Stream { heard, elsewhere, _reader: AbortOnDrop(reader.abort_handle()) }
+        McpPeerExchange::Stream { heard, elsewhere, _reader: AbortOnDrop(reader.abort_handle()) }
     }
 
-    async fn follow(&self, id: &Value, start: Start, tell: &Tell) -> Result<(), Fail> {
-        let mut at = Reading::default();
+    async fn follow(
+        &self,
+        id: &Value,
+        start: ExchangeStart,
+        tell: &ExchangeSender,
+    ) -> Result<(), McpRequestError> {
+        let mut at = StreamPosition::default();
         let mut stream = match start {
-            Start::Post(request, mirrored) => {
+            ExchangeStart::Post(request, mirrored) => {
                 let answered = self.send(&request, mirrored, self.http.options.silence).await?;
                 match self.answered(answered, id, tell).await? {
                     Some(stream) => stream,
                     None => return Ok(()),
                 }
             }
-            Start::After(cursor) => {
+            ExchangeStart::After(cursor) => {
                 at.cursor = Some(cursor);
-                self.again(&mut at, true).await?
+                self.reopen_stream(&mut at, true).await?
             }
         };
         loop {
             at.news = false;
             let drained = self.drain(stream, id, &mut at, tell).await?;
-            if drained == Drained::Answered {
+            if drained == StreamEnd::Answered {
                 return Ok(());
             }
-            if at.news || drained == Drained::Quiet {
+            if at.news || drained == StreamEnd::Quiet {
                 at.attempts = 0;
             }
-            stream = self.again(&mut at, drained == Drained::Quiet).await?;
+            stream = self.reopen_stream(&mut at, drained == StreamEnd::Quiet).await?;
         }
     }
 
     /// The stream that an answer is. `None`: it was whole, and has been told.
-    async fn answered(&self, answered: Response, id: &Value, tell: &Tell) -> Result<Option<Response>, Fail> {
+    async fn answered(
+        &self,
+        answered: Response,
+        id: &Value,
+        tell: &ExchangeSender,
+    ) -> Result<Option<Response>, McpRequestError> {
         if !answered.status().is_success() {
             return Err(self.refused(answered).await);
         }
@@ -200,13 +213,13 @@ impl Streamable {
             return Ok(Some(answered));
         }
         let body = self.http.whole(answered).await?;
-        let messages = incoming::read(&body).map_err(|why| Fail::malformed(&self.http.at, why))?;
+        let messages = incoming::read(&body).map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
         for message in messages {
-            if self.tell(message, id, tell).await? {
+            if self.deliver_message(message, id, tell).await? {
                 return Ok(None);
             }
         }
-        Err(Fail::malformed(&self.http.at, "an answer to another request"))
+        Err(McpRequestError::malformed(&self.http.at, "an answer to another request"))
     }
 
     /// Reads a stream to its end.
@@ -214,9 +227,9 @@ impl Streamable {
         &self,
         stream: Response,
         id: &Value,
-        at: &mut Reading,
-        tell: &Tell,
-    ) -> Result<Drained, Fail> {
+        at: &mut StreamPosition,
+        tell: &ExchangeSender,
+    ) -> Result<StreamEnd, McpRequestError> {
         let mut parser = sse::SseParser::new(self.http.options.max_message);
         let mut pieces = stream.bytes_stream();
         let begun = Instant::now();
@@ -228,12 +241,13 @@ impl Streamable {
                 piece = tokio::time::timeout(self.http.options.silence, pieces.next()) => piece,
                 () = quiet(last, at.quiet) => {
                     at.quiet = at.quiet.map(|quiet| (quiet * 2).min(LONGEST_QUIET.max(quiet)));
-                    return Ok(Drained::Quiet);
+                    return Ok(StreamEnd::Quiet);
                 }
             };
-            let Ok(Some(Ok(piece))) = piece else { return Ok(Drained::Cut) };
-            let events =
-                parser.feed(&piece).map_err(|error| Fail::malformed(&self.http.at, error.to_string()))?;
+            let Ok(Some(Ok(piece))) = piece else { return Ok(StreamEnd::Cut) };
+            let events = parser
+                .feed(&piece)
+                .map_err(|error| McpRequestError::malformed(&self.http.at, error.to_string()))?;
             if let Some(retry) = parser.retry() {
                 (at.retry, at.news) = (Some(retry.min(self.http.options.max_retry)), true);
             }
@@ -244,46 +258,51 @@ impl Streamable {
                 }
                 if !event.data.is_empty() {
                     let messages = incoming::read(event.data.as_bytes())
-                        .map_err(|why| Fail::malformed(&self.http.at, why))?;
+                        .map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
                     for message in messages {
-                        if self.tell(message, id, tell).await? {
-                            return Ok(Drained::Answered);
+                        if self.deliver_message(message, id, tell).await? {
+                            return Ok(StreamEnd::Answered);
                         }
                     }
                 }
                 if let Some(cursor) = event.id.filter(|cursor| !cursor.is_empty()) {
-                    self.kept(cursor, at, tell).await;
+                    self.record_cursor(cursor, at, tell).await;
                 }
             }
             // An id may come without any data.
             if let Some(cursor) = parser.last_id().filter(|cursor| !cursor.is_empty()) {
-                self.kept(cursor.to_owned(), at, tell).await;
+                self.record_cursor(cursor.to_owned(), at, tell).await;
             }
         }
     }
 
-    async fn kept(&self, cursor: String, at: &mut Reading, tell: &Tell) {
+    async fn record_cursor(&self, cursor: String, at: &mut StreamPosition, tell: &ExchangeSender) {
         if at.cursor.as_ref() == Some(&cursor) || self.version.is_stateless() {
             return;
         }
         at.cursor = Some(cursor.clone());
-        let _ = tell.send(Ok(Heard::Cursor(cursor))).await;
+        let _ = tell.send(Ok(ExchangeEvent::Cursor(cursor))).await;
     }
 
     /// Gives a message to whom it is for. Returns whether it was the answer.
-    async fn tell(&self, message: Incoming, id: &Value, tell: &Tell) -> Result<bool, Fail> {
+    async fn deliver_message(
+        &self,
+        message: McpMessage,
+        id: &Value,
+        tell: &ExchangeSender,
+    ) -> Result<bool, McpRequestError> {
         let message = match self.hub.take(message) {
-            Taken::Done => return Ok(false),
-            Taken::Reply(reply) => {
+            RouteResult::Done => return Ok(false),
+            RouteResult::Reply(reply) => {
                 if let Err(fail) = self.post(&reply).await {
                     tracing::debug!(?fail, "{} does not take an answer", self.http.at);
                 }
                 return Ok(false);
             }
-            Taken::Rest(message) => message,
+            RouteResult::ForCall(message) => message,
         };
         let mut is_answer = false;
-        if let Incoming::Answer(answer) = &message {
+        if let McpMessage::Answer(answer) = &message {
             // A request that the server could not read is answered without its id.
             is_answer = answer.id == *id || (answer.id.is_null() && answer.outcome.is_err());
             if !is_answer {
@@ -292,15 +311,23 @@ impl Streamable {
             }
         }
         // Whoever followed the call has gone, and so will this.
-        tell.send(Ok(Heard::Message(message))).await.map_err(|_| Fail::cut("nobody follows the call"))?;
+        tell.send(Ok(ExchangeEvent::Message(message)))
+            .await
+            .map_err(|_| McpRequestError::cut("nobody follows the call"))?;
         Ok(is_answer)
     }
 
     /// Asks for the stream again, until it is there or there is no hope.
-    async fn again(&self, at: &mut Reading, at_once: bool) -> Result<Response, Fail> {
+    async fn reopen_stream(
+        &self,
+        at: &mut StreamPosition,
+        at_once: bool,
+    ) -> Result<Response, McpRequestError> {
         let place = &self.http.at;
         let Some(cursor) = at.cursor.clone().filter(|_| !self.version.is_stateless()) else {
-            return Err(Fail::cut(format!("the answer of {place} broke off, and it has no way back to it")));
+            return Err(McpRequestError::cut(format!(
+                "the answer of {place} broke off, and it has no way back to it"
+            )));
         };
         let options = &self.http.options;
         let mut last = "it said nothing new".to_owned();
@@ -315,7 +342,7 @@ impl Streamable {
             at.attempts += 1;
             let answered = match self.get(Some(&cursor)).await {
                 Ok(answered) => answered,
-                Err(fail) if fail.is_passing() => {
+                Err(fail) if fail.is_transient() => {
                     last = fail.into_peer(place).to_string();
                     continue;
                 }
@@ -334,13 +361,13 @@ impl Streamable {
                 405 | 501 => {
                     let why =
                         format!("the answer of {place} broke off, and it does not take up streams again");
-                    return Err(Fail::cut(why));
+                    return Err(McpRequestError::cut(why));
                 }
                 _ => {}
             }
             match self.refused(answered).await {
-                fail if fail.is_passing() => last = fail.into_peer(place).to_string(),
-                Fail::SessionLost => return Err(Fail::SessionLost),
+                fail if fail.is_transient() => last = fail.into_peer(place).to_string(),
+                McpRequestError::SessionLost => return Err(McpRequestError::SessionLost),
                 fail => {
                     let why = format!("there is no way back to the call: {}", fail.into_peer(place));
                     return Err(PeerError::Gone(why).into());
@@ -348,12 +375,17 @@ impl Streamable {
             }
         }
         let attempts = at.attempts;
-        Err(Fail::cut(format!(
+        Err(McpRequestError::cut(format!(
             "the answer of {place} broke off, and did not go on in {attempts} attempts: {last}"
         )))
     }
 
-    async fn send(&self, message: &Value, mirrored: HeaderMap, limit: Duration) -> Result<Response, Fail> {
+    async fn send(
+        &self,
+        message: &Value,
+        mirrored: HeaderMap,
+        limit: Duration,
+    ) -> Result<Response, McpRequestError> {
         let body = Bytes::from(message.to_string());
         tracing::trace!(body = %String::from_utf8_lossy(&body), "to {}", self.http.at);
         let mut headers = self.headers(message);
@@ -361,7 +393,7 @@ impl Streamable {
         self.http.send(Method::POST, &self.http.url, &headers, &body, limit).await
     }
 
-    async fn get(&self, after: Option<&str>) -> Result<Response, Fail> {
+    async fn get(&self, after: Option<&str>) -> Result<Response, McpRequestError> {
         let mut headers = self.standing_headers();
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(cursor) = after.and_then(|cursor| HeaderValue::from_str(cursor).ok()) {
@@ -371,15 +403,15 @@ impl Streamable {
         self.http.send(Method::GET, &self.http.url, &headers, &Bytes::new(), limit).await
     }
 
-    async fn refused(&self, answered: Response) -> Fail {
+    async fn refused(&self, answered: Response) -> McpRequestError {
         let (status, headers) = (answered.status().as_u16(), answered.headers().clone());
         if status == 404 && self.session.is_some() {
-            return Fail::SessionLost;
+            return McpRequestError::SessionLost;
         }
         let body = self.http.whole(answered).await.unwrap_or_default();
         // The servers of many examples, the reference server among them, say it in these words instead.
-        if status == 400 && self.session.is_some() && words(&body).to_lowercase().contains("session") {
-            return Fail::SessionLost;
+        if status == 400 && self.session.is_some() && body_excerpt(&body).to_lowercase().contains("session") {
+            return McpRequestError::SessionLost;
         }
         of_status(&self.http.at, status, &headers, &body)
     }
@@ -428,4 +460,4 @@ async fn quiet(since: Instant, limit: Option<Duration>) {
     }
 }
 
-type Tell = mpsc::Sender<Result<Heard, Fail>>;
+type ExchangeSender = mpsc::Sender<Result<ExchangeEvent, McpRequestError>>;

@@ -11,12 +11,12 @@ use nuncio_wire::mcp::{IDEMPOTENCY_KEY, McpVersion, mirrored_arguments, value_at
 use serde_json::{Map, Value, json};
 
 use super::{
-    connection::{Connection, Link},
-    fail::Fail,
+    connection::{McpConnection, McpTransport},
+    error::McpRequestError,
 };
 use crate::{
     mcp::relay::envelope::encoded,
-    peer::{Offer, PeerError},
+    peer::{PeerCapability, PeerError},
 };
 
 /// Pages of a list that are read.
@@ -27,10 +27,10 @@ const HEADER: &str = "x-mcp-header";
 
 /// A tool.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Tool {
-    pub(super) offer: Offer,
+pub(super) struct McpTool {
+    pub(super) offer: PeerCapability,
     /// `execution.taskSupport` (2025-11-25).
-    pub(super) tasks: TaskSupport,
+    pub(super) tasks: ToolTaskSupport,
     /// Whether a repeat under the same key is the same call.
     pub(super) takes_key: bool,
     /// What is repeated in headers: the header, and the path of the argument.
@@ -39,37 +39,40 @@ pub(super) struct Tool {
 
 /// Whether a call of a tool is a task (2025-11-25).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TaskSupport {
+pub(super) enum ToolTaskSupport {
     Forbidden,
     Optional,
     Required,
 }
 
 /// Lists the tools, all pages.
-pub(super) async fn list(connection: &Connection) -> Result<Vec<Arc<Tool>>, Fail> {
+pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>, McpRequestError> {
     let (at, most) = (&connection.at, connection.options.max_tools);
     let (mut tools, mut cursor, mut cursors) = (vec![], None::<String>, HashSet::new());
-    let http = connection.version == McpVersion::V2026_07_28 && matches!(connection.link, Link::Http(_));
+    let http =
+        connection.version == McpVersion::V2026_07_28 && matches!(connection.link, McpTransport::Http(_));
     for _ in 0..MAX_PAGES {
         let params = cursor.as_ref().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
         let mut page = match connection.request("tools/list", params).await {
             Ok(page) => page,
             // A server without tools need not know the method.
-            Err(Fail::Rpc(error)) if error.code == -32601 && tools.is_empty() => return Ok(vec![]),
+            Err(McpRequestError::Rpc(error)) if error.code == -32601 && tools.is_empty() => {
+                return Ok(vec![]);
+            }
             Err(fail) => return Err(fail),
         };
         let Value::Array(listed) = page["tools"].take() else {
-            return Err(Fail::malformed(at, "tools/list: a result without tools"));
+            return Err(McpRequestError::malformed(at, "tools/list: a result without tools"));
         };
         for tool in &listed {
-            match Tool::read(tool, http) {
+            match McpTool::read(tool, http) {
                 Ok(tool) => tools.push(Arc::new(tool)),
                 // One tool that is written wrongly does not take the others with it.
                 Err(why) => tracing::warn!(why, "{at}: the tool {} is left out", tool["name"]),
             }
         }
         if tools.len() > most {
-            return Err(Fail::malformed(at, format!("it offers more than {most} tools")));
+            return Err(McpRequestError::malformed(at, format!("it offers more than {most} tools")));
         }
         cursor = page["nextCursor"].as_str().map(str::to_owned);
         match &cursor {
@@ -78,10 +81,10 @@ pub(super) async fn list(connection: &Connection) -> Result<Vec<Arc<Tool>>, Fail
             Some(_) => {}
         }
     }
-    Err(Fail::malformed(at, "tools/list: its pages do not end"))
+    Err(McpRequestError::malformed(at, "tools/list: its pages do not end"))
 }
 
-impl Tool {
+impl McpTool {
     /// Reads a tool. `headers`: whether arguments are repeated in headers, so that what it says of them counts.
     fn read(tool: &Value, headers: bool) -> Result<Self, String> {
         let name = tool["name"].as_str().filter(|name| !name.is_empty());
@@ -95,12 +98,12 @@ impl Tool {
         let schema = tool.get("inputSchema").filter(|schema| schema.is_object()).cloned();
         let mirrored = schema.as_ref().filter(|_| headers).map(mirrored_in).transpose()?;
         let tasks = match tool["execution"]["taskSupport"].as_str() {
-            Some("required") => TaskSupport::Required,
-            Some("optional") => TaskSupport::Optional,
-            _ => TaskSupport::Forbidden,
+            Some("required") => ToolTaskSupport::Required,
+            Some("optional") => ToolTaskSupport::Optional,
+            _ => ToolTaskSupport::Forbidden,
         };
         let skills = vec![Skill::new(name, title.as_deref().unwrap_or(name), &description)];
-        let offer = Offer {
+        let offer = PeerCapability {
             name: name.to_owned(),
             title,
             description,
@@ -219,9 +222,9 @@ mod tests {
 
     use super::*;
 
-    fn tool(schema: impl Into<Value>) -> Result<Tool, String> {
+    fn tool(schema: impl Into<Value>) -> Result<McpTool, String> {
         let schema: Value = schema.into();
-        Tool::read(&json!({ "name": "t", "inputSchema": schema }), true)
+        McpTool::read(&json!({ "name": "t", "inputSchema": schema }), true)
     }
 
     #[test]
@@ -231,10 +234,10 @@ mod tests {
             "annotations": { "title": "A look", "readOnlyHint": true },
             "execution": { "taskSupport": "optional" },
         });
-        let read = Tool::read(&listed, true).unwrap();
+        let read = McpTool::read(&listed, true).unwrap();
         assert_eq!(read.offer.title.as_deref(), Some("A look"));
         assert_eq!(read.offer.skills, [Skill::new("look", "A look", "Looks.")]);
-        assert!(read.offer.idempotent && read.tasks == TaskSupport::Optional);
+        assert!(read.offer.idempotent && read.tasks == ToolTaskSupport::Optional);
     }
 
     #[test]

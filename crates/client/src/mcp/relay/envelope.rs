@@ -12,14 +12,14 @@ use nuncio_wire::{
 use serde_json::Value;
 
 /// What a client said: a message, or a batch.
-pub(super) struct Line {
+pub(super) struct RelayMessage {
     pub(super) bytes: Vec<u8>,
     message: Value,
     /// The requests in it.
     pub(super) ids: Vec<RpcId>,
 }
 
-impl Line {
+impl RelayMessage {
     pub(super) fn read(bytes: Vec<u8>) -> Self {
         let message: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let requests = |message: &Value| message.get("method").is_some().then(|| id_of(message)).flatten();
@@ -59,9 +59,9 @@ impl Line {
 
 /// Arguments of tools that are repeated in headers, as the lists that came by told.
 #[derive(Default)]
-pub(super) struct Mirrors(HashMap<String, Vec<(HeaderName, Vec<String>)>>);
+pub(super) struct MirroredHeaders(HashMap<String, Vec<(HeaderName, Vec<String>)>>);
 
-impl Mirrors {
+impl MirroredHeaders {
     /// Learns from a list of tools, if the message is one.
     pub(super) fn learn(&mut self, message: &Value) {
         for tool in message["result"]["tools"].as_array().into_iter().flatten() {
@@ -74,7 +74,7 @@ impl Mirrors {
     }
 
     /// The headers of a call.
-    pub(super) fn headers(&self, line: &Line) -> HeaderMap {
+    pub(super) fn headers(&self, line: &RelayMessage) -> HeaderMap {
         let params = &line.message["params"];
         let mirrors = params["name"].as_str().filter(|_| line.method() == "tools/call");
         let mirrors = mirrors.and_then(|name| self.0.get(name));
@@ -134,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    fn line(message: &Value) -> Line {
-        Line::read(message.to_string().into_bytes())
+    fn line(message: &Value) -> RelayMessage {
+        RelayMessage::read(message.to_string().into_bytes())
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(headers["mcp-method"], "tools/call");
         assert_eq!(headers["mcp-name"], "=?base64?d2V0dGVyIMO8YmVybW9yZ2Vu?=");
         assert!(line(&json!({ "id": 1, "method": "tools/call" })).headers().is_none());
-        let mut mirrors = Mirrors::default();
+        let mut mirrors = MirroredHeaders::default();
         let schema = json!({ "properties": { "region": { "type": "string", "x-mcp-header": "Region" } } });
         mirrors.learn(
             &json!({ "result": { "tools": [{ "name": "wetter übermorgen", "inputSchema": schema }] } }),

@@ -84,7 +84,7 @@ pub enum ToolError {
 
 impl ToolError {
     /// Whether the same request may succeed a little later, and has certainly not been carried out.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TooFast { .. } => true,
             Self::Http { status, .. } => matches!(status, 502..=504),

@@ -7,14 +7,14 @@ use http::{HeaderMap, HeaderValue, header};
 use nuncio_wire::{jsonrpc, mcp::McpVersion, sse};
 use serde_json::Value;
 
-use super::{Progress, ToolClient, ToolError};
+use super::{ToolClient, ToolError, ToolProgress};
 use crate::mcp::relay::envelope::{encoded, error_in};
 
 impl ToolClient {
     pub(super) async fn exchange(
         &self,
         request: &Value,
-        seen: &mut dyn FnMut(Progress),
+        seen: &mut dyn FnMut(ToolProgress),
     ) -> Result<Value, ToolError> {
         let body = request.to_string();
         tracing::debug!(%body, "to {}", self.endpoint);
@@ -52,7 +52,7 @@ impl ToolClient {
     async fn follow(
         &self,
         answered: reqwest::Response,
-        seen: &mut dyn FnMut(Progress),
+        seen: &mut dyn FnMut(ToolProgress),
     ) -> Result<Value, ToolError> {
         let mut parser = sse::SseParser::new(self.options.max_answer);
         let mut pieces = answered.bytes_stream();
@@ -124,10 +124,10 @@ fn headers(request: &Value) -> HeaderMap {
     headers
 }
 
-fn progress_in(data: &str) -> Option<Progress> {
+fn progress_in(data: &str) -> Option<ToolProgress> {
     let message: Value = serde_json::from_str(data).ok()?;
     let params = &message["params"];
-    Some(Progress {
+    Some(ToolProgress {
         done: params["progress"].as_f64().filter(|_| message["method"] == "notifications/progress")?,
         total: params["total"].as_f64(),
         text: params["message"].as_str().map(str::to_owned),

@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{Called, ToolError, called};
+use super::{ToolAnswer, ToolError, called};
 
 /// Where a task stands.
 #[derive(Debug, Clone, PartialEq)]
-pub enum TaskStatus {
+pub enum ToolTaskStatus {
     /// At work.
     Working,
     /// It asks these things.
-    Asks(Vec<Question>),
+    Asks(Vec<ToolTaskQuestion>),
     /// It has a result.
-    Completed(Called),
+    Completed(ToolAnswer),
     /// It has none, and why.
     Failed(String),
     /// It was stopped.
@@ -23,7 +23,7 @@ pub enum TaskStatus {
 
 /// What a task asks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Question {
+pub struct ToolTaskQuestion {
     /// What its answer is given under.
     pub key: String,
     /// `elicitation/create`, where a form is to be filled in.
@@ -34,21 +34,24 @@ pub struct Question {
 
 /// A task as it was seen.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TaskSeen {
+pub struct ToolTaskView {
     /// Its id, the same in every protocol.
     pub id: String,
     /// Where it stands.
-    pub status: TaskStatus,
+    pub status: ToolTaskStatus,
     /// What it says of that.
     pub message: Option<String>,
     /// How often to ask for it.
     pub poll: Duration,
 }
 
-impl TaskSeen {
+impl ToolTaskView {
     /// Whether there is anything to wait for.
     pub fn is_over(&self) -> bool {
-        matches!(self.status, TaskStatus::Completed(_) | TaskStatus::Failed(_) | TaskStatus::Cancelled)
+        matches!(
+            self.status,
+            ToolTaskStatus::Completed(_) | ToolTaskStatus::Failed(_) | ToolTaskStatus::Cancelled
+        )
     }
 
     pub(super) fn read(task: &Value) -> Result<Self, ToolError> {
@@ -56,19 +59,19 @@ impl TaskSeen {
             task["taskId"].as_str().ok_or_else(|| ToolError::Malformed("a task without an id".to_owned()))?;
         let message = task["statusMessage"].as_str().map(str::to_owned);
         let status = match task["status"].as_str().unwrap_or_default() {
-            "working" | "submitted" => TaskStatus::Working,
-            "input_required" => TaskStatus::Asks(questions(&task["inputRequests"])),
+            "working" | "submitted" => ToolTaskStatus::Working,
+            "input_required" => ToolTaskStatus::Asks(questions(&task["inputRequests"])),
             "completed" => match called(&task["result"]) {
-                Ok(called) => TaskStatus::Completed(called),
+                Ok(called) => ToolTaskStatus::Completed(called),
                 // An agent that failed has a result, which says so.
-                Err(ToolError::Tool { why, .. }) => TaskStatus::Failed(why),
+                Err(ToolError::Tool { why, .. }) => ToolTaskStatus::Failed(why),
                 Err(error) => return Err(error),
             },
             "failed" => {
                 let why = task["error"]["message"].as_str().or(message.as_deref());
-                TaskStatus::Failed(why.unwrap_or("the task failed").to_owned())
+                ToolTaskStatus::Failed(why.unwrap_or("the task failed").to_owned())
             }
-            "cancelled" => TaskStatus::Cancelled,
+            "cancelled" => ToolTaskStatus::Cancelled,
             other => return Err(ToolError::Malformed(format!("a task with the status {other:?}"))),
         };
         let poll = Duration::from_millis(task["pollIntervalMs"].as_u64().unwrap_or(1000));
@@ -76,8 +79,8 @@ impl TaskSeen {
     }
 }
 
-fn questions(requests: &Value) -> Vec<Question> {
-    let question = |(key, request): (&String, &Value)| Question {
+fn questions(requests: &Value) -> Vec<ToolTaskQuestion> {
+    let question = |(key, request): (&String, &Value)| ToolTaskQuestion {
         key: key.clone(),
         method: request["method"].as_str().unwrap_or_default().to_owned(),
         params: request["params"].clone(),

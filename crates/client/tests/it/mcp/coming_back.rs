@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use nuncio_client::peer::{Handle, Peer as _, PeerError};
+use nuncio_client::peer::{CallHandle, Peer as _, PeerError};
 use nuncio_engine::State;
 use nuncio_wire::mcp::McpVersion;
 
@@ -50,7 +50,7 @@ async fn a_call_is_taken_up_by_another_process_after_any_event() {
     assert!(places.len() >= 8, "{places:?}");
     for (handle, told) in places {
         let written = serde_json::to_string(&handle).unwrap();
-        let handle: Handle = serde_json::from_str(&written).unwrap();
+        let handle: CallHandle = serde_json::from_str(&written).unwrap();
         let mut call = stage.peer(McpVersion::V2025_11_25).resume(&handle).await.unwrap();
         let rest = follow(&mut call).await.unwrap();
         assert_eq!(rest.told, TOLD[told..], "after {told}");
@@ -177,9 +177,11 @@ async fn a_call_is_stopped() {
 #[tokio::test]
 async fn what_nobody_knows_is_gone() {
     let stage = Stage::new().await;
-    for (version, offer) in
-        [(McpVersion::V2025_11_25, "plain"), (McpVersion::V2025_11_25, "tasks"), (McpVersion::V2026_07_28, "tasks")]
-    {
+    for (version, offer) in [
+        (McpVersion::V2025_11_25, "plain"),
+        (McpVersion::V2025_11_25, "tasks"),
+        (McpVersion::V2026_07_28, "tasks"),
+    ] {
         let peer = stage.peer(version);
         let mut call = peer.begin(say(offer, "ask")).await.unwrap();
         let mut seen = Seen::default();
@@ -225,10 +227,10 @@ async fn changes_of_the_tools_are_told() {
     let stage = Stage::new().await;
     for version in [McpVersion::V2025_11_25, McpVersion::V2026_07_28] {
         let peer = stage.peer(version);
-        within(peer.offers()).await.unwrap();
+        within(peer.list_capabilities()).await.unwrap();
         let waiting = tokio::spawn({
             let peer = peer.clone();
-            async move { peer.changed().await }
+            async move { peer.wait_for_change().await }
         });
         // It may not be listening yet, so the tools change until it has heard of it.
         within(async {

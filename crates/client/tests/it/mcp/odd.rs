@@ -17,8 +17,8 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use nuncio_client::{
     auth::Authorizer,
-    mcp::{McpOptions, McpPeer},
-    peer::{Peer as _, PeerError, Place},
+    mcp::{McpPeer, McpPeerOptions},
+    peer::{Peer as _, PeerError, PeerLocation},
 };
 use nuncio_engine::{Answer, State, question::Ask};
 use nuncio_wire::mcp::McpVersion;
@@ -146,7 +146,7 @@ fn log(text: &str) -> String {
 }
 
 fn peer(url: &url::Url) -> McpPeer {
-    McpPeer::new(Place::Url(url.clone()), McpOptions { reconnects: 5, ..options() })
+    McpPeer::new(PeerLocation::Url(url.clone()), McpPeerOptions { reconnects: 5, ..options() })
 }
 
 /// Calls the tool and follows it to its end.
@@ -223,8 +223,8 @@ async fn a_stream_that_was_taken_up_and_stays_quiet_is_asked_for_again() {
         _ => Reply::Ordinary,
     })
     .await;
-    let options = McpOptions { reconnects: 5, quiet: Duration::from_millis(20), ..options() };
-    let seen = within(call(&McpPeer::new(Place::Url(url), options))).await.unwrap();
+    let options = McpPeerOptions { reconnects: 5, quiet: Duration::from_millis(20), ..options() };
+    let seen = within(call(&McpPeer::new(PeerLocation::Url(url), options))).await.unwrap();
     assert_eq!((seen.told.join(", "), seen.text()), ("one, two".into(), "done".into()));
     assert_eq!((gets.get(), conflicts.get()), (10, 1));
 }
@@ -345,8 +345,9 @@ async fn what_is_no_answer_is_said_to_be_none() {
             _ => Reply::Ordinary,
         })
         .await;
-        let options = McpOptions { max_message: 10_000, silence: Duration::from_millis(300), ..options() };
-        let error = call(&McpPeer::new(Place::Url(url), options)).await.unwrap_err();
+        let options =
+            McpPeerOptions { max_message: 10_000, silence: Duration::from_millis(300), ..options() };
+        let error = call(&McpPeer::new(PeerLocation::Url(url), options)).await.unwrap_err();
         assert!(format!("{error:?}").contains(expected), "{expected}: {error:?}");
     };
     check(|_| Reply::Json(200, json!({ "id": "other", "result": {} }).to_string()), "another request").await;
@@ -390,8 +391,10 @@ async fn lists_are_read_to_their_end_if_they_have_one() {
             _ => Reply::Ordinary,
         })
         .await;
-        let options = McpOptions { max_tools: 20, ..options() };
-        within(McpPeer::new(Place::Url(url), options).offers()).await.map(|offers| offers.len())
+        let options = McpPeerOptions { max_tools: 20, ..options() };
+        within(McpPeer::new(PeerLocation::Url(url), options).list_capabilities())
+            .await
+            .map(|offers| offers.len())
     };
     assert_eq!(check(|page| (page < 2).then(|| page.to_string())).await, Ok(3));
     let endless = check(|page| Some(page.to_string())).await.unwrap_err();
@@ -428,8 +431,8 @@ async fn servers_of_old_are_known_by_not_being_new() {
 async fn a_revision_that_is_insisted_on_is_spoken_or_refused() {
     let url = serve(|_| Reply::Ordinary).await;
     for wanted in [McpVersion::V2026_07_28, McpVersion::V2025_03_26] {
-        let options = McpOptions { version: Some(wanted), ..options() };
-        let refused = within(McpPeer::new(Place::Url(url.clone()), options).version()).await;
+        let options = McpPeerOptions { version: Some(wanted), ..options() };
+        let refused = within(McpPeer::new(PeerLocation::Url(url.clone()), options).version()).await;
         assert!(
             matches!(&refused, Err(PeerError::Unsupported(why)) if why.contains(wanted.name())),
             "{refused:?}"
@@ -478,8 +481,8 @@ async fn a_challenge_is_met_once() {
             true => None,
             false => Some(Arc::new(Tokens { tokens, challenged: challenged.clone() })),
         };
-        let peer = McpPeer::new(Place::Url(guarded), McpOptions { authorizer, ..options() });
-        (within(peer.look()).await, challenged.get())
+        let peer = McpPeer::new(PeerLocation::Url(guarded), McpPeerOptions { authorizer, ..options() });
+        (within(peer.check_reachable()).await, challenged.get())
     };
     assert_eq!(check(vec!["wrong", "right"]).await, (Ok(()), 1));
     let refused = |why: &str, (looked, _): (Result<(), PeerError>, usize)| match looked {
@@ -604,7 +607,8 @@ async fn headers_that_changed_are_learnt() {
     })
     .await;
     let peer = peer(&url);
-    let names: Vec<String> = peer.offers().await.unwrap().into_iter().map(|offer| offer.name).collect();
+    let names: Vec<String> =
+        peer.list_capabilities().await.unwrap().into_iter().map(|offer| offer.name).collect();
     assert_eq!(names, ["t"], "a tool that says its headers wrongly is left out");
     let mut call = peer.begin(with("t", json!({ "a": "ü" }))).await.unwrap();
     assert_eq!(follow(&mut call).await.unwrap().text(), "done");
@@ -621,8 +625,8 @@ async fn a_call_that_asks_for_ever_comes_to_an_end() {
         _ => Reply::Ordinary,
     })
     .await;
-    let options = McpOptions { max_rounds: 3, ..options() };
-    let error = call(&McpPeer::new(Place::Url(url), options)).await.unwrap_err();
+    let options = McpPeerOptions { max_rounds: 3, ..options() };
+    let error = call(&McpPeer::new(PeerLocation::Url(url), options)).await.unwrap_err();
     assert!(error.to_string().contains("asked for more 3 times"), "{error}");
 }
 
@@ -666,7 +670,7 @@ async fn a_call_that_went_out_with_its_answers_is_not_made_once_more() {
             Err(error) => format!("{error:?}"),
         };
         assert!(came_to.starts_with(expected), "{came_to}");
-        assert!(peer.answers_by_calling(&asked), "whoever comes back with an answer makes the call again");
+        assert!(peer.answer_repeats_call(&asked), "whoever comes back with an answer makes the call again");
         calls.get()
     };
     // It broke after it was heard.
@@ -772,8 +776,8 @@ async fn a_server_does_not_say_how_long_we_wait_for_ever() {
         _ => Reply::Ordinary,
     })
     .await;
-    let options = McpOptions { max_retry: Duration::from_millis(20), ..options() };
-    assert_eq!(call(&McpPeer::new(Place::Url(url), options)).await.unwrap().text(), "done");
+    let options = McpPeerOptions { max_retry: Duration::from_millis(20), ..options() };
+    assert_eq!(call(&McpPeer::new(PeerLocation::Url(url), options)).await.unwrap().text(), "done");
 }
 
 #[tokio::test]

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
 use nuncio_client::{
-    mcp::{McpOptions, McpPeer},
-    peer::{Peer as _, PeerError, Place, Program},
+    mcp::{McpPeer, McpPeerOptions},
+    peer::{Peer as _, PeerError, PeerLocation, PeerProgram},
 };
 use nuncio_engine::State;
 use nuncio_wire::mcp::McpVersion;
@@ -37,18 +37,18 @@ done
 const UNKNOWN: &str =
     r#"say "{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{\"code\":-32601,\"message\":\"no\"}}""#;
 
-fn shell(script: &str) -> Program {
-    Program { command: vec!["sh".into(), "-c".into(), script.into()], env: BTreeMap::new(), dir: None }
+fn shell(script: &str) -> PeerProgram {
+    PeerProgram { command: vec!["sh".into(), "-c".into(), script.into()], env: BTreeMap::new(), dir: None }
 }
 
-fn peer(program: Program) -> McpPeer {
-    let options = McpOptions {
+fn peer(program: PeerProgram) -> McpPeer {
+    let options = McpPeerOptions {
         probe_timeout: Duration::from_millis(300),
         exit_grace: Duration::from_millis(200),
         term_grace: Duration::from_millis(200),
         ..options()
     };
-    McpPeer::new(Place::Command(program), options)
+    McpPeer::new(PeerLocation::Command(program), options)
 }
 
 async fn call(peer: &McpPeer) -> Result<Seen, PeerError> {
@@ -63,7 +63,7 @@ async fn a_program_of_old_is_greeted_however_it_answers_what_it_does_not_know() 
         assert_eq!(within(peer.version()).await, Ok(McpVersion::V2025_11_25), "{discover}");
         assert_eq!(peer.name().as_deref(), Some("shell"));
         assert_eq!(call(&peer).await.unwrap().text(), "hello");
-        within(peer.look()).await.unwrap();
+        within(peer.check_reachable()).await.unwrap();
         within(peer.close()).await;
     }
 }
@@ -99,8 +99,8 @@ async fn a_question_is_never_put_to_another_call() {
         let mut program = shell(&script(UNKNOWN, ASKS));
         program.env.insert("FOLDER".into(), folder.path().to_str().unwrap().into());
         let probe_timeout = Duration::from_millis(300);
-        let options = McpOptions { max_connections, probe_timeout, ..options() };
-        let peer = McpPeer::new(Place::Command(program), options);
+        let options = McpPeerOptions { max_connections, probe_timeout, ..options() };
+        let peer = McpPeer::new(PeerLocation::Command(program), options);
         // As long as nobody knows that it asks, calls share one process, and what may be anybody's is refused.
         let seen = ask_at_once(&peer, folder.path(), 2).await;
         assert!(seen.iter().all(|seen| *seen == refused), "{seen:?}");
@@ -230,20 +230,20 @@ async fn a_program_that_does_not_want_to_end_is_ended_with_all_that_it_started()
 
 #[tokio::test]
 async fn what_cannot_be_started_says_so() {
-    let nobody = Program { command: vec!["/no/such/program".into()], env: BTreeMap::new(), dir: None };
-    let error = within(peer(nobody).look()).await.unwrap_err();
+    let nobody = PeerProgram { command: vec!["/no/such/program".into()], env: BTreeMap::new(), dir: None };
+    let error = within(peer(nobody).check_reachable()).await.unwrap_err();
     assert!(matches!(&error, PeerError::Unreachable { at, .. } if at == "/no/such/program"), "{error:?}");
-    let empty = Program { command: vec![], env: BTreeMap::new(), dir: None };
-    assert!(matches!(within(peer(empty).look()).await, Err(PeerError::Unreachable { .. })));
+    let empty = PeerProgram { command: vec![], env: BTreeMap::new(), dir: None };
+    assert!(matches!(within(peer(empty).check_reachable()).await, Err(PeerError::Unreachable { .. })));
 }
 
 #[tokio::test]
 async fn a_call_of_which_nothing_is_heard_is_given_up() {
-    let options = McpOptions { silence: Duration::from_millis(300), ..options() };
-    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, ":"))), options);
+    let options = McpPeerOptions { silence: Duration::from_millis(300), ..options() };
+    let peer = McpPeer::new(PeerLocation::Command(shell(&script(UNKNOWN, ":"))), options);
     let error = call(&peer).await.unwrap_err();
     assert!(matches!(&error, PeerError::Cut(why) if why.contains("nothing was heard of t")), "{error:?}");
-    within(peer.look()).await.unwrap();
+    within(peer.check_reachable()).await.unwrap();
 }
 
 #[tokio::test]
@@ -253,8 +253,8 @@ async fn a_call_whose_question_is_open_may_be_silent() {
       read -r answer
       done_with sure"#;
     let silence = Duration::from_millis(200);
-    let options = McpOptions { silence, ..options() };
-    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, work))), options);
+    let options = McpPeerOptions { silence, ..options() };
+    let peer = McpPeer::new(PeerLocation::Command(shell(&script(UNKNOWN, work))), options);
     let mut call = peer.begin(with("t", json!({}))).await.unwrap();
     let mut seen = Seen::default();
     until(&mut call, &mut seen, |seen| !seen.questions.is_empty()).await.unwrap();
@@ -267,8 +267,8 @@ async fn a_call_whose_question_is_open_may_be_silent() {
 #[tokio::test]
 async fn a_line_without_end_is_refused() {
     let endless = r#"while :; do printf 'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx'; done"#;
-    let options = McpOptions { max_message: 100_000, ..options() };
-    let peer = McpPeer::new(Place::Command(shell(&script(UNKNOWN, endless))), options);
+    let options = McpPeerOptions { max_message: 100_000, ..options() };
+    let peer = McpPeer::new(PeerLocation::Command(shell(&script(UNKNOWN, endless))), options);
     let error = call(&peer).await.unwrap_err();
     assert!(error.to_string().contains("longer than 100000 bytes"), "{error}");
     within(peer.close()).await;

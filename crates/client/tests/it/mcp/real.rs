@@ -1,8 +1,8 @@
 //! Calls of nuncio's own server, in every revision.
 
 use nuncio_client::{
-    mcp::{McpOptions, McpPeer},
-    peer::{Peer as _, PeerError, Place},
+    mcp::{McpPeer, McpPeerOptions},
+    peer::{Peer as _, PeerError, PeerLocation},
 };
 use nuncio_engine::{Answer, Part, State, question::Ask};
 use nuncio_wire::mcp::McpVersion;
@@ -17,7 +17,7 @@ const REVISIONS: [McpVersion; 4] =
 #[tokio::test]
 async fn the_newest_revision_is_spoken_unless_another_is_wanted() {
     let stage = Stage::new().await;
-    let peer = McpPeer::new(Place::Url(stage.url.clone()), options());
+    let peer = McpPeer::new(PeerLocation::Url(stage.url.clone()), options());
     assert_eq!(peer.name(), None, "nothing is called before it is needed");
     assert_eq!(within(peer.version()).await, Ok(McpVersion::V2026_07_28));
     assert_eq!(peer.name().as_deref(), Some("nuncio"));
@@ -31,7 +31,7 @@ async fn the_channel_of_2024_is_found_where_it_is() {
     let stage = Stage::new().await;
     let sse = stage.url.join("/sse").unwrap();
     for version in [None, Some(McpVersion::V2024_11_05)] {
-        let peer = McpPeer::new(Place::Url(sse.clone()), McpOptions { version, ..options() });
+        let peer = McpPeer::new(PeerLocation::Url(sse.clone()), McpPeerOptions { version, ..options() });
         assert_eq!(within(peer.version()).await, Ok(McpVersion::V2024_11_05));
         let mut call = peer.begin(say("plain", "tell 2")).await.unwrap();
         let seen = follow(&mut call).await.unwrap();
@@ -40,8 +40,8 @@ async fn the_channel_of_2024_is_found_where_it_is() {
         let mut call = peer.begin(say("plain", "sample")).await.unwrap();
         assert_eq!(follow(&mut call).await.unwrap().text(), "something");
     }
-    let both = McpOptions { version: Some(McpVersion::V2024_11_05), ..options() };
-    let peer = McpPeer::new(Place::Url(stage.url.clone()), both);
+    let both = McpPeerOptions { version: Some(McpVersion::V2024_11_05), ..options() };
+    let peer = McpPeer::new(PeerLocation::Url(stage.url.clone()), both);
     assert_eq!(within(peer.version()).await, Ok(McpVersion::V2024_11_05), "also over Streamable HTTP");
 }
 
@@ -49,7 +49,7 @@ async fn the_channel_of_2024_is_found_where_it_is() {
 async fn tools_are_offers() {
     let stage = Stage::new().await;
     for version in REVISIONS {
-        let offers = within(stage.peer(version).offers()).await.unwrap();
+        let offers = within(stage.peer(version).list_capabilities()).await.unwrap();
         let names: Vec<&str> = offers.iter().map(|offer| offer.name.as_str()).collect();
         for name in ["add", "either", "plain", "tasks"] {
             assert!(names.contains(&name), "{version:?}: {names:?}");
@@ -169,6 +169,7 @@ async fn what_is_not_there_is_refused_by_name() {
         let refused = stage.peer(version).request("resources/read", json!({ "uri": "none://x" })).await;
         assert!(matches!(&refused, Err(PeerError::Refused(why)) if why.contains("none://x")), "{refused:?}");
     }
-    let nowhere = McpPeer::new(Place::Url("http://127.0.0.1:1/mcp".parse().unwrap()), McpOptions::default());
-    assert!(matches!(nowhere.look().await, Err(PeerError::Unreachable { .. })));
+    let nowhere =
+        McpPeer::new(PeerLocation::Url("http://127.0.0.1:1/mcp".parse().unwrap()), McpPeerOptions::default());
+    assert!(matches!(nowhere.check_reachable().await, Err(PeerError::Unreachable { .. })));
 }

@@ -4,14 +4,14 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    mcp::{McpOptions, McpPeer},
-    peer::{Begin, Call, Ended, Handle, Happened, PeerError, Place},
+    mcp::{McpPeer, McpPeerOptions},
+    peer::{CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError, PeerLocation},
 };
 use nuncio_engine::{
-    Agent, AgentError, Answer, Caller, Catalog, Chunk, Engine, Level, List, Message, Outcome, Part, Parts,
-    Profile, Role, TaskContext, TaskUse,
+    Agent, AgentError, Answer, Caller, Catalog, Chunk, Engine, EngineParts, Level, List, Message, Outcome,
+    Part, Profile, Role, TaskContext, TaskUse,
     question::Question,
-    surface::{Said, Surface, ToolOutput, ToolProfile, tool},
+    surface::{HandlerReply, Surface, ToolOutput, ToolProfile, tool},
 };
 use nuncio_server::{Server, ServerOptions};
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -50,7 +50,7 @@ impl Stage {
         catalog.set_surface(surface);
         let folder = tempfile::tempdir().unwrap();
         let store = open_in(folder.path(), SqliteOptions { readers: 2, ..SqliteOptions::default() }).await;
-        let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+        let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap()).parse().unwrap();
         let (stop, told) = oneshot::channel::<()>();
@@ -85,16 +85,16 @@ impl Stage {
 }
 
 pub(super) fn peer_at(url: &url::Url, version: McpVersion) -> McpPeer {
-    let options = McpOptions { log_level: Level::Info.into(), ..options() };
-    McpPeer::new(Place::Url(url.clone()), McpOptions { version: Some(version), ..options })
+    let options = McpPeerOptions { log_level: Level::Info.into(), ..options() };
+    McpPeer::new(PeerLocation::Url(url.clone()), McpPeerOptions { version: Some(version), ..options })
 }
 
 /// Options that do not keep a test waiting.
-pub(super) fn options() -> McpOptions {
-    McpOptions {
+pub(super) fn options() -> McpPeerOptions {
+    McpPeerOptions {
         max_backoff: Duration::from_millis(50),
         request_timeout: Duration::from_secs(10),
-        ..McpOptions::default()
+        ..McpPeerOptions::default()
     }
 }
 
@@ -114,7 +114,7 @@ fn add() -> impl nuncio_engine::surface::Tool {
         let sum = json!({ "sum": number("a") + number("b") });
         let mut output = ToolOutput::text(sum.to_string());
         output.structured = Some(sum);
-        Ok(Said::Done(output))
+        Ok(HandlerReply::Done(output))
     })
 }
 
@@ -203,18 +203,18 @@ fn word_of(answer: &Answer) -> String {
 }
 
 /// A call with that text.
-pub(super) fn say(offer: &str, text: &str) -> Begin {
+pub(super) fn say(offer: &str, text: &str) -> PeerCallRequest {
     begin(offer, vec![Part::text(text)])
 }
 
 /// A call with these arguments.
-pub(super) fn with(offer: &str, arguments: Value) -> Begin {
+pub(super) fn with(offer: &str, arguments: Value) -> PeerCallRequest {
     begin(offer, vec![Part::data(arguments)])
 }
 
-fn begin(offer: &str, parts: Vec<Part>) -> Begin {
+fn begin(offer: &str, parts: Vec<Part>) -> PeerCallRequest {
     let input = Message::of(uuid::Uuid::now_v7().to_string(), Role::User, parts);
-    Begin { offer: offer.into(), input, context: None, trace: None }
+    PeerCallRequest { offer: offer.into(), input, context: None, trace: None }
 }
 
 /// What happened in a call so far.
@@ -225,24 +225,24 @@ pub(super) struct Seen {
     pub(super) questions: Vec<Question>,
     pub(super) settled: Vec<String>,
     pub(super) result: Vec<Part>,
-    pub(super) handles: Vec<Handle>,
-    pub(super) ended: Option<Ended>,
+    pub(super) handles: Vec<CallHandle>,
+    pub(super) ended: Option<PeerCallEnd>,
 }
 
 impl Seen {
-    pub(super) fn take(&mut self, happened: Happened) {
+    pub(super) fn take(&mut self, happened: CallEvent) {
         match happened {
-            Happened::Kept(handle) => self.handles.push(handle),
-            Happened::Progress(progress) => {
+            CallEvent::HandleUpdated(handle) => self.handles.push(handle),
+            CallEvent::Progress(progress) => {
                 self.told.push(format!("{}: {}", progress.done, progress.text.unwrap_or_default()));
             }
-            Happened::Log(line) => self.told.push(line.text),
-            Happened::Context(_) => {}
-            Happened::Said(message) => self.told.push(message.joined_text()),
-            Happened::Artifact(chunk) => self.result.extend(chunk.parts),
-            Happened::Asks(question) => self.questions.push(question),
-            Happened::Settled(question) => self.settled.push(question),
-            Happened::Ended(ended) => self.ended = Some(ended),
+            CallEvent::Log(line) => self.told.push(line.text),
+            CallEvent::Context(_) => {}
+            CallEvent::Message(message) => self.told.push(message.joined_text()),
+            CallEvent::Artifact(chunk) => self.result.extend(chunk.parts),
+            CallEvent::Question(question) => self.questions.push(question),
+            CallEvent::QuestionClosed(question) => self.settled.push(question),
+            CallEvent::Ended(ended) => self.ended = Some(ended),
         }
     }
 
@@ -254,7 +254,7 @@ impl Seen {
 
 /// Follows a call until something is so, or it ends.
 pub(super) async fn until(
-    call: &mut Call,
+    call: &mut PeerCall,
     seen: &mut Seen,
     so: impl Fn(&Seen) -> bool,
 ) -> Result<(), PeerError> {
@@ -268,13 +268,13 @@ pub(super) async fn until(
 }
 
 /// Follows a call to its end; every form is confirmed, every sample said.
-pub(super) async fn follow(call: &mut Call) -> Result<Seen, PeerError> {
+pub(super) async fn follow(call: &mut PeerCall) -> Result<Seen, PeerError> {
     let mut seen = Seen::default();
     follow_on(call, &mut seen).await?;
     Ok(seen)
 }
 
-pub(super) async fn follow_on(call: &mut Call, seen: &mut Seen) -> Result<(), PeerError> {
+pub(super) async fn follow_on(call: &mut PeerCall, seen: &mut Seen) -> Result<(), PeerError> {
     let mut answered = 0;
     while seen.ended.is_none() {
         until(call, seen, |seen| seen.questions.len() > answered).await?;

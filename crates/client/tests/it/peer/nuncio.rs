@@ -1,8 +1,11 @@
 //! A Nuncio server at the other end, in every dialect.
 
 use nuncio_client::{
-    a2a::{A2aClient, A2aOptions, A2aPeer, CardReference, Credentials, HttpOptions, Preference, fetch_card},
-    peer::{Connect, Happened, Peer, PeerError, Place, Protocol, connect},
+    a2a::{
+        A2aClient, A2aCredentials, A2aHttpOptions, A2aPeer, A2aPeerOptions, CardReference,
+        InterfacePreference, fetch_card,
+    },
+    peer::{CallEvent, Peer, PeerConnectOptions, PeerError, PeerLocation, PeerProtocol, connect},
 };
 use nuncio_engine::{
     Message, Role, State,
@@ -15,7 +18,7 @@ use serde_json::json;
 use super::{Story, begin, call, site::Site, to_end, turn, within};
 
 fn peer(site: &Site, dialect: Dialect) -> A2aPeer {
-    let options = A2aOptions { dialect: Some(dialect), ..A2aOptions::default() };
+    let options = A2aPeerOptions { dialect: Some(dialect), ..A2aPeerOptions::default() };
     A2aPeer::new(site.url("/agents/actor"), options)
 }
 
@@ -26,16 +29,16 @@ fn filled() -> Answer {
 #[tokio::test]
 async fn a_server_offers_all_of_its_agents_and_an_agent_itself() {
     let site = Site::start().await;
-    let whole = connect(&Place::Url(site.url("/")), &Connect::default()).await.unwrap();
-    assert_eq!(whole.protocol(), Protocol::A2a);
-    let offers = within(whole.offers()).await.unwrap();
+    let whole = connect(&PeerLocation::Url(site.url("/")), &PeerConnectOptions::default()).await.unwrap();
+    assert_eq!(whole.protocol(), PeerProtocol::A2a);
+    let offers = within(whole.list_capabilities()).await.unwrap();
     let names: Vec<_> = offers.iter().map(|offer| offer.name.as_str()).collect();
     assert_eq!(names, ["actor", "idle"]);
     assert_eq!(offers[0].description, "Does what it is told.");
     assert_eq!(offers[0].skills[0].tags, ["acting"]);
     assert_eq!(offers[0].skills[0].examples, ["count 3"]);
-    let one = A2aPeer::new(site.url("/agents/idle"), A2aOptions::default());
-    assert_eq!(within(one.offers()).await.unwrap().len(), 1);
+    let one = A2aPeer::new(site.url("/agents/idle"), A2aPeerOptions::default());
+    assert_eq!(within(one.list_capabilities()).await.unwrap().len(), 1);
     assert_eq!(one.name().as_deref(), Some("idle"));
     let refused = within(one.begin(begin("actor", "x"))).await.err().unwrap();
     assert!(refused.to_string().contains("there is idle"), "{refused}");
@@ -87,7 +90,7 @@ async fn every_handle_leads_to_what_follows_it() {
             // Another process knows nothing but the handle.
             let other = A2aPeer::new(
                 site.url("/agents/actor"),
-                A2aOptions { dialect: Some(dialect), ..A2aOptions::default() },
+                A2aPeerOptions { dialect: Some(dialect), ..A2aPeerOptions::default() },
             );
             let mut seen = Story::default();
             for kept in &whole.told_before(handle) {
@@ -110,7 +113,7 @@ async fn an_open_question_is_told_again_to_who_comes_back_and_is_answered_once()
         let mut asking = within(first.begin(begin("actor", "ask"))).await.unwrap();
         turn(&mut asking, &mut story).await.unwrap();
         let handle = loop {
-            if let Happened::Kept(handle) = within(asking.next()).await.unwrap() {
+            if let CallEvent::HandleUpdated(handle) = within(asking.next()).await.unwrap() {
                 break handle;
             }
         };
@@ -144,7 +147,7 @@ async fn a_call_outlives_a_restart_of_the_server() {
         turn(&mut asking, &mut story).await.unwrap();
         let mut waiting = within(peer.begin(begin("actor", "wait"))).await.unwrap();
         loop {
-            if let Happened::Progress(_) = within(waiting.next()).await.unwrap() {
+            if let CallEvent::Progress(_) = within(waiting.next()).await.unwrap() {
                 break;
             }
         }
@@ -208,33 +211,35 @@ async fn the_same_message_is_one_task() {
 async fn what_is_there_is_found_out() {
     let site = Site::start().await;
     let found = |path: &str, protocol| {
-        let place = Place::Url(site.url(path));
-        async move { within(connect(&place, &Connect { protocol, ..Connect::default() })).await }
+        let place = PeerLocation::Url(site.url(path));
+        async move {
+            within(connect(&place, &PeerConnectOptions { protocol, ..PeerConnectOptions::default() })).await
+        }
     };
-    assert_eq!(found("/", None).await.unwrap().protocol(), Protocol::A2a);
-    assert_eq!(found("/agents/idle", None).await.unwrap().protocol(), Protocol::A2a);
+    assert_eq!(found("/", None).await.unwrap().protocol(), PeerProtocol::A2a);
+    assert_eq!(found("/agents/idle", None).await.unwrap().protocol(), PeerProtocol::A2a);
     assert_eq!(
         found("/agents/idle/.well-known/agent-card.json", None).await.unwrap().protocol(),
-        Protocol::A2a
+        PeerProtocol::A2a
     );
-    assert_eq!(found("/mcp", None).await.unwrap().protocol(), Protocol::Mcp);
-    assert_eq!(found("/mcp", Some(Protocol::Mcp)).await.unwrap().protocol(), Protocol::Mcp);
+    assert_eq!(found("/mcp", None).await.unwrap().protocol(), PeerProtocol::Mcp);
+    assert_eq!(found("/mcp", Some(PeerProtocol::Mcp)).await.unwrap().protocol(), PeerProtocol::Mcp);
     let nothing = found("/nothing/here", None).await.err().unwrap().to_string();
     assert!(nothing.contains("neither A2A nor MCP") && nothing.contains("/nothing/here"), "{nothing}");
-    let nobody = Place::Url(url::Url::parse("http://127.0.0.1:1/").unwrap());
-    let error = within(connect(&nobody, &Connect::default())).await.err().unwrap();
+    let nobody = PeerLocation::Url(url::Url::parse("http://127.0.0.1:1/").unwrap());
+    let error = within(connect(&nobody, &PeerConnectOptions::default())).await.err().unwrap();
     assert!(matches!(&error, PeerError::Unreachable { at, .. } if at.contains("127.0.0.1:1")), "{error:?}");
 }
 
 #[tokio::test]
 async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
     let site = Site::start().await;
-    let options = HttpOptions::default();
+    let options = A2aHttpOptions::default();
     let reference = CardReference::parse(site.url("/agents/actor").as_str()).unwrap();
     let card = fetch_card(&reference, &options).await.unwrap();
     for dialect in Dialect::ALL {
-        let preference = Preference { dialect, ..Preference::default() };
-        let client = A2aClient::new(&card.value, &preference, &Credentials::default(), &options).unwrap();
+        let preference = InterfacePreference { dialect, ..InterfacePreference::default() };
+        let client = A2aClient::new(&card.value, &preference, &A2aCredentials::default(), &options).unwrap();
         let mut send = SendMessage::new(Message::text(format!("m-{dialect:?}"), Role::User, "count 1"));
         if dialect == Dialect::V0_1 {
             send.client_task_id = Some("t-0.1".into());

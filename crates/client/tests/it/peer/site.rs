@@ -4,7 +4,7 @@ use std::{net::SocketAddr, sync::Arc};
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Catalog, Chunk, Engine, Outcome, Parts, Profile, TaskContext, question::Answer,
+    Agent, AgentError, Catalog, Chunk, Engine, EngineParts, Outcome, Profile, TaskContext, question::Answer,
 };
 use nuncio_server::{Server, ServerOptions};
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -36,7 +36,7 @@ impl Site {
         catalog.add(Arc::new(Actor { streaming })).unwrap();
         catalog.add(Arc::new(Idle)).unwrap();
         let store = open_in(folder.path(), SqliteOptions::default()).await;
-        let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+        let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
 

@@ -16,8 +16,8 @@ use axum::{
     routing::{get, post},
 };
 use nuncio_client::{
-    a2a::{A2aOptions, A2aPeer},
-    peer::{Happened, Peer, PeerError, RESULT},
+    a2a::{A2aPeer, A2aPeerOptions},
+    peer::{CallEvent, Peer, PeerError, RESULT},
 };
 use nuncio_engine::{
     State,
@@ -102,7 +102,7 @@ impl Stranger {
         let url = Url::parse(&format!("http://{address}/")).unwrap();
         let (poll, slowest) = (Duration::from_millis(5), Duration::from_millis(50));
         let whole_server = manners.cursors;
-        let options = A2aOptions { poll, slowest, whole_server, ..A2aOptions::default() };
+        let options = A2aPeerOptions { poll, slowest, whole_server, ..A2aPeerOptions::default() };
         (stranger, A2aPeer::new(url, options))
     }
 
@@ -324,8 +324,7 @@ async fn a_task_that_is_forgotten_when_it_has_ended_has_ended() {
     let (stranger, peer) = Stranger::start(manners, counting()).await;
     let story = call(&peer, "stranger", "count", vec![]).await.unwrap();
     assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (State::Completed, "counted".into()));
-    let is_said =
-        |happened: &Happened| matches!(happened, Happened::Log(line) if line.text.contains("may be missing"));
+    let is_said = |happened: &CallEvent| matches!(happened, CallEvent::Log(line) if line.text.contains("may be missing"));
     assert!(story.all.iter().any(is_said), "{:#?}", story.all);
     assert_eq!(stranger.texts(), ["count"]);
 }
@@ -487,7 +486,7 @@ async fn a_cancel_while_the_message_is_sent_again_is_not_lost() {
         }
     })
     .await;
-    let orders = call.orders();
+    let orders = call.control();
     let (canceled, story) = tokio::join!(within(orders.cancel()), to_end(&mut call, vec![]));
     canceled.unwrap();
     assert_eq!(story.unwrap().ended.unwrap().state, State::Canceled);
@@ -499,14 +498,17 @@ async fn an_agent_with_another_name_is_the_same_where_it_stands_alone() {
     let manners = Manners { streams: true, cuts_after: Some(3), subscribes: true, ..Manners::default() };
     let (stranger, peer) = Stranger::start(manners, counting()).await;
     let mut first = within(peer.begin(begin("stranger", "count"))).await.unwrap();
-    let Happened::Kept(handle) = within(first.next()).await.unwrap() else { panic!("it leads back") };
+    let CallEvent::HandleUpdated(handle) = within(first.next()).await.unwrap() else {
+        panic!("it leads back")
+    };
     drop(first);
     stranger.seen.lock().unwrap().name = Some("stranger 2");
-    let later = A2aPeer::new(stranger.url(), A2aOptions { whole_server: false, ..A2aOptions::default() });
+    let later =
+        A2aPeer::new(stranger.url(), A2aPeerOptions { whole_server: false, ..A2aPeerOptions::default() });
     let story = to_end(&mut within(later.resume(&handle)).await.unwrap(), vec![]).await.unwrap();
     assert_eq!(story.text(), "1 2 3 4 5 6 ");
     // Of several it would not be known which is meant.
-    let server = A2aPeer::new(stranger.url(), A2aOptions::default());
+    let server = A2aPeer::new(stranger.url(), A2aPeerOptions::default());
     assert!(matches!(within(server.resume(&handle)).await, Err(PeerError::Gone(_))));
 }
 
@@ -518,7 +520,7 @@ async fn a_handle_leads_back_without_cursors_too() {
     let mut story = Story::default();
     while story.handles.is_empty() {
         let happened = within(first.next()).await.unwrap();
-        assert!(matches!(happened, Happened::Kept(_)), "first comes what leads back: {happened:?}");
+        assert!(matches!(happened, CallEvent::HandleUpdated(_)), "first comes what leads back: {happened:?}");
         story.take(happened);
     }
     drop(first);

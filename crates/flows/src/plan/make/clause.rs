@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 /// A part of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Clause {
+pub(super) struct RequestClause {
     pub(super) text: String,
     /// The parts that come before it, by position.
     pub(super) after: Vec<usize>,
@@ -34,7 +34,7 @@ static BACK: LazyLock<Option<Regex>> = LazyLock::new(|| {
 
 /// Where a clause stands to what was said before it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum ClauseOrder {
     /// Beside it.
     Beside,
     /// After the stage before.
@@ -44,39 +44,39 @@ enum Place {
 }
 
 /// The clauses of a request. `fits`: whether somebody could do a part by itself.
-pub(super) fn clauses(request: &str, fits: impl Fn(&str) -> bool) -> Vec<Clause> {
-    let mut found: Vec<(String, Place)> = vec![];
+pub(super) fn clauses(request: &str, fits: impl Fn(&str) -> bool) -> Vec<RequestClause> {
+    let mut found: Vec<(String, ClauseOrder)> = vec![];
     for (text, place) in sentences(request) {
         for (text, place) in in_order(&text, place) {
             let mut first = place;
             for text in each(&text).into_iter().flat_map(|text| beside(&text, &fits)) {
                 found.push((text, first));
                 // What stands beside another comes after the same.
-                first = Place::Beside;
+                first = ClauseOrder::Beside;
             }
         }
     }
-    let mut clauses: Vec<Clause> = vec![];
+    let mut clauses: Vec<RequestClause> = vec![];
     let (mut stage, mut before): (Vec<usize>, Vec<usize>) = (vec![], vec![]);
     for (n, (text, place)) in found.into_iter().enumerate() {
         let refers = BACK.as_ref().is_some_and(|back| back.is_match(&text));
         match place {
-            Place::Last => before = (0..n).collect(),
-            Place::Then => before = std::mem::take(&mut stage),
-            Place::Beside if refers && !stage.is_empty() => before = std::mem::take(&mut stage),
-            Place::Beside => {}
+            ClauseOrder::Last => before = (0..n).collect(),
+            ClauseOrder::Then => before = std::mem::take(&mut stage),
+            ClauseOrder::Beside if refers && !stage.is_empty() => before = std::mem::take(&mut stage),
+            ClauseOrder::Beside => {}
         }
-        if place == Place::Last {
+        if place == ClauseOrder::Last {
             stage.clear();
         }
         stage.push(n);
-        clauses.push(Clause { text, after: before.clone() });
+        clauses.push(RequestClause { text, after: before.clone() });
     }
     clauses
 }
 
 /// The items of a list, each after the one before where they are numbered; else the sentences.
-fn sentences(request: &str) -> Vec<(String, Place)> {
+fn sentences(request: &str) -> Vec<(String, ClauseOrder)> {
     let mut out = vec![];
     for line in request.lines() {
         let item = LIST_ITEM.as_ref().and_then(|item| item.captures(line));
@@ -85,16 +85,16 @@ fn sentences(request: &str) -> Vec<(String, Place)> {
             None => (line, false),
         };
         if item.is_some() {
-            let place = if numbered { Place::Then } else { Place::Beside };
+            let place = if numbered { ClauseOrder::Then } else { ClauseOrder::Beside };
             out.push((text.trim().to_owned(), place));
             continue;
         }
         let mut rest = text;
         while let Some(end) = sentence_end(rest) {
-            out.push((rest[..end].trim().to_owned(), Place::Beside));
+            out.push((rest[..end].trim().to_owned(), ClauseOrder::Beside));
             rest = &rest[end + 1..];
         }
-        out.push((rest.trim().to_owned(), Place::Beside));
+        out.push((rest.trim().to_owned(), ClauseOrder::Beside));
     }
     out.retain(|(text, _)| text.chars().any(char::is_alphanumeric));
     out.iter_mut().for_each(|(text, _)| *text = text.trim_end_matches(['.', ';', '!', '?']).to_owned());
@@ -110,7 +110,7 @@ fn sentence_end(text: &str) -> Option<usize> {
 }
 
 /// Cuts a sentence at words that say an order.
-fn in_order(sentence: &str, place: Place) -> Vec<(String, Place)> {
+fn in_order(sentence: &str, place: ClauseOrder) -> Vec<(String, ClauseOrder)> {
     let mut out = vec![];
     let (mut rest, mut place) = (sentence, place);
     if let Some(found) = STARTS.as_ref().and_then(|starts| starts.find(rest)) {
@@ -131,12 +131,12 @@ fn in_order(sentence: &str, place: Place) -> Vec<(String, Place)> {
     out
 }
 
-fn place_of(word: &str) -> Place {
+fn place_of(word: &str) -> ClauseOrder {
     let word = word.trim().trim_matches([',', ':', ' ']);
     let word = word.strip_prefix("and ").unwrap_or(word);
     match ALL.as_ref().is_some_and(|all| all.is_match(word)) {
-        true => Place::Last,
-        false => Place::Then,
+        true => ClauseOrder::Last,
+        false => ClauseOrder::Then,
     }
 }
 

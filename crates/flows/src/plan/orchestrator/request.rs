@@ -5,26 +5,26 @@ use nuncio_engine::{AgentError, CallEnd, Message, Part, Role, State, TaskContext
 use serde_json::Value;
 use tokio::task::yield_now;
 
-use super::{Begun, Core, ask_model, pick, subtask};
+use super::{AdmittedPlan, PlanCore, agent_choice, ask_model, subtask};
 use crate::plan::{
     check::Roster,
-    file::{Plan, Target},
+    file::{Plan, PlanTarget},
     make,
-    synthesis::Output,
+    synthesis::SubtaskOutput,
 };
 
 /// What is wanted.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Wanted {
+pub(super) enum PlanRequest {
     /// This plan, as it was given.
-    Run(Given),
+    Run(SubmittedPlan),
     /// A plan for this request, by whom it says, and whether it is run then.
-    Make { request: String, by: By, run: bool },
+    Make { request: String, by: PlanMaker, run: bool },
 }
 
 /// A plan as it was given.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Given {
+pub(super) enum SubmittedPlan {
     /// As a file.
     File(String),
     /// As a value.
@@ -33,7 +33,7 @@ pub(super) enum Given {
 
 /// Who makes a plan.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum By {
+pub(super) enum PlanMaker {
     /// The rules.
     Rules,
     /// The model.
@@ -43,7 +43,7 @@ pub(super) enum By {
 }
 
 /// From the named arguments; a text is a plan where it looks like one, else a request.
-pub(super) fn read(cx: &TaskContext) -> Result<Wanted, String> {
+pub(super) fn read(cx: &TaskContext) -> Result<PlanRequest, String> {
     let text_of = |name: &str| match cx.argument(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone()).filter(|text| !text.trim().is_empty())),
@@ -56,19 +56,19 @@ pub(super) fn read(cx: &TaskContext) -> Result<Wanted, String> {
     };
     match cx.argument("plan") {
         None | Some(Value::Null) => {}
-        Some(Value::String(file)) => return Ok(Wanted::Run(Given::File(file.clone()))),
-        Some(value) => return Ok(Wanted::Run(Given::Value(value.clone()))),
+        Some(Value::String(file)) => return Ok(PlanRequest::Run(SubmittedPlan::File(file.clone()))),
+        Some(value) => return Ok(PlanRequest::Run(SubmittedPlan::Value(value.clone()))),
     }
     let data = cx.input().data();
     if data.is_some_and(|data| data.get("tasks").is_some()) {
-        return Ok(Wanted::Run(Given::Value(data.cloned().unwrap_or_default())));
+        return Ok(PlanRequest::Run(SubmittedPlan::Value(data.cloned().unwrap_or_default())));
     }
     let request = match text_of("request")? {
         Some(request) => request,
         None => cx.text(),
     };
     if looks_like_a_plan(&request) {
-        return Ok(Wanted::Run(Given::File(request)));
+        return Ok(PlanRequest::Run(SubmittedPlan::File(request)));
     }
     if request.trim().is_empty() {
         return Err(
@@ -78,11 +78,11 @@ pub(super) fn read(cx: &TaskContext) -> Result<Wanted, String> {
     }
     let by = match (text_of("by")?, flag("model")?) {
         (Some(_), true) => return Err("by: a model is to make it already; give one or the other".into()),
-        (Some(agent), false) => By::Agent(agent),
-        (None, true) => By::Model,
-        (None, false) => By::Rules,
+        (Some(agent), false) => PlanMaker::Agent(agent),
+        (None, true) => PlanMaker::Model,
+        (None, false) => PlanMaker::Rules,
     };
-    Ok(Wanted::Make { request, by, run: !flag("make")? })
+    Ok(PlanRequest::Make { request, by, run: !flag("make")? })
 }
 
 fn looks_like_a_plan(text: &str) -> bool {
@@ -92,59 +92,59 @@ fn looks_like_a_plan(text: &str) -> bool {
 
 /// Lets a plan in, or says why not.
 pub(super) async fn begin(
-    core: &Core,
+    core: &PlanCore,
     cx: &TaskContext,
-    wanted: Wanted,
-) -> Result<Result<Begun, String>, AgentError> {
+    wanted: PlanRequest,
+) -> Result<Result<AdmittedPlan, String>, AgentError> {
     match wanted {
-        Wanted::Run(given) => {
+        PlanRequest::Run(given) => {
             cx.step("plan", async |_| {
                 let plan = match &given {
-                    Given::File(text) => Plan::parse(text, &core.options),
-                    Given::Value(value) => Plan::read(value, &core.options),
+                    SubmittedPlan::File(text) => Plan::parse(text, &core.options),
+                    SubmittedPlan::Value(value) => Plan::read(value, &core.options),
                 };
-                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())).await)
+                Ok(admit_plan(cx, plan.map_err(|problems| problems.to_string())).await)
             })
             .await
         }
-        Wanted::Make { request, by: By::Rules, .. } => {
+        PlanRequest::Make { request, by: PlanMaker::Rules, .. } => {
             cx.step("plan", async |_| {
                 let made = make(&request, &Roster::of(&cx.engine()), &core.options);
-                Ok(let_in(cx, made.map(|made| made.plan).map_err(|error| error.to_string())).await)
+                Ok(admit_plan(cx, made.map(|made| made.plan).map_err(|error| error.to_string())).await)
             })
             .await
         }
-        Wanted::Make { request, by, .. } => by_other(core, cx, &request, &by).await,
+        PlanRequest::Make { request, by, .. } => by_other(core, cx, &request, &by).await,
     }
 }
 
 /// Each of these takes up to a millisecond for hundreds of tasks; others have their turn in between.
-async fn let_in(cx: &TaskContext, plan: Result<Plan, String>) -> Result<Begun, String> {
+async fn admit_plan(cx: &TaskContext, plan: Result<Plan, String>) -> Result<AdmittedPlan, String> {
     let engine = cx.engine();
     let plan = plan?;
     yield_now().await;
     let roster = Roster::of(&engine);
     plan.check(&roster).map_err(|problems| problems.to_string())?;
     yield_now().await;
-    let meant = |task: &crate::plan::Planned| (task.id.clone(), pick::skills_of(task, &roster));
+    let meant = |task: &crate::plan::PlanTask| (task.id.clone(), agent_choice::skills_of(task, &roster));
     let skills = plan.tasks.iter().map(meant).collect();
     yield_now().await;
-    Ok(Begun { plan: plan.to_value(), at: engine.clock().now(), skills })
+    Ok(AdmittedPlan { plan: plan.to_value(), at: engine.clock().now(), skills })
 }
 
 /// Has a plan made by an agent or the model; where it is not valid it is asked once more, with what is wrong.
 async fn by_other(
-    core: &Core,
+    core: &PlanCore,
     cx: &TaskContext,
     request: &str,
-    by: &By,
-) -> Result<Result<Begun, String>, AgentError> {
+    by: &PlanMaker,
+) -> Result<Result<AdmittedPlan, String>, AgentError> {
     let engine = cx.engine();
     let asked: Result<String, String> = cx
         .step("ask", async |_| {
             let roster = Roster::of(&engine);
-            if let By::Agent(name) = by
-                && let Err(problems) = roster.known("by", &Target::Agent(name.clone()))
+            if let PlanMaker::Agent(name) = by
+                && let Err(problems) = roster.known("by", &PlanTarget::Agent(name.clone()))
             {
                 return Ok(Err(problems.to_string()));
             }
@@ -157,30 +157,34 @@ async fn by_other(
     };
     for round in 0..2 {
         let said = match by {
-            By::Agent(agent) => {
+            PlanMaker::Agent(agent) => {
                 let input = Message::of("", Role::User, vec![Part::text(prompt.clone())]);
                 match cx.call_until(agent, input, None).await?.end {
-                    CallEnd::Ended(task) if task.state == State::Completed => Ok(said_by(Output::of(&task))),
+                    CallEnd::Ended(task) if task.state == State::Completed => {
+                        Ok(said_by(SubtaskOutput::of(&task)))
+                    }
                     CallEnd::Ended(task) | CallEnd::Late(task) => {
-                        Err(format!("{agent} made no plan: {}", subtask::words(&task)))
+                        Err(format!("{agent} made no plan: {}", subtask::status_text(&task)))
                     }
                     CallEnd::Refused(why) => Err(format!("{agent} made no plan: {why}")),
                 }
             }
-            By::Model | By::Rules => ask_model(core, cx, prompt.clone()).await?.map(|(text, _)| text),
+            PlanMaker::Model | PlanMaker::Rules => {
+                ask_model(core, cx, prompt.clone()).await?.map(|(text, _)| text)
+            }
         };
         let said = match said {
             Ok(said) => said,
             Err(why) => return Ok(Err(why)),
         };
-        let read: Result<Begun, String> = cx
+        let read: Result<AdmittedPlan, String> = cx
             .step("plan", async |_| {
                 let plan = Plan::parse(make::file_in(&said), &core.options);
                 let plan = plan.map(|mut plan| {
                     plan.request.get_or_insert_with(|| request.to_owned());
                     plan
                 });
-                Ok(let_in(cx, plan.map_err(|problems| problems.to_string())).await)
+                Ok(admit_plan(cx, plan.map_err(|problems| problems.to_string())).await)
             })
             .await?;
         match read {
@@ -192,7 +196,7 @@ async fn by_other(
     Ok(Err("no plan was made".into()))
 }
 
-fn said_by(output: Output) -> String {
+fn said_by(output: SubtaskOutput) -> String {
     match (output.text.trim().is_empty(), output.data) {
         (true, Some(data)) => data.to_string(),
         _ => output.text,

@@ -5,50 +5,51 @@ use std::sync::{OnceLock, atomic::Ordering};
 
 use futures_util::future::BoxFuture;
 use nuncio_engine::{
-    AgentError, CallEnd, Called, Chunk, Message, Part, Role, State, Task, clock::Timestamp, context::Branch,
+    AgentError, CallEnd, CallResult, Chunk, Message, Part, Role, State, Task, clock::Timestamp,
+    context::Branch,
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Running, pick};
+use super::{PlanExecution, agent_choice};
 use crate::plan::{
     PART, PLAN,
+    agent_choice::{AgentChoice, AttemptHistory},
     check::Roster,
-    file::{Planned, in_words},
-    pick::{Picked, Tried},
+    file::{PlanTask, format_duration},
     reference::{render, render_value},
-    status::{Changed, PartState, PassedOver},
-    synthesis::{Ended, Known, Output},
+    status::{SubtaskChange, SubtaskState, UnavailableAgent},
+    synthesis::{PlanResults, SubtaskOutput, SubtaskResult},
 };
 
 /// One subtask at work.
 pub(super) struct Subtask<'a, 'r> {
-    running: &'a Running<'r>,
+    running: &'a PlanExecution<'r>,
     n: usize,
-    task: &'a Planned,
+    task: &'a PlanTask,
     branch: &'a Branch,
-    seen: Seen,
+    seen: SubtaskProgress,
 }
 
 /// What is known of it so far.
 #[derive(Default)]
-struct Seen {
+struct SubtaskProgress {
     agent: Option<String>,
     task_id: Option<String>,
     attempts: u32,
     /// Further tries that were asked for.
     retries: u32,
-    rerouted_from: Vec<PassedOver>,
+    rerouted_from: Vec<UnavailableAgent>,
     started_at: Option<Timestamp>,
 }
 
 /// How a try failed.
-struct Failure {
+struct AttemptFailure {
     why: String,
-    kind: Kind,
+    kind: AttemptFailureKind,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum AttemptFailureKind {
     /// Nobody is there.
     Unreachable,
     /// It may go better the next time.
@@ -60,38 +61,40 @@ enum Kind {
 }
 
 /// Why a try was given up, once that is kept.
-type GivenUp = OnceLock<Result<Option<String>, AgentError>>;
+type AbandonReason = OnceLock<Result<Option<String>, AgentError>>;
 
 /// Whether somebody whose try failed is down. Kept, so that a restart thinks the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Looked {
+struct AgentDownCheck {
     down: Option<String>,
 }
 
 impl<'a, 'r> Subtask<'a, 'r> {
-    pub(super) fn new(running: &'a Running<'r>, n: usize, branch: &'a Branch) -> Self {
-        Self { running, n, task: &running.plan.tasks[n], branch, seen: Seen::default() }
+    pub(super) fn new(running: &'a PlanExecution<'r>, n: usize, branch: &'a Branch) -> Self {
+        Self { running, n, task: &running.plan.tasks[n], branch, seen: SubtaskProgress::default() }
     }
 
-    pub(super) async fn run(mut self) -> Result<Ended, AgentError> {
+    pub(super) async fn run(mut self) -> Result<SubtaskResult, AgentError> {
         if let Some(why) = self.in_the_way() {
-            return self.end(PartState::Skipped, Some(why), Output::default(), None).await;
+            return self.end(SubtaskState::Skipped, Some(why), SubtaskOutput::default(), None).await;
         }
         let input = match self.input() {
             Ok(input) => input,
-            Err(why) => return self.end(PartState::Failed, Some(why), Output::default(), None).await,
+            Err(why) => {
+                return self.end(SubtaskState::Failed, Some(why), SubtaskOutput::default(), None).await;
+            }
         };
         match self.tries(&input).await? {
             Ok(task) => {
-                let output = Output::of(&task);
+                let output = SubtaskOutput::of(&task);
                 let parts = whole(&task);
                 if !parts.is_empty() {
                     let artifact = Chunk::parts(format!("{PART}{}", self.task.id), parts);
                     self.branch.artifact(artifact.named(self.task.id.clone()).last()).await?;
                 }
-                self.end(PartState::Done, None, output, Some(task.status_at)).await
+                self.end(SubtaskState::Done, None, output, Some(task.status_at)).await
             }
-            Err((why, at)) => self.end(PartState::Failed, Some(why), Output::default(), at).await,
+            Err((why, at)) => self.end(SubtaskState::Failed, Some(why), SubtaskOutput::default(), at).await,
         }
     }
 
@@ -100,8 +103,8 @@ impl<'a, 'r> Subtask<'a, 'r> {
         let running = self.running;
         running.graph.needs(self.n).iter().find_map(|need| {
             let (task, ended) = (&running.plan.tasks[*need], running.ended[*need].get()?);
-            let word = if ended.state == PartState::Skipped { "was skipped" } else { "failed" };
-            (ended.state != PartState::Done && !task.optional)
+            let word = if ended.state == SubtaskState::Skipped { "was skipped" } else { "failed" };
+            (ended.state != SubtaskState::Done && !task.optional)
                 .then(|| format!("it needs {}, which {word}", task.id))
         })
     }
@@ -109,7 +112,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
     fn input(&self) -> Result<Message, String> {
         let running = self.running;
         let find = |id: &str| running.ended(id);
-        let known = Known { plan: running.plan, ended: &find };
+        let known = PlanResults { plan: running.plan, ended: &find };
         let input = &self.task.input;
         let mut parts = vec![];
         let default = || running.plan.request.clone().unwrap_or_else(|| running.plan.name.clone());
@@ -136,7 +139,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
         &mut self,
         input: &Message,
     ) -> Result<Result<Task, (String, Option<Timestamp>)>, AgentError> {
-        let mut tried = Tried::default();
+        let mut tried = AttemptHistory::default();
         // Tries with the agent that was picked last.
         let mut in_a_row = 0;
         let mut last: Option<String> = None;
@@ -161,7 +164,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
                     (None, true) => "there is nobody any more who could do it".into(),
                 };
                 // Those who are down may be back after a while.
-                if down.is_empty() || !self.again(&why).await? {
+                if down.is_empty() || !self.wait_for_retry(&why).await? {
                     return Ok(Err((why, Some(picked.at))));
                 }
                 (tried.down, tried.again, in_a_row) = (vec![], None, 0);
@@ -173,33 +176,33 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 Ok(task) => return Ok(Ok(task)),
                 Err(failure) => failure,
             };
-            if failure.kind == Kind::Final {
+            if failure.kind == AttemptFailureKind::Final {
                 return Ok(Err((failure.why, None)));
             }
-            let down = self.look(&agent, &failure).await?;
+            let down = self.check_agent_down(&agent, &failure).await?;
             last = Some(failure.why.clone());
             if let Some(why) = down {
-                let passed = PassedOver { agent: agent.clone(), why };
+                let passed = UnavailableAgent { agent: agent.clone(), why };
                 self.pass_over(std::slice::from_ref(&passed));
                 tried.down.push(passed);
                 tried.again = None;
                 continue;
             }
-            let more = failure.kind == Kind::Failed && in_a_row < self.task.retry.attempts;
-            if more && self.again(&failure.why).await? {
+            let more = failure.kind == AttemptFailureKind::Failed && in_a_row < self.task.retry.attempts;
+            if more && self.wait_for_retry(&failure.why).await? {
                 (tried.again, tried.from) = (Some(agent), target);
                 continue;
             }
             // By its own word it cannot be done there: only those are asked whom the plan names.
-            self.pass_over(&[PassedOver { agent, why: failure.why }]);
-            tried = Tried { from: target + 1, again: None, down: vec![] };
+            self.pass_over(&[UnavailableAgent { agent, why: failure.why }]);
+            tried = AttemptHistory { from: target + 1, again: None, down: vec![] };
             if tried.from > self.task.fallbacks.len() {
                 return Ok(Err((last.unwrap_or_default(), None)));
             }
         }
     }
 
-    async fn pick(&self, tried: &Tried) -> Result<Picked, AgentError> {
+    async fn pick(&self, tried: &AttemptHistory) -> Result<AgentChoice, AgentError> {
         let running = self.running;
         let (core, engine) = (running.core, running.cx.engine());
         let skills = self.skills();
@@ -207,9 +210,9 @@ impl<'a, 'r> Subtask<'a, 'r> {
         self.branch
             .step_unwaited("pick", async |_| {
                 let (roster, at) = (Roster::of(&engine), engine.clock().now());
-                let mut picked = pick::pick(self.task, tried, skills, &roster, &core.registry, at);
+                let mut picked = agent_choice::pick(self.task, tried, skills, &roster, &core.registry, at);
                 for passed in &mut picked.passed_over {
-                    passed.why = self.shown(std::mem::take(&mut passed.why));
+                    passed.why = self.redact_reason(std::mem::take(&mut passed.why));
                 }
                 Ok(picked)
             })
@@ -222,22 +225,22 @@ impl<'a, 'r> Subtask<'a, 'r> {
         agent: &str,
         input: &Message,
         at: Timestamp,
-        tried: &Tried,
-    ) -> Result<Result<Task, Failure>, AgentError> {
+        tried: &AttemptHistory,
+    ) -> Result<Result<Task, AttemptFailure>, AgentError> {
         self.seen.agent = Some(agent.to_owned());
         self.seen.attempts += 1;
-        self.say(PartState::Working, None, None).await?;
+        self.report_progress(SubtaskState::Working, None, None).await?;
         let own = self.task.timeout.map(|timeout| at.after(timeout));
         let until = [own, self.running.until].into_iter().flatten().min();
-        let given_up = GivenUp::default();
+        let given_up = AbandonReason::default();
         let gone = self.give_up(agent, tried, &given_up);
-        let Called { end, replayed } = self.branch.call_unless(agent, input.clone(), until, gone).await?;
+        let CallResult { end, replayed } = self.branch.call_unless(agent, input.clone(), until, gone).await?;
         let report = |outcome| {
             if !replayed {
                 self.running.core.registry.report(agent, outcome);
             }
         };
-        let failed = |kind, why: String| Ok(Err(Failure { why, kind }));
+        let failed = |kind, why: String| Ok(Err(AttemptFailure { why, kind }));
         match end {
             CallEnd::Ended(task) => {
                 self.seen.task_id = Some(task.origin.id.to_string());
@@ -246,41 +249,54 @@ impl<'a, 'r> Subtask<'a, 'r> {
                         report(Ok(()));
                         Ok(Ok(task))
                     }
-                    State::Rejected => failed(Kind::Rejected, format!("rejected: {}", words(&task))),
+                    State::Rejected => {
+                        failed(AttemptFailureKind::Rejected, format!("rejected: {}", status_text(&task)))
+                    }
                     State::Canceled => match self.why_given_up(given_up).await? {
-                        Some(why) => failed(Kind::Unreachable, why),
-                        None => failed(Kind::Final, format!("its task was canceled: {}", words(&task))),
+                        Some(why) => failed(AttemptFailureKind::Unreachable, why),
+                        None => failed(
+                            AttemptFailureKind::Final,
+                            format!("its task was canceled: {}", status_text(&task)),
+                        ),
                     },
                     _ if task.is_unreachable() => {
-                        let why = words(&task);
+                        let why = status_text(&task);
                         report(Err(&why));
-                        failed(Kind::Unreachable, why)
+                        failed(AttemptFailureKind::Unreachable, why)
                     }
-                    _ => failed(Kind::Failed, words(&task)),
+                    _ => failed(AttemptFailureKind::Failed, status_text(&task)),
                 }
             }
             CallEnd::Late(task) => {
                 self.seen.task_id = Some(task.origin.id.to_string());
                 if self.running.until == until {
-                    return failed(Kind::Final, "it was not done when the plan's time was up".into());
+                    return failed(
+                        AttemptFailureKind::Final,
+                        "it was not done when the plan's time was up".into(),
+                    );
                 }
-                let timeout = self.task.timeout.map(in_words).unwrap_or_default();
-                failed(Kind::Failed, format!("it was not done within its timeout of {timeout}"))
+                let timeout = self.task.timeout.map(format_duration).unwrap_or_default();
+                failed(AttemptFailureKind::Failed, format!("it was not done within its timeout of {timeout}"))
             }
-            CallEnd::Refused(why) => failed(Kind::Rejected, why),
+            CallEnd::Refused(why) => failed(AttemptFailureKind::Rejected, why),
         }
     }
 
     /// Comes when the registry gives up an agent that is at work, and somebody else could do it. That is kept before
     /// the agent's task is canceled.
-    async fn give_up<'s>(&'s self, agent: &str, tried: &Tried, given_up: &'s GivenUp) -> BoxFuture<'s, ()> {
+    async fn give_up<'s>(
+        &'s self,
+        agent: &str,
+        tried: &AttemptHistory,
+        given_up: &'s AbandonReason,
+    ) -> BoxFuture<'s, ()> {
         let registry = &self.running.core.registry;
-        let mut news = registry.news();
+        let mut news = registry.subscribe_health();
         let why = loop {
-            if let Some(why) = registry.given_up(agent)
+            if let Some(why) = registry.open_breaker_reason(agent)
                 && self.has_another(agent, tried, &why)
             {
-                break self.shown(why);
+                break self.redact_reason(why);
             }
             if news.changed().await.is_err() {
                 return std::future::pending().await;
@@ -294,7 +310,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
     }
 
     /// Why the last try was given up, if it was: now, or before a restart.
-    async fn why_given_up(&self, given_up: GivenUp) -> Result<Option<String>, AgentError> {
+    async fn why_given_up(&self, given_up: AbandonReason) -> Result<Option<String>, AgentError> {
         match given_up.into_inner() {
             Some(kept) => kept,
             None => self.aside().step("give up", async |_| Ok(None)).await,
@@ -307,12 +323,14 @@ impl<'a, 'r> Subtask<'a, 'r> {
     }
 
     /// Whether there is somebody else for it.
-    fn has_another(&self, agent: &str, tried: &Tried, why: &str) -> bool {
+    fn has_another(&self, agent: &str, tried: &AttemptHistory, why: &str) -> bool {
         let running = self.running;
-        let mut without = Tried { again: None, ..tried.clone() };
-        without.down.push(PassedOver { agent: agent.to_owned(), why: why.to_owned() });
+        let mut without = AttemptHistory { again: None, ..tried.clone() };
+        without.down.push(UnavailableAgent { agent: agent.to_owned(), why: why.to_owned() });
         let (roster, at) = (Roster::of(&running.cx.engine()), running.cx.engine().clock().now());
-        pick::pick(self.task, &without, self.skills(), &roster, &running.core.registry, at).agent.is_some()
+        agent_choice::pick(self.task, &without, self.skills(), &roster, &running.core.registry, at)
+            .agent
+            .is_some()
     }
 
     /// What those could do who were meant.
@@ -322,25 +340,29 @@ impl<'a, 'r> Subtask<'a, 'r> {
     }
 
     /// Whether an agent whose try failed is down: by its own word, because it is gone, or by a look at it now.
-    async fn look(&self, agent: &str, failure: &Failure) -> Result<Option<String>, AgentError> {
+    async fn check_agent_down(
+        &self,
+        agent: &str,
+        failure: &AttemptFailure,
+    ) -> Result<Option<String>, AgentError> {
         let running = self.running;
         let (core, engine) = (running.core, running.cx.engine());
-        let looked: Looked = self
+        let looked: AgentDownCheck = self
             .branch
             .step("look", async |_| {
                 let down = match failure.kind {
-                    Kind::Unreachable => Some(failure.why.clone()),
+                    AttemptFailureKind::Unreachable => Some(failure.why.clone()),
                     _ if engine.catalog().get(agent).is_err() => Some("it is gone".to_owned()),
-                    _ => core.registry.look(agent).await.map(|why| self.shown(why)),
+                    _ => core.registry.probe_down_reason(agent).await.map(|why| self.redact_reason(why)),
                 };
-                Ok(Looked { down })
+                Ok(AgentDownCheck { down })
             })
             .await?;
         Ok(looked.down)
     }
 
     /// Why an agent is down, as the caller may read it: the registry knows it from everybody's calls and its own probes.
-    fn shown(&self, why: String) -> String {
+    fn redact_reason(&self, why: String) -> String {
         match self.running.cx.failure_report().is_open() {
             true => why,
             false => "it cannot be reached".into(),
@@ -348,7 +370,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
     }
 
     /// Waits for another try, if there is to be one.
-    async fn again(&mut self, why: &str) -> Result<bool, AgentError> {
+    async fn wait_for_retry(&mut self, why: &str) -> Result<bool, AgentError> {
         let retry = self.task.retry;
         if self.seen.retries + 1 >= retry.attempts.saturating_mul(1 + self.task.fallbacks.len() as u32) {
             return Ok(false);
@@ -359,13 +381,13 @@ impl<'a, 'r> Subtask<'a, 'r> {
         }
         let doubled = retry.backoff.saturating_mul(1 << (self.seen.retries - 1).min(16));
         let wait = doubled.min(self.running.core.options.longest_backoff);
-        let soon = format!("{why}; tried again in {}", in_words(wait));
-        self.say(PartState::Retrying, Some(soon), None).await?;
+        let soon = format!("{why}; tried again in {}", format_duration(wait));
+        self.report_progress(SubtaskState::Retrying, Some(soon), None).await?;
         self.branch.sleep(wait).await?;
         Ok(true)
     }
 
-    fn pass_over(&mut self, passed: &[PassedOver]) {
+    fn pass_over(&mut self, passed: &[UnavailableAgent]) {
         for one in passed {
             if !self.seen.rerouted_from.iter().any(|known| known.agent == one.agent) {
                 self.seen.rerouted_from.push(one.clone());
@@ -375,11 +397,11 @@ impl<'a, 'r> Subtask<'a, 'r> {
 
     async fn end(
         &mut self,
-        state: PartState,
+        state: SubtaskState,
         why: Option<String>,
-        output: Output,
+        output: SubtaskOutput,
         at: Option<Timestamp>,
-    ) -> Result<Ended, AgentError> {
+    ) -> Result<SubtaskResult, AgentError> {
         self.running.over.fetch_add(1, Ordering::SeqCst);
         let duration_ms = match (self.seen.started_at, at) {
             (Some(from), Some(to)) => u64::try_from(to.since(from).as_millis()).ok(),
@@ -389,26 +411,37 @@ impl<'a, 'r> Subtask<'a, 'r> {
         if let Some(agent) = &self.seen.agent {
             self.seen.rerouted_from.retain(|passed| passed.agent != *agent);
         }
-        self.say(state, why.clone(), duration_ms).await?;
-        let Seen { agent, task_id, attempts, rerouted_from, started_at, .. } = std::mem::take(&mut self.seen);
-        Ok(Ended { state, why, agent, task_id, attempts, rerouted_from, started_at, duration_ms, output })
+        self.report_progress(state, why.clone(), duration_ms).await?;
+        let SubtaskProgress { agent, task_id, attempts, rerouted_from, started_at, .. } =
+            std::mem::take(&mut self.seen);
+        Ok(SubtaskResult {
+            state,
+            why,
+            agent,
+            task_id,
+            attempts,
+            rerouted_from,
+            started_at,
+            duration_ms,
+            output,
+        })
     }
 
     /// Says what has changed: a line for people, and one for those who draw.
-    async fn say(
+    async fn report_progress(
         &self,
-        state: PartState,
+        state: SubtaskState,
         why: Option<String>,
         duration_ms: Option<u64>,
     ) -> Result<(), AgentError> {
-        let Seen { agent, task_id, attempts, rerouted_from, started_at, .. } = &self.seen;
+        let SubtaskProgress { agent, task_id, attempts, rerouted_from, started_at, .. } = &self.seen;
         let by = agent.as_ref().map(|agent| format!(" by {agent}")).unwrap_or_default();
         let long = duration_ms.map(|ms| format!(" in {:.1} s", ms as f64 / 1_000.0)).unwrap_or_default();
         let because = why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
         let (over, all) = (self.running.over.load(Ordering::SeqCst), self.running.plan.tasks.len());
         let line = format!("{} {}{by}{long} ({over}/{all}){because}", self.task.id, state.name());
         self.branch.progress(over as f64, Some(all as f64), line).await?;
-        let changed = Changed {
+        let changed = SubtaskChange {
             task: self.task.id.clone(),
             state,
             agent: agent.clone(),
@@ -435,7 +468,7 @@ fn whole(task: &Task) -> Vec<Part> {
 }
 
 /// What a task said at its end.
-pub(super) fn words(task: &Task) -> String {
+pub(super) fn status_text(task: &Task) -> String {
     let said = task.status_message.as_ref().map(Message::joined_text).filter(|said| !said.is_empty());
     said.unwrap_or_else(|| "it did not say why".into())
 }

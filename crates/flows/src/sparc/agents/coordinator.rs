@@ -11,14 +11,14 @@ use nuncio_engine::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Input, patiently, profile, who, workflows};
+use super::{SparcTaskInput, profile, retry_step, who, workflows};
 use crate::sparc::{
-    Configured,
+    SparcShared,
     error::SparcError,
-    phase::{Phase, Role},
+    phase::{SparcPhase, SparcRole},
     resources::{artifact_uri, workflow_uri},
-    store::Stored,
-    workflows::{Who, Workflows},
+    store::StoredWorkflow,
+    workflows::{WorkflowActor, Workflows},
 };
 
 /// How long it may work on one workflow: it waits for its children, which may wait for people.
@@ -32,34 +32,34 @@ const MAX_VISITS: usize = 100;
 
 /// Drives whole workflows.
 pub(super) struct Coordinator {
-    options: Arc<Configured>,
+    options: Arc<SparcShared>,
 }
 
 /// Where a workflow stands.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Look {
-    current: Phase,
+struct WorkflowProgress {
+    current: SparcPhase,
     done: bool,
-    passed: Vec<(Phase, u32)>,
+    passed: Vec<(SparcPhase, u32)>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     batchtools: bool,
 }
 
-impl Look {
-    fn at(stored: &Stored) -> Self {
+impl WorkflowProgress {
+    fn at(stored: &StoredWorkflow) -> Self {
         let workflow = &stored.workflow;
         let passed = |phase| Some((phase, workflow.phase(phase).passed_version?));
         Self {
             current: workflow.current,
             done: workflow.is_done(),
-            passed: Phase::ALL.into_iter().filter_map(passed).collect(),
+            passed: SparcPhase::ALL.into_iter().filter_map(passed).collect(),
             batchtools: workflow.batchtools_enabled,
         }
     }
 }
 
 impl Coordinator {
-    pub(super) fn new(options: Arc<Configured>) -> Self {
+    pub(super) fn new(options: Arc<SparcShared>) -> Self {
         Self { options }
     }
 }
@@ -69,20 +69,21 @@ impl Agent for Coordinator {
     fn profile(&self) -> Profile {
         let about = "Drives a whole SPARC workflow, from specification to completion, with one child task for each \
                      phase. Starts the workflow where there is none, and goes on with it where it stands.";
-        Profile { time_limit: Some(TIME_LIMIT), ..profile(Role::Coordinator, about, "Drives") }
+        Profile { time_limit: Some(TIME_LIMIT), ..profile(SparcRole::Coordinator, about, "Drives") }
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let input = match Input::read(&cx) {
+        let input = match SparcTaskInput::read(&cx) {
             Ok(input) => input,
             Err(why) => return Ok(Outcome::Rejected(why)),
         };
-        let (who, workflows) = (who(&cx, Role::Coordinator.name()), workflows(cx.engine(), &self.options));
+        let (who, workflows) =
+            (who(&cx, SparcRole::Coordinator.name()), workflows(cx.engine(), &self.options));
         let context_id = &input.context_id;
-        let started: Result<Look, String> = cx
+        let started: Result<WorkflowProgress, String> = cx
             .step("start", async |step| {
                 let started = start(&step, &workflows, &who, &input).await?;
-                Ok(started.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
+                Ok(started.map(|stored| WorkflowProgress::at(&stored)).map_err(|error| error.to_string()))
             })
             .await?;
         let mut now = match started {
@@ -121,7 +122,7 @@ impl Agent for Coordinator {
                     return Ok(Outcome::failed(format!("{phase}: {words}")));
                 }
             }
-            let look: Result<Look, String> = cx
+            let look: Result<WorkflowProgress, String> = cx
                 .step("look", async |step| {
                     if child.state == State::Completed {
                         let (done, said) = (phase.index() as f64 + 1.0, format!("{phase} is done"));
@@ -129,8 +130,8 @@ impl Agent for Coordinator {
                         event["taskId"] = child.origin.id.to_string().into();
                         step.progress_with(done, Some(5.0), said, event).await?;
                     }
-                    let stored = patiently(&step, || workflows.get(&who.caller, context_id)).await?;
-                    Ok(stored.map(|stored| Look::at(&stored)).map_err(|error| error.to_string()))
+                    let stored = retry_step(&step, || workflows.get(&who.caller, context_id)).await?;
+                    Ok(stored.map(|stored| WorkflowProgress::at(&stored)).map_err(|error| error.to_string()))
                 })
                 .await?;
             now = match look {
@@ -145,7 +146,7 @@ impl Agent for Coordinator {
 }
 
 /// What happened to a phase, for those who follow the task.
-fn event(r#type: &str, context_id: &str, phase: Phase) -> Value {
+fn event(r#type: &str, context_id: &str, phase: SparcPhase) -> Value {
     json!({ "type": r#type, "contextId": context_id, "phase": phase, "agentType": phase.role().name() })
 }
 
@@ -153,26 +154,26 @@ fn event(r#type: &str, context_id: &str, phase: Phase) -> Value {
 async fn start(
     step: &StepContext,
     workflows: &Workflows,
-    who: &Who,
-    input: &Input,
-) -> Result<Result<Stored, SparcError>, AgentError> {
+    who: &WorkflowActor,
+    input: &SparcTaskInput,
+) -> Result<Result<StoredWorkflow, SparcError>, AgentError> {
     let (caller, context_id, key) = (&who.caller, &input.context_id, step.idempotency_key());
     if let Err(error) =
-        patiently(step, || std::future::ready(workflows.allow_run(caller, context_id))).await?
+        retry_step(step, || std::future::ready(workflows.allow_run(caller, context_id))).await?
     {
         return Ok(Err(error));
     }
-    let found = patiently(step, || workflows.get(caller, context_id)).await?;
+    let found = retry_step(step, || workflows.get(caller, context_id)).await?;
     match (found, &input.goal) {
         (Err(SparcError::NoWorkflow(_)), Some(goal)) => {
-            patiently(step, || workflows.start(who, Some(context_id), goal, false, Some(&key))).await
+            retry_step(step, || workflows.start(who, Some(context_id), goal, false, Some(&key))).await
         }
         (found, _) => Ok(found),
     }
 }
 
 /// Shows the artifact of a phase that has passed. As text: the one structured result is what the whole run came to.
-async fn show(cx: &TaskContext, phase: Phase, child: &Task) -> Result<(), AgentError> {
+async fn show(cx: &TaskContext, phase: SparcPhase, child: &Task) -> Result<(), AgentError> {
     let parts = child.artifacts.iter().flat_map(|artifact| &artifact.parts);
     let mut worked = parts.filter_map(|part| match &part.content {
         Content::Data(value) => Some(value),
@@ -193,16 +194,16 @@ async fn show(cx: &TaskContext, phase: Phase, child: &Task) -> Result<(), AgentE
 async fn store_artifacts(
     cx: &TaskContext,
     workflows: &Workflows,
-    who: &Who,
+    who: &WorkflowActor,
     context_id: &str,
-    now: &Look,
+    now: &WorkflowProgress,
 ) -> Result<Option<String>, AgentError> {
     let gathered: Option<Vec<Value>> = cx
         .step("gather", async |step| {
             let mut operations = vec![];
             for (phase, version) in &now.passed {
                 let read = || workflows.artifact(&who.caller, context_id, *phase, *version);
-                let Ok(artifact) = patiently(&step, read).await? else { return Ok(None) };
+                let Ok(artifact) = retry_step(&step, read).await? else { return Ok(None) };
                 let key = format!("{context_id}:{phase}");
                 let args = json!({ "namespace": MEMORY, "key": key, "value": artifact.content });
                 operations.push(json!({ "id": phase, "type": "memory.store", "args": args, "retries": 2 }));
@@ -221,7 +222,7 @@ async fn store_artifacts(
 async fn finish(
     cx: &TaskContext,
     context_id: &str,
-    now: &Look,
+    now: &WorkflowProgress,
     batch: Option<Option<String>>,
 ) -> Result<Outcome, AgentError> {
     let phases: Vec<Value> = now
@@ -242,7 +243,7 @@ async fn finish(
         ran["batch"] = batch.into();
     }
     let event = json!({
-        "type": "sparc_workflow_completed", "contextId": context_id, "phase": Phase::Completion,
+        "type": "sparc_workflow_completed", "contextId": context_id, "phase": SparcPhase::Completion,
         "phases": now.passed.len(),
     });
     cx.progress_with(5.0, Some(5.0), "All five phases have passed", event).await?;

@@ -6,23 +6,23 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_client::model::{Happening, Model, ModelOptions, Request};
+use nuncio_client::model::{Model, ModelEvent, ModelOptions, ModelRequest};
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, TaskContext};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Input, patiently, profile, submit, who, workflows};
+use super::{SparcTaskInput, profile, retry_step, submit, who, workflows};
 use crate::sparc::{
-    Configured, SparcModel,
-    answer::{MAX_TOKENS, again, json_in, prompt, shortened, system},
+    SparcModel, SparcShared,
     error::SparcError,
-    forms::{self, Filled},
-    gate::{Verdict, Violation},
-    phase::{Phase, Role, names},
+    forms::{self, FormsOutcome},
+    gate::{GateVerdict, Violation},
+    model_prompt::{MAX_TOKENS, json_in, prompt, retry_prompt, shortened, system},
+    phase::{SparcPhase, SparcRole, names},
     resources::artifact_uri,
-    templates::Template,
+    templates::PhaseTemplate,
     workflow::Workflow,
-    workflows::{Submitted, Who, Workflows},
+    workflows::{SubmissionResult, WorkflowActor, Workflows},
 };
 
 /// How long it may work on one phase, waiting not counted.
@@ -34,21 +34,21 @@ const MAX_DECISIONS: usize = 100;
 
 /// Works on the phases of its role.
 pub(super) struct RoleAgent {
-    role: Role,
-    options: Arc<Configured>,
+    role: SparcRole,
+    options: Arc<SparcShared>,
 }
 
 /// What is known when the work begins. Kept, so that a restart begins with the same.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct Work {
-    phase: Phase,
+struct PhaseBrief {
+    phase: SparcPhase,
     goal: String,
     prompt: String,
 }
 
 /// Who makes the artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Source {
+enum ArtifactSource {
     /// The caller's model.
     Sample,
     /// The configured model.
@@ -58,7 +58,7 @@ enum Source {
 }
 
 /// What came of one try to make an artifact.
-enum Made {
+enum ArtifactAttempt {
     /// An artifact.
     Artifact(Value),
     /// Something else: what is wrong with it.
@@ -68,20 +68,20 @@ enum Made {
 }
 
 /// The last try, for the next one.
-struct Before {
+struct PreviousAttempt {
     artifact: Option<Value>,
-    verdict: Verdict,
+    verdict: GateVerdict,
 }
 
 /// What a person wants to be done about a phase that does not pass.
-enum Decision {
+enum PhaseDecision {
     Retry,
-    Back { to: Phase, reason: String },
+    Back { to: SparcPhase, reason: String },
     Stop(String),
 }
 
 impl RoleAgent {
-    pub(super) fn new(role: Role, options: Arc<Configured>) -> Self {
+    pub(super) fn new(role: SparcRole, options: Arc<SparcShared>) -> Self {
         Self { role, options }
     }
 }
@@ -90,14 +90,14 @@ impl RoleAgent {
 impl Agent for RoleAgent {
     fn profile(&self) -> Profile {
         let (about, does) = match self.role {
-            Role::Researcher => {
+            SparcRole::Researcher => {
                 ("Finds out what is wanted, and writes the specification of a SPARC workflow.", "Does")
             }
-            Role::Coder => (
+            SparcRole::Coder => (
                 "Writes the pseudocode of a SPARC workflow, and refines the work until its tests pass.",
                 "Does",
             ),
-            Role::Analyst | Role::Coordinator => {
+            SparcRole::Analyst | SparcRole::Coordinator => {
                 ("Writes the architecture of a SPARC workflow, and validates its completion.", "Does")
             }
         };
@@ -105,18 +105,18 @@ impl Agent for RoleAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        let input = match Input::read(&cx) {
+        let input = match SparcTaskInput::read(&cx) {
             Ok(input) => input,
             Err(why) => return Ok(Outcome::Rejected(why)),
         };
-        let job = Job {
+        let job = RoleJob {
             who: who(&cx, self.role.name()),
             workflows: workflows(cx.engine(), &self.options),
             context_id: input.context_id.clone(),
             model: self.options.model.clone(),
             cx,
         };
-        let begun: Result<Work, String> = job
+        let begun: Result<PhaseBrief, String> = job
             .cx
             .step("begin", async |step| {
                 let begun = self.begin(&job, &input, &step).await?;
@@ -134,17 +134,17 @@ impl RoleAgent {
     /// Finds the workflow, or starts it where this role begins one, and gathers what the work needs.
     async fn begin(
         &self,
-        job: &Job,
-        input: &Input,
+        job: &RoleJob,
+        input: &SparcTaskInput,
         step: &StepContext,
-    ) -> Result<Result<Work, SparcError>, AgentError> {
+    ) -> Result<Result<PhaseBrief, SparcError>, AgentError> {
         let (workflows, who, context_id) = (&job.workflows, &job.who, &input.context_id);
-        let first = self.role.phases().contains(&Phase::Specification);
-        let found = patiently(step, || workflows.get(&who.caller, context_id)).await?;
+        let first = self.role.phases().contains(&SparcPhase::Specification);
+        let found = retry_step(step, || workflows.get(&who.caller, context_id)).await?;
         let stored = match (found, &input.goal) {
             (Err(SparcError::NoWorkflow(_)), Some(goal)) if first => {
                 let key = step.idempotency_key();
-                patiently(step, || workflows.start(who, Some(context_id), goal, false, Some(&key))).await?
+                retry_step(step, || workflows.start(who, Some(context_id), goal, false, Some(&key))).await?
             }
             (found, _) => found,
         };
@@ -152,15 +152,19 @@ impl RoleAgent {
             Ok(found) => found,
             Err(error) => return Ok(Err(error)),
         };
-        let earlier = patiently(step, || workflows.passed(&who.caller, &workflow)).await?;
+        let earlier = retry_step(step, || workflows.passed(&who.caller, &workflow)).await?;
         Ok(earlier.map(|earlier| {
             let prompt = prompt(phase, &workflow.goal, &earlier);
-            Work { phase, goal: workflow.goal, prompt }
+            PhaseBrief { phase, goal: workflow.goal, prompt }
         }))
     }
 
     /// The phase that is to be worked on, if it is the current one and the work of this role.
-    fn own_phase(&self, workflow: Workflow, asked: Option<Phase>) -> Result<(Workflow, Phase), SparcError> {
+    fn own_phase(
+        &self,
+        workflow: Workflow,
+        asked: Option<SparcPhase>,
+    ) -> Result<(Workflow, SparcPhase), SparcError> {
         let phase = asked.unwrap_or(workflow.current);
         workflow.check_current(phase)?;
         if phase.role() != self.role {
@@ -176,31 +180,36 @@ impl RoleAgent {
 }
 
 /// One task of a role agent.
-struct Job {
+struct RoleJob {
     cx: TaskContext,
-    who: Who,
+    who: WorkflowActor,
     workflows: Workflows,
     context_id: String,
     model: Option<SparcModel>,
 }
 
-impl Job {
-    async fn work(&self, work: &Work) -> Result<Outcome, AgentError> {
-        let (mut source, mut before, mut tries) = (Source::Sample, None::<Before>, 0);
+impl RoleJob {
+    async fn work(&self, work: &PhaseBrief) -> Result<Outcome, AgentError> {
+        let (mut source, mut before, mut tries) = (ArtifactSource::Sample, None::<PreviousAttempt>, 0);
         loop {
             tries += 1;
             self.cx.progress(0.0, None, format!("{}: making the artifact (try {tries})", work.phase)).await?;
             let (artifact, verdict) = match self.make(work, &mut source, before.as_ref()).await? {
-                Made::GaveUp(why) => return self.give_up(work, &why).await,
-                Made::Nothing(wrong) => {
+                ArtifactAttempt::GaveUp(why) => return self.give_up(work, &why).await,
+                ArtifactAttempt::Nothing(wrong) => {
                     let violations = vec![Violation { path: String::new(), message: wrong }];
                     let kept = before.take().and_then(|before| before.artifact);
                     (
                         kept,
-                        Verdict { passed: false, checked_at: Default::default(), violations, command: None },
+                        GateVerdict {
+                            passed: false,
+                            checked_at: Default::default(),
+                            violations,
+                            command: None,
+                        },
                     )
                 }
-                Made::Artifact(artifact) => {
+                ArtifactAttempt::Artifact(artifact) => {
                     let submitted =
                         submit(&self.cx, &self.workflows, &self.who, &self.context_id, work.phase, &artifact);
                     let submitted = match submitted.await? {
@@ -216,39 +225,43 @@ impl Job {
             // The first time it sees to it by itself; after that it is for a person to say.
             if tries > 1 {
                 match self.decide(work, &verdict).await? {
-                    Decision::Retry => {}
-                    Decision::Back { to, reason } => return self.go_back(work, to, &reason).await,
-                    Decision::Stop(why) => return self.give_up(work, &why).await,
+                    PhaseDecision::Retry => {}
+                    PhaseDecision::Back { to, reason } => return self.go_back(work, to, &reason).await,
+                    PhaseDecision::Stop(why) => return self.give_up(work, &why).await,
                 }
             }
-            before = Some(Before { artifact, verdict });
+            before = Some(PreviousAttempt { artifact, verdict });
         }
     }
 
     /// Makes an artifact: by the caller's model, else by the configured one, else by forms.
     async fn make(
         &self,
-        work: &Work,
-        source: &mut Source,
-        before: Option<&Before>,
-    ) -> Result<Made, AgentError> {
+        work: &PhaseBrief,
+        source: &mut ArtifactSource,
+        before: Option<&PreviousAttempt>,
+    ) -> Result<ArtifactAttempt, AgentError> {
         let prompt = match before {
             None => work.prompt.clone(),
-            Some(Before { artifact, verdict }) => again(&work.prompt, artifact.as_ref(), &verdict.in_words()),
+            Some(PreviousAttempt { artifact, verdict }) => {
+                retry_prompt(&work.prompt, artifact.as_ref(), &verdict.in_words())
+            }
         };
-        if *source == Source::Sample {
+        if *source == ArtifactSource::Sample {
             match self.cx.sample(&prompt, Some(system(work.phase)), MAX_TOKENS).await? {
-                Answer::Unavailable => *source = Source::Model,
+                Answer::Unavailable => *source = ArtifactSource::Model,
                 Answer::Decline(_) => {
-                    return Ok(Made::GaveUp("the question to the model was declined".into()));
+                    return Ok(ArtifactAttempt::GaveUp("the question to the model was declined".into()));
                 }
-                Answer::Cancel => return Ok(Made::GaveUp("the question to the model was dismissed".into())),
+                Answer::Cancel => {
+                    return Ok(ArtifactAttempt::GaveUp("the question to the model was dismissed".into()));
+                }
                 answer => return Ok(in_answer(answer.text().unwrap_or_default())),
             }
         }
-        if *source == Source::Model {
+        if *source == ArtifactSource::Model {
             let Some(model) = &self.model else {
-                *source = Source::Forms;
+                *source = ArtifactSource::Forms;
                 return self.by_forms(work, before).await;
             };
             let asked: Result<String, String> = self
@@ -259,20 +272,24 @@ impl Job {
                 Ok(text) => return Ok(in_answer(&text)),
                 Err(why) => {
                     self.cx.log(Level::Warning, format!("{why}: a person is asked instead")).await?;
-                    *source = Source::Forms;
+                    *source = ArtifactSource::Forms;
                 }
             }
         }
         self.by_forms(work, before).await
     }
 
-    async fn by_forms(&self, work: &Work, before: Option<&Before>) -> Result<Made, AgentError> {
+    async fn by_forms(
+        &self,
+        work: &PhaseBrief,
+        before: Option<&PreviousAttempt>,
+    ) -> Result<ArtifactAttempt, AgentError> {
         let before =
             before.and_then(|before| Some((before.artifact.as_ref()?, &before.verdict.violations[..])));
-        Ok(match forms::fill(&self.cx, Template::of(work.phase), &work.goal, before).await? {
-            Filled::Artifact(artifact) => Made::Artifact(artifact),
-            Filled::Refused(why) => Made::GaveUp(why),
-            Filled::Unavailable => Made::GaveUp(
+        Ok(match forms::fill(&self.cx, PhaseTemplate::of(work.phase), &work.goal, before).await? {
+            FormsOutcome::Artifact(artifact) => ArtifactAttempt::Artifact(artifact),
+            FormsOutcome::Refused(why) => ArtifactAttempt::GaveUp(why),
+            FormsOutcome::Unavailable => ArtifactAttempt::GaveUp(
                 "there is no model and nobody to ask: call it from a client that samples or answers forms, send it as \
                  a task, or set sparc.model-url and sparc.model-name"
                     .into(),
@@ -281,7 +298,7 @@ impl Job {
     }
 
     /// Asks a person what is to be done.
-    async fn decide(&self, work: &Work, verdict: &Verdict) -> Result<Decision, AgentError> {
+    async fn decide(&self, work: &PhaseBrief, verdict: &GateVerdict) -> Result<PhaseDecision, AgentError> {
         let phase = work.phase;
         let earlier = phase.earlier();
         let actions = if earlier.is_empty() { vec!["retry", "stop"] } else { vec!["retry", "back", "stop"] };
@@ -317,9 +334,9 @@ impl Job {
             };
             let reason = form["reason"].as_str().map(str::trim).unwrap_or_default();
             match (form["action"].as_str(), form["to"].as_str().and_then(|to| to.parse().ok())) {
-                (Some("retry"), _) => return Ok(Decision::Retry),
+                (Some("retry"), _) => return Ok(PhaseDecision::Retry),
                 (Some("back"), Some(to)) if !reason.is_empty() => {
-                    return Ok(Decision::Back { to, reason: reason.into() });
+                    return Ok(PhaseDecision::Back { to, reason: reason.into() });
                 }
                 (Some("back"), _) => hint = "Going back needs a phase to go to, and a reason. ".into(),
                 _ => return Ok(stop(if reason.is_empty() { "a person said stop" } else { reason }, verdict)),
@@ -328,8 +345,8 @@ impl Job {
         Ok(stop("nothing was decided", verdict))
     }
 
-    async fn passed(&self, submitted: &Submitted, artifact: Value) -> Result<Outcome, AgentError> {
-        let Submitted { phase, version, .. } = submitted;
+    async fn passed(&self, submitted: &SubmissionResult, artifact: Value) -> Result<Outcome, AgentError> {
+        let SubmissionResult { phase, version, .. } = submitted;
         let mut worked = self.worked(*phase, "passed");
         worked["version"] = (*version).into();
         worked["uri"] = artifact_uri(&self.context_id, *phase, *version).into();
@@ -338,13 +355,13 @@ impl Job {
         Ok(Outcome::said(format!("The {phase} (version {version}) has passed its gate.")))
     }
 
-    async fn go_back(&self, work: &Work, to: Phase, reason: &str) -> Result<Outcome, AgentError> {
+    async fn go_back(&self, work: &PhaseBrief, to: SparcPhase, reason: &str) -> Result<Outcome, AgentError> {
         let back: Result<(), String> = self
             .cx
             .step("back", async |step| {
                 let key = step.idempotency_key();
-                let back = patiently(&step, || {
-                    self.workflows.back(&self.who, &self.context_id, to, reason, Some(&key))
+                let back = retry_step(&step, || {
+                    self.workflows.go_back(&self.who, &self.context_id, to, reason, Some(&key))
                 })
                 .await?;
                 Ok(back.map(|_| ()).map_err(|error| error.to_string()))
@@ -361,14 +378,14 @@ impl Job {
     }
 
     /// Leaves the phase blocked, with the reason.
-    async fn give_up(&self, work: &Work, why: &str) -> Result<Outcome, AgentError> {
+    async fn give_up(&self, work: &PhaseBrief, why: &str) -> Result<Outcome, AgentError> {
         let blocked: Result<(), String> = self
             .cx
             .step("block", async |step| {
                 let key = step.idempotency_key();
                 let (who, phase) = (&self.who, work.phase);
                 let blocked =
-                    patiently(&step, || self.workflows.block(who, &self.context_id, phase, why, Some(&key)))
+                    retry_step(&step, || self.workflows.block(who, &self.context_id, phase, why, Some(&key)))
                         .await?;
                 Ok(blocked.map(|_| ()).map_err(|error| error.to_string()))
             })
@@ -382,7 +399,7 @@ impl Job {
         Ok(Outcome::failed(format!("The {} is blocked: {why}", work.phase)))
     }
 
-    fn worked(&self, phase: Phase, outcome: &str) -> Value {
+    fn worked(&self, phase: SparcPhase, outcome: &str) -> Value {
         json!({
             "contextId": self.context_id,
             "phase": phase,
@@ -396,14 +413,14 @@ impl Job {
     }
 }
 
-fn stop(why: &str, verdict: &Verdict) -> Decision {
-    Decision::Stop(format!("{why}; the gate said: {}", shortened(&verdict.in_short())))
+fn stop(why: &str, verdict: &GateVerdict) -> PhaseDecision {
+    PhaseDecision::Stop(format!("{why}; the gate said: {}", shortened(&verdict.in_short())))
 }
 
-fn in_answer(text: &str) -> Made {
+fn in_answer(text: &str) -> ArtifactAttempt {
     match json_in(text) {
-        Some(artifact) => Made::Artifact(artifact),
-        None => Made::Nothing(
+        Some(artifact) => ArtifactAttempt::Artifact(artifact),
+        None => ArtifactAttempt::Nothing(
             "the answer has no JSON object in it, or was cut off: answer with one JSON object and nothing else".into(),
         ),
     }
@@ -421,7 +438,7 @@ async fn ask_model(
         Ok(model) => model,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let mut asking = model.ask(&Request::prompt(Some(system), prompt, MAX_TOKENS));
+    let mut asking = model.ask(&ModelRequest::prompt(Some(system), prompt, MAX_TOKENS));
     loop {
         let happened = tokio::select! {
             biased;
@@ -429,12 +446,12 @@ async fn ask_model(
             happened = asking.next() => happened,
         };
         match happened {
-            Ok(Happening::Text(_)) => {}
-            Ok(Happening::Again { why, .. }) => step.log(Level::Warning, why).await?,
-            Ok(Happening::Said(said)) if said.text.is_empty() => {
+            Ok(ModelEvent::Text(_)) => {}
+            Ok(ModelEvent::Retry { why, .. }) => step.log(Level::Warning, why).await?,
+            Ok(ModelEvent::Reply(said)) if said.text.is_empty() => {
                 return Ok(Err(format!("the model's answer has no text in it ({})", said.stop)));
             }
-            Ok(Happening::Said(said)) => return Ok(Ok(said.text)),
+            Ok(ModelEvent::Reply(said)) => return Ok(Ok(said.text)),
             Err(error) => return Ok(Err(error.to_string())),
         }
     }

@@ -3,18 +3,18 @@ use serde_json::json;
 use super::*;
 
 /// The worked examples of the phases before one.
-fn before(phase: Phase) -> Earlier {
-    phase.earlier().iter().map(|phase| (*phase, Template::of(*phase).example().clone())).collect()
+fn before(phase: SparcPhase) -> EarlierArtifacts {
+    phase.earlier().iter().map(|phase| (*phase, PhaseTemplate::of(*phase).example().clone())).collect()
 }
 
 /// What the gate says to the example of a phase after something was changed in it.
-fn with(phase: Phase, change: impl FnOnce(&mut Value)) -> Vec<String> {
-    let mut artifact = Template::of(phase).example().clone();
+fn with(phase: SparcPhase, change: impl FnOnce(&mut Value)) -> Vec<String> {
+    let mut artifact = PhaseTemplate::of(phase).example().clone();
     change(&mut artifact);
     inspect(phase, &artifact, &before(phase)).iter().map(ToString::to_string).collect()
 }
 
-fn check(phase: Phase, change: impl FnOnce(&mut Value), expected: &[&str]) {
+fn check(phase: SparcPhase, change: impl FnOnce(&mut Value), expected: &[&str]) {
     let found = with(phase, change);
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     for words in expected {
@@ -24,8 +24,8 @@ fn check(phase: Phase, change: impl FnOnce(&mut Value), expected: &[&str]) {
 
 #[test]
 fn every_worked_example_passes_its_gate() {
-    for phase in Phase::ALL {
-        let template = Template::of(phase);
+    for phase in SparcPhase::ALL {
+        let template = PhaseTemplate::of(phase);
         assert!(!template.examples.is_empty() && template.guidelines.lines().count() >= 5, "{phase}");
         for example in &template.examples {
             assert_eq!(inspect(phase, &example["artifact"], &before(phase)), [], "{phase}");
@@ -35,13 +35,13 @@ fn every_worked_example_passes_its_gate() {
         assert_eq!(template.sections.keys().collect::<Vec<_>>(), properties.keys().collect::<Vec<_>>());
     }
     let keys = ["requirements", "goals", "constraints", "methodology", "acceptanceCriteria"];
-    assert!(Template::of(Phase::Specification).sections.keys().eq(keys));
+    assert!(PhaseTemplate::of(SparcPhase::Specification).sections.keys().eq(keys));
 }
 
 #[test]
 fn all_violations_are_named_with_their_places() {
     check(
-        Phase::Specification,
+        SparcPhase::Specification,
         |spec| {
             spec["requirements"][0]["priority"] = "urgent".into();
             spec["goals"] = json!([]);
@@ -51,7 +51,7 @@ fn all_violations_are_named_with_their_places() {
         &["/requirements/0/priority: ", "/goals: ", "unknown", "methodology"],
     );
     for nonsense in [json!(null), json!([]), json!("text"), json!({})] {
-        for phase in Phase::ALL {
+        for phase in SparcPhase::ALL {
             assert!(!inspect(phase, &nonsense, &before(phase)).is_empty(), "{phase} {nonsense}");
         }
     }
@@ -59,7 +59,7 @@ fn all_violations_are_named_with_their_places() {
 
 #[test]
 fn a_specification_ties_every_criterion_to_a_requirement_and_every_requirement_to_a_criterion() {
-    let phase = Phase::Specification;
+    let phase = SparcPhase::Specification;
     check(
         phase,
         |spec| spec["acceptanceCriteria"][0]["requirement"] = "R9".into(),
@@ -74,7 +74,7 @@ fn a_specification_ties_every_criterion_to_a_requirement_and_every_requirement_t
 
 #[test]
 fn pseudocode_covers_every_requirement_and_takes_nothing_from_nowhere() {
-    let phase = Phase::Pseudocode;
+    let phase = SparcPhase::Pseudocode;
     check(
         phase,
         |code| code["steps"][0]["requirements"] = json!(["R1", "R3"]),
@@ -100,7 +100,7 @@ fn pseudocode_covers_every_requirement_and_takes_nothing_from_nowhere() {
 
 #[test]
 fn an_architecture_depends_on_what_exists_and_implements_every_step() {
-    let phase = Phase::Architecture;
+    let phase = SparcPhase::Architecture;
     check(
         phase,
         |plan| plan["components"][0]["dependencies"] = json!(["cache"]),
@@ -121,7 +121,7 @@ fn an_architecture_depends_on_what_exists_and_implements_every_step() {
 
 #[test]
 fn refinement_changes_components_that_exist_and_passes_only_with_its_tests() {
-    let phase = Phase::Refinement;
+    let phase = SparcPhase::Refinement;
     check(
         phase,
         |made| made["changes"][0]["component"] = "cache".into(),
@@ -139,7 +139,7 @@ fn refinement_changes_components_that_exist_and_passes_only_with_its_tests() {
         output: "3 passed, 1 failed".into(),
         ..CommandReport::unconfigured()
     };
-    let verdict = |report| Verdict::new(vec![], Some(report), Timestamp(1));
+    let verdict = |report| GateVerdict::new(vec![], Some(report), Timestamp(1));
     assert!(verdict(report(Some(0))).passed);
     let failed = verdict(report(Some(2)));
     assert!(!failed.passed);
@@ -151,7 +151,7 @@ fn refinement_changes_components_that_exist_and_passes_only_with_its_tests() {
 
 #[test]
 fn completion_needs_every_criterion_validated_with_evidence_and_something_written() {
-    let phase = Phase::Completion;
+    let phase = SparcPhase::Completion;
     check(
         phase,
         |done| done["validation"][2]["validated"] = false.into(),
@@ -174,10 +174,10 @@ fn completion_needs_every_criterion_validated_with_evidence_and_something_writte
 #[test]
 fn a_verdict_names_so_many_violations_and_says_how_many_more_there_are() {
     let many: Vec<String> = (0..MAX_VIOLATIONS + 7).map(|n| format!("N{n}")).collect();
-    let mut code = Template::of(Phase::Pseudocode).example().clone();
+    let mut code = PhaseTemplate::of(SparcPhase::Pseudocode).example().clone();
     code["steps"][0]["next"] = json!(many);
-    let found = inspect(Phase::Pseudocode, &code, &before(Phase::Pseudocode));
-    let verdict = Verdict::new(found, None, Timestamp(1));
+    let found = inspect(SparcPhase::Pseudocode, &code, &before(SparcPhase::Pseudocode));
+    let verdict = GateVerdict::new(found, None, Timestamp(1));
     assert_eq!(verdict.violations.len(), MAX_VIOLATIONS + 1);
     assert!(verdict.in_words().ends_with("and 7 more violations\n"));
     assert!(verdict.in_short().ends_with(&format!(" (and {MAX_VIOLATIONS} more)")));
@@ -185,7 +185,7 @@ fn a_verdict_names_so_many_violations_and_says_how_many_more_there_are() {
 
 #[test]
 fn a_violation_lists_some_of_the_names_that_there_are() {
-    let mut spec = Template::of(Phase::Specification).example().clone();
+    let mut spec = PhaseTemplate::of(SparcPhase::Specification).example().clone();
     let one = spec["requirements"][0].clone();
     let named = |n: usize| {
         let mut one = one.clone();
@@ -193,25 +193,25 @@ fn a_violation_lists_some_of_the_names_that_there_are() {
         one
     };
     spec["requirements"] = (0..200).map(named).collect();
-    let found = inspect(Phase::Specification, &spec, &Earlier::new());
+    let found = inspect(SparcPhase::Specification, &spec, &EarlierArtifacts::new());
     assert!(found.iter().all(|found| found.message.chars().count() <= MAX_EXPLANATION + 1), "{found:?}");
     let names: Vec<String> = (0..MAX_KNOWN + 3).map(|n| format!("R{n:0>2}")).collect();
     let known: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-    assert!(Known(&known).to_string().ends_with("R08, R09 and 3 more"), "{}", Known(&known));
+    assert!(KnownNames(&known).to_string().ends_with("R08, R09 and 3 more"), "{}", KnownNames(&known));
 }
 
 /// Artifacts of nearly a megabyte in which nothing is right: each ends soon, and says little.
 #[test]
 fn however_large_and_wrong_an_artifact_is_the_answer_is_short() {
     let dangling = |n: usize| json!({ "id": format!("A{n}"), "requirement": format!("X{n}") });
-    let mut many = Template::of(Phase::Specification).example().clone();
+    let mut many = PhaseTemplate::of(SparcPhase::Specification).example().clone();
     many["acceptanceCriteria"] = (0..25_000).map(dangling).collect();
     let empty = json!({ "requirements": vec![json!({}); 300_000], "goals": vec![0; 10_000] });
     let named: serde_json::Map<String, Value> = (0..60_000).map(|n| (format!("p{n}"), json!(n))).collect();
-    let mut long = Template::of(Phase::Specification).example().clone();
+    let mut long = PhaseTemplate::of(SparcPhase::Specification).example().clone();
     long["methodology"] = "x".repeat(1 << 20).into();
     // As much as the schema lets through, all of it about steps that are not there.
-    let mut plan = Template::of(Phase::Architecture).example().clone();
+    let mut plan = PhaseTemplate::of(SparcPhase::Architecture).example().clone();
     let mut component = plan["components"][0].clone();
     component["implements"] = (0..400).map(|n| format!("X{n}")).collect();
     let copy = |n: usize| {
@@ -222,11 +222,11 @@ fn however_large_and_wrong_an_artifact_is_the_answer_is_short() {
     plan["components"] = (0..200).map(copy).collect();
     let began = std::time::Instant::now();
     for (phase, artifact) in [
-        (Phase::Specification, many),
-        (Phase::Specification, empty),
-        (Phase::Specification, named.into()),
-        (Phase::Specification, long),
-        (Phase::Architecture, plan),
+        (SparcPhase::Specification, many),
+        (SparcPhase::Specification, empty),
+        (SparcPhase::Specification, named.into()),
+        (SparcPhase::Specification, long),
+        (SparcPhase::Architecture, plan),
     ] {
         let found = inspect(phase, &artifact, &before(phase));
         assert!(!found.is_empty() && found.len() <= MAX_VIOLATIONS + 1, "{}", found.len());

@@ -1,6 +1,8 @@
 //! Who decides: pausing, canceling, thresholds, settings, and whose batch it is.
 
-use nuncio_engine::{Caller, Grants, Kind, Message, Part, Rate, Role, State, Submit, knowledge::AuditQuery};
+use nuncio_engine::{
+    AccessKind, Caller, Grants, Message, Part, Rate, Role, State, Submit, knowledge::AuditQuery,
+};
 use serde_json::{Value, json};
 
 use super::world::{World, many, until, waits};
@@ -56,7 +58,7 @@ async fn a_full_queue_refuses_with_the_reason() {
     // By the way of the agent as well.
     let message = Message::of("m", Role::User, vec![Part::data(small())]);
     let task = server.engine.submit(&server.caller, Submit::new("batch", message)).await.unwrap();
-    let task = server.engine.settle(&server.caller, task).await.unwrap();
+    let task = server.engine.wait_until_idle(&server.caller, task).await.unwrap();
     assert_eq!(task.state, State::Rejected);
     assert!(task.status_message.unwrap().joined_text().contains("queueSize"));
     server.call("batch_cancel", json!({ "batchId": long })).await;
@@ -200,13 +202,13 @@ async fn the_queue_names_only_the_caller_s_own_batches() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_way_to_a_batch_takes_from_the_same_rate_and_names_its_files() {
     let mut world = World::new();
-    world.rates = vec![(Kind::Batchtools, "4/h".parse::<Rate>().unwrap())];
+    world.rates = vec![(AccessKind::Batchtools, "4/h".parse::<Rate>().unwrap())];
     let server = world.serve().await;
     let ada = server.for_caller(Caller::named("ada"));
     let directly = async |batch: Value| {
         let message = Message::of("m", Role::User, vec![Part::data(batch)]);
         let task = ada.engine.submit(&ada.caller, Submit::new("batch", message)).await.unwrap();
-        ada.engine.settle(&ada.caller, task).await.unwrap()
+        ada.engine.wait_until_idle(&ada.caller, task).await.unwrap()
     };
     // One for the batch and one for the file, whether it comes by the tool or not.
     let write = |path: &str| json!({ "operations": many(1, "files.write", |_| json!({ "path": path, "content": "x" })) });
@@ -221,7 +223,7 @@ async fn every_way_to_a_batch_takes_from_the_same_rate_and_names_its_files() {
 
     server.engine.flush_audit().await;
     let query = AuditQuery {
-        kind: Some(Kind::Batchtools),
+        kind: Some(AccessKind::Batchtools),
         caller: Some("ada".into()),
         limit: 100,
         ..Default::default()
@@ -250,7 +252,7 @@ async fn every_way_to_a_batch_takes_from_the_same_rate_and_names_its_files() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_rate_that_is_used_up_for_a_moment_fails_no_operation() {
     let mut world = World::new();
-    world.rates = vec![(Kind::Memory, "2/s".parse::<Rate>().unwrap())];
+    world.rates = vec![(AccessKind::Memory, "2/s".parse::<Rate>().unwrap())];
     let server = world.serve().await;
     let store = |n: usize| json!({ "namespace": "n", "key": format!("k{n}"), "value": n });
     let ended =

@@ -1,6 +1,6 @@
 //! The resources: their shapes, what they say before anything was measured, and who is told of changes.
 
-use nuncio_engine::surface::Change;
+use nuncio_engine::surface::SurfaceChange;
 use nuncio_flows::batch::{METRICS_URI, QUEUE_URI, SETTINGS_URI};
 use serde_json::{Value, json};
 
@@ -65,8 +65,9 @@ async fn whoever_follows_is_told_when_settings_change_and_batches_begin_and_end(
     let mut told = |wanted: &str| {
         let mut count = 0;
         while let Ok(change) = changes.try_recv() {
-            count +=
-                usize::from(matches!(&change, Change::Updated(updated) if updated.concerns("home", wanted)));
+            count += usize::from(
+                matches!(&change, SurfaceChange::Updated(updated) if updated.concerns("home", wanted)),
+            );
         }
         count
     };

@@ -13,11 +13,12 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Answer, Caller, Catalog, Engine, Kind, Outcome, Parts, Profile, Rate, TaskContext,
-    surface::{Body, HandlerError, Request, Said},
+    AccessKind, Agent, AgentError, Answer, Caller, Catalog, Engine, EngineParts, Outcome, Profile, Rate,
+    TaskContext,
+    surface::{HandlerError, HandlerReply, HandlerRequest, ResourceBody},
 };
 use nuncio_flows::{
-    batch::{Batch, BatchOptions, Probe},
+    batch::{BatchEngine, BatchOptions, LoadProbe},
     memory::{MemoryBank, MemoryOptions},
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -34,7 +35,7 @@ pub(crate) struct Claimed {
     pub(crate) cpu: Mutex<Option<f64>>,
 }
 
-impl Probe for Claimed {
+impl LoadProbe for Claimed {
     fn memory(&self) -> Option<f64> {
         *self.memory.lock().unwrap()
     }
@@ -155,7 +156,7 @@ pub(crate) struct World {
     pub(crate) probe: Arc<Claimed>,
     pub(crate) options: BatchOptions,
     /// How often a caller may do something.
-    pub(crate) rates: Vec<(Kind, Rate)>,
+    pub(crate) rates: Vec<(AccessKind, Rate)>,
 }
 
 impl World {
@@ -163,7 +164,7 @@ impl World {
         let (files, probe) = (tempfile::tempdir().unwrap(), Arc::<Claimed>::default());
         let options = BatchOptions {
             files_dir: Some(files.path().into()),
-            probe: Some(Arc::clone(&probe) as Arc<dyn Probe>),
+            probe: Some(Arc::clone(&probe) as Arc<dyn LoadProbe>),
             poll: Duration::from_millis(50),
             ..BatchOptions::default()
         };
@@ -182,7 +183,7 @@ impl World {
 
     pub(crate) async fn serve(&self) -> Server {
         let store = open_in(self.store.path(), SqliteOptions::default()).await;
-        let batch = Arc::new(Batch::new(self.options.clone()));
+        let batch = Arc::new(BatchEngine::new(self.options.clone()));
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();
         catalog.add(Arc::new(Asker)).unwrap();
@@ -191,7 +192,7 @@ impl World {
         for agent in batch.agents() {
             catalog.add(agent).unwrap();
         }
-        let mut parts = Parts::new(store, catalog);
+        let mut parts = EngineParts::new(store, catalog);
         parts.options.access.rates.clone_from(&self.rates);
         let engine = Engine::start(parts).await.unwrap();
         let bank = MemoryBank::new(engine.clone(), MemoryOptions::default());
@@ -255,8 +256,8 @@ impl Server {
         let tool = self.engine.catalog().surface().tool(name).expect("the tool is offered");
         assert_eq!(tool.input.refuse(&arguments), None, "{name} {arguments}");
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-        let said = tool.handler.call(Request::new(self.caller.clone(), arguments)).await?;
-        let Said::Done(output) = said else { panic!("{name} answers at once") };
+        let said = tool.handler.call(HandlerRequest::new(self.caller.clone(), arguments)).await?;
+        let HandlerReply::Done(output) = said else { panic!("{name} answers at once") };
         let structured = output.structured.expect("a structured result");
         let shape = tool.output.as_ref().expect("an output schema");
         assert_eq!(shape.refuse(&structured), None, "{name} said {structured}");
@@ -307,20 +308,20 @@ impl Server {
     /// When a resource last changed, as its metadata says.
     pub(crate) async fn modified(&self, uri: &str) -> String {
         let resource = self.engine.catalog().surface().resource(uri).expect("the resource is offered");
-        let said = resource.handler.read(Request::new(self.caller.clone(), Default::default())).await;
-        let Ok(Said::Done(contents)) = said else { panic!("{uri} is read at once") };
+        let said = resource.handler.read(HandlerRequest::new(self.caller.clone(), Default::default())).await;
+        let Ok(HandlerReply::Done(contents)) = said else { panic!("{uri} is read at once") };
         contents[0].meta.as_ref().unwrap()["lastModified"].as_str().unwrap().to_owned()
     }
 
     pub(crate) async fn try_read(&self, uri: &str) -> Result<Value, HandlerError> {
         let surface = self.engine.catalog().surface();
         let resource = surface.resource(uri).expect("the resource is offered");
-        let Said::Done(contents) =
-            resource.handler.read(Request::new(self.caller.clone(), Default::default())).await?
+        let HandlerReply::Done(contents) =
+            resource.handler.read(HandlerRequest::new(self.caller.clone(), Default::default())).await?
         else {
             panic!("{uri} is read at once")
         };
-        let Body::Text(text) = &contents[0].body else { panic!("{uri} is text") };
+        let ResourceBody::Text(text) = &contents[0].body else { panic!("{uri} is text") };
         let value: Value = serde_json::from_str(text).unwrap();
         let meta = contents[0].meta.as_ref().unwrap();
         assert_eq!((meta["resourceId"].as_str(), meta["type"].as_str()), (Some(uri), Some("batchtools")));

@@ -2,8 +2,8 @@
 
 use futures_util::StreamExt as _;
 use nuncio_engine::{
-    Caller, Grants, Kind, Rate,
-    knowledge::{AuditQuery, Expect},
+    AccessKind, Caller, Grants, Rate,
+    knowledge::{AuditQuery, ExpectedVersion},
     surface::HandlerError,
 };
 use nuncio_flows::memory::MemoryOptions;
@@ -87,7 +87,7 @@ async fn a_list_of_namespaces_never_names_what_the_caller_may_not_read() {
     let names = (0..9_997).map(|n| format!("other-{n:05}")).chain(own);
     futures_util::stream::iter(names)
         .for_each_concurrent(500, async |name| {
-            memory.store(&me(), &name, "k", &json!(1), None, Expect::Any).await.unwrap();
+            memory.store(&me(), &name, "k", &json!(1), None, ExpectedVersion::Any).await.unwrap();
         })
         .await;
     let ada = limited("read:memory:*-mine");
@@ -157,9 +157,11 @@ async fn completions_are_of_what_the_caller_may_read() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_is_too_fast_is_told_when_to_come_again() {
     let rate: Rate = "5/s".parse().unwrap();
-    let bank =
-        Bank::with(|options| options.access.rates = vec![(Kind::Memory, rate)], MemoryOptions::default())
-            .await;
+    let bank = Bank::with(
+        |options| options.access.rates = vec![(AccessKind::Memory, rate)],
+        MemoryOptions::default(),
+    )
+    .await;
     for n in 0..5 {
         bank.store("n", &n.to_string(), json!(n)).await;
     }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, Message, Outcome, Parts, Profile, Role, State, Submit,
+    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Message, Outcome, Profile, Role, State, Submit,
     TaskContext,
-    knowledge::{Expect, MemoryPageQuery, Sought},
+    knowledge::{ExpectedVersion, MemoryPageQuery, MemoryQuery},
     memory::Privacy,
 };
 use nuncio_flows::memory::MemoryOptions;
@@ -54,10 +54,10 @@ async fn a_secret_is_stored_encrypted_and_read_back_by_who_may_read_it() {
     let found = bank.read("memory://search/n?text=planted0123456789abcdef").await.unwrap();
     assert_eq!(found["pagination"]["total"], 0);
     let memory = bank.engine.memory();
-    let found = memory.search(&me(), "n", &Sought::Keys("k".into()), 1, 5).await.unwrap();
+    let found = memory.search(&me(), "n", &MemoryQuery::Keys("k".into()), 1, 5).await.unwrap();
     assert_eq!(found.results[0].0.value, value, "a caller of the bank itself gets the value");
     let (exported, _) = memory
-        .export(&me(), "n", &nuncio_engine::memory::PageQuery { limit: 9, ..Default::default() }, 1 << 20)
+        .export(&me(), "n", &nuncio_engine::memory::BankPageQuery { limit: 9, ..Default::default() }, 1 << 20)
         .await
         .unwrap();
     assert_eq!(exported[0].value, value);
@@ -99,13 +99,13 @@ async fn a_namespace_of_an_agent_or_a_context_is_closed_to_others() {
     let mut catalog = Catalog::default();
     catalog.add(Arc::new(Reader("alice"))).unwrap();
     catalog.add(Arc::new(Reader("bob"))).unwrap();
-    let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+    let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
     let caller = Caller::local();
     let run = async |agent: &str, context: &str, namespace: &str| {
         let mut submit = Submit::new(agent, Message::text("m", Role::User, namespace));
         submit.context = Some(context.into());
         let task = engine.submit(&caller, submit).await.unwrap();
-        engine.settle(&caller, task).await.unwrap()
+        engine.wait_until_idle(&caller, task).await.unwrap()
     };
     assert_eq!(run("alice", "c1", "agent:alice/notes").await.state, State::Completed);
     assert_eq!(run("alice", "c1", "shared").await.state, State::Completed);
@@ -119,5 +119,5 @@ async fn a_namespace_of_an_agent_or_a_context_is_closed_to_others() {
     // Whoever may read the tenant's memory reads them by itself.
     let stored = engine.memory().get(&caller, "agent:alice/notes", "k").await.unwrap().unwrap();
     assert_eq!(stored.value, json!("alice"));
-    engine.memory().store(&caller, "x", "y", &json!(1), None, Expect::Any).await.unwrap();
+    engine.memory().store(&caller, "x", "y", &json!(1), None, ExpectedVersion::Any).await.unwrap();
 }

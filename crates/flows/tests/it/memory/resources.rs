@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nuncio_engine::{
     Caller,
-    surface::{Change, HandlerError},
+    surface::{HandlerError, SurfaceChange},
 };
 use nuncio_flows::memory::MemoryOptions;
 use serde_json::json;
@@ -201,7 +201,9 @@ async fn followers_are_told_of_their_own_tenant_and_of_nothing_else() {
     let mut heard = |tenant: &str, uri: &str| {
         let mut count = 0;
         while let Ok(change) = changes.try_recv() {
-            count += usize::from(matches!(change, Change::Updated(updated) if updated.concerns(tenant, uri)));
+            count += usize::from(
+                matches!(change, SurfaceChange::Updated(updated) if updated.concerns(tenant, uri)),
+            );
         }
         count
     };

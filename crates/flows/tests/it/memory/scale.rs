@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio_engine::{AuditLevel, Options, knowledge::Expect};
+use nuncio_engine::{AuditLevel, Options, knowledge::ExpectedVersion};
 use nuncio_flows::memory::MemoryOptions;
 use serde_json::{Value, json};
 
@@ -39,7 +39,7 @@ async fn a_hundred_thousand_keys_are_listed_read_and_searched_in_no_time() {
                     let text = if n.is_multiple_of(1_000) { "a rare word" } else { "something common" };
                     let value = json!({ "n": n, "text": text });
                     let key = format!("task:{n:06}:note");
-                    memory.store(&me(), "big", &key, &value, None, Expect::Absent).await.unwrap();
+                    memory.store(&me(), "big", &key, &value, None, ExpectedVersion::Absent).await.unwrap();
                 }
             })
         })

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nuncio_engine::{Caller, Resource};
+use nuncio_engine::{Caller, MeteredResource};
 use nuncio_flows::memory::MemoryOptions;
 use serde_json::{Value, json};
 
@@ -184,8 +184,8 @@ async fn a_tenant_waits_for_its_own_searches_and_for_nobody_elses() {
     let within = Duration::from_millis(300);
     let bank = Bank::with(|options| options.memory.search_within = within, MemoryOptions::default()).await;
     let usage = bank.engine.usage();
-    let _held =
-        ["acme/eve", "acme/mallory"].map(|owner| usage.take_amount(owner, Resource::Scans, 1).unwrap());
+    let _held = ["acme/eve", "acme/mallory"]
+        .map(|owner| usage.take_amount(owner, MeteredResource::Scans, 1).unwrap());
     let began = Instant::now();
     let refused = bank.read_as(&Caller::named("acme/ada"), "memory://search/n?pattern=*").await.unwrap_err();
     assert!(refused.to_string().contains("scans-per-tenant"), "{refused}");

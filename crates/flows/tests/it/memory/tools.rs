@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use nuncio_engine::surface::{Block, HandlerError};
+use nuncio_engine::surface::{ContentBlock, HandlerError};
 use nuncio_flows::memory::MemoryOptions;
 use serde_json::{Value, json};
 
@@ -205,7 +205,7 @@ async fn an_import_with_a_wrong_line_writes_nothing() {
     let import = async |lines: &str, mode: &str| {
         let arguments = json!({ "namespace": "n", "lines": lines, "mode": mode });
         let output = bank.call_as(&me(), "memory_import", arguments).await.unwrap();
-        let Block::Text(text) = &output.content[0] else { panic!("no text") };
+        let ContentBlock::Text(text) = &output.content[0] else { panic!("no text") };
         (output.is_error, output.structured.clone().unwrap(), text.clone())
     };
     let lines = "{\"key\":\"a\",\"value\":1}\n\nnot json\n{\"key\":\"b\"}\n{\"key\":\"\",\"value\":1}\n\

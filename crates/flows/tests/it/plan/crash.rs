@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use nuncio_engine::{AgentError, Outcome, Part, State, Task, TaskContext};
-use nuncio_store::conformance::Cut;
+use nuncio_store::conformance::CrashAfterCommits;
 use tokio::runtime::Runtime;
 
 use super::world::{Counts, Health, Server, World, completed, does, elsewhere, part, result, sleeper, until};
@@ -91,7 +91,7 @@ struct Life {
 }
 
 impl Life {
-    fn begin(world: &World, commits: Option<u64>) -> (Self, Option<Arc<Cut>>) {
+    fn begin(world: &World, commits: Option<u64>) -> (Self, Option<Arc<CrashAfterCommits>>) {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let (server, cut) = runtime.block_on(async {
@@ -99,7 +99,7 @@ impl Life {
             match commits {
                 None => (world.serve_on(store).await, None),
                 Some(commits) => {
-                    let cut = Cut::after(commits);
+                    let cut = CrashAfterCommits::after(commits);
                     (world.serve_on(cut.on(store)).await, Some(cut))
                 }
             }
@@ -174,14 +174,14 @@ fn a_plan_survives_a_death_after_every_commit() {
         let begun = life.runtime.block_on(async {
             tokio::select! {
                 task = life.server.begin(Part::text(PLAN)) => Some(task),
-                () = cut.dead() => None,
+                () = cut.wait_for_crash() => None,
             }
         });
         let died = life.runtime.block_on(async {
             let Some(task) = &begun else { return true };
             tokio::select! {
                 biased;
-                () = cut.dead() => true,
+                () = cut.wait_for_crash() => true,
                 _ = life.server.ended(task) => false,
             }
         });
@@ -241,20 +241,20 @@ fn whoever_was_given_up_before_a_death_or_not_the_plan_is_completed() {
             let server = &life.server;
             let begun = tokio::select! {
                 task = server.begin(Part::text(PLAN)) => task,
-                () = cut.dead() => return (None, true),
+                () = cut.wait_for_crash() => return (None, true),
             };
             let gives_up = async {
                 until("it is called", async || (!server.tasks("far").await.is_empty()).then_some(())).await;
                 until("it is given up", async || {
-                    server.registry.look("far").await;
-                    server.registry.given_up("far")
+                    server.registry.probe_down_reason("far").await;
+                    server.registry.open_breaker_reason("far")
                 })
                 .await;
                 server.ended(&begun).await;
             };
             let died = tokio::select! {
                 biased;
-                () = cut.dead() => true,
+                () = cut.wait_for_crash() => true,
                 () = gives_up => false,
             };
             (Some(begun), died)

@@ -224,23 +224,23 @@ async fn agents_come_and_go_while_it_is_looked_at_them() {
     assert!(registry.agent("far").is_none());
     catalog.change(vec![far(&health)], &[]).unwrap();
     assert!(!registry.agent("far").unwrap().healthy, "nobody has seen it");
-    assert_eq!(registry.down("far"), None, "which speaks against nobody");
+    assert_eq!(registry.down_reason("far"), None, "which speaks against nobody");
     registry.round().await;
     assert!(registry.agent("far").unwrap().healthy && registry.agent("far").unwrap().last_seen.is_some());
     health.ill("away");
     for _ in 0..3 {
         assert_eq!(
-            registry.look("far").await.as_deref(),
+            registry.probe_down_reason("far").await.as_deref(),
             Some("away"),
             "what was seen before is not believed"
         );
     }
     assert_eq!(registry.agent("far").unwrap().breaker, Breaker::Open);
-    assert_eq!(registry.down("far").as_deref(), Some("away"));
+    assert_eq!(registry.down_reason("far").as_deref(), Some("away"));
     // Another in its place is looked at anew.
     let other = Arc::new(Health::default());
     catalog.change(vec![far(&other)], &[]).unwrap();
-    assert_eq!(registry.down("far"), None);
+    assert_eq!(registry.down_reason("far"), None);
     catalog.change(vec![], &["far".to_owned()]).unwrap();
     assert!(registry.agent("far").is_none() && registry.probe("far").await.is_none());
     until("the one who is here is well", async || registry.agent("here").filter(|here| here.healthy)).await;
@@ -262,8 +262,8 @@ fn hanging(name: &str, health: &Arc<Health>, counts: &Counts) -> Arc<Does> {
 /// The registry looks at somebody until it gives them up.
 async fn give_up(registry: &Arc<nuncio_flows::registry::Registry>, name: &str) {
     until("its breaker is open", async || {
-        registry.look(name).await;
-        registry.given_up(name)
+        registry.probe_down_reason(name).await;
+        registry.open_breaker_reason(name)
     })
     .await;
 }
@@ -276,8 +276,8 @@ async fn whoever_is_given_up_while_at_work_is_replaced_at_once() {
     let plan = server.plan(&task("agent = \"far\"")).await;
     until("it is at work", async || (counts.of("hanging") == 1).then_some(())).await;
     health.ill("connection refused");
-    server.registry.look("far").await;
-    assert_eq!(server.registry.down("far").as_deref(), Some("connection refused"));
+    server.registry.probe_down_reason("far").await;
+    assert_eq!(server.registry.down_reason("far").as_deref(), Some("connection refused"));
     assert_eq!(counts.now(), 1, "one bad look is no reason to give up what is under way");
     give_up(&server.registry, "far").await;
     let ended = server.ended(&plan).await;
@@ -364,7 +364,7 @@ async fn a_plan_calls_no_agent_that_its_caller_may_not_and_its_other_parts_go_on
     ] });
     let message = Message::of("m", Role::User, vec![Part::data(json!({ "plan": plan }))]);
     let task = server.engine.submit(&caller, Submit::new("orchestrator", message)).await.unwrap();
-    let task = server.engine.settle(&caller, task).await.unwrap();
+    let task = server.engine.wait_until_idle(&caller, task).await.unwrap();
     assert_eq!(task.state, State::Failed, "{task:?}");
     assert!(said(&task).contains("execute:a2a:vault"), "{}", said(&task));
     assert_eq!(part(&task, "open")["state"], "done");

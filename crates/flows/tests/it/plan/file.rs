@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nuncio_engine::{Profile, Skill};
 use nuncio_flows::plan::{
-    Drawing, Graph, PROBLEMS, Plan, PlanOptions, Roster, Synthesis, Target, draw, in_words,
+    PROBLEMS, Plan, PlanDrawing, PlanGraph, PlanOptions, PlanTarget, Roster, Synthesis, draw, format_duration,
 };
 use serde_json::json;
 
@@ -52,9 +52,9 @@ fn everything_that_may_stand_in_a_file_is_read_and_written_back() {
     let [a, b] = &plan.tasks[..] else { panic!("{plan:?}") };
     assert_eq!((a.retry.attempts, a.retry.backoff), (2, Duration::from_secs(2)));
     assert_eq!((b.retry.attempts, b.retry.backoff), (5, Duration::from_secs(2)), "the rest is the plan's");
-    assert_eq!(b.by, Target::Skill { skill: "sums".into(), tags: vec!["fast".into()] });
+    assert_eq!(b.by, PlanTarget::Skill { skill: "sums".into(), tags: vec!["fast".into()] });
     assert_eq!((b.timeout, b.fallbacks.len(), b.optional), (Some(Duration::from_secs(90)), 3, true));
-    assert!(matches!(&plan.synthesis, Synthesis::By(Target::Agent(name), Some(_)) if name == "writer"));
+    assert!(matches!(&plan.synthesis, Synthesis::By(PlanTarget::Agent(name), Some(_)) if name == "writer"));
     assert_eq!(Plan::read(&plan.to_value(), &PlanOptions::default()).as_ref(), Ok(&plan));
     assert_eq!(parse(&plan.to_toml()).as_ref(), Ok(&plan), "{}", plan.to_toml());
     assert_eq!(parse(&plan.to_value().to_string()).as_ref(), Ok(&plan), "JSON is as good");
@@ -208,7 +208,10 @@ fn there_has_to_be_somebody_for_everything() {
          task b, fallbacks[1]: there is no skill \"zzzzzz\"; there are: sums, letters, sums\n\
          synthesis: there is no agent \"riter\"; is \"writer\" meant?"
     );
-    assert_eq!(roster().meant(&Target::Skill { skill: "sums".into(), tags: vec![] }), ["worker", "w2"]);
+    assert_eq!(
+        roster().matching_agents(&PlanTarget::Skill { skill: "sums".into(), tags: vec![] }),
+        ["worker", "w2"]
+    );
 }
 
 fn diamond() -> Plan {
@@ -227,30 +230,30 @@ fn diamond() -> Plan {
 #[test]
 fn the_graph_knows_order_levels_and_the_longest_way() {
     let plan = diamond();
-    let graph = Graph::of(&plan);
+    let graph = PlanGraph::of(&plan);
     assert_eq!(graph.order(), [3, 1, 2, 0]);
     assert_eq!(graph.levels(), [2, 1, 1, 0]);
     assert_eq!(graph.critical_path(|n| if n == 2 { 5.0 } else { 1.0 }), (vec![3, 2, 0], 7.0));
     let before = graph.before();
     assert!(before.is_before(3, 0) && !before.is_before(0, 3) && !before.is_before(1, 2));
-    assert_eq!(graph.circle(), None);
+    assert_eq!(graph.find_cycle(), None);
 }
 
 #[test]
 fn a_plan_is_drawn_the_same_every_time() {
     let plan = diamond();
     assert_eq!(
-        draw(&plan, None, Drawing::Text),
+        draw(&plan, None, PlanDrawing::Text),
         "a & b (4 tasks)\n  first  w  (optional)\n    └ left   w  after first\n    └ right  w  after first\n      \
          └ last   w  after left, right\nlongest way: first -> left -> last\n"
     );
     assert_eq!(
-        draw(&plan, None, Drawing::Mermaid),
+        draw(&plan, None, PlanDrawing::Mermaid),
         "flowchart LR\n  t0[\"last<br/>w\"]\n  t1[\"left<br/>w\"]\n  t2[\"right<br/>w\"]\n  t3([\"first<br/>w\"])\n  \
          t1 --> t0\n  t2 --> t0\n  t3 --> t1\n  t3 --> t2\n"
     );
-    let svg = draw(&plan, None, Drawing::Svg);
-    assert_eq!(svg, draw(&plan, None, Drawing::Svg));
+    let svg = draw(&plan, None, PlanDrawing::Svg);
+    assert_eq!(svg, draw(&plan, None, PlanDrawing::Svg));
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"), "{svg}");
     assert_eq!((svg.matches("<rect ").count(), svg.matches("marker-end").count()), (4, 4));
     assert!(svg.contains("<title>a &amp; b</title>") && svg.contains("stroke-dasharray"));
@@ -261,7 +264,7 @@ fn times_are_written_as_they_are_read() {
     for (time, words) in
         [(90_000, "90s"), (120_000, "2m"), (1_500, "1500ms"), (86_400_000, "1d"), (7_200_000, "2h")]
     {
-        assert_eq!(in_words(Duration::from_millis(time)), words);
+        assert_eq!(format_duration(Duration::from_millis(time)), words);
         let text = format!("[budget]\ntime = \"{words}\"\n[[tasks]]\nid = \"a\"\nagent = \"w\"\n");
         assert_eq!(parse(&text).unwrap().budget.time, Some(Duration::from_millis(time)));
     }

@@ -8,7 +8,7 @@ use std::sync::{
 use nuncio_agents::{AgentOptions, built_in};
 use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Message, Outcome, Part, Profile, Reply, Role, State, TaskContext};
-use nuncio_flows::plan::{MakeError, Plan, PlanOptions, Roster, make};
+use nuncio_flows::plan::{Plan, PlanMakeError, PlanOptions, Roster, make};
 use serde_json::json;
 
 use super::world::{World, completed, does, result, said};
@@ -56,7 +56,7 @@ fn each_part_goes_to_whoever_fits_it_best() {
 fn what_nobody_fits_is_said() {
     let error =
         make("Research Rome. Paint the garage green.", &roster(), &PlanOptions::default()).unwrap_err();
-    let MakeError::Nobody(unfit) = &error else { panic!("{error}") };
+    let PlanMakeError::Nobody(unfit) = &error else { panic!("{error}") };
     assert_eq!(unfit.len(), 1);
     assert_eq!(unfit[0].part, "Paint the garage green");
     let words = error.to_string();
@@ -64,10 +64,10 @@ fn what_nobody_fits_is_said() {
         words.starts_with("nobody here fits these parts of the request:\n- \"Paint the garage green\""),
         "{words}"
     );
-    assert_eq!(make("  ", &roster(), &PlanOptions::default()).unwrap_err(), MakeError::Empty);
+    assert_eq!(make("  ", &roster(), &PlanOptions::default()).unwrap_err(), PlanMakeError::Empty);
     let few = PlanOptions { tasks_per_plan: 1, ..PlanOptions::default() };
     let error = make("Research Rome. Research Oslo.", &roster(), &few).unwrap_err();
-    assert_eq!(error, MakeError::TooMany(2, 1));
+    assert_eq!(error, PlanMakeError::TooMany(2, 1));
 }
 
 #[test]
@@ -80,7 +80,7 @@ fn a_request_in_another_language_goes_by_words_of_the_cards_or_needs_a_model() {
     assert_eq!(made.plan.tasks[0].by.to_string(), "viajes");
     // An article is no word that says what somebody can do.
     let error = make("Buche die Reise", &roster, &PlanOptions::default()).unwrap_err();
-    let MakeError::Nobody(unfit) = &error else { panic!("{error}") };
+    let PlanMakeError::Nobody(unfit) = &error else { panic!("{error}") };
     assert_eq!(unfit[0].part, "Buche die Reise");
     let words = error.to_string();
     assert!(words.contains("another language") && words.contains("let a model make it"), "{words}");

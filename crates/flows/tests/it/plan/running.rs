@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use nuncio_engine::{Answer, Chunk, Content, Outcome, Part, Reply, Role, State, Task, TaskContext};
-use nuncio_flows::plan::{Graph, PartState, Plan, PlanOptions, Status};
+use nuncio_flows::plan::{Plan, PlanGraph, PlanOptions, PlanStatus, SubtaskState};
 use serde_json::{Value, json};
 
 use super::world::{
@@ -43,7 +43,7 @@ async fn ten_subtasks_take_as_long_as_the_longest_way_through_them() {
     .concat();
     let read = Plan::parse(&plan, &PlanOptions::default()).unwrap();
     let takes = |n: usize| read.tasks[n].input.data.as_ref().unwrap()["ms"].as_f64().unwrap();
-    let (path, longest) = Graph::of(&read).critical_path(takes);
+    let (path, longest) = PlanGraph::of(&read).critical_path(takes);
     let path: Vec<&str> = path.into_iter().map(|n| read.tasks[n].id.as_str()).collect();
     assert_eq!((path.as_slice(), longest), (&["b", "f", "h", "i"][..], 5_600.0));
     let ended = server.run(&plan).await;
@@ -68,8 +68,8 @@ async fn what_needs_nothing_runs_at_once_and_is_told_as_it_happens() {
     for n in 0..8 {
         assert_eq!(text_of(&ended, &format!("task:t{n}")), format!("t{n} is done"));
     }
-    let status = Status::of(&ended, &PlanOptions::default()).unwrap();
-    assert!(status.parts.iter().all(|part| part.state == PartState::Done), "{:?}", status.parts);
+    let status = PlanStatus::of(&ended, &PlanOptions::default()).unwrap();
+    assert!(status.parts.iter().all(|part| part.state == SubtaskState::Done), "{:?}", status.parts);
     // The plan, then two lines for each of its parts, each once.
     let lines = &ended.artifacts.iter().find(|artifact| artifact.id == "plan").unwrap().parts;
     assert_eq!(lines.len(), 1 + 2 * 8);

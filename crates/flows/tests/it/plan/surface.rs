@@ -2,13 +2,13 @@
 
 use nuncio_engine::{
     Caller, Grants, Outcome, TaskContext,
-    surface::{HandlerError, Request, Said},
+    surface::{HandlerError, HandlerReply, HandlerRequest},
 };
 use serde_json::{Value, json};
 
 use super::world::{Counts, Server, World, completed, does, part, sleeper, until};
 
-async fn call(server: &Server, name: &str, arguments: Value) -> Result<Said<Value>, HandlerError> {
+async fn call(server: &Server, name: &str, arguments: Value) -> Result<HandlerReply<Value>, HandlerError> {
     call_as(server, &server.caller, name, arguments).await
 }
 
@@ -17,26 +17,26 @@ async fn call_as(
     caller: &Caller,
     name: &str,
     arguments: Value,
-) -> Result<Said<Value>, HandlerError> {
+) -> Result<HandlerReply<Value>, HandlerError> {
     let tool = server.engine.catalog().surface().tool(name).expect("the tool is offered");
     if let Some(why) = tool.input.refuse(&arguments) {
         return Err(HandlerError::Invalid(why));
     }
     let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
-    Ok(match tool.handler.call(Request::new(caller.clone(), arguments)).await? {
-        Said::Done(output) => {
+    Ok(match tool.handler.call(HandlerRequest::new(caller.clone(), arguments)).await? {
+        HandlerReply::Done(output) => {
             let structured = output.structured.expect("a structured result");
             assert_eq!(tool.output.as_ref().expect("a schema").refuse(&structured), None, "{structured}");
-            Said::Done(structured)
+            HandlerReply::Done(structured)
         }
-        Said::HandOver { agent, arguments } => Said::HandOver { agent, arguments },
+        HandlerReply::HandOver { agent, arguments } => HandlerReply::HandOver { agent, arguments },
         _ => panic!("{name} asks"),
     })
 }
 
 async fn done(server: &Server, name: &str, arguments: Value) -> Value {
     match call(server, name, arguments).await.unwrap_or_else(|error| panic!("{name}: {error}")) {
-        Said::Done(value) => value,
+        HandlerReply::Done(value) => value,
         _ => panic!("{name} is done at once"),
     }
 }
@@ -71,7 +71,7 @@ async fn a_plan_is_made_checked_drawn_run_and_looked_at_by_tools() {
     let drawn = done(&server, "plan_show", json!({ "plan": PLAN, "format": "mermaid" })).await;
     assert!(drawn["drawing"].as_str().unwrap().contains("t0 --> t1"));
     let handed = call(&server, "plan_run", json!({ "plan": PLAN })).await.unwrap();
-    let Said::HandOver { agent, arguments } = handed else { panic!("it is handed over") };
+    let HandlerReply::HandOver { agent, arguments } = handed else { panic!("it is handed over") };
     assert_eq!((&*agent, arguments["plan"].as_str()), ("orchestrator", Some(PLAN)));
     for (arguments, why) in [
         (json!({}), "give a plan or a request"),

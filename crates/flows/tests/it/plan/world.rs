@@ -11,11 +11,11 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Content, Engine, List, Message, Outcome, Part, Parts, Probe, Profile,
-    Role, Skill, State, Submit, Task, TaskContext, store::Store,
+    Agent, AgentError, Caller, Catalog, Content, Engine, EngineParts, List, Message, Outcome, Part, Probe,
+    Profile, Role, Skill, State, Submit, Task, TaskContext, store::Store,
 };
 use nuncio_flows::{
-    plan::{AGENT, PlanOptions, Plans},
+    plan::{AGENT, PlanEngine, PlanOptions},
     registry::{Registry, RegistryOptions},
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
@@ -119,7 +119,7 @@ impl Health {
 
 #[async_trait]
 impl Probe for Health {
-    async fn look(&self) -> Result<(), String> {
+    async fn check_reachable(&self) -> Result<(), String> {
         self.0.lock().unwrap().clone().map_or(Ok(()), Err)
     }
 }
@@ -217,12 +217,12 @@ impl World {
 
     pub(crate) async fn serve_on(&self, store: Arc<dyn Store>) -> Server {
         let registry = Arc::new(Registry::new(RegistryOptions::default()));
-        let plans = Plans::new(self.options.clone(), Arc::clone(&registry));
+        let plans = PlanEngine::new(self.options.clone(), Arc::clone(&registry));
         let mut catalog = Catalog::default();
         for agent in self.agents.iter().cloned().chain(plans.agents()) {
             catalog.add(agent).unwrap();
         }
-        let mut parts = Parts::new(store, catalog);
+        let mut parts = EngineParts::new(store, catalog);
         parts.options.cancel_grace = Duration::from_millis(500);
         let engine = Engine::start(parts).await.unwrap();
         registry.watch(&engine);

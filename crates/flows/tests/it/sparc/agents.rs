@@ -8,8 +8,8 @@ use std::sync::{
 use axum::{Router, body::Bytes, http::StatusCode, routing::post};
 use nuncio_engine::{Part, State, access::Grants, question::Question};
 use nuncio_flows::{
-    batch::{Batch, BatchOptions},
-    sparc::{Phase, SparcModel, SparcOptions},
+    batch::{BatchEngine, BatchOptions},
+    sparc::{SparcModel, SparcOptions, SparcPhase},
 };
 use serde_json::{Value, json};
 
@@ -63,10 +63,10 @@ async fn the_coordinator_drives_a_workflow_to_its_completion_by_the_callers_mode
         (task.state, words(&task)),
         (State::Completed, "All five phases of \"w\" have passed.".into())
     );
-    assert_eq!(asked, Phase::ALL);
+    assert_eq!(asked, SparcPhase::ALL);
     assert_eq!(phase_events(&stage, &task).await, {
         let mut expected = vec![];
-        for phase in Phase::ALL {
+        for phase in SparcPhase::ALL {
             expected.push(format!("sparc_phase_started {phase}"));
             expected.push(format!("sparc_phase_completed {phase}"));
         }
@@ -82,7 +82,7 @@ async fn the_coordinator_drives_a_workflow_to_its_completion_by_the_callers_mode
         ["specification-1", "pseudocode-1", "architecture-1", "refinement-1", "completion-1", "workflow"]
     );
     let shown: Value = serde_json::from_str(task.artifacts[1].parts[0].as_text().unwrap()).unwrap();
-    assert_eq!(shown, example(Phase::Pseudocode));
+    assert_eq!(shown, example(SparcPhase::Pseudocode));
     let workflow = stage.status("w").await;
     assert_eq!(versions(&workflow), ONE_OF_EACH);
     let by = &workflow["artifacts"][2]["by"];
@@ -96,7 +96,7 @@ async fn the_coordinator_drives_a_workflow_to_its_completion_by_the_callers_mode
 async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
     for enabled in [true, false] {
         let folder = tempfile::tempdir().unwrap();
-        let batch = Arc::new(Batch::new(BatchOptions::default()));
+        let batch = Arc::new(BatchEngine::new(BatchOptions::default()));
         let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch)).await;
         let start = json!({ "contextId": "w", "goal": "Links that expire", "batchtoolsEnabled": enabled });
         stage.call(&me(), "sparc_start", start).await.unwrap();
@@ -106,7 +106,7 @@ async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
         assert_eq!(task.state, State::Completed, "{}", words(&task));
         let ran = result(&task);
         let bank = stage.engine.memory();
-        for phase in Phase::ALL {
+        for phase in SparcPhase::ALL {
             let stored = bank.get(&me(), "sparc-workflow", &format!("w:{phase}")).await.unwrap();
             let stored = stored.map(|entry| entry.value);
             assert_eq!(stored, enabled.then(|| example(phase)), "{phase}");
@@ -131,7 +131,7 @@ async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_is_completed_where_its_caller_may_run_no_batch() {
     let folder = tempfile::tempdir().unwrap();
-    let batch = Arc::new(Batch::new(BatchOptions::default()));
+    let batch = Arc::new(BatchEngine::new(BatchOptions::default()));
     let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch)).await;
     let caller =
         me().limited_to(Grants::parse("read:* write:* execute:sparc execute:a2a:coordinator").unwrap());
@@ -153,7 +153,7 @@ async fn where_there_is_no_model_a_person_fills_in_forms() {
     assert_eq!(task.state, State::Completed, "{}", words(&task));
     let workflow = stage.status("w").await;
     assert_eq!(versions(&workflow), ONE_OF_EACH);
-    for phase in Phase::ALL {
+    for phase in SparcPhase::ALL {
         let (artifact, _) =
             stage.read(&me(), &format!("sparc://workflow/w/artifacts/{phase}/1")).await.unwrap();
         assert_eq!(artifact["content"], example(phase), "{phase}");
@@ -163,7 +163,7 @@ async fn where_there_is_no_model_a_person_fills_in_forms() {
 
 /// An artifact that passes the schema and not the gate.
 fn lacking() -> Value {
-    let mut artifact = example(Phase::Specification);
+    let mut artifact = example(SparcPhase::Specification);
     artifact["acceptanceCriteria"][0]["requirement"] = "R9".into();
     artifact
 }
@@ -177,7 +177,7 @@ async fn a_gate_that_refuses_gets_one_more_try_and_then_a_person_is_asked() {
     let task = stage
         .drive(&task, |question| {
             asked.push(question.text.clone());
-            Some(in_fence(&if asked.len() == 1 { lacking() } else { example(Phase::Specification) }))
+            Some(in_fence(&if asked.len() == 1 { lacking() } else { example(SparcPhase::Specification) }))
         })
         .await;
     assert_eq!(task.state, State::Completed);
@@ -305,7 +305,7 @@ async fn a_configured_model_is_asked_where_the_caller_has_none() {
             if n == 0 {
                 return Err(StatusCode::SERVICE_UNAVAILABLE);
             }
-            let text = format!("```json\n{}\n```", example(Phase::Specification));
+            let text = format!("```json\n{}\n```", example(SparcPhase::Specification));
             Ok(json!({ "choices": [{ "message": { "role": "assistant", "content": text } }] }).to_string())
         }
     };
@@ -326,7 +326,7 @@ async fn a_configured_model_is_asked_where_the_caller_has_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_takes_only_the_work_of_its_role_and_of_the_current_phase() {
     let (stage, _folder) = stage(SparcOptions::default()).await;
-    stage.workflow_at("w", Phase::Specification).await;
+    stage.workflow_at("w", SparcPhase::Specification).await;
     let refused = async |agent: &str, given: Value| {
         let task = stage.begin(agent, given, true).await;
         let task = stage.drive(&task, |question| panic!("{question:?}")).await;

@@ -3,9 +3,9 @@
 use futures_util::future::join_all;
 use nuncio_engine::{
     Caller, Grants,
-    surface::{Change, HandlerError},
+    surface::{HandlerError, SurfaceChange},
 };
-use nuncio_flows::sparc::{Phase, SparcError, SparcOptions, Who};
+use nuncio_flows::sparc::{SparcError, SparcOptions, SparcPhase, WorkflowActor};
 use serde_json::{Value, json};
 
 use super::stage::{example, me, stage, tests_that};
@@ -34,12 +34,13 @@ async fn a_workflow_goes_through_its_phases_in_their_order_and_back_with_a_reaso
     assert!(failed(twice).contains("already"));
 
     // No phase is skipped, and a gate that refuses says what is wrong.
-    let skipped = failed(stage.submit("w", Phase::Architecture, example(Phase::Architecture)).await);
+    let skipped =
+        failed(stage.submit("w", SparcPhase::Architecture, example(SparcPhase::Architecture)).await);
     assert!(skipped.contains("architecture is not the current phase, specification is"), "{skipped}");
-    let mut bad = example(Phase::Specification);
+    let mut bad = example(SparcPhase::Specification);
     bad["requirements"][0]["priority"] = "urgent".into();
     bad["acceptanceCriteria"][0]["requirement"] = "R9".into();
-    let blocked = stage.submit("w", Phase::Specification, bad).await.unwrap();
+    let blocked = stage.submit("w", SparcPhase::Specification, bad).await.unwrap();
     assert_eq!(
         (&blocked["passed"], &blocked["version"], &blocked["currentPhase"]),
         (&json!(false), &json!(1), &json!("specification"))
@@ -49,19 +50,19 @@ async fn a_workflow_goes_through_its_phases_in_their_order_and_back_with_a_reaso
     assert!(said.contains("/requirements/0/priority") && !said.contains("R9"), "{said}");
     assert_eq!(stage.status("w").await["phases"]["specification"]["status"], "blocked");
 
-    for phase in Phase::ALL {
+    for phase in SparcPhase::ALL {
         let passed = stage.submit("w", phase, example(phase)).await.unwrap();
         assert_eq!(passed["passed"], true, "{passed}");
-        assert_eq!(passed["done"], phase == Phase::Completion);
+        assert_eq!(passed["done"], phase == SparcPhase::Completion);
         let command = &passed["gate"]["command"];
         match phase {
-            Phase::Refinement => {
+            SparcPhase::Refinement => {
                 assert_eq!((&command["exitCode"], &command["output"]), (&json!(0), &json!("all is well\n")));
             }
             _ => assert_eq!(*command, Value::Null),
         }
     }
-    let more = failed(stage.submit("w", Phase::Completion, example(Phase::Completion)).await);
+    let more = failed(stage.submit("w", SparcPhase::Completion, example(SparcPhase::Completion)).await);
     assert!(more.contains("all five phases have passed"), "{more}");
 
     let back = |to: &str, reason: &str| {
@@ -73,7 +74,7 @@ async fn a_workflow_goes_through_its_phases_in_their_order_and_back_with_a_reaso
     assert_eq!(gone_back["currentPhase"], "pseudocode");
     assert_eq!(gone_back["phases"]["architecture"]["status"], "pending");
     assert_eq!(gone_back["artifacts"].as_array().map(Vec::len), Some(6));
-    let again = stage.submit("w", Phase::Pseudocode, example(Phase::Pseudocode)).await.unwrap();
+    let again = stage.submit("w", SparcPhase::Pseudocode, example(SparcPhase::Pseudocode)).await.unwrap();
     assert_eq!((&again["version"], &again["passed"]), (&json!(2), &json!(true)));
 
     // Who did what, in pages.
@@ -120,15 +121,16 @@ async fn refinement_passes_only_when_its_tests_do() {
         ),
     ] {
         let (stage, _folder) = stage(options).await;
-        stage.workflow_at("w", Phase::Refinement).await;
-        let blocked = stage.submit("w", Phase::Refinement, example(Phase::Refinement)).await.unwrap();
+        stage.workflow_at("w", SparcPhase::Refinement).await;
+        let blocked =
+            stage.submit("w", SparcPhase::Refinement, example(SparcPhase::Refinement)).await.unwrap();
         assert_eq!(blocked["passed"], false);
         assert!(blocked["gate"]["violations"].to_string().contains(words), "{blocked}");
         let status = stage.status("w").await;
         assert_eq!(status["phases"]["refinement"]["status"], "blocked");
         assert_eq!(status["currentPhase"], "refinement");
         // What breaks the schema needs no tests to be refused.
-        let broken = stage.submit("w", Phase::Refinement, json!({ "summary": "short" })).await.unwrap();
+        let broken = stage.submit("w", SparcPhase::Refinement, json!({ "summary": "short" })).await.unwrap();
         assert_eq!((&broken["passed"], &broken["gate"]["command"]), (&json!(false), &Value::Null));
         stage.stop().await;
     }
@@ -177,7 +179,9 @@ async fn refinement_of_a_tenant_without_the_test_command_does_not_pass() {
     let ada = Caller::named("acme/ada");
     stage.call(&ada, "sparc_start", json!({ "contextId": "w", "goal": "Links" })).await.unwrap();
     let mut last = Value::Null;
-    for phase in [Phase::Specification, Phase::Pseudocode, Phase::Architecture, Phase::Refinement] {
+    for phase in
+        [SparcPhase::Specification, SparcPhase::Pseudocode, SparcPhase::Architecture, SparcPhase::Refinement]
+    {
         let given = json!({ "contextId": "w", "phase": phase, "artifact": example(phase) });
         last = stage.call(&ada, "sparc_submit", given).await.unwrap();
     }
@@ -196,7 +200,7 @@ async fn only_so_many_test_commands_run_at_once() {
         let test_dir = Some(folder.path().into());
         let options = SparcOptions { test_commands: cap, test_dir, ..tests_that(script) };
         let (stage, _store) = stage(options).await;
-        stage.workflow_at("w", Phase::Refinement).await;
+        stage.workflow_at("w", SparcPhase::Refinement).await;
         let (me, workflows) = (me(), &stage.workflows);
         for report in join_all((0..4).map(|_| workflows.test(&me, "w"))).await {
             assert_eq!(report.unwrap().exit_code, Some(0));
@@ -243,13 +247,13 @@ async fn a_list_never_names_what_the_caller_may_not_read() {
 async fn every_change_is_told_once() {
     let (stage, _folder) = stage(tests_that("true")).await;
     let mut changes = stage.engine.catalog().surface().changes();
-    stage.workflow_at("w.x", Phase::Completion).await;
-    stage.submit("w.x", Phase::Completion, example(Phase::Completion)).await.unwrap();
-    let refused = stage.submit("w.x", Phase::Completion, example(Phase::Completion)).await;
+    stage.workflow_at("w.x", SparcPhase::Completion).await;
+    stage.submit("w.x", SparcPhase::Completion, example(SparcPhase::Completion)).await.unwrap();
+    let refused = stage.submit("w.x", SparcPhase::Completion, example(SparcPhase::Completion)).await;
     assert!(refused.is_err());
     let mut told = 0;
     while let Ok(change) = changes.try_recv() {
-        if let Change::Updated(updated) = change
+        if let SurfaceChange::Updated(updated) = change
             && updated.uri.starts_with("sparc://")
         {
             assert!(updated.concerns("home", "sparc://workflow/w.x"), "{updated:?}");
@@ -265,8 +269,8 @@ async fn every_change_is_told_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_belongs_to_another_tenant_does_not_exist_and_grants_say_the_rest() {
     let (stage, _folder) = stage(tests_that("true")).await;
-    stage.workflow_at("team-a", Phase::Refinement).await;
-    stage.workflow_at("secret", Phase::Specification).await;
+    stage.workflow_at("team-a", SparcPhase::Refinement).await;
+    stage.workflow_at("secret", SparcPhase::Specification).await;
     let stranger = Caller::named("acme/eve");
     let theirs = |name: &str| json!({ "contextId": name });
     let missing = failed(stage.call(&stranger, "sparc_status", theirs("team-a")).await);
@@ -299,7 +303,7 @@ async fn what_belongs_to_another_tenant_does_not_exist_and_grants_say_the_rest()
     forbidden(stage.call(&limited("read:memory"), "sparc_list", json!({})).await, "read:sparc");
     // Who may write and not execute does not get the tests run.
     let writer = limited("read,write:sparc *:a2a");
-    let submit = json!({ "contextId": "team-a", "artifact": example(Phase::Refinement) });
+    let submit = json!({ "contextId": "team-a", "artifact": example(SparcPhase::Refinement) });
     assert!(failed(stage.call(&writer, "sparc_submit", submit).await).contains("execute:sparc:team-a"));
     stage.stop().await;
 }
@@ -307,9 +311,9 @@ async fn what_belongs_to_another_tenant_does_not_exist_and_grants_say_the_rest()
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn submissions_at_the_same_time_are_versions_one_after_the_other() {
     let (stage, _folder) = stage(SparcOptions::default()).await;
-    stage.workflow_at("w", Phase::Specification).await;
+    stage.workflow_at("w", SparcPhase::Specification).await;
     let wrong = json!({ "goals": [] });
-    let all = join_all((0..12).map(|_| stage.submit("w", Phase::Specification, wrong.clone()))).await;
+    let all = join_all((0..12).map(|_| stage.submit("w", SparcPhase::Specification, wrong.clone()))).await;
     let mut versions: Vec<u64> =
         all.into_iter().map(|one| one.unwrap()["version"].as_u64().unwrap()).collect();
     versions.sort_unstable();
@@ -317,22 +321,22 @@ async fn submissions_at_the_same_time_are_versions_one_after_the_other() {
     assert_eq!(stage.status("w").await["metadata"]["historyEntries"], 13);
 
     // What is tried again under its key is not done again.
-    let (who, artifact) = (Who::caller(&me()), example(Phase::Specification));
+    let (who, artifact) = (WorkflowActor::caller(&me()), example(SparcPhase::Specification));
     for _ in 0..2 {
         let submitted =
             stage.workflows.submit(&who, "w", None, &artifact, None, Some("task/#1:submit")).await.unwrap();
         assert_eq!(
             (submitted.version, submitted.phase, submitted.verdict.passed),
-            (13, Phase::Specification, true)
+            (13, SparcPhase::Specification, true)
         );
     }
     for _ in 0..2 {
         let back = stage
             .workflows
-            .back(&who, "w", Phase::Specification, "once", Some("task/#2:back"))
+            .go_back(&who, "w", SparcPhase::Specification, "once", Some("task/#2:back"))
             .await
             .unwrap();
-        assert_eq!(back.workflow.current, Phase::Specification);
+        assert_eq!(back.workflow.current, SparcPhase::Specification);
     }
     assert_eq!(stage.status("w").await["metadata"]["historyEntries"], 15);
     stage.stop().await;
@@ -351,14 +355,14 @@ async fn what_is_too_large_or_no_name_is_refused_by_the_name_of_the_limit() {
     assert!(start(&"n".repeat(257), "x").await.is_err());
     start("w", "A goal").await.unwrap();
     assert!(
-        failed(stage.submit("w", Phase::Specification, example(Phase::Specification)).await)
+        failed(stage.submit("w", SparcPhase::Specification, example(SparcPhase::Specification)).await)
             .contains("max_artifact")
     );
-    stage.submit("w", Phase::Specification, json!({})).await.unwrap();
-    assert!(failed(stage.submit("w", Phase::Specification, json!({})).await).contains("max_history"));
+    stage.submit("w", SparcPhase::Specification, json!({})).await.unwrap();
+    assert!(failed(stage.submit("w", SparcPhase::Specification, json!({})).await).contains("max_history"));
     let unnamed = stage.call(me, "sparc_start", json!({ "goal": "Another" })).await.unwrap();
     assert!(unnamed["contextId"].as_str().unwrap().starts_with("ctx-"));
-    let gone = stage.workflows.artifact(me, "w", Phase::Completion, 1).await;
+    let gone = stage.workflows.artifact(me, "w", SparcPhase::Completion, 1).await;
     assert!(matches!(gone, Err(SparcError::NoArtifact { .. })));
     stage.stop().await;
 }

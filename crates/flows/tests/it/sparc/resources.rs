@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use nuncio_engine::{
     Caller, Grants,
-    surface::{Block, HandlerError, Request, Said},
+    surface::{ContentBlock, HandlerError, HandlerReply, HandlerRequest},
 };
-use nuncio_flows::sparc::{Phase, Role, SparcOptions};
+use nuncio_flows::sparc::{SparcOptions, SparcPhase, SparcRole};
 use serde_json::{Value, json};
 
 use super::stage::{example, me, stage};
@@ -14,7 +14,7 @@ use super::stage::{example, me, stage};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_its_artifacts_and_its_history_are_read_by_their_addresses() {
     let (stage, _folder) = stage(SparcOptions::default()).await;
-    stage.workflow_at("a/b ü", Phase::Pseudocode).await;
+    stage.workflow_at("a/b ü", SparcPhase::Pseudocode).await;
     let uri = "sparc://workflow/a%2Fb%20%C3%BC";
     let (workflow, meta) = stage.read(&me(), uri).await.unwrap();
     assert_eq!(workflow, stage.status("a/b ü").await);
@@ -30,8 +30,8 @@ async fn a_workflow_its_artifacts_and_its_history_are_read_by_their_addresses() 
     assert_eq!(address, format!("{uri}/artifacts/specification/1"));
     assert_eq!(workflow["phases"]["specification"]["artifact"], *address);
     let (artifact, _) = stage.read(&me(), address).await.unwrap();
-    assert_eq!(artifact["content"], example(Phase::Specification));
-    assert_eq!(artifact["size"], example(Phase::Specification).to_string().len());
+    assert_eq!(artifact["content"], example(SparcPhase::Specification));
+    assert_eq!(artifact["size"], example(SparcPhase::Specification).to_string().len());
     assert_eq!((&artifact["by"], &artifact["gate"]["passed"]), (&noted["by"], &json!(true)));
 
     let (history, _) = stage.read(&me(), &format!("{uri}/history?after=1&limit=1")).await.unwrap();
@@ -60,7 +60,7 @@ async fn a_workflow_its_artifacts_and_its_history_are_read_by_their_addresses() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn templates_and_capabilities_are_static_and_equal_to_what_is_applied_and_to_the_cards() {
     let (stage, _folder) = stage(SparcOptions::default()).await;
-    for phase in Phase::ALL {
+    for phase in SparcPhase::ALL {
         let uri = format!("sparc://phase/{phase}/template");
         let offered = stage.engine.catalog().surface().resource(&uri).expect("a resource of its own");
         assert_eq!(offered.profile.fresh_ms, Some(30_000));
@@ -68,7 +68,7 @@ async fn templates_and_capabilities_are_static_and_equal_to_what_is_applied_and_
         assert_eq!(template["examples"][0]["artifact"], example(phase));
         assert_eq!((&meta["cachePolicy"], &meta["permissions"]), (&json!("static"), &json!(["read"])));
     }
-    for role in Role::ALL {
+    for role in SparcRole::ALL {
         let uri = format!("sparc://agent/{}/capabilities", role.name());
         let (shown, _) = stage.read(&me(), &uri).await.unwrap();
         let card = &stage.engine.catalog().get(role.name()).unwrap().profile;
@@ -98,9 +98,9 @@ async fn templates_and_capabilities_are_static_and_equal_to_what_is_applied_and_
 async fn addresses_are_completed_as_far_as_the_caller_may_see() {
     let (stage, _folder) = stage(SparcOptions::default()).await;
     for name in ["team-a", "team-b", "other"] {
-        stage.workflow_at(name, Phase::Specification).await;
+        stage.workflow_at(name, SparcPhase::Specification).await;
     }
-    stage.submit("team-a", Phase::Specification, json!({})).await.unwrap();
+    stage.submit("team-a", SparcPhase::Specification, json!({})).await.unwrap();
     let templates = stage.engine.catalog().surface().templates();
     let family = templates.iter().find(|template| template.profile.uri.contains("artifacts")).unwrap();
     let complete = async |caller: &Caller, variable: &str, typed: &str| {
@@ -121,7 +121,7 @@ async fn addresses_are_completed_as_far_as_the_caller_may_see() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn there_is_a_prompt_for_each_phase() {
     let (stage, _folder) = stage(SparcOptions::default()).await;
-    for phase in Phase::ALL {
+    for phase in SparcPhase::ALL {
         let prompt = stage.engine.catalog().surface().prompt(&format!("sparc_{phase}")).expect("a prompt");
         let required: Vec<(&str, bool)> = prompt
             .profile
@@ -131,9 +131,9 @@ async fn there_is_a_prompt_for_each_phase() {
             .collect();
         assert_eq!(required, [("goal", true), ("context", false)]);
         let given = json!({ "goal": "Brew tea", "context": "Water is there" });
-        let request = Request::new(me(), given.as_object().cloned().unwrap());
-        let Said::Done(said) = prompt.handler.get(request).await.unwrap() else { panic!("it asks") };
-        let Block::Text(text) = &said.messages[0].content else { panic!("{said:?}") };
+        let request = HandlerRequest::new(me(), given.as_object().cloned().unwrap());
+        let HandlerReply::Done(said) = prompt.handler.get(request).await.unwrap() else { panic!("it asks") };
+        let ContentBlock::Text(text) = &said.messages[0].content else { panic!("{said:?}") };
         for part in ["Brew tea", "Water is there", "Guidelines:", "https://json-schema.org"] {
             assert!(text.contains(part), "{phase}: {part}");
         }

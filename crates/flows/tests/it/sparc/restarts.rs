@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use nuncio_engine::{State, Task, question::Question};
-use nuncio_flows::sparc::{Phase, SparcOptions};
+use nuncio_flows::sparc::{SparcOptions, SparcPhase};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -92,7 +92,7 @@ fn dies_in_every_phase(samples: bool, answer: fn(&Question) -> nuncio_engine::Pa
         .iter()
         .map(|note| format!("{} {}", note["phase"], note["version"]).replace('"', ""))
         .collect();
-    let one_of_each: Vec<String> = Phase::ALL.into_iter().map(|phase| format!("{phase} 1")).collect();
+    let one_of_each: Vec<String> = SparcPhase::ALL.into_iter().map(|phase| format!("{phase} 1")).collect();
     assert_eq!(versions, one_of_each);
     assert_eq!(workflow["metadata"]["historyEntries"], 6);
     life.block_on(life.stage.engine.stop());

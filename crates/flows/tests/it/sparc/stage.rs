@@ -4,14 +4,18 @@
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
 use nuncio_engine::{
-    Caller, Catalog, Content, Engine, Message, Part, Parts, Reply, Role as Speaker, State, Submit, Task,
+    Caller, Catalog, Content, Engine, EngineParts, Message, Part, Reply, Role as Speaker, State, Submit,
+    Task,
     question::{Ask, Question},
-    surface::{Body, HandlerError, Request, ResourceContent, Said, Shape, ToolOutput, matches},
+    surface::{
+        CompiledSchema, HandlerError, HandlerReply, HandlerRequest, ResourceBody, ResourceContent,
+        ToolOutput, matches,
+    },
 };
 use nuncio_flows::{
-    batch::Batch,
+    batch::BatchEngine,
     memory::{MemoryBank, MemoryOptions},
-    sparc::{Phase, Sparc, SparcOptions, Template, Workflows},
+    sparc::{PhaseTemplate, SparcEngine, SparcOptions, SparcPhase, Workflows},
 };
 use nuncio_store::{SqliteOptions, conformance::open_in};
 use serde_json::{Map, Value, json};
@@ -32,14 +36,18 @@ impl Stage {
     }
 
     /// The same, beside the batch engine where one is given.
-    pub(crate) async fn open_beside(folder: &Path, options: SparcOptions, batch: Option<Arc<Batch>>) -> Self {
+    pub(crate) async fn open_beside(
+        folder: &Path,
+        options: SparcOptions,
+        batch: Option<Arc<BatchEngine>>,
+    ) -> Self {
         let store = open_in(folder, SqliteOptions { readers: 1, ..SqliteOptions::default() }).await;
-        let sparc = Arc::new(Sparc::new(options));
+        let sparc = Arc::new(SparcEngine::new(options));
         let mut catalog = Catalog::default();
         for agent in sparc.agents().into_iter().chain(batch.iter().flat_map(|batch| batch.agents())) {
             catalog.add(agent).unwrap();
         }
-        let engine = Engine::start(Parts::new(store, catalog)).await.unwrap();
+        let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
         engine.catalog().surface().set_base_url("http://here.example");
         sparc.install(&engine, engine.catalog().surface()).unwrap();
         if let Some(batch) = batch {
@@ -61,22 +69,22 @@ impl Stage {
         if let Some(why) = tool.input.refuse(&given) {
             return Err(HandlerError::Invalid(why));
         }
-        let request = Request::new(caller.clone(), members(given));
+        let request = HandlerRequest::new(caller.clone(), members(given));
         let structured = match tool.handler.call(request).await? {
-            Said::Done(ToolOutput { structured, content, .. }) => {
+            HandlerReply::Done(ToolOutput { structured, content, .. }) => {
                 assert!(!content.is_empty(), "no words");
                 structured.expect("a structured result")
             }
-            Said::HandOver { agent, arguments } => {
+            HandlerReply::HandOver { agent, arguments } => {
                 let message = Message::of(id(), Speaker::User, vec![Part::data(Value::Object(arguments))]);
                 let task = self.engine.submit(caller, Submit::new(agent, message)).await?;
-                let task = within(self.engine.settle(caller, task)).await?;
+                let task = within(self.engine.wait_until_idle(caller, task)).await?;
                 if task.state != State::Completed {
                     return Err(HandlerError::Failed(words(&task)));
                 }
                 result(&task)
             }
-            Said::Ask(_) => panic!("it asks"),
+            HandlerReply::Ask(_) => panic!("it asks"),
         };
         assert_eq!(tool.output.as_ref().expect("an output schema").refuse(&structured), None, "{structured}");
         Ok(structured)
@@ -89,7 +97,7 @@ impl Stage {
         uri: &str,
     ) -> Result<(Value, Map<String, Value>), HandlerError> {
         let surface = self.engine.catalog().surface();
-        let mut request = Request::new(caller.clone(), Map::new());
+        let mut request = HandlerRequest::new(caller.clone(), Map::new());
         let said = match surface.resource(uri) {
             Some(resource) => resource.handler.read(request).await?,
             None => {
@@ -104,20 +112,20 @@ impl Stage {
                 template.handler.read(uri, request).await?
             }
         };
-        let Said::Done(contents) = said else { panic!("it asks") };
-        let [ResourceContent { body: Body::Text(text), meta: Some(meta), .. }] = &contents[..] else {
+        let HandlerReply::Done(contents) = said else { panic!("it asks") };
+        let [ResourceContent { body: ResourceBody::Text(text), meta: Some(meta), .. }] = &contents[..] else {
             panic!("{contents:?}")
         };
         let value: Value = serde_json::from_str(text).unwrap();
         let schema = meta["schema"].as_str().unwrap();
         let schema = schema.trim_start_matches("http://here.example/schemas/").trim_end_matches(".json");
         let schema = surface.schema(schema).expect("a schema");
-        assert_eq!(Shape::compile(&schema).unwrap().refuse(&value), None, "{value}");
+        assert_eq!(CompiledSchema::compile(&schema).unwrap().refuse(&value), None, "{value}");
         Ok((value, meta.clone()))
     }
 
     /// Starts a workflow and brings it to a phase with the worked examples.
-    pub(crate) async fn workflow_at(&self, context_id: &str, phase: Phase) {
+    pub(crate) async fn workflow_at(&self, context_id: &str, phase: SparcPhase) {
         let goal = json!({ "contextId": context_id, "goal": "Links that expire" });
         self.call(&me(), "sparc_start", goal).await.unwrap();
         for phase in phase.earlier() {
@@ -129,7 +137,7 @@ impl Stage {
     pub(crate) async fn submit(
         &self,
         context_id: &str,
-        phase: Phase,
+        phase: SparcPhase,
         artifact: Value,
     ) -> Result<Value, HandlerError> {
         let given = json!({ "contextId": context_id, "phase": phase, "artifact": artifact });
@@ -203,8 +211,8 @@ pub(crate) fn me() -> Caller {
     Caller::local()
 }
 
-pub(crate) fn example(phase: Phase) -> Value {
-    Template::of(phase).example().clone()
+pub(crate) fn example(phase: SparcPhase) -> Value {
+    PhaseTemplate::of(phase).example().clone()
 }
 
 pub(crate) async fn within<T>(work: impl Future<Output = T>) -> T {
@@ -241,12 +249,12 @@ pub(crate) fn result(task: &Task) -> Value {
 }
 
 /// The phase that a question is about.
-pub(crate) fn phase_of(question: &Question) -> Phase {
-    let asked = |phase: &Phase| match &question.ask {
+pub(crate) fn phase_of(question: &Question) -> SparcPhase {
+    let asked = |phase: &SparcPhase| match &question.ask {
         Ask::Sample { .. } => question.text.contains(&format!("the artifact of the {phase} phase")),
         _ => question.text.contains(&format!("{phase}, section")),
     };
-    Phase::ALL.into_iter().find(asked).unwrap_or_else(|| panic!("{}", question.text))
+    SparcPhase::ALL.into_iter().find(asked).unwrap_or_else(|| panic!("{}", question.text))
 }
 
 /// What a model says: the worked example of the phase, in a fence.

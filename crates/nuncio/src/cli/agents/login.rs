@@ -17,7 +17,7 @@ use crate::{
         error::CliError,
         output::{self, Format},
     },
-    config::{self, Given},
+    config::{self, FlagValues},
 };
 
 pub(super) async fn login(
@@ -59,7 +59,7 @@ pub(super) fn logout(data: Option<&Path>, name: &str, format: Format) -> Result<
 
 /// The table of that agent.
 fn spec(data: Option<&Path>, name: &str) -> Result<AgentSpec, CliError> {
-    let config = config::load(&Given::new(), None)?.config;
+    let config = config::load(&FlagValues::new(), None)?.config;
     let specs = config.agents.specs(data.unwrap_or(&config.data))?;
     let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
     specs.into_iter().find(|spec| spec.name == name).ok_or_else(|| {

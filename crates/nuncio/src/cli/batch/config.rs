@@ -5,19 +5,19 @@ use serde_json::{Map, Value};
 
 use crate::cli::{
     error::CliError,
-    shared::Shared,
+    server_connection::ServerConnection,
     table::{Table, cell, figure},
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Args)]
-pub(super) struct Config {
+pub(super) struct BatchConfigFlags {
     /// Changes a setting, such as maxConcurrency=10 or thresholds.queueSize=500; may be repeated
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
-impl Config {
+impl BatchConfigFlags {
     /// What is to be changed.
     pub(super) fn changes(&self) -> Result<Map<String, Value>, CliError> {
         let mut changes = Value::Object(Map::new());
@@ -50,7 +50,7 @@ fn put(into: &mut Value, path: &[&str], value: Value) -> Option<()> {
     put(members.entry(*first).or_insert_with(|| Value::Object(Map::new())), rest, value)
 }
 
-pub(super) async fn run(shared: &Shared, changes: Map<String, Value>) -> Result<(), CliError> {
+pub(super) async fn run(shared: &ServerConnection, changes: Map<String, Value>) -> Result<(), CliError> {
     let settings = if changes.is_empty() {
         shared.read("batchtools://config/settings").await?
     } else {
@@ -59,10 +59,10 @@ pub(super) async fn run(shared: &Shared, changes: Map<String, Value>) -> Result<
     shared.print(&settings, figures)
 }
 
-pub(super) async fn metrics(shared: &Shared) -> Result<(), CliError> {
+pub(super) async fn metrics(shared: &ServerConnection) -> Result<(), CliError> {
     let metrics = shared.read("batchtools://metrics/performance").await?;
     shared.print(&metrics, |metrics| {
-        let mut text = Text(figures(&metrics["overall"]));
+        let mut text = TextOutput(figures(&metrics["overall"]));
         let mut table = Table::new(&["STRATEGY", "COUNT ", "SPEED-UP ", "MEMORY SAVED ", "SUCCEEDED "]);
         for (strategy, measured) in metrics["byType"].as_object().into_iter().flatten() {
             table.row([
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn settings_are_set_by_their_path() {
         let changes = |set: &[&str]| {
-            Config { set: set.iter().map(|given| (*given).to_owned()).collect() }
+            BatchConfigFlags { set: set.iter().map(|given| (*given).to_owned()).collect() }
                 .changes()
                 .ok()
                 .map(Value::from)

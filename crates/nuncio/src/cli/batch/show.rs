@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 use crate::cli::{
     error::CliError,
     program,
-    shared::Shared,
+    server_connection::ServerConnection,
     table::{Table, age, cell, figure, millis},
-    text::Text,
+    text::TextOutput,
 };
 
 /// Operations that are asked for at once.
@@ -17,7 +17,7 @@ const FAILURES: usize = 20;
 
 /// How many operations of a batch stand where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Counts {
+pub(super) struct BatchStatusCounts {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
@@ -25,7 +25,7 @@ pub(super) struct Counts {
     pub(super) total: Option<u64>,
 }
 
-impl Counts {
+impl BatchStatusCounts {
     pub(super) fn of(status: &Value) -> Self {
         let count = |name: &str| status["counts"][name].as_u64();
         let sure = |name: &str| count(name).unwrap_or(0);
@@ -49,17 +49,21 @@ pub(super) fn is_over(status: &Value) -> bool {
 
 /// Whether all of it was done.
 pub(super) fn succeeded(status: &Value) -> bool {
-    let Counts { failed, skipped, .. } = Counts::of(status);
+    let BatchStatusCounts { failed, skipped, .. } = BatchStatusCounts::of(status);
     status["status"] == "completed" && failed == 0 && skipped == 0
 }
 
-pub(super) async fn status(shared: &Shared, batch: &str, with_operations: bool) -> Result<(), CliError> {
+pub(super) async fn status(
+    shared: &ServerConnection,
+    batch: &str,
+    with_operations: bool,
+) -> Result<(), CliError> {
     let mut status = shared.call("batch_status", json!({ "batchId": batch })).await?;
     if with_operations {
         status["operations"] = operations(shared, batch).await?.into();
     }
     shared.print(&status, |status| {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         head(&mut text, status);
         if let Some(operations) = status["operations"].as_array() {
             text.gap();
@@ -70,11 +74,11 @@ pub(super) async fn status(shared: &Shared, batch: &str, with_operations: bool) 
 }
 
 /// All operations of a batch, page by page.
-async fn operations(shared: &Shared, batch: &str) -> Result<Vec<Value>, CliError> {
+async fn operations(shared: &ServerConnection, batch: &str) -> Result<Vec<Value>, CliError> {
     let mut arguments = json!({ "batchId": batch, "operations": true, "limit": PAGE });
     let mut all = vec![];
     loop {
-        let mut page = shared.call_patiently("batch_status", &arguments).await?;
+        let mut page = shared.call_with_retry("batch_status", &arguments).await?;
         if let Value::Array(some) = page["operations"].take() {
             all.extend(some);
         }
@@ -100,7 +104,11 @@ fn operation_table(operations: &[Value]) -> String {
     table.show()
 }
 
-pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> Result<(), CliError> {
+pub(super) async fn list(
+    shared: &ServerConnection,
+    limit: usize,
+    page: Option<&str>,
+) -> Result<(), CliError> {
     let mut arguments = json!({ "pageSize": limit });
     if let Some(page) = page {
         arguments["pageToken"] = page.into();
@@ -132,7 +140,7 @@ pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> R
         if table.is_empty() {
             return "There are no batches.\n".to_owned();
         }
-        let mut text = Text(table.show());
+        let mut text = TextOutput(table.show());
         text.gap();
         text.field("Total", &cell(&found["total"]));
         if let Some(next) = found["nextPageToken"].as_str() {
@@ -152,7 +160,7 @@ fn whole(value: &Value) -> String {
 }
 
 /// What every word about a batch says first.
-pub(super) fn head(text: &mut Text, status: &Value) {
+pub(super) fn head(text: &mut TextOutput, status: &Value) {
     text.field("Batch", id(status));
     let paused = if status["paused"] == true { " (paused)" } else { "" };
     text.field("Status", &format!("{}{paused}", cell(&status["status"])));
@@ -163,7 +171,7 @@ pub(super) fn head(text: &mut Text, status: &Value) {
         text.field("Message", words);
     }
     if status["counts"].is_object() {
-        let counts = Counts::of(status);
+        let counts = BatchStatusCounts::of(status);
         let total = counts.total.map_or("an unknown number".to_owned(), |total| total.to_string());
         text.field("Done", &format!("{} of {total}", counts.done()));
         text.field("Failed", &counts.failed.to_string());
@@ -183,8 +191,12 @@ pub(super) fn head(text: &mut Text, status: &Value) {
 }
 
 /// What failed, and why.
-pub(super) async fn failures(shared: &Shared, text: &mut Text, status: &Value) -> Result<(), CliError> {
-    if Counts::of(status).failed == 0 {
+pub(super) async fn failures(
+    shared: &ServerConnection,
+    text: &mut TextOutput,
+    status: &Value,
+) -> Result<(), CliError> {
+    if BatchStatusCounts::of(status).failed == 0 {
         return Ok(());
     }
     let operations = operations(shared, id(status)).await?;

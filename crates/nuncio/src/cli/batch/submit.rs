@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{show, watch};
-use crate::cli::{error::CliError, output, program, shared::Shared, text::Text};
+use crate::cli::{error::CliError, output, program, server_connection::ServerConnection, text::TextOutput};
 
 #[derive(Args)]
-pub(super) struct Submit {
+pub(super) struct BatchSubmitFlags {
     /// A file with the batch, or - for the standard input: JSON, the operations or an object with them and more
     #[arg(value_name = "FILE")]
     file: String,
@@ -18,7 +18,7 @@ pub(super) struct Submit {
     watch: bool,
 }
 
-impl Submit {
+impl BatchSubmitFlags {
     /// What is asked for.
     pub(super) fn read(&self) -> Result<Value, CliError> {
         let mut content = String::new();
@@ -37,7 +37,7 @@ impl Submit {
         }
     }
 
-    pub(super) async fn run(self, shared: &Shared, asked: Value) -> Result<ExitCode, CliError> {
+    pub(super) async fn run(self, shared: &ServerConnection, asked: Value) -> Result<ExitCode, CliError> {
         let submitted = shared.call("batch_submit", asked).await?;
         let batch = show::id(&submitted).to_owned();
         if self.watch {
@@ -47,7 +47,7 @@ impl Submit {
         if shared.is_json() {
             output::json_text(&submitted.to_string())?;
         } else {
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             show::head(&mut text, &submitted);
             text.field("Follow", &format!("{} batch watch {batch}{}", program(), shared.flags()));
             output::text(&text.0)?;

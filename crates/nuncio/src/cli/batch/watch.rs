@@ -7,23 +7,25 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::show::{self, Counts};
-use crate::cli::{error::CliError, output, progress::Progress, shared::Shared, text::Text};
+use super::show::{self, BatchStatusCounts};
+use crate::cli::{
+    error::CliError, output, progress::ProgressDisplay, server_connection::ServerConnection, text::TextOutput,
+};
 
 /// How often a batch is asked for, from the first time on.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(1);
 
-pub(super) async fn run(shared: &Shared, batch: &str) -> Result<ExitCode, CliError> {
-    shared.saw(batch);
-    let mut progress = Progress::new(shared.is_json());
+pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCode, CliError> {
+    shared.record_task(batch);
+    let mut progress = ProgressDisplay::new(shared.is_json());
     let (begun, mut pause, mut before) = (Instant::now(), OFTEN, None);
     let status = loop {
-        let status = shared.look("batch_status", &json!({ "batchId": batch })).await?;
-        let counts = Counts::of(&status);
+        let status = shared.poll_tool("batch_status", &json!({ "batchId": batch })).await?;
+        let counts = BatchStatusCounts::of(&status);
         let first = *before.get_or_insert(counts.done());
         let rate = counts.done().saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
-        progress.at(counts.done(), counts.total, &words(&status, counts, rate));
+        progress.update_progress(counts.done(), counts.total, &render_batch_progress(&status, counts, rate));
         if show::is_over(&status) {
             break status;
         }
@@ -34,7 +36,7 @@ pub(super) async fn run(shared: &Shared, batch: &str) -> Result<ExitCode, CliErr
     if shared.is_json() {
         output::json_text(&status.to_string())?;
     } else {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         show::head(&mut text, &status);
         show::failures(shared, &mut text, &status).await?;
         output::text(&text.0)?;
@@ -42,7 +44,7 @@ pub(super) async fn run(shared: &Shared, batch: &str) -> Result<ExitCode, CliErr
     Ok(if show::succeeded(&status) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn words(status: &Value, counts: Counts, rate: f64) -> String {
+fn render_batch_progress(status: &Value, counts: BatchStatusCounts, rate: f64) -> String {
     let failed = match counts.failed {
         0 => String::new(),
         failed => format!(", {failed} failed"),

@@ -9,12 +9,12 @@ use nuncio_engine::{
 };
 use serde_json::{Map, Value};
 
-use super::words::{Word, words};
-use crate::cli::form::{Field, fields};
+use super::split_line::{LineWord, split_words};
+use crate::cli::form::{PromptField, fields};
 
 /// What stands behind the name of an offer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Given {
+pub(super) enum ChatArguments {
     /// Nothing: it is asked for.
     Nothing,
     /// Words.
@@ -25,22 +25,24 @@ pub(super) enum Given {
 
 /// Reads what stands behind the name of an offer that takes what the schema says. Without a schema it takes text,
 /// and arguments if they are what is given.
-pub(super) fn given(schema: Option<&Value>, rest: &str) -> Result<Given, String> {
+pub(super) fn read_arguments(schema: Option<&Value>, rest: &str) -> Result<ChatArguments, String> {
     if rest.is_empty() {
-        return Ok(Given::Nothing);
+        return Ok(ChatArguments::Nothing);
     }
     if rest.starts_with('{') {
         let object = serde_json::from_str::<Map<String, Value>>(rest);
-        return object.map(Given::Arguments).map_err(|error| format!("this is no JSON object: {error}"));
+        return object
+            .map(ChatArguments::Arguments)
+            .map_err(|error| format!("this is no JSON object: {error}"));
     }
-    let words = words(rest);
+    let words = split_words(rest);
     let pairs: Option<Vec<(&str, &str)>> = words.iter().map(pair).collect();
     let Some(schema) = schema else {
         return Ok(match pairs {
-            Some(pairs) => Given::Arguments(
+            Some(pairs) => ChatArguments::Arguments(
                 pairs.into_iter().map(|(name, value)| (name.to_owned(), guessed(value))).collect(),
             ),
-            None => Given::Text(joined(&words)),
+            None => ChatArguments::Text(joined(&words)),
         });
     };
     let fields = fields(schema);
@@ -49,7 +51,7 @@ pub(super) fn given(schema: Option<&Value>, rest: &str) -> Result<Given, String>
             .into_iter()
             .map(|(name, value)| read(&fields, name, value))
             .collect::<Result<_, _>>()
-            .map(Given::Arguments);
+            .map(ChatArguments::Arguments);
     }
     // A text stands for the one field that takes text.
     let mut texts = fields.iter().filter(|field| field.kind() == "string");
@@ -59,24 +61,25 @@ pub(super) fn given(schema: Option<&Value>, rest: &str) -> Result<Given, String>
             let mut required = fields.iter().filter(|field| field.required && field.kind() == "string");
             match (required.next(), required.next()) {
                 (Some(only), None) => only,
-                _ => return Err(format!("expected {}", shape(&fields))),
+                _ => return Err(format!("expected {}", describe_arguments(&fields))),
             }
         }
     };
     let (name, value) = read(&fields, only.name, &joined(&words))?;
-    Ok(Given::Arguments(Map::from_iter([(name, value)])))
+    Ok(ChatArguments::Arguments(Map::from_iter([(name, value)])))
 }
 
 /// `name=value`, where it is not in quotes as a whole.
-fn pair(word: &Word) -> Option<(&str, &str)> {
+fn pair(word: &LineWord) -> Option<(&str, &str)> {
     let (name, value) = word.text.split_once('=').filter(|_| !word.quoted)?;
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
     (!name.is_empty() && name.chars().all(is_name)).then_some((name, value))
 }
 
-fn read(fields: &[Field<'_>], name: &str, value: &str) -> Result<(String, Value), String> {
+fn read(fields: &[PromptField<'_>], name: &str, value: &str) -> Result<(String, Value), String> {
     let field = fields.iter().find(|field| field.name == name);
-    let field = field.ok_or_else(|| format!("there is no {name}: expected {}", shape(fields)))?;
+    let field =
+        field.ok_or_else(|| format!("there is no {name}: expected {}", describe_arguments(fields)))?;
     let value = if value.is_empty() && field.kind() == "string" {
         Some(Value::from(""))
     } else {
@@ -93,13 +96,13 @@ fn guessed(value: &str) -> Value {
     }
 }
 
-fn joined(words: &[Word]) -> String {
+fn joined(words: &[LineWord]) -> String {
     words.iter().map(|word| &*word.text).collect::<Vec<_>>().join(" ")
 }
 
 /// The arguments as they are written on a line.
-pub(super) fn shape(fields: &[Field<'_>]) -> String {
-    let one = |field: &Field<'_>| {
+pub(super) fn describe_arguments(fields: &[PromptField<'_>]) -> String {
+    let one = |field: &PromptField<'_>| {
         let kind =
             if field.choices().is_empty() { field.kind().to_uppercase() } else { field.choices().join("|") };
         let pair = format!("{}={kind}", field.name);
@@ -122,11 +125,11 @@ pub(super) fn check(schema: &Value, arguments: &Map<String, Value>) -> Result<()
 }
 
 /// The message that begins a call. Its id stays the same however often the call is begun.
-pub(super) fn message(id: &str, given: Given) -> Message {
+pub(super) fn message(id: &str, given: ChatArguments) -> Message {
     let part = match given {
-        Given::Nothing => Part::data(Value::Object(Map::new())),
-        Given::Text(text) => Part::text(text),
-        Given::Arguments(arguments) => Part::data(Value::Object(arguments)),
+        ChatArguments::Nothing => Part::data(Value::Object(Map::new())),
+        ChatArguments::Text(text) => Part::text(text),
+        ChatArguments::Arguments(arguments) => Part::data(Value::Object(arguments)),
     };
     Message::of(id, Role::User, vec![part])
 }
@@ -139,12 +142,12 @@ mod tests {
 
     #[track_caller]
     fn check(schema: Option<&Value>, rest: &str, expected: Value) {
-        match (given(schema, rest), expected) {
-            (Ok(Given::Arguments(found)), expected @ Value::Object(_)) => {
+        match (read_arguments(schema, rest), expected) {
+            (Ok(ChatArguments::Arguments(found)), expected @ Value::Object(_)) => {
                 assert_eq!(Value::Object(found), expected);
             }
-            (Ok(Given::Text(found)), Value::String(expected)) => assert_eq!(found, expected),
-            (Ok(Given::Nothing) | Err(_), Value::Null) => {}
+            (Ok(ChatArguments::Text(found)), Value::String(expected)) => assert_eq!(found, expected),
+            (Ok(ChatArguments::Nothing) | Err(_), Value::Null) => {}
             (found, expected) => panic!("{rest}: {found:?}, not {expected}"),
         }
     }
@@ -182,8 +185,11 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         let schema = json!({ "properties": { "steps": { "type": "integer" } } });
-        assert_eq!(given(Some(&schema), "seven"), Err("expected [steps=INTEGER]".into()));
-        assert_eq!(given(Some(&schema), "step=1"), Err("there is no step: expected [steps=INTEGER]".into()));
+        assert_eq!(read_arguments(Some(&schema), "seven"), Err("expected [steps=INTEGER]".into()));
+        assert_eq!(
+            read_arguments(Some(&schema), "step=1"),
+            Err("there is no step: expected [steps=INTEGER]".into())
+        );
         let wanted = json!({ "type": "object", "properties": { "a": { "maximum": 3 } }, "required": ["a"] });
         assert!(super::check(&wanted, &Map::new()).is_err_and(|why| why.contains("\"a\"")));
     }

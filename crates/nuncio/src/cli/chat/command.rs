@@ -1,6 +1,6 @@
 //! What a line asks for: one of the commands, or a call of something that a server offers.
 
-use super::words::words;
+use super::split_line::split_words;
 
 /// What can be typed, with its short forms and what it does. The order is that of `help`.
 pub(super) const COMMANDS: &[(&str, &[&str], &str, &str)] = &[
@@ -23,7 +23,7 @@ pub(super) const COMMANDS: &[(&str, &[&str], &str, &str)] = &[
 
 /// What a line asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ChatCommand {
     /// An empty line.
     Nothing,
     List,
@@ -40,12 +40,12 @@ pub(super) enum Command {
     Login(Option<String>),
     Clean,
     Quit,
-    Call(Wanted),
+    Call(ChatCall),
 }
 
 /// A call, as it was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct ChatCall {
     /// What to call: a name, or `server/name`.
     pub(super) name: String,
     /// What stands behind it.
@@ -55,14 +55,14 @@ pub(super) struct Wanted {
 }
 
 /// Reads a line. What is no command is the name of an offer; whether there is one is not known here.
-pub(super) fn parse(line: &str) -> Result<Command, String> {
+pub(super) fn parse(line: &str) -> Result<ChatCommand, String> {
     let line = line.trim();
-    let words: Vec<String> = words(line).into_iter().map(|word| word.text).collect();
-    let Some(first) = words.first() else { return Ok(Command::Nothing) };
+    let words: Vec<String> = split_words(line).into_iter().map(|word| word.text).collect();
+    let Some(first) = words.first() else { return Ok(ChatCommand::Nothing) };
     let rest = &words[1..];
     let name = COMMANDS.iter().find(|(name, short, ..)| name == first || short.contains(&&**first));
-    let Some((name, _, usage, _)) = name else { return Ok(Command::Call(call(line))) };
-    let none = |command: Command| match rest {
+    let Some((name, _, usage, _)) = name else { return Ok(ChatCommand::Call(call(line))) };
+    let none = |command: ChatCommand| match rest {
         [] => Ok(command),
         _ => Err(format!("{name} takes nothing behind it; `call {name}` calls an offer of that name")),
     };
@@ -76,35 +76,35 @@ pub(super) fn parse(line: &str) -> Result<Command, String> {
         _ => Err(format!("{name} {usage}: at most one word is wanted")),
     };
     match *name {
-        "list" => none(Command::List),
-        "help" => at_most_one().map(Command::Help),
-        "agents" => none(Command::Agents),
-        "tasks" => none(Command::Tasks),
-        "runs" => none(Command::Runs),
-        "attach" => one().map(Command::Attach),
-        "answer" => at_most_one().map(Command::Answer),
-        "cancel" => one().map(Command::Cancel),
-        "resume" => none(Command::Resume),
-        "memory" => Ok(Command::Memory(rest.to_vec())),
-        "log" => at_most_one().map(Command::Log),
-        "login" => at_most_one().map(Command::Login),
-        "clean-tokens" => none(Command::Clean),
-        "quit" => none(Command::Quit),
+        "list" => none(ChatCommand::List),
+        "help" => at_most_one().map(ChatCommand::Help),
+        "agents" => none(ChatCommand::Agents),
+        "tasks" => none(ChatCommand::Tasks),
+        "runs" => none(ChatCommand::Runs),
+        "attach" => one().map(ChatCommand::Attach),
+        "answer" => at_most_one().map(ChatCommand::Answer),
+        "cancel" => one().map(ChatCommand::Cancel),
+        "resume" => none(ChatCommand::Resume),
+        "memory" => Ok(ChatCommand::Memory(rest.to_vec())),
+        "log" => at_most_one().map(ChatCommand::Log),
+        "login" => at_most_one().map(ChatCommand::Login),
+        "clean-tokens" => none(ChatCommand::Clean),
+        "quit" => none(ChatCommand::Quit),
         _ => match line[first.len()..].trim_start() {
             "" => Err("call NAME …: the name of an offer is missing".to_owned()),
-            rest => Ok(Command::Call(call(rest))),
+            rest => Ok(ChatCommand::Call(call(rest))),
         },
     }
 }
 
-fn call(line: &str) -> Wanted {
+fn call(line: &str) -> ChatCall {
     let (line, background) = match line.strip_suffix('&') {
         Some(before) => (before.trim_end(), true),
         None => (line, false),
     };
-    let words = words(line);
+    let words = split_words(line);
     let rest = words.get(1).map_or("", |word| &line[word.start..]).to_owned();
-    Wanted { name: words.into_iter().next().map(|word| word.text).unwrap_or_default(), rest, background }
+    ChatCall { name: words.into_iter().next().map(|word| word.text).unwrap_or_default(), rest, background }
 }
 
 /// The name that was probably meant.
@@ -120,20 +120,23 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
 mod tests {
     use super::*;
 
-    fn called(name: &str, rest: &str, background: bool) -> Command {
-        Command::Call(Wanted { name: name.into(), rest: rest.into(), background })
+    fn called(name: &str, rest: &str, background: bool) -> ChatCommand {
+        ChatCommand::Call(ChatCall { name: name.into(), rest: rest.into(), background })
     }
 
     #[test]
     fn a_line_is_a_command_or_a_call() {
-        let check = |line: &str, expected: Command| assert_eq!(parse(line), Ok(expected), "{line}");
-        check("  ", Command::Nothing);
-        check("l", Command::List);
-        check("help travel_agent", Command::Help(Some("travel_agent".into())));
-        check("clean", Command::Clean);
-        check("q", Command::Quit);
-        check("attach 3", Command::Attach("3".into()));
-        check("memory set notes 'a b'", Command::Memory(vec!["set".into(), "notes".into(), "a b".into()]));
+        let check = |line: &str, expected: ChatCommand| assert_eq!(parse(line), Ok(expected), "{line}");
+        check("  ", ChatCommand::Nothing);
+        check("l", ChatCommand::List);
+        check("help travel_agent", ChatCommand::Help(Some("travel_agent".into())));
+        check("clean", ChatCommand::Clean);
+        check("q", ChatCommand::Quit);
+        check("attach 3", ChatCommand::Attach("3".into()));
+        check(
+            "memory set notes 'a b'",
+            ChatCommand::Memory(vec!["set".into(), "notes".into(), "a b".into()]),
+        );
         check("travel_agent destination='New York'", called("travel_agent", "destination='New York'", false));
         check("long_running_agent {} &", called("long_running_agent", "{}", true));
         check("call list x=1", called("list", "x=1", false));

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use nuncio_client::{
-    a2a::{A2aClient, CardReference, Credentials, HttpOptions, Preference, fetch_card},
+    a2a::{A2aClient, A2aCredentials, A2aHttpOptions, CardReference, InterfacePreference, fetch_card},
     mcp::{ToolClient, ToolError, ToolOptions},
-    peer::{Offer, Protocol},
+    peer::{PeerCapability, PeerProtocol},
 };
 use nuncio_engine::{Message, Role, State};
 use nuncio_wire::{a2a::ListTasks, jsonrpc::METHOD_NOT_FOUND};
@@ -15,14 +15,14 @@ use url::Url;
 use uuid::Uuid;
 
 use super::{
-    arguments::shape,
-    book::Kept,
+    arguments::describe_arguments,
     command::COMMANDS,
-    draw::{Shown, level_name, measure},
-    follower::Start,
-    servers::{self, Server},
-    session::{Run, Session, unless},
-    signing::SignIn,
+    follower::RunStart,
+    line_renderer::{ScreenItem, level_name, measure},
+    login::ServerLogin,
+    run_store::SavedRun,
+    servers::{self, ChatServer},
+    session::{ChatRun, ChatSession, unless_interrupted},
 };
 use crate::cli::{
     form::fields,
@@ -35,10 +35,10 @@ const LISTED: usize = 20;
 /// What of a description is told in a list.
 const SHORT: usize = 60;
 
-impl Session {
-    fn tell(&mut self, text: String, data: Value) {
+impl ChatSession {
+    fn show_answer(&mut self, text: String, data: Value) {
         self.failed = false;
-        self.screen.show(&Shown::Answer { text, data }, false);
+        self.screen.show(&ScreenItem::Answer { text, data }, false);
     }
 
     /// `list`
@@ -59,7 +59,7 @@ impl Session {
         for server in self.servers.iter().filter(|server| server.away.is_some()) {
             text.push_str(&format!("{} is away.\n", plain(&server.name)));
         }
-        self.tell(text, json!({ "event": "offers", "offers": listed }));
+        self.show_answer(text, json!({ "event": "offers", "offers": listed }));
     }
 
     /// `help`
@@ -81,14 +81,15 @@ impl Session {
                 "\nAt a question: !n declines, !c cancels, ? or d tells more, Ctrl+C leaves it open.\n",
             );
             let commands: Vec<Value> = COMMANDS.iter().map(|(name, also, usage, does)| json!({ "name": name, "also": also, "usage": usage, "does": does })).collect();
-            return self.tell(text, json!({ "event": "help", "commands": commands }));
+            return self.show_answer(text, json!({ "event": "help", "commands": commands }));
         };
         if let Some((name, also, usage, does)) =
             COMMANDS.iter().find(|(known, also, ..)| *known == name || also.contains(&name))
         {
             let also = if also.is_empty() { String::new() } else { format!(" (also {})", also.join(", ")) };
             let text = format!("{}{also}: {does}", format!("{name} {usage}").trim_end());
-            return self.tell(text, json!({ "event": "help", "name": name, "usage": usage, "does": does }));
+            return self
+                .show_answer(text, json!({ "event": "help", "name": name, "usage": usage, "does": does }));
         }
         match servers::find(&self.servers, name) {
             Ok((server, offer)) => {
@@ -101,7 +102,7 @@ impl Session {
                     "inputSchema": offer.input_schema,
                     "outputSchema": offer.output_schema,
                 });
-                self.tell(text, data);
+                self.show_answer(text, data);
             }
             Err(error) => self.not_found(name, &error),
         }
@@ -114,20 +115,20 @@ impl Session {
         for server in &self.servers {
             let peer = server.peer.borrow().clone();
             let speaks = peer.as_ref().map_or("", |peer| match peer.protocol() {
-                Protocol::A2a => "A2A",
-                Protocol::Mcp => "MCP",
+                PeerProtocol::A2a => "A2A",
+                PeerProtocol::Mcp => "MCP",
             });
             let state = match (&server.away, server.known) {
                 (None, true) => "up",
                 (None, false) => "not heard of yet",
                 (Some(_), _) => "away",
             };
-            let address = peer.as_ref().map_or_else(|| server.at.shown(), |peer| peer.address());
+            let address = peer.as_ref().map_or_else(|| server.at.display_text(), |peer| peer.address());
             let count = server.offers.len();
             table.row([server.name.clone(), speaks.into(), state.into(), count.to_string(), address.clone()]);
             listed.push(json!({ "server": server.name, "speaks": speaks, "state": state, "address": address, "why": server.away, "offers": count }));
         }
-        self.tell(table.show(), json!({ "event": "servers", "servers": listed }));
+        self.show_answer(table.show(), json!({ "event": "servers", "servers": listed }));
     }
 
     /// `runs`
@@ -138,15 +139,15 @@ impl Session {
             let state = self.state_of(run);
             let task = run.task.clone().unwrap_or_default();
             table.row([
-                run.who.run.to_string(),
-                run.who.offer.clone(),
-                run.who.server.clone(),
+                run.label.run.to_string(),
+                run.label.offer.clone(),
+                run.label.server.clone(),
                 state.clone(),
                 task,
             ]);
-            listed.push(json!({ "run": run.who.run, "offer": run.who.offer, "server": run.who.server, "state": state, "task": run.task }));
+            listed.push(json!({ "run": run.label.run, "offer": run.label.offer, "server": run.label.server, "state": state, "task": run.task }));
         }
-        for (server, book) in self.servers.iter().zip(&self.books) {
+        for (server, book) in self.servers.iter().zip(&self.run_stores) {
             let unknown =
                 book.runs().iter().filter(|kept| self.runs.values().all(|run| run.id != kept.input.id));
             for kept in unknown {
@@ -164,11 +165,11 @@ impl Session {
             }
         }
         let text = if table.is_empty() { "Nothing goes on here.\n".to_owned() } else { table.show() };
-        self.tell(text, json!({ "event": "runs", "runs": listed }));
+        self.show_answer(text, json!({ "event": "runs", "runs": listed }));
     }
 
-    fn state_of(&self, run: &Run) -> String {
-        let asks = self.questions.iter().any(|(asking, _)| *asking == run.who.run);
+    fn state_of(&self, run: &ChatRun) -> String {
+        let asks = self.questions.iter().any(|(asking, _)| *asking == run.label.run);
         match (&run.ended, &run.follower, &run.progress) {
             (Some(state), ..) => state_name(*state).to_owned(),
             (None, None, _) => "left going on".to_owned(),
@@ -181,20 +182,20 @@ impl Session {
 
     /// `attach`: comes back to a run, or to a task. Whether it was left by Ctrl+C.
     pub(super) async fn attach(&mut self, id: &str) -> bool {
-        let is_meant = |run: &&Run| run.who.run.to_string() == id || run.task.as_deref() == Some(id);
+        let is_meant = |run: &&ChatRun| run.label.run.to_string() == id || run.task.as_deref() == Some(id);
         let Some(run) = self.runs.values().find(is_meant) else { return self.attach_task(id, None).await };
-        let (number, server, task) = (run.who.run, run.server, run.task.clone());
+        let (number, server, task) = (run.label.run, run.server, run.task.clone());
         if run.follower.is_none() {
-            let kept = self.books[server].runs().iter().find(|kept| kept.input.id == run.id).cloned();
+            let kept = self.run_stores[server].runs().iter().find(|kept| kept.input.id == run.id).cloned();
             let handle = kept.as_ref().and_then(|kept| kept.handle.clone());
             match (run.ended, kept.zip(handle), task) {
                 (_, Some((kept, handle)), _) => {
-                    self.follow(server, &kept, Start::Resume(handle), Some(number));
+                    self.follow(server, &kept, RunStart::Resume(handle), Some(number));
                 }
 
                 (None, None, Some(task)) => return self.attach_task(&task, Some(number)).await,
                 (Some(_), None, _) | (None, None, None) => {
-                    self.wrong(&format!("run {number} is over: there is nothing to come back to"));
+                    self.show_error(&format!("run {number} is over: there is nothing to come back to"));
                     return false;
                 }
             }
@@ -207,9 +208,9 @@ impl Session {
     async fn attach_task(&mut self, id: &str, number: Option<u32>) -> bool {
         let mut why = vec![];
         for server in 0..self.servers.len() {
-            let found = unless(&mut self.interrupts, self.servers[server].find_task(id)).await;
+            let found = unless_interrupted(&mut self.interrupts, self.servers[server].find_task(id)).await;
             let Some(found) = found else {
-                self.wrong("not attached");
+                self.show_error("not attached");
                 return true;
             };
             match found {
@@ -221,7 +222,7 @@ impl Session {
                     } else {
                         "task".into()
                     };
-                    let kept = Kept {
+                    let kept = SavedRun {
                         offer,
                         input,
                         handle: Some(handle.clone()),
@@ -230,13 +231,13 @@ impl Session {
                         unfinished: None,
                     };
                     let (_, peer) = watch::channel(Some(peer));
-                    let run = self.follow_on(peer, server, &kept, Start::Resume(handle), number);
+                    let run = self.follow_on(peer, server, &kept, RunStart::Resume(handle), number);
                     return self.watch(BTreeSet::from([run])).await;
                 }
                 Err(error) => why.push(format!("{}: {error}", self.servers[server].name)),
             }
         }
-        self.wrong(&format!("there is no run and no task {id} here. {}", why.join("; ")));
+        self.show_error(&format!("there is no run and no task {id} here. {}", why.join("; ")));
         false
     }
 
@@ -244,15 +245,15 @@ impl Session {
     pub(super) async fn answer(&mut self, run: Option<&str>) -> bool {
         let asks = |asking: u32| run.is_none_or(|run| asking.to_string() == run);
         let Some(at) = self.questions.iter().position(|(asking, _)| asks(*asking)) else {
-            self.wrong("nothing is asked");
+            self.show_error("nothing is asked");
             return false;
         };
         if let Some(question) = self.questions.remove(at) {
             self.questions.push_front(question.clone());
-            let who = self.runs.get(&question.0).map(|run| run.who.clone());
+            let who = self.runs.get(&question.0).map(|run| run.label.clone());
             if let Some(who) = who {
-                let asks = super::draw::Event::Asks(&question.1);
-                self.screen.show(&Shown::Run(&who, asks), true);
+                let asks = super::line_renderer::RunEvent::Asks(&question.1);
+                self.screen.show(&ScreenItem::Run(&who, asks), true);
             }
             return self.watch(BTreeSet::from([question.0])).await;
         }
@@ -262,11 +263,11 @@ impl Session {
     /// `cancel`
     pub(super) async fn cancel(&mut self, id: &str) {
         let known =
-            self.runs.values().find(|run| run.who.run.to_string() == id || run.task.as_deref() == Some(id));
+            self.runs.values().find(|run| run.label.run.to_string() == id || run.task.as_deref() == Some(id));
         if let Some(run) = known {
-            let (number, task, server) = (run.who.run, run.task.clone(), run.server);
+            let (number, task, server) = (run.label.run, run.task.clone(), run.server);
             match (&run.follower, task, run.ended) {
-                (_, _, Some(_)) => self.wrong(&format!("run {number} is over already")),
+                (_, _, Some(_)) => self.show_error(&format!("run {number} is over already")),
                 (Some(follower), ..) => {
                     follower.cancel();
                     // Nobody wants to answer what is to end.
@@ -278,7 +279,7 @@ impl Session {
                 }
                 (None, Some(task), None) => self.cancel_task(&task, Some(server)).await,
                 (None, None, None) => {
-                    self.wrong(&format!("`attach {number}` first: the server gave the run no id"));
+                    self.show_error(&format!("`attach {number}` first: the server gave the run no id"));
                 }
             }
             return;
@@ -296,19 +297,19 @@ impl Session {
             let canceling = async {
                 client(&self.servers[number]).await?.cancel(task).await.map_err(|error| error.to_string())
             };
-            let Some(canceled) = unless(&mut self.interrupts, canceling).await else {
-                return self.wrong("whether it was canceled is not known");
+            let Some(canceled) = unless_interrupted(&mut self.interrupts, canceling).await else {
+                return self.show_error("whether it was canceled is not known");
             };
             match canceled {
                 Ok(seen) => {
                     let state = state_name(seen.value.state);
                     let data = json!({ "event": "task", "task": task, "server": name, "state": state });
-                    return self.tell(format!("Task {} is {state} on {name}.\n", plain(task)), data);
+                    return self.show_answer(format!("Task {} is {state} on {name}.\n", plain(task)), data);
                 }
                 Err(error) => why.push(format!("{name}: {error}")),
             }
         }
-        self.wrong(&format!("task {task} was not canceled. {}", why.join("; ")));
+        self.show_error(&format!("task {task} was not canceled. {}", why.join("; ")));
     }
 
     /// `tasks`
@@ -318,7 +319,7 @@ impl Session {
         for server in &self.servers {
             let page = ListTasks { page_size: LISTED, ..ListTasks::default() };
             let listing = async { client(server).await?.list(page).await.map_err(|error| error.to_string()) };
-            let Some(tasks) = unless(&mut self.interrupts, listing).await else {
+            let Some(tasks) = unless_interrupted(&mut self.interrupts, listing).await else {
                 why.push_str(&format!("{}: not waited for\n", plain(&server.name)));
                 break;
             };
@@ -344,7 +345,7 @@ impl Session {
             format!("{}{why}", table.show())
         };
         self.tasks = known;
-        self.tell(text, json!({ "event": "tasks", "tasks": listed }));
+        self.show_answer(text, json!({ "event": "tasks", "tasks": listed }));
     }
 
     /// `memory`
@@ -363,7 +364,7 @@ impl Session {
                 ("memory_search", json!({ "namespace": namespace, "pattern": pattern }))
             }
             _ => {
-                return self.wrong(
+                return self.show_error(
                     "memory get NS KEY, memory set NS KEY VALUE, memory list [NS], memory search NS PATTERN",
                 );
             }
@@ -377,8 +378,8 @@ impl Session {
                     Err(error) => Err(error),
                 }
             };
-            let Some(asked) = unless(&mut self.interrupts, asking).await else {
-                return self.wrong("not waited for");
+            let Some(asked) = unless_interrupted(&mut self.interrupts, asking).await else {
+                return self.show_error("not waited for");
             };
             match asked {
                 Ok(Ok(called)) => {
@@ -386,15 +387,15 @@ impl Session {
                     let data = json!({ "event": "memory", "server": name, "answer": answer });
                     let of =
                         if self.servers.len() > 1 { format!("{}: ", plain(&name)) } else { String::new() };
-                    return self.tell(format!("{of}{}", memory_text(tool, &answer)), data);
+                    return self.show_answer(format!("{of}{}", memory_text(tool, &answer)), data);
                 }
                 // Only a server without a memory bank is passed over: what one refuses is not given to another.
-                Ok(Err(error)) if has_bank(&error) => return self.wrong(&format!("{name}: {error}")),
+                Ok(Err(error)) if has_bank(&error) => return self.show_error(&format!("{name}: {error}")),
                 Ok(Err(error)) => why.push(format!("{name}: {error}")),
                 Err(error) => why.push(format!("{name}: {error}")),
             }
         }
-        self.wrong(&why.join("; "));
+        self.show_error(&why.join("; "));
     }
 
     /// `log`
@@ -402,7 +403,7 @@ impl Session {
         match level.map(super::level) {
             None => {
                 let level = level_name(self.screen.level);
-                self.tell(
+                self.show_answer(
                     format!("Log lines are shown from {level} on.\n"),
                     json!({ "event": "log-level", "level": level }),
                 );
@@ -410,18 +411,18 @@ impl Session {
             Some(Ok(level)) => {
                 self.screen.level = level;
                 self.log_level.set(level);
-                self.tell(String::new(), json!({ "event": "log-level", "level": level }));
+                self.show_answer(String::new(), json!({ "event": "log-level", "level": level }));
                 for number in 0..self.servers.len() {
                     let peer = self.servers[number].peer.borrow().clone();
                     if let Some(peer) = peer.filter(|_| self.servers[number].away.is_none())
-                        && let Err(error) = peer.want_logs(level).await
+                        && let Err(error) = peer.set_log_level(level).await
                     {
                         let name = self.servers[number].name.clone();
-                        self.wrong(&format!("{name} was not told: {error}"));
+                        self.show_error(&format!("{name} was not told: {error}"));
                     }
                 }
             }
-            Some(Err(why)) => self.wrong(&why),
+            Some(Err(why)) => self.show_error(&why),
         }
     }
 
@@ -432,24 +433,24 @@ impl Session {
             plain(name)
         );
         let data = json!({ "event": "visit", "server": name, "url": url });
-        self.screen.show(&Shown::Answer { text, data }, false);
+        self.screen.show(&ScreenItem::Answer { text, data }, false);
     }
 
     /// `login`
     pub(super) fn login(&mut self, name: Option<&str>) {
-        let named = |server: &&Server| name.is_none_or(|name| server.name == name);
+        let named = |server: &&ChatServer| name.is_none_or(|name| server.name == name);
         if self.servers.iter().filter(named).count() == 0 {
             let names: Vec<&str> = self.servers.iter().map(|server| &*server.name).collect();
             let text = format!("there is no server {}: {}", name.unwrap_or_default(), names.join(", "));
-            return self.wrong(&text);
+            return self.show_error(&text);
         }
         let away = self.servers.iter().filter(named).filter(|server| server.away.is_some());
         let waiting: Vec<_> = away.filter_map(|server| server.sign_in.as_ref()).collect();
         let count = waiting.len();
-        waiting.into_iter().for_each(SignIn::want);
+        waiting.into_iter().for_each(ServerLogin::request_login);
         match count {
-            0 => self.wrong("nobody has to sign in there now"),
-            _ => self.tell(String::new(), json!({ "event": "login", "count": count })),
+            0 => self.show_error("nobody has to sign in there now"),
+            _ => self.show_answer(String::new(), json!({ "event": "login", "count": count })),
         }
     }
 
@@ -460,19 +461,19 @@ impl Session {
             let Some(sign_in) = &self.servers[server].sign_in else { continue };
             match sign_in.forget() {
                 Ok(tokens) => signed_out += usize::from(tokens > 0),
-                Err(error) => return self.wrong(&format!("tokens cannot be forgotten: {error}")),
+                Err(error) => return self.show_error(&format!("tokens cannot be forgotten: {error}")),
             }
         }
-        for number in 0..self.books.len() {
-            match self.books[number].clear() {
+        for number in 0..self.run_stores.len() {
+            match self.run_stores[number].clear() {
                 Ok(cleared) => count += cleared,
                 Err(error) => {
-                    return self.wrong(&format!("what leads back to runs cannot be forgotten: {error}"));
+                    return self.show_error(&format!("what leads back to runs cannot be forgotten: {error}"));
                 }
             }
         }
         for run in self.runs.values_mut() {
-            (run.kept, run.forgotten) = (false, true);
+            (run.resumable, run.forgotten) = (false, true);
         }
         let mut text = match count {
             0 if signed_out > 0 => String::new(),
@@ -485,7 +486,7 @@ impl Session {
             1 => text.push_str("The tokens for 1 server are forgotten.\n"),
             servers => text.push_str(&format!("The tokens for {servers} servers are forgotten.\n")),
         }
-        self.tell(text, json!({ "event": "cleaned", "count": count, "tokens": signed_out }));
+        self.show_answer(text, json!({ "event": "cleaned", "count": count, "tokens": signed_out }));
     }
 }
 
@@ -501,8 +502,11 @@ fn has_bank(error: &ToolError) -> bool {
     }
 }
 
-fn takes(offer: &Offer) -> String {
-    offer.input_schema.as_ref().map_or_else(|| "text".to_owned(), |schema| shape(&fields(schema)))
+fn takes(offer: &PeerCapability) -> String {
+    offer
+        .input_schema
+        .as_ref()
+        .map_or_else(|| "text".to_owned(), |schema| describe_arguments(&fields(schema)))
 }
 
 fn short(text: &str) -> String {
@@ -514,7 +518,7 @@ fn short(text: &str) -> String {
 }
 
 /// All about an offer.
-fn about_offer(server: &Server, offer: &Offer) -> String {
+fn about_offer(server: &ChatServer, offer: &PeerCapability) -> String {
     let mut text =
         format!("{} on {}\n", plain(offer.title.as_deref().unwrap_or(&offer.name)), plain(&server.name));
     text.push_str(&format!("  {}\n", plain(&offer.description)));
@@ -559,21 +563,22 @@ fn memory_text(tool: &str, answer: &Value) -> String {
 }
 
 /// A client of the tasks of a server.
-async fn client(server: &Server) -> Result<A2aClient, String> {
+async fn client(server: &ChatServer) -> Result<A2aClient, String> {
     let base = server.at.base().ok_or("a program keeps no tasks that could be listed")?;
     let (at, http) =
-        (CardReference::parse(&base).map_err(|error| error.to_string())?, HttpOptions::default());
+        (CardReference::parse(&base).map_err(|error| error.to_string())?, A2aHttpOptions::default());
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
     // What a token is for is the server's own place: a card may lead anywhere.
     let here = server.at.resource().map(|url| url.origin());
     let is_here = card.interfaces.iter().all(|interface| Some(interface.url.origin()) == here);
     let bearer = if is_here { server.token().await } else { None };
-    let credentials = Credentials { bearer, ..Credentials::default() };
-    A2aClient::new(&card, &Preference::default(), &credentials, &http).map_err(|error| error.to_string())
+    let credentials = A2aCredentials { bearer, ..A2aCredentials::default() };
+    A2aClient::new(&card, &InterfacePreference::default(), &credentials, &http)
+        .map_err(|error| error.to_string())
 }
 
 /// A client of the tools of a server.
-async fn tools(server: &Server) -> Result<ToolClient, String> {
+async fn tools(server: &ChatServer) -> Result<ToolClient, String> {
     let base = server.at.base().ok_or("a program has no memory bank")?;
     let bearer = server.token().await;
     let options = ToolOptions { bearer, ..ToolOptions::default() };

@@ -2,7 +2,7 @@
 
 use super::{
     command::COMMANDS,
-    words::{Word, words},
+    split_line::{LineWord, split_words},
 };
 
 /// A name that can be called, and its arguments with their choices.
@@ -28,7 +28,7 @@ pub(super) enum Vocabulary {
 /// Where the word that is being written begins, and what it may become.
 pub(super) fn complete(vocabulary: &Vocabulary, line: &str, at: usize) -> (usize, Vec<String>) {
     let before = line.get(..at).unwrap_or(line);
-    let words = words(before);
+    let words = split_words(before);
     let (done, open) = match words.split_last() {
         Some((last, done)) if !before.ends_with(char::is_whitespace) => (done, Some(last)),
         _ => (&words[..], None),
@@ -68,7 +68,7 @@ pub(super) fn complete(vocabulary: &Vocabulary, line: &str, at: usize) -> (usize
 fn arguments(
     offers: &[Callable],
     name: &str,
-    done: &[Word],
+    done: &[LineWord],
     start: usize,
     begun: &str,
 ) -> (usize, Vec<String>) {

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_client::peer::{Begin, Call, Ended, Handle, Happened, Peer, PeerError};
+use nuncio_client::peer::{CallEvent, CallHandle, Peer, PeerCall, PeerCallEnd, PeerCallRequest, PeerError};
 use nuncio_engine::{
     Answer,
     content::Message,
@@ -23,25 +23,25 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The peer that stands for a server now. None before it was reached for the first time.
-pub(super) type Current = watch::Receiver<Option<Arc<dyn Peer>>>;
+pub(super) type CurrentPeer = watch::Receiver<Option<Arc<dyn Peer>>>;
 
 /// How a run starts.
 #[derive(Debug, Clone)]
-pub(super) enum Start {
+pub(super) enum RunStart {
     /// By a call. `again`: it may be begun twice, and is done once.
-    Begin { begin: Begin, again: bool },
+    Begin { begin: PeerCallRequest, again: bool },
     /// By what leads back to it.
-    Resume(Handle),
+    Resume(CallHandle),
 }
 
 /// What there is to tell about a run.
 #[derive(Debug)]
-pub(super) enum News {
-    Kept(Handle),
+pub(super) enum RunUpdate {
+    Handle(CallHandle),
     Progress(Progress),
     Log(LogLine),
     Artifact(ArtifactChunk),
-    Said(Message),
+    Message(Message),
     Asks(Question),
     Settled(String),
     /// The server is away.
@@ -55,7 +55,7 @@ pub(super) enum News {
     },
     /// What became of a cancel.
     Canceled(Result<(), PeerError>),
-    Ended(Ended),
+    Ended(PeerCallEnd),
     /// It is followed no more. `kept`: another try later may find it.
     Lost {
         error: PeerError,
@@ -63,58 +63,63 @@ pub(super) enum News {
     },
 }
 
-enum Order {
+enum FollowerCommand {
     Answer(Question, Answer),
     Cancel,
 }
 
 /// Follows a run in the background until it is dropped.
 #[derive(Debug)]
-pub(super) struct Follower {
-    orders: mpsc::UnboundedSender<Order>,
+pub(super) struct RunFollower {
+    orders: mpsc::UnboundedSender<FollowerCommand>,
     task: JoinHandle<()>,
 }
 
-impl Follower {
+impl RunFollower {
     /// Starts to follow on whatever peer stands for the server; what there is to tell goes to `tell`, under the run's
     /// number.
-    pub(super) fn start(peer: Current, run: u32, start: Start, tell: mpsc::Sender<(u32, Vec<News>)>) -> Self {
+    pub(super) fn start(
+        peer: CurrentPeer,
+        run: u32,
+        start: RunStart,
+        tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
+    ) -> Self {
         let (orders, wanted) = mpsc::unbounded_channel();
-        let following = Following { peer, run, tell, wanted, unsent: vec![] };
+        let following = RunFollowerTask { peer, run, tell, wanted, unsent: vec![] };
         Self { orders, task: tokio::spawn(following.run(start)) }
     }
 
     /// Answers a question.
     pub(super) fn answer(&self, question: Question, answer: Answer) {
-        let _ = self.orders.send(Order::Answer(question, answer));
+        let _ = self.orders.send(FollowerCommand::Answer(question, answer));
     }
 
     /// Stops the work.
     pub(super) fn cancel(&self) {
-        let _ = self.orders.send(Order::Cancel);
+        let _ = self.orders.send(FollowerCommand::Cancel);
     }
 }
 
-impl Drop for Follower {
+impl Drop for RunFollower {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-struct Following {
-    peer: Current,
+struct RunFollowerTask {
+    peer: CurrentPeer,
     run: u32,
-    tell: mpsc::Sender<(u32, Vec<News>)>,
-    wanted: mpsc::UnboundedReceiver<Order>,
+    tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
+    wanted: mpsc::UnboundedReceiver<FollowerCommand>,
     /// Answers that the server may not have: they are sent again when the same is asked again.
     unsent: Vec<(Question, Answer)>,
 }
 
-impl Following {
-    async fn run(mut self, start: Start) {
+impl RunFollowerTask {
+    async fn run(mut self, start: RunStart) {
         let (begin, again, mut handle) = match start {
-            Start::Begin { begin, again } => (Some(begin), again, None),
-            Start::Resume(handle) => (None, false, Some(handle)),
+            RunStart::Begin { begin, again } => (Some(begin), again, None),
+            RunStart::Resume(handle) => (None, false, Some(handle)),
         };
         let mut wait = FIRST_WAIT;
         let mut is_waiting = false;
@@ -132,10 +137,10 @@ impl Following {
             let error = match called {
                 Ok(call) => {
                     if std::mem::take(&mut is_waiting) {
-                        self.tell(News::Back).await;
+                        self.send_update(RunUpdate::Back).await;
                     }
                     let since = Instant::now();
-                    let Err(error) = self.through(call, &mut handle).await else { return };
+                    let Err(error) = self.follow_call(call, &mut handle).await else { return };
                     if since.elapsed() > LONGEST_WAIT {
                         wait = FIRST_WAIT;
                     }
@@ -145,13 +150,13 @@ impl Following {
             };
             // Without a way back it is not known whether the call arrived.
             let goes_on =
-                error.is_passing() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
+                error.is_transient() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
             if !goes_on {
                 let kept = matches!(error, PeerError::Unauthorized { .. });
-                return self.tell(News::Lost { error, kept }).await;
+                return self.send_update(RunUpdate::Lost { error, kept }).await;
             }
             if !std::mem::replace(&mut is_waiting, true) {
-                self.tell(News::Waiting(error.to_string())).await;
+                self.send_update(RunUpdate::Waiting(error.to_string())).await;
             }
             self.pause(retry_after(&error).unwrap_or(wait)).await;
             wait = (wait * 2).min(LONGEST_WAIT);
@@ -159,25 +164,29 @@ impl Following {
     }
 
     /// Tells what happens in a call, until its end. An error: it was cut.
-    async fn through(&mut self, mut call: Call, handle: &mut Option<Handle>) -> Result<(), PeerError> {
-        let orders = call.orders();
+    async fn follow_call(
+        &mut self,
+        mut call: PeerCall,
+        handle: &mut Option<CallHandle>,
+    ) -> Result<(), PeerError> {
+        let orders = call.control();
         loop {
             let happened = tokio::select! {
-                happened = call.next_together() => happened?,
+                happened = call.next_batch() => happened?,
                 Some(order) = self.wanted.recv() => {
                     let (orders, tell, run) = (orders.clone(), self.tell.clone(), self.run);
-                    if let Order::Answer(question, answer) = &order {
+                    if let FollowerCommand::Answer(question, answer) = &order {
                         self.unsent.retain(|(open, _)| open.id != question.id);
                         self.unsent.push((question.clone(), answer.clone()));
                     }
                     // Beside what happens, so that neither waits for the other.
                     tokio::spawn(async move {
                         let news = match order {
-                            Order::Answer(question, answer) => {
+                            FollowerCommand::Answer(question, answer) => {
                                 let result = orders.answer(&question.id, answer).await;
-                                News::Answered { question, result }
+                                RunUpdate::Answered { question, result }
                             }
-                            Order::Cancel => News::Canceled(orders.cancel().await),
+                            FollowerCommand::Cancel => RunUpdate::Canceled(orders.cancel().await),
                         };
                         let _ = tell.send((run, vec![news])).await;
                     });
@@ -189,29 +198,29 @@ impl Following {
             let mut is_over = false;
             for happened in happened {
                 news.push(match happened {
-                    Happened::Kept(now) => {
+                    CallEvent::HandleUpdated(now) => {
                         *handle = Some(now.clone());
-                        News::Kept(now)
+                        RunUpdate::Handle(now)
                     }
-                    Happened::Progress(progress) => News::Progress(progress),
-                    Happened::Log(line) => News::Log(line),
-                    Happened::Artifact(chunk) => News::Artifact(chunk),
+                    CallEvent::Progress(progress) => RunUpdate::Progress(progress),
+                    CallEvent::Log(line) => RunUpdate::Log(line),
+                    CallEvent::Artifact(chunk) => RunUpdate::Artifact(chunk),
                     // The chat names its conversation itself.
-                    Happened::Context(_) => continue,
-                    Happened::Said(message) => News::Said(message),
-                    Happened::Asks(question) => match self.answered(&question) {
+                    CallEvent::Context(_) => continue,
+                    CallEvent::Message(message) => RunUpdate::Message(message),
+                    CallEvent::Question(question) => match self.answered(&question) {
                         Some(answer) => {
                             let orders = orders.clone();
                             // What became of it shows: the work goes on, or the same is asked once more.
                             tokio::spawn(async move { orders.answer(&question.id, answer).await });
                             continue;
                         }
-                        None => News::Asks(question),
+                        None => RunUpdate::Asks(question),
                     },
-                    Happened::Settled(question) => News::Settled(question),
-                    Happened::Ended(ended) => {
+                    CallEvent::QuestionClosed(question) => RunUpdate::Settled(question),
+                    CallEvent::Ended(ended) => {
                         is_over = true;
-                        News::Ended(ended)
+                        RunUpdate::Ended(ended)
                     }
                 });
             }
@@ -237,17 +246,17 @@ impl Following {
                 Ok(()) = self.peer.changed() => return,
                 Some(order) = self.wanted.recv() => match order {
                     // It is sent when the same is asked again.
-                    Order::Answer(question, answer) => self.unsent.push((question, answer)),
-                    Order::Cancel => {
+                    FollowerCommand::Answer(question, answer) => self.unsent.push((question, answer)),
+                    FollowerCommand::Cancel => {
                         let error = PeerError::Cut("the server is away: try again when it is back".into());
-                        self.tell(News::Canceled(Err(error))).await;
+                        self.send_update(RunUpdate::Canceled(Err(error))).await;
                     }
                 },
             }
         }
     }
 
-    async fn tell(&self, news: News) {
+    async fn send_update(&self, news: RunUpdate) {
         let _ = self.tell.send((self.run, vec![news])).await;
     }
 }

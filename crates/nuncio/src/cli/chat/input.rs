@@ -21,8 +21,8 @@ use rustyline::{
 use tokio::sync::mpsc;
 
 use super::{
-    above::Above,
     complete::{Vocabulary, complete},
+    prompt_printer::PromptPrinter,
 };
 
 /// Lines that are remembered.
@@ -30,7 +30,7 @@ const MOST_HISTORY: usize = 1000;
 
 /// What was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Typed {
+pub(super) enum LineInput {
     Line(String),
     /// Ctrl+C.
     Interrupted,
@@ -40,7 +40,7 @@ pub(super) enum Typed {
 
 /// A line that is wanted.
 #[derive(Debug, Default)]
-pub(super) struct Wanted {
+pub(super) struct LineRequest {
     /// What stands before it on a terminal.
     pub(super) prompt: String,
     /// What words may become.
@@ -50,32 +50,32 @@ pub(super) struct Wanted {
 }
 
 /// Where lines come from.
-pub(super) struct Input {
-    wanted: channel::Sender<Wanted>,
-    typed: mpsc::UnboundedReceiver<Typed>,
+pub(super) struct ChatInput {
+    wanted: channel::Sender<LineRequest>,
+    typed: mpsc::UnboundedReceiver<LineInput>,
 }
 
-impl Input {
+impl ChatInput {
     /// Wants a line. One at a time.
-    pub(super) fn want(&self, wanted: Wanted) {
+    pub(super) fn request_line(&self, wanted: LineRequest) {
         let _ = self.wanted.send(wanted);
     }
 
     /// The line that was wanted. May be dropped and asked for again.
-    pub(super) async fn typed(&mut self) -> Typed {
-        self.typed.recv().await.unwrap_or(Typed::End)
+    pub(super) async fn next_line(&mut self) -> LineInput {
+        self.typed.recv().await.unwrap_or(LineInput::End)
     }
 
     /// Lines of the standard input, as they come.
     pub(super) fn plain() -> Self {
-        let (wanted, wants) = channel::channel::<Wanted>();
+        let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
             let mut lines = io::stdin().lock().lines();
             for _ in wants {
                 let line = match lines.next() {
-                    Some(Ok(line)) => Typed::Line(line),
-                    Some(Err(_)) | None => Typed::End,
+                    Some(Ok(line)) => LineInput::Line(line),
+                    Some(Err(_)) | None => LineInput::End,
                 };
                 if send.send(line).is_err() {
                     return;
@@ -87,14 +87,14 @@ impl Input {
 
     /// One command and then the end. What is asked meanwhile is read from the standard input.
     pub(super) fn after(command: String) -> Self {
-        let (wanted, wants) = channel::channel::<Wanted>();
+        let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
             let mut command = Some(command);
             let mut lines = io::stdin().lines();
             for wanted in wants {
                 let line = if wanted.command { command.take() } else { lines.next().and_then(Result::ok) };
-                if send.send(line.map_or(Typed::End, Typed::Line)).is_err() {
+                if send.send(line.map_or(LineInput::End, LineInput::Line)).is_err() {
                     return;
                 }
             }
@@ -103,22 +103,22 @@ impl Input {
     }
 
     /// A terminal: lines are edited, remembered in a file, and completed.
-    pub(super) fn terminal(history: PathBuf, above: Above) -> Result<Self, ReadlineError> {
+    pub(super) fn terminal(history: PathBuf, above: PromptPrinter) -> Result<Self, ReadlineError> {
         let config = Config::builder()
             .auto_add_history(false)
             .history_ignore_space(true)
             .max_history_size(MOST_HISTORY)?
             .completion_type(CompletionType::List)
             .build();
-        let mut editor: Editor<Words, FileHistory> = Editor::with_config(config)?;
-        editor.set_helper(Some(Words { vocabulary: Vocabulary::None, above: above.clone() }));
+        let mut editor: Editor<ChatLineHelper, FileHistory> = Editor::with_config(config)?;
+        editor.set_helper(Some(ChatLineHelper { vocabulary: Vocabulary::None, above: above.clone() }));
         // At the first start there is none.
         let _ = editor.load_history(&history);
-        let (wanted, wants) = channel::channel::<Wanted>();
+        let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
             let redactor = Redactor::default();
-            for Wanted { prompt, vocabulary, command } in wants {
+            for LineRequest { prompt, vocabulary, command } in wants {
                 if let Some(words) = editor.helper_mut() {
                     words.vocabulary = vocabulary;
                 }
@@ -126,11 +126,11 @@ impl Input {
                 let typed = editor.readline(&prompt);
                 above.end();
                 let typed = match typed {
-                    Ok(line) => Typed::Line(line),
-                    Err(ReadlineError::Interrupted) => Typed::Interrupted,
-                    Err(_) => Typed::End,
+                    Ok(line) => LineInput::Line(line),
+                    Err(ReadlineError::Interrupted) => LineInput::Interrupted,
+                    Err(_) => LineInput::End,
                 };
-                if let (true, Typed::Line(line)) = (command, &typed)
+                if let (true, LineInput::Line(line)) = (command, &typed)
                     && !line.trim().is_empty()
                     && redactor.text(line) == *line
                     && editor.add_history_entry(line.as_str()).unwrap_or(false)
@@ -148,12 +148,12 @@ impl Input {
 }
 
 /// Completes words, and remembers what is edited.
-struct Words {
+struct ChatLineHelper {
     vocabulary: Vocabulary,
-    above: Above,
+    above: PromptPrinter,
 }
 
-impl Completer for Words {
+impl Completer for ChatLineHelper {
     type Candidate = String;
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
@@ -162,7 +162,7 @@ impl Completer for Words {
 }
 
 /// Hints nothing: it is where the editor says what the line has become.
-impl Hinter for Words {
+impl Hinter for ChatLineHelper {
     type Hint = String;
 
     fn hint(&self, line: &str, at: usize, _: &Context<'_>) -> Option<String> {
@@ -172,12 +172,12 @@ impl Hinter for Words {
 }
 
 /// The same for strokes that only move the cursor.
-impl Highlighter for Words {
+impl Highlighter for ChatLineHelper {
     fn highlight_char(&self, line: &str, at: usize, _: CmdKind) -> bool {
         self.above.edited(line, at);
         false
     }
 }
 
-impl Validator for Words {}
-impl Helper for Words {}
+impl Validator for ChatLineHelper {}
+impl Helper for ChatLineHelper {}

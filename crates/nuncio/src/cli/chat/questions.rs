@@ -15,18 +15,18 @@ use url::Url;
 use super::{
     arguments,
     complete::Vocabulary,
-    draw::{Event, Shown, Who, details},
-    input::{Typed, Wanted},
-    session::{Session, harmless},
+    input::{LineInput, LineRequest},
+    line_renderer::{RunEvent, RunLabel, ScreenItem, details},
+    session::{ChatSession, harmless},
 };
 use crate::cli::{
-    form::{Field, fields},
+    form::{PromptField, fields},
     text::plain,
 };
 
 /// What became of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ChatQuestionOutcome {
     /// It was answered, or needs no answer any more.
     Done,
     /// It stays open: nobody wants to answer now, or nobody is there.
@@ -35,7 +35,7 @@ pub(super) enum Asked {
 
 /// What somebody did at a field.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Filled {
+pub(super) enum FieldPromptOutcome {
     /// A value, or nothing where nothing is needed.
     In(Option<Value>),
     /// They want to know more.
@@ -47,12 +47,12 @@ pub(super) enum Filled {
     Left,
 }
 
-impl Session {
+impl ChatSession {
     /// Asks one question, and sends what is answered.
-    pub(super) async fn ask(&mut self, run: u32, question: &Question) -> Asked {
-        let Some((who, task)) = self.runs.get(&run).map(|run| (run.who.clone(), run.task.clone())) else {
+    pub(super) async fn ask(&mut self, run: u32, question: &Question) -> ChatQuestionOutcome {
+        let Some((who, task)) = self.runs.get(&run).map(|run| (run.label.clone(), run.task.clone())) else {
             self.questions.retain(|(asking, _)| *asking != run);
-            return Asked::Done;
+            return ChatQuestionOutcome::Done;
         };
         let answer = match &question.ask {
             Ask::Form { schema } => self.ask_form(&who, task.as_deref(), question, schema).await,
@@ -64,11 +64,11 @@ impl Session {
         let is_open = |(asking, open): &(u32, Question)| *asking == run && open.id == question.id;
         if !self.questions.iter().any(is_open) {
             if answer.is_some() {
-                self.remark("it was not needed any more, so that the answer was not sent");
+                self.show_remark("it was not needed any more, so that the answer was not sent");
             }
-            return Asked::Done;
+            return ChatQuestionOutcome::Done;
         }
-        let Some(answer) = answer else { return Asked::Left };
+        let Some(answer) = answer else { return ChatQuestionOutcome::Left };
         self.questions.retain(|entry| !is_open(entry));
         let how = match &answer {
             Answer::Accept(_) => "answered",
@@ -76,15 +76,15 @@ impl Session {
             Answer::Cancel => "canceled",
             Answer::Unavailable => "nobody was there to answer",
         };
-        self.screen.show(&Shown::Run(&who, Event::Answered(&question.id, how)), true);
+        self.screen.show(&ScreenItem::Run(&who, RunEvent::Answered(&question.id, how)), true);
         if let Some(follower) = self.runs.get(&run).and_then(|run| run.follower.as_ref()) {
             follower.answer(question.clone(), answer);
         }
-        Asked::Done
+        ChatQuestionOutcome::Done
     }
 
     /// Whether what is on the screen needs no answer any more: it was answered elsewhere, or its run has ended.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_question_closed(&self) -> bool {
         let is_open = |(run, question): &(u32, String)| {
             self.questions.iter().any(|(asking, open)| asking == run && open.id == *question)
         };
@@ -92,17 +92,17 @@ impl Session {
     }
 
     /// Takes what was typed for something that needs no answer any more.
-    fn discard(&mut self, line: &str) -> Filled {
+    fn discard(&mut self, line: &str) -> FieldPromptOutcome {
         if !line.trim().is_empty() && self.screen.is_terminal() {
-            self.remark("not sent: what it was typed for needs no answer any more");
+            self.show_remark("not sent: what it was typed for needs no answer any more");
         }
-        Filled::Left
+        FieldPromptOutcome::Left
     }
 
     /// A form. One that wants a yes and nothing else that is needed is asked as one.
     async fn ask_form(
         &mut self,
-        who: &Who,
+        who: &RunLabel,
         task: Option<&str>,
         question: &Question,
         schema: &Value,
@@ -114,11 +114,11 @@ impl Session {
             if let Some(confirm) = confirmation {
                 loop {
                     match self.confirm(confirm).await {
-                        Filled::In(_) => {
+                        FieldPromptOutcome::In(_) => {
                             drop(confirm.map(|field| content.insert(field.name.to_owned(), true.into())));
                             break;
                         }
-                        Filled::Details => self.tell_details(who, task, question),
+                        FieldPromptOutcome::Details => self.show_question_details(who, task, question),
                         ended => return answer_of(&ended),
                     }
                 }
@@ -128,12 +128,13 @@ impl Session {
                 .filter(|field| confirmation.flatten().is_none_or(|confirm| confirm.name != field.name));
             for field in rest {
                 loop {
-                    match self.field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await {
-                        Filled::In(value) => {
+                    match self.ask_field(field, if confirmation.is_some() { "" } else { "; !n, !c, ?" }).await
+                    {
+                        FieldPromptOutcome::In(value) => {
                             drop(value.map(|value| content.insert(field.name.to_owned(), value)));
                             break;
                         }
-                        Filled::Details => self.tell_details(who, task, question),
+                        FieldPromptOutcome::Details => self.show_question_details(who, task, question),
                         ended => return answer_of(&ended),
                     }
                 }
@@ -141,39 +142,39 @@ impl Session {
             match arguments::check(schema, &content) {
                 Ok(()) => return Some(Answer::Accept(Value::Object(content))),
                 Err(why) => {
-                    self.screen.show(&Shown::Wrong(&format!("as a whole it does not do: {why}")), true);
+                    self.screen.show(&ScreenItem::Wrong(&format!("as a whole it does not do: {why}")), true);
                 }
             }
         }
     }
 
     /// Yes or no.
-    async fn confirm(&mut self, field: Option<Field<'_>>) -> Filled {
+    async fn confirm(&mut self, field: Option<PromptField<'_>>) -> FieldPromptOutcome {
         let about = field.map_or_else(String::new, |field| {
             let about = field.about().map(|about| format!(" ({})", plain(about))).unwrap_or_default();
             format!("{}{about} ", plain(field.title()))
         });
         loop {
             let prompt = format!("{about}[y, n, d for details, !c]: ");
-            match self.read(Wanted { prompt, ..Wanted::default() }).await {
-                Typed::Line(line) if self.is_settled() => return self.discard(&line),
-                Typed::Line(line) if declined(&line).is_some() => {
-                    return Filled::Declined(declined(&line).flatten());
+            match self.read(LineRequest { prompt, ..LineRequest::default() }).await {
+                LineInput::Line(line) if self.is_question_closed() => return self.discard(&line),
+                LineInput::Line(line) if declined(&line).is_some() => {
+                    return FieldPromptOutcome::Declined(declined(&line).flatten());
                 }
-                Typed::Line(line) => match &*line.trim().to_lowercase() {
-                    "y" | "yes" | "true" => return Filled::In(None),
-                    "n" | "no" | "false" => return Filled::Declined(None),
-                    "d" | "?" | "details" => return Filled::Details,
-                    "!c" | "c" => return Filled::Canceled,
-                    _ => self.screen.show(&Shown::Remark("y: yes, n: no, d: details, !c: cancel"), true),
+                LineInput::Line(line) => match &*line.trim().to_lowercase() {
+                    "y" | "yes" | "true" => return FieldPromptOutcome::In(None),
+                    "n" | "no" | "false" => return FieldPromptOutcome::Declined(None),
+                    "d" | "?" | "details" => return FieldPromptOutcome::Details,
+                    "!c" | "c" => return FieldPromptOutcome::Canceled,
+                    _ => self.screen.show(&ScreenItem::Remark("y: yes, n: no, d: details, !c: cancel"), true),
                 },
-                Typed::Interrupted | Typed::End => return Filled::Left,
+                LineInput::Interrupted | LineInput::End => return FieldPromptOutcome::Left,
             }
         }
     }
 
     /// One field, until what is typed fits.
-    pub(super) async fn field(&mut self, field: &Field<'_>, more: &str) -> Filled {
+    pub(super) async fn ask_field(&mut self, field: &PromptField<'_>, more: &str) -> FieldPromptOutcome {
         let prompt = match field.prompt().strip_suffix("]: ") {
             Some(before) => format!("{before}{more}]: "),
             None if more.is_empty() => field.prompt(),
@@ -187,23 +188,24 @@ impl Session {
         };
         loop {
             let vocabulary = Vocabulary::Choices(choices.clone());
-            let line = match self.read(Wanted { prompt: prompt.clone(), vocabulary, command: false }).await {
-                Typed::Line(line) if self.is_settled() => return self.discard(&line),
-                Typed::Line(line) => line,
-                Typed::Interrupted | Typed::End => return Filled::Left,
-            };
+            let line =
+                match self.read(LineRequest { prompt: prompt.clone(), vocabulary, command: false }).await {
+                    LineInput::Line(line) if self.is_question_closed() => return self.discard(&line),
+                    LineInput::Line(line) => line,
+                    LineInput::Interrupted | LineInput::End => return FieldPromptOutcome::Left,
+                };
             if let Some(note) = declined(&line) {
-                return Filled::Declined(note);
+                return FieldPromptOutcome::Declined(note);
             }
             match line.trim() {
-                "!c" => return Filled::Canceled,
-                "?" | "!d" => return Filled::Details,
+                "!c" => return FieldPromptOutcome::Canceled,
+                "?" | "!d" => return FieldPromptOutcome::Details,
                 // What begins with `!` is written with two.
                 text => match field
                     .read(text.strip_prefix('!').filter(|rest| rest.starts_with('!')).unwrap_or(text))
                 {
-                    Ok(value) => return Filled::In(value),
-                    Err(why) => self.screen.show(&Shown::Wrong(&format!("  {why}")), true),
+                    Ok(value) => return FieldPromptOutcome::In(value),
+                    Err(why) => self.screen.show(&ScreenItem::Wrong(&format!("  {why}")), true),
                 },
             }
         }
@@ -212,7 +214,7 @@ impl Session {
     /// A link to go to.
     async fn ask_link(
         &mut self,
-        who: &Who,
+        who: &RunLabel,
         task: Option<&str>,
         question: &Question,
         url: &str,
@@ -221,55 +223,55 @@ impl Session {
         let host = host.unwrap_or_else(|| "no host that could be read".to_owned());
         let shown = format!("  Host: {}\n  Link: {}", plain(&host), plain(url));
         let data = json!({ "event": "link", "run": who.run, "host": host, "url": url });
-        self.screen.show(&Shown::Answer { text: shown, data }, true);
+        self.screen.show(&ScreenItem::Answer { text: shown, data }, true);
         loop {
             let prompt = "Open it? [y, n, d for details, o: I go there myself, !c]: ".to_owned();
-            let line = match self.read(Wanted { prompt, ..Wanted::default() }).await {
-                Typed::Line(_) if self.is_settled() => return None,
-                Typed::Line(line) => line,
-                Typed::Interrupted | Typed::End => return None,
+            let line = match self.read(LineRequest { prompt, ..LineRequest::default() }).await {
+                LineInput::Line(_) if self.is_question_closed() => return None,
+                LineInput::Line(line) => line,
+                LineInput::Interrupted | LineInput::End => return None,
             };
             if let Some(note) = declined(&line) {
                 return Some(Answer::Decline(note));
             }
             match &*line.trim().to_lowercase() {
                 "y" | "yes" => {
-                    if !open(url) {
-                        self.remark("there is nothing here that opens links: open it yourself");
+                    if !open_in_browser(url) {
+                        self.show_remark("there is nothing here that opens links: open it yourself");
                     }
                     break;
                 }
                 "o" => break,
                 "n" | "no" => return Some(Answer::Decline(None)),
                 "c" | "!c" => return Some(Answer::Cancel),
-                "d" | "?" => self.tell_details(who, task, question),
-                _ => self.remark("y: open it, o: I open it myself, n: no, d: details, !c: cancel"),
+                "d" | "?" => self.show_question_details(who, task, question),
+                _ => self.show_remark("y: open it, o: I open it myself, n: no, d: details, !c: cancel"),
             }
         }
         let prompt = "Enter when you are done there [!n, !c]: ".to_owned();
-        match self.read(Wanted { prompt, ..Wanted::default() }).await {
-            Typed::Line(line) => Some(match (declined(&line), line.trim()) {
+        match self.read(LineRequest { prompt, ..LineRequest::default() }).await {
+            LineInput::Line(line) => Some(match (declined(&line), line.trim()) {
                 (Some(note), _) => Answer::Decline(note),
                 (None, "!c") => Answer::Cancel,
                 (None, _) => Answer::Accept(json!({})),
             }),
-            Typed::Interrupted | Typed::End => None,
+            LineInput::Interrupted | LineInput::End => None,
         }
     }
 
     /// All about an argument.
-    pub(super) fn tell_field(&mut self, field: &Field<'_>) {
+    pub(super) fn show_field(&mut self, field: &PromptField<'_>) {
         let about = field.about().map(|about| format!("\n  {}", plain(about))).unwrap_or_default();
         let schema = serde_json::to_string(field.schema()).unwrap_or_default();
         let text =
             format!("  {}{about}\n  {}", plain(field.prompt().trim_end_matches([':', ' '])), plain(&schema));
         let data = json!({ "event": "details", "argument": field.name, "schema": field.schema() });
-        self.screen.show(&Shown::Answer { text, data }, true);
+        self.screen.show(&ScreenItem::Answer { text, data }, true);
     }
 
-    fn tell_details(&mut self, who: &Who, task: Option<&str>, question: &Question) {
+    fn show_question_details(&mut self, who: &RunLabel, task: Option<&str>, question: &Question) {
         let data = json!({ "event": "details", "run": who.run, "task": task, "question": question });
-        self.screen.show(&Shown::Answer { text: details(who, task, question), data }, true);
+        self.screen.show(&ScreenItem::Answer { text: details(who, task, question), data }, true);
     }
 }
 
@@ -278,13 +280,13 @@ const CONFIRMS: [&str; 8] = ["confirm", "approve", "accept", "agree", "proceed",
 
 /// Whether a form asks for a yes: it has nothing that is needed but one switch that says so, and texts beside it. The
 /// switch, where it has one.
-fn confirmation<'a>(fields: &[Field<'a>]) -> Option<Option<Field<'a>>> {
+fn confirmation<'a>(fields: &[PromptField<'a>]) -> Option<Option<PromptField<'a>>> {
     let is_note =
-        |field: &Field<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
+        |field: &PromptField<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
     let mut switches = fields.iter().filter(|field| field.kind() == "boolean");
     let (switch, other) = (switches.next(), switches.next());
     let rest = fields.iter().filter(|field| field.kind() != "boolean");
-    let confirms = |field: &Field<'_>| {
+    let confirms = |field: &PromptField<'_>| {
         let name = field.name.to_lowercase();
         field.required && CONFIRMS.iter().any(|word| name.starts_with(word))
     };
@@ -299,16 +301,16 @@ fn declined(line: &str) -> Option<Option<String>> {
     Some((!note.is_empty()).then(|| note.to_owned()))
 }
 
-fn answer_of(filled: &Filled) -> Option<Answer> {
+fn answer_of(filled: &FieldPromptOutcome) -> Option<Answer> {
     match filled {
-        Filled::Declined(note) => Some(Answer::Decline(note.clone())),
-        Filled::Canceled => Some(Answer::Cancel),
-        Filled::In(_) | Filled::Details | Filled::Left => None,
+        FieldPromptOutcome::Declined(note) => Some(Answer::Decline(note.clone())),
+        FieldPromptOutcome::Canceled => Some(Answer::Cancel),
+        FieldPromptOutcome::In(_) | FieldPromptOutcome::Details | FieldPromptOutcome::Left => None,
     }
 }
 
 /// Opens a link, if there is something that does.
-pub(super) fn open(url: &str) -> bool {
+pub(super) fn open_in_browser(url: &str) -> bool {
     // A scheme that a program would be started by is for the person to judge, who sees the whole link.
     let is_web = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     let opener = || {

@@ -7,15 +7,15 @@ use nuncio_engine::{Answer, question::Question};
 use serde_json::json;
 
 use super::{
-    draw::{Shown, Who},
-    input::{Typed, Wanted},
-    session::{Session, unless},
+    input::{LineInput, LineRequest},
+    line_renderer::{RunLabel, ScreenItem},
+    session::{ChatSession, unless_interrupted},
 };
 use crate::cli::text::plain;
 
 /// Who decides whether a model is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Policy {
+pub(crate) enum SamplingPolicy {
     /// Whoever sits here, each time
     Ask,
     /// The configured model answers without being asked for; without one, whoever sits here
@@ -26,16 +26,16 @@ pub(crate) enum Policy {
 
 /// How texts are written.
 pub(super) struct Sampling {
-    pub(super) policy: Policy,
+    pub(super) policy: SamplingPolicy,
     /// The configured model, and its name.
     pub(super) model: Option<(Model, String)>,
 }
 
-impl Session {
+impl ChatSession {
     /// Has a text written. `None`: nobody wants to answer now.
     pub(super) async fn ask_sample(
         &mut self,
-        who: &Who,
+        who: &RunLabel,
         question: &Question,
         system: Option<&str>,
         max_tokens: u32,
@@ -44,20 +44,20 @@ impl Session {
             system.map(|system| format!("\n  Instructions: {}", plain(system))).unwrap_or_default();
         let text = format!("  A text of at most {max_tokens} tokens is wanted.{instructions}");
         let data = json!({ "event": "sampling", "run": who.run, "system": system, "maxTokens": max_tokens, "text": question.text });
-        self.screen.show(&Shown::Answer { text, data }, true);
-        if self.sampling.policy == Policy::Never {
-            self.remark("refused: --sampling never");
+        self.screen.show(&ScreenItem::Answer { text, data }, true);
+        if self.sampling.policy == SamplingPolicy::Never {
+            self.show_remark("refused: --sampling never");
             return Some(Answer::Decline(None));
         }
         let model = self.sampling.model.clone();
-        if let (Policy::Always, Some((model, _))) = (self.sampling.policy, &model) {
+        if let (SamplingPolicy::Always, Some((model, _))) = (self.sampling.policy, &model) {
             let asked = model.complete(system, &question.text, max_tokens);
-            match unless(&mut self.interrupts, asked).await? {
+            match unless_interrupted(&mut self.interrupts, asked).await? {
                 Ok(text) => {
                     self.show_text(who, &text);
                     return Some(written(&text));
                 }
-                Err(error) => self.screen.show(&Shown::Wrong(&error.to_string()), true),
+                Err(error) => self.screen.show(&ScreenItem::Wrong(&error.to_string()), true),
             }
         }
         let ways = match &model {
@@ -65,50 +65,55 @@ impl Session {
             None => "t: I write it, n: refuse, !c".to_owned(),
         };
         loop {
-            let line =
-                self.read(Wanted { prompt: format!("Who answers? [{ways}]: "), ..Wanted::default() }).await;
-            let Typed::Line(line) = line else { return None };
-            if self.is_settled() {
+            let line = self
+                .read(LineRequest { prompt: format!("Who answers? [{ways}]: "), ..LineRequest::default() })
+                .await;
+            let LineInput::Line(line) = line else { return None };
+            if self.is_question_closed() {
                 return None;
             }
             match (line.trim(), &model) {
                 ("n" | "no" | "!n", _) => return Some(Answer::Decline(None)),
                 ("c" | "!c", _) => return Some(Answer::Cancel),
-                ("t", _) => match self.read(Wanted { prompt: "Text: ".into(), ..Wanted::default() }).await {
-                    Typed::Line(line) if line.trim() == "!n" => return Some(Answer::Decline(None)),
-                    Typed::Line(line) if line.trim() == "!c" => return Some(Answer::Cancel),
-                    Typed::Line(line) => return Some(written(&line)),
-                    Typed::Interrupted | Typed::End => return None,
-                },
+                ("t", _) => {
+                    match self.read(LineRequest { prompt: "Text: ".into(), ..LineRequest::default() }).await {
+                        LineInput::Line(line) if line.trim() == "!n" => return Some(Answer::Decline(None)),
+                        LineInput::Line(line) if line.trim() == "!c" => return Some(Answer::Cancel),
+                        LineInput::Line(line) => return Some(written(&line)),
+                        LineInput::Interrupted | LineInput::End => return None,
+                    }
+                }
                 ("m" | "y", Some((model, _))) => {
                     let asked = model.complete(system, &question.text, max_tokens);
-                    let text = match unless(&mut self.interrupts, asked).await? {
+                    let text = match unless_interrupted(&mut self.interrupts, asked).await? {
                         Ok(text) => text,
                         Err(error) => {
-                            self.screen.show(&Shown::Wrong(&error.to_string()), true);
+                            self.screen.show(&ScreenItem::Wrong(&error.to_string()), true);
                             continue;
                         }
                     };
                     self.show_text(who, &text);
-                    match self.read(Wanted { prompt: "Send it? [y, n]: ".into(), ..Wanted::default() }).await
+                    match self
+                        .read(LineRequest { prompt: "Send it? [y, n]: ".into(), ..LineRequest::default() })
+                        .await
                     {
-                        Typed::Line(line) if matches!(line.trim(), "y" | "yes") => {
+                        LineInput::Line(line) if matches!(line.trim(), "y" | "yes") => {
                             return Some(written(&text));
                         }
-                        Typed::Line(_) if self.is_settled() => return None,
-                        Typed::Line(_) => {}
-                        Typed::Interrupted | Typed::End => return None,
+                        LineInput::Line(_) if self.is_question_closed() => return None,
+                        LineInput::Line(_) => {}
+                        LineInput::Interrupted | LineInput::End => return None,
                     }
                 }
-                _ => self.remark(&ways.clone()),
+                _ => self.show_remark(&ways.clone()),
             }
         }
     }
 
-    fn show_text(&mut self, who: &Who, text: &str) {
+    fn show_text(&mut self, who: &RunLabel, text: &str) {
         let lines: String = plain(text).lines().map(|line| format!("  | {line}\n")).collect();
         let data = json!({ "event": "sampled", "run": who.run, "text": text });
-        self.screen.show(&Shown::Answer { text: lines, data }, true);
+        self.screen.show(&ScreenItem::Answer { text: lines, data }, true);
     }
 }
 

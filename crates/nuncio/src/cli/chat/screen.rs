@@ -13,9 +13,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nuncio_engine::event::{Level, Progress};
 
 use super::{
-    above::Above,
-    book::Unfinished,
-    draw::{Event, Lines, Look, Shown, Who, measure, object, percent},
+    line_renderer::{LineRenderer, LineStyle, RunEvent, RunLabel, ScreenItem, measure, object, percent},
+    prompt_printer::PromptPrinter,
+    run_store::UnfinishedText,
 };
 use crate::cli::text::plain;
 
@@ -26,98 +26,98 @@ const PARTS: u64 = 1000;
 
 /// Where it is shown.
 pub(super) struct Screen {
-    lines: Lines,
-    kind: Kind,
+    lines: LineRenderer,
+    kind: ScreenKind,
     /// Log lines below this are not shown.
     pub(super) level: Level,
     /// What a line of progress said last, and when.
-    told: HashMap<u32, (Instant, String)>,
+    last_progress: HashMap<u32, (Instant, String)>,
     /// Nobody reads the output any more.
     pub(super) broken: bool,
     /// Lines that are not shown before [`Self::release`].
-    held: Option<String>,
+    held_output: Option<String>,
 }
 
-enum Kind {
-    Terminal(Terminal),
+enum ScreenKind {
+    Terminal(TerminalScreen),
     Plain,
     Json,
 }
 
-struct Terminal {
+struct TerminalScreen {
     bars: MultiProgress,
     shown: BTreeMap<u32, ProgressBar>,
     /// Shows lines above the one that is edited.
-    above: Above,
+    above: PromptPrinter,
     editing: bool,
 }
 
 impl Screen {
     /// A terminal; `above` shows lines while one is edited.
-    pub(super) fn terminal(level: Level, colour: bool, above: Above) -> Self {
+    pub(super) fn terminal(level: Level, colour: bool, above: PromptPrinter) -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        let terminal = Terminal { bars, shown: BTreeMap::new(), above, editing: false };
-        Self::new(Kind::Terminal(terminal), level, colour)
+        let terminal = TerminalScreen { bars, shown: BTreeMap::new(), above, editing: false };
+        Self::new(ScreenKind::Terminal(terminal), level, colour)
     }
 
     /// Plain lines.
     pub(super) fn plain(level: Level) -> Self {
-        Self::new(Kind::Plain, level, false)
+        Self::new(ScreenKind::Plain, level, false)
     }
 
     /// Objects.
     pub(super) fn json(level: Level) -> Self {
-        Self::new(Kind::Json, level, false)
+        Self::new(ScreenKind::Json, level, false)
     }
 
-    fn new(kind: Kind, level: Level, colour: bool) -> Self {
+    fn new(kind: ScreenKind, level: Level, colour: bool) -> Self {
         Self {
-            lines: Lines::new(Look { colour }),
+            lines: LineRenderer::new(LineStyle { colour }),
             kind,
             level,
-            told: HashMap::new(),
+            last_progress: HashMap::new(),
             broken: false,
-            held: None,
+            held_output: None,
         }
     }
 
     pub(super) fn is_terminal(&self) -> bool {
-        matches!(self.kind, Kind::Terminal(_))
+        matches!(self.kind, ScreenKind::Terminal(_))
     }
 
     /// Shows something. `watched`: whether somebody looks at this run now, rather than at the prompt.
-    pub(super) fn show(&mut self, shown: &Shown<'_>, watched: bool) {
-        if let Shown::Run(_, Event::Log(line)) = shown
+    pub(super) fn show(&mut self, shown: &ScreenItem<'_>, watched: bool) {
+        if let ScreenItem::Run(_, RunEvent::Log(line)) = shown
             && line.level < self.level
         {
             return;
         }
-        if let Kind::Json = self.kind {
+        if let ScreenKind::Json = self.kind {
             let line = object(shown).to_string();
             return self.print(&[line]);
         }
-        if let Shown::Run(who, Event::Progress(progress)) = shown {
+        if let ScreenItem::Run(who, RunEvent::Progress(progress)) = shown {
             return self.progress(who, progress, watched);
         }
-        if let Shown::Run(who, Event::Ended(..) | Event::Lost(_) | Event::Detached(_)) = shown {
-            self.unbar(who.run);
+        if let ScreenItem::Run(who, RunEvent::Ended(..) | RunEvent::Lost(_) | RunEvent::Detached(_)) = shown {
+            self.remove_progress_bar(who.run);
         }
-        let lines = self.lines.of(shown);
+        let lines = self.lines.render_item(shown);
         self.print(&lines);
     }
 
-    fn progress(&mut self, who: &Who, progress: &Progress, watched: bool) {
+    fn progress(&mut self, who: &RunLabel, progress: &Progress, watched: bool) {
         match &mut self.kind {
-            Kind::Terminal(_) if !watched => {}
-            Kind::Terminal(terminal) => terminal.progress(who, progress),
-            Kind::Plain | Kind::Json => {
+            ScreenKind::Terminal(_) if !watched => {}
+            ScreenKind::Terminal(terminal) => terminal.progress(who, progress),
+            ScreenKind::Plain | ScreenKind::Json => {
                 let line = measure(progress);
                 let is_end = percent(progress) == Some(100);
-                let last = self.told.get(&who.run);
+                let last = self.last_progress.get(&who.run);
                 let is_new = last.is_none_or(|(at, said)| *said != line && (is_end || at.elapsed() >= QUIET));
                 if is_new {
-                    self.told.insert(who.run, (Instant::now(), line));
-                    let lines = self.lines.of(&Shown::Run(who, Event::Progress(progress)));
+                    self.last_progress.insert(who.run, (Instant::now(), line));
+                    let lines = self.lines.render_item(&ScreenItem::Run(who, RunEvent::Progress(progress)));
                     self.print(&lines);
                 }
             }
@@ -126,33 +126,33 @@ impl Screen {
 
     /// Holds lines back until [`Self::release`].
     pub(super) fn hold(&mut self) {
-        self.held.get_or_insert_default();
+        self.held_output.get_or_insert_default();
     }
 
     /// Shows what was held back.
     pub(super) fn release(&mut self) {
-        if let Some(text) = self.held.take().filter(|text| !text.is_empty()) {
+        if let Some(text) = self.held_output.take().filter(|text| !text.is_empty()) {
             self.write(&text);
         }
     }
 
     /// The text of a run whose last line is not whole, and so was not shown.
-    pub(super) fn unfinished(&self, run: u32) -> Option<Unfinished> {
+    pub(super) fn unfinished(&self, run: u32) -> Option<UnfinishedText> {
         match self.kind {
-            Kind::Json => None,
-            Kind::Terminal(_) | Kind::Plain => self.lines.unfinished(run),
+            ScreenKind::Json => None,
+            ScreenKind::Terminal(_) | ScreenKind::Plain => self.lines.unfinished(run),
         }
     }
 
     /// Goes on with such a text.
-    pub(super) fn go_on_with(&mut self, run: u32, unfinished: Unfinished) {
-        self.lines.go_on_with(run, unfinished);
+    pub(super) fn restore_unfinished(&mut self, run: u32, unfinished: UnfinishedText) {
+        self.lines.restore_unfinished(run, unfinished);
     }
 
     /// Takes the bar of a run away.
-    pub(super) fn unbar(&mut self, run: u32) {
-        self.told.remove(&run);
-        if let Kind::Terminal(terminal) = &mut self.kind
+    pub(super) fn remove_progress_bar(&mut self, run: u32) {
+        self.last_progress.remove(&run);
+        if let ScreenKind::Terminal(terminal) = &mut self.kind
             && let Some(bar) = terminal.shown.remove(&run)
         {
             bar.finish_and_clear();
@@ -162,7 +162,7 @@ impl Screen {
 
     /// From now on a line is edited, or no more.
     pub(super) fn editing(&mut self, editing: bool) {
-        if let Kind::Terminal(terminal) = &mut self.kind {
+        if let ScreenKind::Terminal(terminal) = &mut self.kind {
             terminal.editing = editing;
             if editing {
                 let _ = terminal.bars.clear();
@@ -178,7 +178,7 @@ impl Screen {
             return;
         }
         let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
-        match &mut self.held {
+        match &mut self.held_output {
             Some(held) => held.push_str(&text),
             None => self.write(&text),
         }
@@ -186,16 +186,16 @@ impl Screen {
 
     fn write(&mut self, text: &str) {
         let written = match &self.kind {
-            Kind::Terminal(terminal) if terminal.editing => terminal.above.print(text),
-            Kind::Terminal(terminal) => terminal.bars.suspend(|| write(text)),
-            Kind::Plain | Kind::Json => write(text),
+            ScreenKind::Terminal(terminal) if terminal.editing => terminal.above.print(text),
+            ScreenKind::Terminal(terminal) => terminal.bars.suspend(|| write(text)),
+            ScreenKind::Plain | ScreenKind::Json => write(text),
         };
         self.broken |= written.is_err();
     }
 }
 
-impl Terminal {
-    fn progress(&mut self, who: &Who, progress: &Progress) {
+impl TerminalScreen {
+    fn progress(&mut self, who: &RunLabel, progress: &Progress) {
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| width.0);
         let bar = self.shown.entry(who.run).or_insert_with(|| {
             let bar = self.bars.add(ProgressBar::new(PARTS));

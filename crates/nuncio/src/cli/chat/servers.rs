@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use nuncio_client::{
-    a2a::{A2aOptions, A2aPeer},
+    a2a::{A2aPeer, A2aPeerOptions},
     auth::Authorizer,
-    peer::{Handle, Offer, Peer, PeerError},
+    peer::{CallHandle, Peer, PeerCapability, PeerError},
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -14,7 +14,7 @@ use tokio::{
 };
 use url::Url;
 
-use super::{connecting::Place, signing::SignIn};
+use super::{login::ServerLogin, server_address::ChatServerAddress};
 
 /// How often a server is looked at while all is well.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -25,13 +25,13 @@ const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// Connects to a server. Called again while it is away.
-pub(super) type Dial =
+pub(super) type ServerDialer =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Peer>, PeerError>> + Send>> + Send + Sync>;
 
 /// What there is to tell about a server.
-pub(super) enum ServerNews {
+pub(super) enum ServerUpdate {
     /// It is there, with what it offers. Told again when that has changed.
-    Up { peer: Arc<dyn Peer>, offers: Vec<Offer> },
+    Up { peer: Arc<dyn Peer>, offers: Vec<PeerCapability> },
     /// It is away.
     Away(PeerError),
     /// It wants to know who is calling: somebody has to go there.
@@ -39,9 +39,9 @@ pub(super) enum ServerNews {
 }
 
 /// A server that is kept in touch with until it is dropped.
-pub(super) struct Touch(JoinHandle<()>);
+pub(super) struct ServerWatch(JoinHandle<()>);
 
-impl Drop for Touch {
+impl Drop for ServerWatch {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -49,14 +49,14 @@ impl Drop for Touch {
 
 /// Keeps in touch with a server, and tells how it is. `anew`: after it was away it may be somewhere else, and is
 /// connected to once more; a program is not, whoever started it starts it again.
-pub(super) fn keep(
+pub(super) fn keep_connected(
     number: usize,
-    dial: Dial,
+    dial: ServerDialer,
     anew: bool,
-    sign_in: Option<SignIn>,
-    tell: mpsc::Sender<(usize, ServerNews)>,
-) -> Touch {
-    Touch(tokio::spawn(async move {
+    sign_in: Option<ServerLogin>,
+    tell: mpsc::Sender<(usize, ServerUpdate)>,
+) -> ServerWatch {
+    ServerWatch(tokio::spawn(async move {
         let mut wait = FIRST_WAIT;
         let mut told_away = false;
         let mut known = None;
@@ -64,7 +64,7 @@ pub(super) fn keep(
             let error = match connect(&dial, known.clone().filter(|_| !anew)).await {
                 Ok((peer, offers)) => {
                     (wait, told_away) = (FIRST_WAIT, false);
-                    let up = ServerNews::Up { peer: Arc::clone(&peer), offers: offers.clone() };
+                    let up = ServerUpdate::Up { peer: Arc::clone(&peer), offers: offers.clone() };
                     if tell.send((number, up)).await.is_err() {
                         return;
                     }
@@ -77,15 +77,15 @@ pub(super) fn keep(
             // Nobody is asked again before they want to be.
             let stranger = sign_in.as_ref().filter(|_| matches!(error, PeerError::Unauthorized { .. }));
             if let Some(sign_in) = stranger {
-                if tell.send((number, ServerNews::Away(error))).await.is_err() {
+                if tell.send((number, ServerUpdate::Away(error))).await.is_err() {
                     return;
                 }
-                sign_in.wanted().await;
+                sign_in.wait_for_request().await;
                 (wait, told_away) = (FIRST_WAIT, false);
                 continue;
             }
             if !std::mem::replace(&mut told_away, true)
-                && tell.send((number, ServerNews::Away(error))).await.is_err()
+                && tell.send((number, ServerUpdate::Away(error))).await.is_err()
             {
                 return;
             }
@@ -96,14 +96,14 @@ pub(super) fn keep(
 }
 
 async fn connect(
-    dial: &Dial,
+    dial: &ServerDialer,
     known: Option<Arc<dyn Peer>>,
-) -> Result<(Arc<dyn Peer>, Vec<Offer>), PeerError> {
+) -> Result<(Arc<dyn Peer>, Vec<PeerCapability>), PeerError> {
     let peer = match known {
         Some(peer) => peer,
         None => dial().await?,
     };
-    let offers = peer.offers().await?;
+    let offers = peer.list_capabilities().await?;
     Ok((peer, offers))
 }
 
@@ -111,22 +111,22 @@ async fn connect(
 async fn watch(
     number: usize,
     peer: &Arc<dyn Peer>,
-    mut offers: Vec<Offer>,
-    tell: &mpsc::Sender<(usize, ServerNews)>,
+    mut offers: Vec<PeerCapability>,
+    tell: &mpsc::Sender<(usize, ServerUpdate)>,
 ) -> PeerError {
     loop {
         tokio::select! {
-            () = peer.changed() => match peer.offers().await {
+            () = peer.wait_for_change() => match peer.list_capabilities().await {
                 Ok(now) if now != offers => {
                     offers = now;
-                    let up = ServerNews::Up { peer: Arc::clone(peer), offers: offers.clone() };
+                    let up = ServerUpdate::Up { peer: Arc::clone(peer), offers: offers.clone() };
                     let _ = tell.send((number, up)).await;
                 }
                 Ok(_) => {}
                 Err(error) => return error,
             },
             () = sleep(LOOK_EVERY) => {
-                let looked = timeout(LOOK_FOR, peer.look()).await;
+                let looked = timeout(LOOK_FOR, peer.check_reachable()).await;
                 let silent = || PeerError::Unreachable { at: peer.address(), why: "it does not answer".into() };
                 match looked.unwrap_or_else(|_| Err(silent())) {
                     Ok(()) => {}
@@ -139,38 +139,38 @@ async fn watch(
 }
 
 /// A server as the others speak of it.
-pub(super) struct Server {
+pub(super) struct ChatServer {
     /// Short, and its own.
     pub(super) name: String,
     pub(super) peer: watch::Sender<Option<Arc<dyn Peer>>>,
-    pub(super) offers: Vec<Offer>,
+    pub(super) offers: Vec<PeerCapability>,
     /// Why it is away, if it is.
     pub(super) away: Option<String>,
     /// Whether it was ever heard of.
     pub(super) known: bool,
     /// Dropped with it.
-    pub(super) _touch: Touch,
+    pub(super) _touch: ServerWatch,
     /// Where it is.
-    pub(super) at: Place,
+    pub(super) at: ChatServerAddress,
     /// Who we are to it.
     pub(super) authorizer: Option<Arc<dyn Authorizer>>,
     /// Where one signs in, if one does.
-    pub(super) sign_in: Option<SignIn>,
+    pub(super) sign_in: Option<ServerLogin>,
     /// Whether somebody was sent away to sign in.
     pub(super) asks: bool,
 }
 
-impl Server {
+impl ChatServer {
     /// What it is shown.
     pub(super) async fn token(&self) -> Option<String> {
         self.authorizer.as_ref()?.token(&self.at.resource()?).await
     }
 
     /// What leads to a task by its id. Tasks are spoken of in A2A, whatever else a server speaks.
-    pub(super) async fn find_task(&self, id: &str) -> Result<(Arc<dyn Peer>, Handle), PeerError> {
+    pub(super) async fn find_task(&self, id: &str) -> Result<(Arc<dyn Peer>, CallHandle), PeerError> {
         let none = || PeerError::Unsupported("a program has no tasks that are found by their ids".into());
         let url = self.at.base().and_then(|base| Url::parse(&base).ok()).ok_or_else(none)?;
-        let options = A2aOptions { authorizer: self.authorizer.clone(), ..A2aOptions::default() };
+        let options = A2aPeerOptions { authorizer: self.authorizer.clone(), ..A2aPeerOptions::default() };
         let peer = A2aPeer::new(url, options);
         let handle = peer.task(id).await?;
         Ok((Arc::new(peer), handle))
@@ -178,13 +178,16 @@ impl Server {
 }
 
 /// Finds what is meant by a name: `offer`, or `server/offer`; as it is listed, or as the server calls it.
-pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a Offer), NotFound> {
+pub(super) fn find<'a>(
+    servers: &'a [ChatServer],
+    name: &str,
+) -> Result<(usize, &'a PeerCapability), NameLookupError> {
     let all = callable(servers);
     // An offer may have a slash in its name.
     let mut found: Vec<_> =
         all.iter().filter(|(word, _, offer)| word == name || offer.name == name).collect();
     if found.is_empty() {
-        let is_of = |(word, number, offer): &&(String, usize, &Offer)| {
+        let is_of = |(word, number, offer): &&(String, usize, &PeerCapability)| {
             let rest = name.strip_prefix(&servers[*number].name).and_then(|rest| rest.strip_prefix('/'));
             rest.is_some_and(|rest| rest == word || rest == offer.name)
         };
@@ -192,8 +195,8 @@ pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a 
     }
     match found[..] {
         [(_, number, offer)] => Ok((*number, *offer)),
-        [] => Err(NotFound::Unknown),
-        _ => Err(NotFound::Several(
+        [] => Err(NameLookupError::Unknown),
+        _ => Err(NameLookupError::Several(
             found.iter().map(|(word, number, _)| full(&servers[*number].name, word)).collect(),
         )),
     }
@@ -201,7 +204,7 @@ pub(super) fn find<'a>(servers: &'a [Server], name: &str) -> Result<(usize, &'a 
 
 /// Why a name leads nowhere.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotFound {
+pub(super) enum NameLookupError {
     Unknown,
     /// These are meant by it.
     Several(Vec<String>),
@@ -212,7 +215,7 @@ fn full(server: &str, offer: &str) -> String {
 }
 
 /// The names under which everything can be called: short where that is clear.
-pub(super) fn names(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
+pub(super) fn names(servers: &[ChatServer]) -> Vec<(String, usize, &PeerCapability)> {
     let mut all = callable(servers);
     let mut seen = BTreeSet::new();
     let words: Vec<String> = all.iter().map(|(word, ..)| word.clone()).collect();
@@ -226,7 +229,7 @@ pub(super) fn names(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
 }
 
 /// What is offered, each under a word of its own within its server.
-fn callable(servers: &[Server]) -> Vec<(String, usize, &Offer)> {
+fn callable(servers: &[ChatServer]) -> Vec<(String, usize, &PeerCapability)> {
     let mut all = vec![];
     for (number, server) in servers.iter().enumerate() {
         let mut taken = BTreeSet::new();

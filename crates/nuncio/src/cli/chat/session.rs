@@ -10,8 +10,8 @@ use std::{
 };
 
 use nuncio_client::{
-    mcp::LogLevel,
-    peer::{Begin, Ended, PeerError},
+    mcp::McpLogLevel,
+    peer::{PeerCallEnd, PeerCallRequest, PeerError},
 };
 use nuncio_engine::{State, event::Progress, question::Question, surface::check_foreign_cost, trace};
 use tokio::{
@@ -22,17 +22,17 @@ use tokio::{
 use uuid::Uuid;
 
 use super::{
-    arguments::{self, Given},
-    book::{Book, Kept},
-    command::{self, Command},
+    arguments::{self, ChatArguments},
+    command::{self, ChatCommand},
     complete::Vocabulary,
-    draw::{Event, Shown, Who, said},
-    follower::{Current, Follower, News, Start},
-    input::{Input, Typed, Wanted},
-    questions::{Asked, Filled},
+    follower::{CurrentPeer, RunFollower, RunStart, RunUpdate},
+    input::{ChatInput, LineInput, LineRequest},
+    line_renderer::{RunEvent, RunLabel, ScreenItem, message_text},
+    questions::{ChatQuestionOutcome, FieldPromptOutcome},
+    run_store::{RunStore, SavedRun},
     sampling::Sampling,
     screen::Screen,
-    servers::{self, NotFound, Server, ServerNews},
+    servers::{self, ChatServer, NameLookupError, ServerUpdate},
 };
 use crate::cli::{form::fields, text::is_safe};
 
@@ -44,18 +44,18 @@ const MOST_WORDS: usize = 10_000;
 pub(super) const NEWS: usize = 256;
 
 /// One conversation.
-pub(super) struct Session {
-    pub(super) servers: Vec<Server>,
+pub(super) struct ChatSession {
+    pub(super) servers: Vec<ChatServer>,
     /// What is kept about each server.
-    pub(super) books: Vec<Book>,
-    pub(super) runs: BTreeMap<u32, Run>,
+    pub(super) run_stores: Vec<RunStore>,
+    pub(super) runs: BTreeMap<u32, ChatRun>,
     /// What is asked and not answered, oldest first.
     pub(super) questions: VecDeque<(u32, Question)>,
     pub(super) screen: Screen,
-    pub(super) input: Input,
+    pub(super) input: ChatInput,
     pub(super) sampling: Sampling,
     pub(super) interrupts: Signal,
-    pub(super) news: Inbox,
+    pub(super) news: ChatInbox,
     /// The runs that somebody looks at now.
     pub(super) watched: BTreeSet<u32>,
     /// The run whose question is on the screen, and that question.
@@ -74,19 +74,19 @@ pub(super) struct Session {
     /// Whether the servers have been waited for.
     pub(super) greeted: bool,
     /// From which level on servers are asked for log lines.
-    pub(super) log_level: LogLevel,
+    pub(super) log_level: McpLogLevel,
 }
 
 /// Where news comes in.
-pub(super) struct Inbox {
-    pub(super) servers: mpsc::Receiver<(usize, ServerNews)>,
-    pub(super) runs: mpsc::Receiver<(u32, Vec<News>)>,
-    pub(super) tell: mpsc::Sender<(u32, Vec<News>)>,
+pub(super) struct ChatInbox {
+    pub(super) servers: mpsc::Receiver<(usize, ServerUpdate)>,
+    pub(super) runs: mpsc::Receiver<(u32, Vec<RunUpdate>)>,
+    pub(super) tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
 }
 
 /// Something that was called.
-pub(super) struct Run {
-    pub(super) who: Who,
+pub(super) struct ChatRun {
+    pub(super) label: RunLabel,
     pub(super) server: usize,
     /// The id of the message that began it.
     pub(super) id: String,
@@ -94,41 +94,42 @@ pub(super) struct Run {
     pub(super) progress: Option<Progress>,
     pub(super) begun: Instant,
     /// Whether something leads back to it.
-    pub(super) kept: bool,
+    pub(super) resumable: bool,
     /// Whether that was forgotten by hand.
     pub(super) forgotten: bool,
     pub(super) is_waiting: bool,
     /// None: it is not followed. It has ended, or was left going on.
-    pub(super) follower: Option<Follower>,
+    pub(super) follower: Option<RunFollower>,
     /// How it ended.
     pub(super) ended: Option<State>,
 }
 
-impl Session {
+impl ChatSession {
     /// Takes lines until the end. Whether all went well.
     pub(super) async fn run(&mut self) -> bool {
-        self.greet().await;
+        self.wait_for_servers().await;
         if self.resumes {
             self.resume().await;
         }
         let mut interrupted = false;
         while !self.screen.broken {
-            let wanted = Wanted { prompt: "nuncio> ".into(), vocabulary: self.vocabulary(), command: true };
+            let wanted =
+                LineRequest { prompt: "nuncio> ".into(), vocabulary: self.vocabulary(), command: true };
             match self.read(wanted).await {
-                Typed::Line(line) => {
+                LineInput::Line(line) => {
                     interrupted = false;
                     match command::parse(&line) {
-                        Ok(Command::Quit) => break,
-                        Ok(command) => interrupted = self.obey(command).await,
-                        Err(why) => self.wrong(&why),
+                        Ok(ChatCommand::Quit) => break,
+                        Ok(command) => interrupted = self.run_command(command).await,
+                        Err(why) => self.show_error(&why),
                     }
                 }
-                Typed::Interrupted if interrupted || !self.screen.is_terminal() => break,
-                Typed::Interrupted => {
+                LineInput::Interrupted if interrupted || !self.screen.is_terminal() => break,
+                LineInput::Interrupted => {
                     interrupted = true;
-                    self.remark("Ctrl+C once more, or Ctrl+D, leaves");
+                    self.show_remark("Ctrl+C once more, or Ctrl+D, leaves");
                 }
-                Typed::End => break,
+                LineInput::End => break,
             }
         }
         if !self.screen.is_terminal() {
@@ -139,25 +140,25 @@ impl Session {
     }
 
     /// Waits until every server has been heard of, or was found to be away.
-    async fn greet(&mut self) {
+    async fn wait_for_servers(&mut self) {
         let deadline = tokio::time::Instant::now() + GREETING;
         while self.servers.iter().any(|server| !server.known && !server.asks) {
             tokio::select! {
-                Some((number, news)) = self.news.servers.recv() => self.server(number, news),
+                Some((number, news)) = self.news.servers.recv() => self.handle_server_update(number, news),
                 _ = self.interrupts.recv() => break,
                 () = sleep_until(deadline) => break,
             }
         }
         self.greeted = true;
         if self.screen.is_terminal() {
-            self.remark("`list` shows what can be called, `help` what can be typed");
+            self.show_remark("`list` shows what can be called, `help` what can be typed");
         }
     }
 
     /// Where there is no terminal: what was begun beside is waited for.
     async fn finish(&mut self) {
         let going: BTreeSet<u32> =
-            self.runs.values().filter(|run| run.follower.is_some()).map(|run| run.who.run).collect();
+            self.runs.values().filter(|run| run.follower.is_some()).map(|run| run.label.run).collect();
         if !going.is_empty() {
             self.watch(going).await;
         }
@@ -165,49 +166,49 @@ impl Session {
 
     /// Tells what goes on without this process, and keeps it.
     fn leave(&mut self) {
-        let left: usize = self.books.iter().map(|book| book.runs().len()).sum();
+        let left: usize = self.run_stores.iter().map(|book| book.runs().len()).sum();
         if left > 0 && self.screen.is_terminal() {
-            self.remark(&format!("{left} left going on: the next start takes up what goes on"));
+            self.show_remark(&format!("{left} left going on: the next start takes up what goes on"));
         }
         self.save();
     }
 
     /// Does what was typed. Whether it was ended by Ctrl+C.
-    async fn obey(&mut self, command: Command) -> bool {
+    async fn run_command(&mut self, command: ChatCommand) -> bool {
         match command {
-            Command::Nothing | Command::Quit => {}
-            Command::Call(wanted) => return self.call(wanted).await,
-            Command::Attach(id) => return self.attach(&id).await,
-            Command::Answer(run) => return self.answer(run.as_deref()).await,
-            Command::Resume => return self.resume().await,
-            Command::Cancel(id) => self.cancel(&id).await,
-            Command::List => self.list(),
-            Command::Help(about) => self.help(about.as_deref()),
-            Command::Agents => self.agents().await,
-            Command::Tasks => self.list_tasks().await,
-            Command::Runs => self.list_runs(),
-            Command::Memory(words) => self.memory(&words).await,
-            Command::Log(level) => self.log(level.as_deref()).await,
-            Command::Login(server) => self.login(server.as_deref()),
-            Command::Clean => self.clean(),
+            ChatCommand::Nothing | ChatCommand::Quit => {}
+            ChatCommand::Call(wanted) => return self.call(wanted).await,
+            ChatCommand::Attach(id) => return self.attach(&id).await,
+            ChatCommand::Answer(run) => return self.answer(run.as_deref()).await,
+            ChatCommand::Resume => return self.resume().await,
+            ChatCommand::Cancel(id) => self.cancel(&id).await,
+            ChatCommand::List => self.list(),
+            ChatCommand::Help(about) => self.help(about.as_deref()),
+            ChatCommand::Agents => self.agents().await,
+            ChatCommand::Tasks => self.list_tasks().await,
+            ChatCommand::Runs => self.list_runs(),
+            ChatCommand::Memory(words) => self.memory(&words).await,
+            ChatCommand::Log(level) => self.log(level.as_deref()).await,
+            ChatCommand::Login(server) => self.login(server.as_deref()),
+            ChatCommand::Clean => self.clean(),
         }
         false
     }
 
     /// Waits for a line; takes news meanwhile.
-    pub(super) async fn read(&mut self, wanted: Wanted) -> Typed {
+    pub(super) async fn read(&mut self, wanted: LineRequest) -> LineInput {
         let is_terminal = self.screen.is_terminal();
         // What was typed while there was no line to edit was for something that is over. While one is edited Ctrl+C is
         // a key, and comes as such.
         while is_terminal && self.was_interrupted() {}
         self.screen.editing(true);
-        self.input.want(wanted);
+        self.input.request_line(wanted);
         let typed = loop {
             tokio::select! {
-                typed = self.input.typed() => break typed,
-                Some((number, news)) = self.news.servers.recv() => self.server(number, news),
-                Some((run, news)) = self.news.runs.recv() => self.happened(run, news),
-                _ = self.interrupts.recv(), if !is_terminal => break Typed::Interrupted,
+                typed = self.input.next_line() => break typed,
+                Some((number, news)) = self.news.servers.recv() => self.handle_server_update(number, news),
+                Some((run, news)) = self.news.runs.recv() => self.handle_run_updates(run, news),
+                _ = self.interrupts.recv(), if !is_terminal => break LineInput::Interrupted,
             }
         };
         self.screen.editing(false);
@@ -224,7 +225,7 @@ impl Session {
     pub(super) async fn watch(&mut self, runs: BTreeSet<u32>) -> bool {
         for run in runs.iter().filter_map(|run| self.runs.get(run)) {
             if let Some(progress) = &run.progress {
-                self.screen.show(&Shown::Run(&run.who, Event::Progress(progress)), true);
+                self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Progress(progress)), true);
             }
         }
         self.watched = runs;
@@ -238,12 +239,12 @@ impl Session {
                 let asked = self.ask(run, &question).await;
                 self.asking = None;
                 match asked {
-                    Asked::Done => continue,
-                    Asked::Left if self.watched.contains(&run) => break true,
+                    ChatQuestionOutcome::Done => continue,
+                    ChatQuestionOutcome::Left if self.watched.contains(&run) => break true,
                     // It belongs to a run beside: what is watched is watched on.
-                    Asked::Left => {
+                    ChatQuestionOutcome::Left => {
                         self.put_off.insert((run, question.id));
-                        self.remark(&format!("`answer {run}` answers it"));
+                        self.show_remark(&format!("`answer {run}` answers it"));
                         continue;
                     }
                 }
@@ -253,8 +254,8 @@ impl Session {
                 break false;
             }
             tokio::select! {
-                Some((number, news)) = self.news.servers.recv() => self.server(number, news),
-                Some((run, news)) = self.news.runs.recv() => self.happened(run, news),
+                Some((number, news)) = self.news.servers.recv() => self.handle_server_update(number, news),
+                Some((run, news)) = self.news.runs.recv() => self.handle_run_updates(run, news),
                 _ = self.interrupts.recv() => break true,
             }
         };
@@ -263,7 +264,7 @@ impl Session {
             |(run, question): &&(u32, Question)| self.unshown.contains(&(*run, question.id.clone()));
         for (run, question) in self.questions.iter().filter(unshown).cloned().collect::<Vec<_>>() {
             self.show_question(run, &question);
-            self.remark(&format!("`answer {run}` answers it"));
+            self.show_remark(&format!("`answer {run}` answers it"));
         }
         if interrupted {
             for run in watched {
@@ -276,9 +277,9 @@ impl Session {
     /// Shows a question that was not shown when it came.
     fn show_question(&mut self, run: u32, question: &Question) {
         if self.unshown.remove(&(run, question.id.clone()))
-            && let Some(who) = self.runs.get(&run).map(|run| run.who.clone())
+            && let Some(who) = self.runs.get(&run).map(|run| run.label.clone())
         {
-            self.screen.show(&Shown::Run(&who, Event::Asks(question)), true);
+            self.screen.show(&ScreenItem::Run(&who, RunEvent::Asks(question)), true);
         }
     }
 
@@ -286,19 +287,19 @@ impl Session {
     fn detach(&mut self, number: u32) {
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         self.failed = true;
-        if run.kept {
+        if run.resumable {
             run.follower = None;
             self.questions.retain(|(asking, _)| *asking != number);
-            let is_kept = self.books[run.server].runs().iter().any(|kept| kept.input.id == run.id);
-            self.screen.show(&Shown::Run(&run.who, Event::Detached(is_kept)), false);
+            let is_kept = self.run_stores[run.server].runs().iter().any(|kept| kept.input.id == run.id);
+            self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Detached(is_kept)), false);
             // All of it was shown.
-            self.books[run.server].set_unfinished(&run.id, None);
+            self.run_stores[run.server].set_unfinished(&run.id, None);
         } else {
-            self.screen.unbar(number);
+            self.screen.remove_progress_bar(number);
             let text = format!(
                 "run {number} goes on beside: its server gives no way back to it, so that it is followed until you leave"
             );
-            self.remark(&text);
+            self.show_remark(&text);
         }
         self.save();
     }
@@ -306,29 +307,30 @@ impl Session {
     /// Takes up everything that was left going on. Whether it was left again by Ctrl+C.
     pub(super) async fn resume(&mut self) -> bool {
         self.resumes = true;
-        let taken: BTreeSet<u32> = (0..self.servers.len()).flat_map(|server| self.take_up(server)).collect();
+        let taken: BTreeSet<u32> =
+            (0..self.servers.len()).flat_map(|server| self.resume_runs_of(server)).collect();
         let waiting: usize = self
             .servers
             .iter()
-            .zip(&self.books)
+            .zip(&self.run_stores)
             .filter(|(server, _)| !server.known || server.away.is_some())
             .map(|(_, book)| book.runs().len())
             .sum();
         if waiting > 0 {
-            self.remark(&format!("{waiting} left going on: taken up when the server is back"));
+            self.show_remark(&format!("{waiting} left going on: taken up when the server is back"));
         }
         if taken.is_empty() { false } else { self.watch(taken).await }
     }
 
     /// Takes up what was left going on at a server.
-    fn take_up(&mut self, server: usize) -> Vec<u32> {
+    fn resume_runs_of(&mut self, server: usize) -> Vec<u32> {
         if self.servers[server].away.is_some() || !self.servers[server].known {
             return vec![];
         }
-        let followed = |id: &str, runs: &BTreeMap<u32, Run>| {
+        let followed = |id: &str, runs: &BTreeMap<u32, ChatRun>| {
             runs.values().any(|run| run.id == id && run.follower.is_some())
         };
-        let left: Vec<Kept> = self.books[server].runs().to_vec();
+        let left: Vec<SavedRun> = self.run_stores[server].runs().to_vec();
         let mut taken = vec![];
         for kept in left {
             if followed(&kept.input.id, &self.runs) {
@@ -337,24 +339,24 @@ impl Session {
             let offer = self.servers[server].offers.iter().find(|offer| offer.name == kept.offer);
             let again = offer.is_some_and(|offer| offer.idempotent);
             let start = match &kept.handle {
-                Some(handle) => Start::Resume(handle.clone()),
-                None if again => Start::Begin { begin: begin(&kept), again },
+                Some(handle) => RunStart::Resume(handle.clone()),
+                None if again => RunStart::Begin { begin: begin(&kept), again },
                 None => {
                     let (id, offer) = (kept.input.id.clone(), kept.offer.clone());
-                    self.books[server].forget(&id);
+                    self.run_stores[server].forget(&id);
                     self.save();
-                    self.wrong(&format!("{offer} was called and cut before the server gave a way back: whether it ran is not known. Call it again if it should run"));
+                    self.show_error(&format!("{offer} was called and cut before the server gave a way back: whether it ran is not known. Call it again if it should run"));
                     continue;
                 }
             };
             // One number, however often it is left and taken up.
-            let before = self.runs.values().find(|run| run.id == kept.input.id).map(|run| run.who.run);
+            let before = self.runs.values().find(|run| run.id == kept.input.id).map(|run| run.label.run);
             let run = self.follow(server, &kept, start, before);
             if let Some(unfinished) = kept.unfinished {
-                self.screen.go_on_with(run, unfinished);
+                self.screen.restore_unfinished(run, unfinished);
             }
             if let Some(run) = self.runs.get(&run) {
-                self.screen.show(&Shown::Run(&run.who, Event::Resumed), true);
+                self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Resumed), true);
             }
             taken.push(run);
         }
@@ -362,7 +364,7 @@ impl Session {
     }
 
     /// Calls something. Whether it was left by Ctrl+C.
-    async fn call(&mut self, wanted: command::Wanted) -> bool {
+    async fn call(&mut self, wanted: command::ChatCall) -> bool {
         self.failed = true;
         let (server, offer) = match servers::find(&self.servers, &wanted.name) {
             Ok((server, offer)) => (server, offer.clone()),
@@ -372,44 +374,51 @@ impl Session {
             }
         };
         if let Some(Err(why)) = offer.input_schema.as_ref().map(check_foreign_cost) {
-            self.wrong(&format!("{} is not called: {why}", wanted.name));
+            self.show_error(&format!("{} is not called: {why}", wanted.name));
             return false;
         }
-        let given = match arguments::given(offer.input_schema.as_ref(), &wanted.rest) {
+        let given = match arguments::read_arguments(offer.input_schema.as_ref(), &wanted.rest) {
             Ok(given) => given,
             Err(why) => {
-                self.wrong(&format!("{}: {why}", wanted.name));
+                self.show_error(&format!("{}: {why}", wanted.name));
                 return false;
             }
         };
         let given = match self.complete_arguments(offer.input_schema.as_ref(), given).await {
             Ok(Some(given)) => given,
             Ok(None) => {
-                self.remark("not called");
+                self.show_remark("not called");
                 return false;
             }
             Err(why) => {
-                self.wrong(&format!("{}: {why}", wanted.name));
+                self.show_error(&format!("{}: {why}", wanted.name));
                 return false;
             }
         };
         let input = arguments::message(&Uuid::now_v7().to_string(), given);
         let begun = jiff::Timestamp::now().as_millisecond();
         let trace = Some(trace());
-        let kept = Kept { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
+        let kept =
+            SavedRun { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
         // Before it is called: a kill right after leaves what the next start has to know.
-        if let Err(error) = self.books[server].add(kept.clone()) {
-            self.wrong(&format!("it could not be called: what leads back to it cannot be kept: {error}"));
+        if let Err(error) = self.run_stores[server].add(kept.clone()) {
+            self.show_error(&format!(
+                "it could not be called: what leads back to it cannot be kept: {error}"
+            ));
             return false;
         }
-        let run =
-            self.follow(server, &kept, Start::Begin { begin: begin(&kept), again: offer.idempotent }, None);
+        let run = self.follow(
+            server,
+            &kept,
+            RunStart::Begin { begin: begin(&kept), again: offer.idempotent },
+            None,
+        );
         if let Some(run) = self.runs.get(&run) {
-            self.screen.show(&Shown::Run(&run.who, Event::Begun), true);
+            self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Begun), true);
         }
         if wanted.background {
             self.failed = false;
-            self.remark(&format!("run {run} goes on beside; `attach {run}` watches it"));
+            self.show_remark(&format!("run {run} goes on beside; `attach {run}` watches it"));
             return false;
         }
         self.watch(BTreeSet::from([run])).await
@@ -419,20 +428,22 @@ impl Session {
     async fn complete_arguments(
         &mut self,
         schema: Option<&serde_json::Value>,
-        given: Given,
-    ) -> Result<Option<Given>, String> {
+        given: ChatArguments,
+    ) -> Result<Option<ChatArguments>, String> {
         let Some(schema) = schema else {
-            let Given::Nothing = given else { return Ok(Some(given)) };
-            let wanted = Wanted { prompt: "message: ".into(), ..Wanted::default() };
+            let ChatArguments::Nothing = given else { return Ok(Some(given)) };
+            let wanted = LineRequest { prompt: "message: ".into(), ..LineRequest::default() };
             return Ok(match self.read(wanted).await {
-                Typed::Line(line) => Some(Given::Text(line)),
-                Typed::Interrupted | Typed::End => None,
+                LineInput::Line(line) => Some(ChatArguments::Text(line)),
+                LineInput::Interrupted | LineInput::End => None,
             });
         };
         let (mut arguments, ask_all) = match given {
-            Given::Arguments(arguments) => (arguments, false),
+            ChatArguments::Arguments(arguments) => (arguments, false),
             // Where nobody sits, what may be left out is left out.
-            Given::Nothing | Given::Text(_) => (serde_json::Map::new(), self.screen.is_terminal()),
+            ChatArguments::Nothing | ChatArguments::Text(_) => {
+                (serde_json::Map::new(), self.screen.is_terminal())
+            }
         };
         // What is needed comes first, each in the schema's order.
         let mut fields = fields(schema);
@@ -441,23 +452,29 @@ impl Session {
             let missing = !arguments.contains_key(field.name);
             if missing && (ask_all || (field.required && field.default().is_none())) {
                 loop {
-                    match self.field(&field, "").await {
-                        Filled::In(value) => {
+                    match self.ask_field(&field, "").await {
+                        FieldPromptOutcome::In(value) => {
                             value.and_then(|value| arguments.insert(field.name.to_owned(), value));
                             break;
                         }
-                        Filled::Details => self.tell_field(&field),
+                        FieldPromptOutcome::Details => self.show_field(&field),
                         _ => return Ok(None),
                     }
                 }
             }
         }
         arguments::check(schema, &arguments)?;
-        Ok(Some(Given::Arguments(arguments)))
+        Ok(Some(ChatArguments::Arguments(arguments)))
     }
 
     /// Follows a run.
-    pub(super) fn follow(&mut self, server: usize, kept: &Kept, start: Start, number: Option<u32>) -> u32 {
+    pub(super) fn follow(
+        &mut self,
+        server: usize,
+        kept: &SavedRun,
+        start: RunStart,
+        number: Option<u32>,
+    ) -> u32 {
         let peer = self.servers[server].peer.subscribe();
         self.follow_on(peer, server, kept, start, number)
     }
@@ -465,23 +482,24 @@ impl Session {
     /// The same, on a peer of its own.
     pub(super) fn follow_on(
         &mut self,
-        peer: Current,
+        peer: CurrentPeer,
         server: usize,
-        kept: &Kept,
-        start: Start,
+        kept: &SavedRun,
+        start: RunStart,
         number: Option<u32>,
     ) -> u32 {
         let number = number.unwrap_or_else(|| self.runs.keys().last().map_or(1, |last| last + 1));
-        let who = Who { run: number, offer: kept.offer.clone(), server: self.servers[server].name.clone() };
-        let follower = Follower::start(peer, number, start, self.news.tell.clone());
-        let run = Run {
-            who,
+        let who =
+            RunLabel { run: number, offer: kept.offer.clone(), server: self.servers[server].name.clone() };
+        let follower = RunFollower::start(peer, number, start, self.news.tell.clone());
+        let run = ChatRun {
+            label: who,
             server,
             id: kept.input.id.clone(),
             task: kept.handle.as_ref().and_then(|handle| handle.task.clone()),
             progress: None,
             begun: Instant::now(),
-            kept: kept.handle.is_some(),
+            resumable: kept.handle.is_some(),
             forgotten: false,
             is_waiting: false,
             follower: Some(follower),
@@ -492,9 +510,9 @@ impl Session {
     }
 
     /// Takes news of a server.
-    fn server(&mut self, number: usize, news: ServerNews) {
+    fn handle_server_update(&mut self, number: usize, news: ServerUpdate) {
         let server = &mut self.servers[number];
-        if let ServerNews::Visit(url) = news {
+        if let ServerUpdate::Visit(url) = news {
             server.asks = true;
             let name = server.name.clone();
             return self.visit(&name, &url);
@@ -502,7 +520,7 @@ impl Session {
         server.asks = false;
         let was_known = std::mem::replace(&mut server.known, true);
         let (state, text) = match news {
-            ServerNews::Up { peer, offers } => {
+            ServerUpdate::Up { peer, offers } => {
                 let was_away = server.away.take().is_some();
                 let count = match offers.len() {
                     1 => "1 offer".to_owned(),
@@ -517,7 +535,7 @@ impl Session {
                     (true, false) => ("changed", format!("{count} now")),
                 }
             }
-            ServerNews::Away(error) => {
+            ServerUpdate::Away(error) => {
                 server.away = Some(error.to_string());
                 let is_stranger = server.sign_in.is_some() && matches!(error, PeerError::Unauthorized { .. });
                 match (is_stranger, self.screen.is_terminal()) {
@@ -526,133 +544,133 @@ impl Session {
                     (true, true) => ("away", format!("{error}; `login {}` signs in", server.name)),
                 }
             }
-            ServerNews::Visit(_) => return,
+            ServerUpdate::Visit(_) => return,
         };
-        let (name, address) = (server.name.clone(), server.at.shown());
-        self.screen.show(&Shown::Server { name: &name, address: &address, state, text: &text }, false);
+        let (name, address) = (server.name.clone(), server.at.display_text());
+        self.screen.show(&ScreenItem::Server { name: &name, address: &address, state, text: &text }, false);
         // One that offers something else was there all the time.
         if matches!(state, "up" | "back") && self.greeted && self.resumes {
-            self.take_up(number);
+            self.resume_runs_of(number);
         }
     }
 
     /// Takes news of a run, and of whatever else happened meanwhile. Where to go on is on disk before the news is
     /// shown: whoever has seen a line does not see it again, whenever this process is killed.
-    fn happened(&mut self, run: u32, news: Vec<News>) {
+    fn handle_run_updates(&mut self, run: u32, news: Vec<RunUpdate>) {
         self.screen.hold();
         let mut runs = BTreeSet::from([run]);
-        news.into_iter().for_each(|news| self.one_happened(run, news));
+        news.into_iter().for_each(|news| self.handle_run_update(run, news));
         while let Ok((run, news)) = self.news.runs.try_recv() {
             runs.insert(run);
-            news.into_iter().for_each(|news| self.one_happened(run, news));
+            news.into_iter().for_each(|news| self.handle_run_update(run, news));
         }
         for run in runs.iter().filter_map(|run| self.runs.get(run)) {
-            self.books[run.server].set_unfinished(&run.id, self.screen.unfinished(run.who.run));
+            self.run_stores[run.server].set_unfinished(&run.id, self.screen.unfinished(run.label.run));
         }
         self.save();
         self.screen.release();
     }
 
-    fn one_happened(&mut self, number: u32, news: News) {
-        let stands_idle = self.is_settled() && self.screen.is_terminal();
+    fn handle_run_update(&mut self, number: u32, news: RunUpdate) {
+        let stands_idle = self.is_question_closed() && self.screen.is_terminal();
         // What was still on its way when it was let go comes again when it is taken up.
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         let watched = self.watched.contains(&number);
-        let (who, book) = (run.who.clone(), &mut self.books[run.server]);
+        let (who, book) = (run.label.clone(), &mut self.run_stores[run.server]);
         let screen = &mut self.screen;
-        let mut show = |event: Event<'_>| screen.show(&Shown::Run(&who, event), watched);
+        let mut show = |event: RunEvent<'_>| screen.show(&ScreenItem::Run(&who, event), watched);
         match news {
-            News::Kept(handle) => {
+            RunUpdate::Handle(handle) => {
                 // What was forgotten by hand is not kept again.
-                run.kept = !run.forgotten;
+                run.resumable = !run.forgotten;
                 if run.task.is_none()
                     && let Some(task) = &handle.task
                 {
-                    show(Event::Task(task));
+                    show(RunEvent::Task(task));
                 }
                 run.task = handle.task.clone().or(run.task.take());
                 book.advance(&run.id, &handle);
             }
-            News::Progress(progress) => {
-                show(Event::Progress(&progress));
+            RunUpdate::Progress(progress) => {
+                show(RunEvent::Progress(&progress));
                 run.progress = Some(progress);
             }
-            News::Log(line) => show(Event::Log(&line)),
-            News::Artifact(chunk) => show(Event::Artifact(&chunk)),
-            News::Said(message) => {
-                if !said(&message).trim().is_empty() {
-                    show(Event::Said(&message));
+            RunUpdate::Log(line) => show(RunEvent::Log(&line)),
+            RunUpdate::Artifact(chunk) => show(RunEvent::Artifact(&chunk)),
+            RunUpdate::Message(message) => {
+                if !message_text(&message).trim().is_empty() {
+                    show(RunEvent::Message(&message));
                 }
             }
-            News::Asks(question) => {
+            RunUpdate::Asks(question) => {
                 if !self.questions.iter().any(|(asking, open)| *asking == number && open.id == question.id) {
                     match stands_idle {
                         true => drop(self.unshown.insert((number, question.id.clone()))),
-                        false => show(Event::Asks(&question)),
+                        false => show(RunEvent::Asks(&question)),
                     }
                     if self.watched.is_empty() {
                         let text = format!("`answer {number}` answers it");
-                        screen.show(&Shown::Remark(&text), false);
+                        screen.show(&ScreenItem::Remark(&text), false);
                     }
                     self.questions.push_back((number, question));
                 }
             }
-            News::Settled(question) => {
+            RunUpdate::Settled(question) => {
                 let before = self.questions.len();
                 self.questions.retain(|(asking, open)| *asking != number || open.id != question);
                 let is_unshown = self.unshown.remove(&(number, question.clone()));
                 if self.questions.len() != before && !is_unshown {
-                    show(Event::Settled(&question));
+                    show(RunEvent::Settled(&question));
                     if self.asking.as_ref() == Some(&(number, question)) {
-                        screen.show(&Shown::Remark("Enter goes on"), watched);
+                        screen.show(&ScreenItem::Remark("Enter goes on"), watched);
                     }
                 }
             }
-            News::Waiting(why) => {
+            RunUpdate::Waiting(why) => {
                 run.is_waiting = true;
-                show(Event::Waiting(&why));
+                show(RunEvent::Waiting(&why));
             }
-            News::Back => {
+            RunUpdate::Back => {
                 run.is_waiting = false;
-                show(Event::Back);
+                show(RunEvent::Back);
             }
-            News::Answered { question, result } => match result {
+            RunUpdate::Answered { question, result } => match result {
                 Ok(()) => {}
                 Err(PeerError::Refused(why)) => {
-                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {why}")), watched);
+                    screen.show(&ScreenItem::Wrong(&format!("the answer was not taken: {why}")), watched);
                     self.questions.push_front((number, question));
                 }
                 // It is sent once more when the same is asked again.
                 Err(error @ (PeerError::Cut(_) | PeerError::Unreachable { .. } | PeerError::Busy { .. })) => {
-                    show(Event::Waiting(&error.to_string()));
+                    show(RunEvent::Waiting(&error.to_string()));
                 }
                 Err(error) => {
-                    screen.show(&Shown::Wrong(&format!("the answer was not taken: {error}")), watched);
+                    screen.show(&ScreenItem::Wrong(&format!("the answer was not taken: {error}")), watched);
                 }
             },
-            News::Canceled(Ok(())) => {}
-            News::Canceled(Err(error)) => {
-                screen.show(&Shown::Wrong(&format!("it was not canceled: {error}")), watched);
+            RunUpdate::Canceled(Ok(())) => {}
+            RunUpdate::Canceled(Err(error)) => {
+                screen.show(&ScreenItem::Wrong(&format!("it was not canceled: {error}")), watched);
             }
-            News::Ended(ended) => {
-                show(Event::Ended(&ended, run.begun.elapsed()));
+            RunUpdate::Ended(ended) => {
+                show(RunEvent::Ended(&ended, run.begun.elapsed()));
                 book.forget(&run.id);
-                self.over(number, &ended);
+                self.finish_run(number, &ended);
             }
-            News::Lost { error, kept } => {
-                show(Event::Lost(&error.to_string()));
+            RunUpdate::Lost { error, kept } => {
+                show(RunEvent::Lost(&error.to_string()));
                 if !kept {
                     book.forget(&run.id);
                 }
-                self.over(number, &Ended { state: State::Failed, message: None });
+                self.finish_run(number, &PeerCallEnd { state: State::Failed, message: None });
             }
         }
     }
 
-    fn over(&mut self, number: u32, ended: &Ended) {
+    fn finish_run(&mut self, number: u32, ended: &PeerCallEnd) {
         let is_asked = self.asking.as_ref().is_some_and(|(run, _)| *run == number);
         if is_asked && self.screen.is_terminal() {
-            self.remark("nothing is asked any more: Enter goes on");
+            self.show_remark("nothing is asked any more: Enter goes on");
         }
         self.questions.retain(|(asking, _)| *asking != number);
         self.put_off.retain(|(run, _)| *run != number);
@@ -666,26 +684,27 @@ impl Session {
 
     /// Brings what is kept to disk.
     pub(super) fn save(&mut self) {
-        let saved: io::Result<()> = self.books.iter_mut().try_for_each(Book::save);
+        let saved: io::Result<()> = self.run_stores.iter_mut().try_for_each(RunStore::save);
         if let Err(error) = saved {
             let text = format!("what leads back to runs cannot be kept: {error}");
-            self.screen.show(&Shown::Wrong(&text), false);
+            self.screen.show(&ScreenItem::Wrong(&text), false);
         }
     }
 
-    pub(super) fn remark(&mut self, text: &str) {
-        self.screen.show(&Shown::Remark(text), false);
+    pub(super) fn show_remark(&mut self, text: &str) {
+        self.screen.show(&ScreenItem::Remark(text), false);
     }
 
-    pub(super) fn wrong(&mut self, text: &str) {
+    pub(super) fn show_error(&mut self, text: &str) {
         self.failed = true;
-        self.screen.show(&Shown::Wrong(text), false);
+        self.screen.show(&ScreenItem::Wrong(text), false);
     }
 
     /// Says that there is no such thing, and what may have been meant.
-    pub(super) fn not_found(&mut self, name: &str, error: &NotFound) {
-        if let NotFound::Several(names) = error {
-            return self.wrong(&format!("several servers offer {name}: say which, {}", names.join(" or ")));
+    pub(super) fn not_found(&mut self, name: &str, error: &NameLookupError) {
+        if let NameLookupError::Several(names) = error {
+            return self
+                .show_error(&format!("several servers offer {name}: say which, {}", names.join(" or ")));
         }
         let names: Vec<String> = servers::names(&self.servers).into_iter().map(|(name, ..)| name).collect();
         let known = names.iter().map(String::as_str).chain(command::COMMANDS.iter().map(|(name, ..)| *name));
@@ -696,7 +715,7 @@ impl Session {
             [] => String::new(),
             names => format!(" (away: {})", names.join(", ")),
         };
-        self.wrong(&format!("there is no {name}{meant}{away} `list` shows what there is"));
+        self.show_error(&format!("there is no {name}{meant}{away} `list` shows what there is"));
     }
 
     fn vocabulary(&self) -> Vocabulary {
@@ -719,7 +738,7 @@ impl Session {
             (name, arguments.unwrap_or_default())
         });
         let runs = self.runs.values().filter(|run| run.ended.is_none());
-        let ids = runs.flat_map(|run| [Some(run.who.run.to_string()), run.task.clone()]).flatten();
+        let ids = runs.flat_map(|run| [Some(run.label.run.to_string()), run.task.clone()]).flatten();
         let ids = harmless(ids.chain(self.tasks.clone()).collect());
         Vocabulary::Commands { offers: offers.take(MOST_WORDS).collect(), ids }
     }
@@ -728,7 +747,7 @@ impl Session {
     /// such a server could end what goes on there.
     pub(super) async fn close(&mut self) {
         self.runs.clear();
-        for (server, book) in self.servers.iter().zip(&self.books) {
+        for (server, book) in self.servers.iter().zip(&self.run_stores) {
             let peer = server.peer.borrow().clone();
             if let Some(peer) = peer.filter(|_| book.runs().is_empty() || !server.at.is_url()) {
                 // A program that does not end is ended by the system.
@@ -739,7 +758,10 @@ impl Session {
 }
 
 /// Waits for something, but not beyond Ctrl+C.
-pub(super) async fn unless<T>(interrupts: &mut Signal, work: impl Future<Output = T>) -> Option<T> {
+pub(super) async fn unless_interrupted<T>(
+    interrupts: &mut Signal,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     tokio::select! {
         done = work => Some(done),
         _ = interrupts.recv() => None,
@@ -755,9 +777,9 @@ fn is_harmless(word: &str) -> bool {
     word.chars().all(|c| is_safe(c) && !c.is_control())
 }
 
-pub(super) fn begin(kept: &Kept) -> Begin {
+pub(super) fn begin(kept: &SavedRun) -> PeerCallRequest {
     let trace = kept.trace.clone();
-    Begin { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace }
+    PeerCallRequest { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace }
 }
 
 /// The trace of a run: the one that this process was started in, else one of its own.

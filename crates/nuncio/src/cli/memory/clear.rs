@@ -5,10 +5,10 @@ use std::io::{IsTerminal as _, stdin};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::{error::CliError, form, shared::Shared, table, text::plain};
+use crate::cli::{error::CliError, form, server_connection::ServerConnection, table, text::plain};
 
 #[derive(Args)]
-pub(super) struct Clear {
+pub(super) struct MemoryClearFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -17,8 +17,8 @@ pub(super) struct Clear {
     yes: bool,
 }
 
-impl Clear {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl MemoryClearFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         let namespace = plain(&self.namespace);
         if !self.yes {
             if !stdin().is_terminal() {
@@ -29,7 +29,7 @@ impl Clear {
             let total = page["stats"]["total"].as_u64().unwrap_or(0);
             let entries = table::count(total, "entry", "entries");
             let question = format!("Forget {entries} of {namespace}, all there is? [y/N] ");
-            if !form::yes(&question).await? {
+            if !form::ask_yes_no(&question).await? {
                 shared.remark("nothing was forgotten");
                 return Ok(());
             }

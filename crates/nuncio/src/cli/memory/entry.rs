@@ -5,20 +5,20 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use super::value::Given;
+use super::value::MemoryValueSource;
 use crate::{
     cli::{
         error::CliError,
         output,
-        shared::Shared,
+        server_connection::ServerConnection,
         table::{age, bytes, cell, seconds},
-        text::{Text, plain},
+        text::{TextOutput, plain},
     },
     duration,
 };
 
 #[derive(Args)]
-pub(super) struct Get {
+pub(super) struct MemoryGetFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -30,15 +30,15 @@ pub(super) struct Get {
     verbose: bool,
 }
 
-impl Get {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl MemoryGetFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         let found =
             shared.call("memory_get", json!({ "namespace": self.namespace, "key": self.key })).await?;
         if shared.is_json() {
             return output::json_text(&found.to_string());
         }
         if self.verbose {
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             let about = &found["metadata"];
             text.field("Namespace", &cell(&about["namespace"]));
             text.field("Key", &cell(&found["key"]));
@@ -60,7 +60,7 @@ impl Get {
 }
 
 #[derive(Args)]
-pub(super) struct Set {
+pub(super) struct MemorySetFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -89,13 +89,14 @@ pub(super) struct Set {
     expect: Option<u64>,
 }
 
-impl Set {
+impl MemorySetFlags {
     /// What is to be kept.
     pub(super) fn value(&self) -> Result<Value, CliError> {
-        Given { inline: self.value.as_deref(), file: self.file.as_deref(), text: self.text }.read()
+        MemoryValueSource { inline: self.value.as_deref(), file: self.file.as_deref(), text: self.text }
+            .read()
     }
 
-    pub(super) async fn run(self, shared: &Shared, value: Value) -> Result<(), CliError> {
+    pub(super) async fn run(self, shared: &ServerConnection, value: Value) -> Result<(), CliError> {
         let mut arguments = Map::new();
         arguments.insert("namespace".into(), self.namespace.as_str().into());
         arguments.insert("key".into(), self.key.as_str().into());
@@ -115,7 +116,7 @@ impl Set {
 }
 
 #[derive(Args)]
-pub(super) struct Delete {
+pub(super) struct MemoryDeleteFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -127,8 +128,8 @@ pub(super) struct Delete {
     expect: Option<u64>,
 }
 
-impl Delete {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl MemoryDeleteFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         let mut arguments = json!({ "namespace": self.namespace, "key": self.key });
         if let Some(version) = self.expect {
             arguments["expectedVersion"] = version.into();

@@ -6,16 +6,16 @@ use serde_json::{Value, json};
 use crate::cli::{
     error::CliError,
     output, program,
-    shared::{Shared, quoted},
+    server_connection::{ServerConnection, quoted},
     table::{Table, age, bytes, cell, seconds},
-    text::Text,
+    text::TextOutput,
 };
 
 /// Entries that are asked for at once when all are wanted.
 const PAGE: usize = 1000;
 
 #[derive(Args)]
-pub(super) struct List {
+pub(super) struct MemoryListFlags {
     /// The namespace; without one, the namespaces are listed
     #[arg(value_name = "NS")]
     namespace: Option<String>,
@@ -33,8 +33,8 @@ pub(super) struct List {
     all: bool,
 }
 
-impl List {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl MemoryListFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         if self.all {
             return self.run_all(shared).await;
         }
@@ -42,7 +42,7 @@ impl List {
         if shared.is_json() {
             return output::json_text(&page.to_string());
         }
-        let mut text = Text(self.show(&page));
+        let mut text = TextOutput(self.show(&page));
         if let Some(stats) = page.get("stats").filter(|stats| stats.is_object()) {
             text.gap();
             text.field("Total", &cell(&stats["total"]));
@@ -68,7 +68,7 @@ impl List {
     }
 
     /// Every page, as it comes.
-    async fn run_all(&self, shared: &Shared) -> Result<(), CliError> {
+    async fn run_all(&self, shared: &ServerConnection) -> Result<(), CliError> {
         let mut after = self.after.clone();
         loop {
             let page = self.page(shared, after.as_deref(), PAGE).await?;
@@ -86,7 +86,12 @@ impl List {
         }
     }
 
-    async fn page(&self, shared: &Shared, after: Option<&str>, limit: usize) -> Result<Value, CliError> {
+    async fn page(
+        &self,
+        shared: &ServerConnection,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Value, CliError> {
         let mut arguments = json!({ "limit": limit });
         if let Some(namespace) = &self.namespace {
             arguments["namespace"] = namespace.as_str().into();
@@ -97,7 +102,7 @@ impl List {
         if let Some(after) = after {
             arguments["after"] = after.into();
         }
-        shared.call_patiently("memory_list", &arguments).await
+        shared.call_with_retry("memory_list", &arguments).await
     }
 
     fn show(&self, page: &Value) -> String {

@@ -6,13 +6,13 @@ use serde_json::json;
 use crate::cli::{
     error::CliError,
     output, program,
-    shared::{Shared, quoted},
+    server_connection::{ServerConnection, quoted},
     table::{Table, cell, figure},
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Args)]
-pub(super) struct Search {
+pub(super) struct MemorySearchFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -30,8 +30,8 @@ pub(super) struct Search {
     limit: usize,
 }
 
-impl Search {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl MemorySearchFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         let mut arguments = json!({ "namespace": self.namespace, "page": self.page, "limit": self.limit });
         match (&self.pattern, &self.text) {
             (Some(pattern), _) => arguments["pattern"] = pattern.as_str().into(),
@@ -46,7 +46,8 @@ impl Search {
         for result in found["results"].as_array().into_iter().flatten() {
             table.row([figure(&result["score"]), cell(&result["key"]), cell(&result["preview"])]);
         }
-        let mut text = Text(if table.is_empty() { "Nothing was found.\n".to_owned() } else { table.show() });
+        let mut text =
+            TextOutput(if table.is_empty() { "Nothing was found.\n".to_owned() } else { table.show() });
         let total = found["pagination"]["total"].as_u64().unwrap_or(0);
         text.gap();
         text.field("Total", &total.to_string());
@@ -57,7 +58,7 @@ impl Search {
     }
 
     /// The command that shows the next page.
-    fn next(&self, shared: &Shared) -> String {
+    fn next(&self, shared: &ServerConnection) -> String {
         let what = match (&self.pattern, &self.text) {
             (Some(pattern), _) => quoted(pattern),
             (None, words) => format!("--text {}", quoted(words.as_deref().unwrap_or_default())),

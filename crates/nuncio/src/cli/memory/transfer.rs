@@ -11,7 +11,9 @@ use clap::{Args, ValueEnum};
 use nuncio_client::mcp::ToolError;
 use serde_json::json;
 
-use crate::cli::{error::CliError, progress::Progress, shared::Shared, table, text::plain};
+use crate::cli::{
+    error::CliError, progress::ProgressDisplay, server_connection::ServerConnection, table, text::plain,
+};
 
 /// Entries that are asked for at once; the server gives fewer where they are large.
 const PAGE: usize = 1000;
@@ -22,7 +24,7 @@ const BYTES: usize = 512 * 1024;
 const TOLD: usize = 10;
 
 #[derive(Args)]
-pub(super) struct Export {
+pub(super) struct MemoryExportFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -31,8 +33,8 @@ pub(super) struct Export {
     file: Option<PathBuf>,
 }
 
-impl Export {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl MemoryExportFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         let Some(path) = &self.file else {
             let count = self.write(shared, &mut BufWriter::new(io::stdout())).await?;
             shared.remark(&entries(count));
@@ -60,15 +62,15 @@ impl Export {
         })
     }
 
-    async fn write(&self, shared: &Shared, out: &mut impl Write) -> Result<u64, CliError> {
-        let mut progress = Progress::on_terminal(shared.is_json());
+    async fn write(&self, shared: &ServerConnection, out: &mut impl Write) -> Result<u64, CliError> {
+        let mut progress = ProgressDisplay::on_terminal(shared.is_json());
         let mut arguments = json!({ "namespace": self.namespace, "limit": PAGE });
         let mut count = 0;
         loop {
-            let page = shared.call_patiently("memory_export", &arguments).await?;
+            let page = shared.call_with_retry("memory_export", &arguments).await?;
             out.write_all(page["lines"].as_str().unwrap_or_default().as_bytes())?;
             count += page["count"].as_u64().unwrap_or(0);
-            progress.at(count, None, "entries");
+            progress.update_progress(count, None, "entries");
             match page["next"].as_str() {
                 Some(next) => arguments["after"] = next.into(),
                 None => break,
@@ -96,7 +98,7 @@ fn draft_of(path: &Path) -> PathBuf {
 
 /// What becomes of keys that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Mode {
+pub(super) enum ExistingKeyMode {
     /// They are written over
     Overwrite,
     /// They stay as they are
@@ -105,7 +107,7 @@ pub(super) enum Mode {
     Fail,
 }
 
-impl Mode {
+impl ExistingKeyMode {
     fn name(self) -> &'static str {
         match self {
             Self::Overwrite => "overwrite",
@@ -116,7 +118,7 @@ impl Mode {
 }
 
 #[derive(Args)]
-pub(super) struct Import {
+pub(super) struct MemoryImportFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
@@ -125,10 +127,10 @@ pub(super) struct Import {
     file: Option<PathBuf>,
     /// What becomes of keys that are there
     #[arg(long, value_name = "MODE", default_value = "overwrite")]
-    mode: Mode,
+    mode: ExistingKeyMode,
 }
 
-impl Import {
+impl MemoryImportFlags {
     pub(super) fn open(&self) -> Result<Box<dyn BufRead>, CliError> {
         match self.file.as_deref().filter(|file| *file != Path::new("-")) {
             None => Ok(Box::new(BufReader::new(io::stdin()))),
@@ -140,8 +142,12 @@ impl Import {
         }
     }
 
-    pub(super) async fn run(self, shared: &Shared, mut input: Box<dyn BufRead>) -> Result<(), CliError> {
-        let mut progress = Progress::on_terminal(shared.is_json());
+    pub(super) async fn run(
+        self,
+        shared: &ServerConnection,
+        mut input: Box<dyn BufRead>,
+    ) -> Result<(), CliError> {
+        let mut progress = ProgressDisplay::on_terminal(shared.is_json());
         let (mut written, mut kept, mut lines) = (0, 0, 0);
         loop {
             let (piece, count) = next_piece(&mut *input)?;
@@ -149,7 +155,7 @@ impl Import {
                 break;
             }
             let arguments = json!({ "namespace": self.namespace, "lines": piece, "mode": self.mode.name() });
-            let done = match shared.call_patiently("memory_import", &arguments).await {
+            let done = match shared.call_with_retry("memory_import", &arguments).await {
                 Ok(done) => done,
                 Err(error) => {
                     drop(progress);
@@ -159,7 +165,7 @@ impl Import {
             written += done["written"].as_u64().unwrap_or(0);
             kept += done["kept"].as_u64().unwrap_or(0);
             lines += count;
-            progress.at(lines, None, "lines");
+            progress.update_progress(lines, None, "lines");
         }
         drop(progress);
         let report = json!({ "namespace": self.namespace, "written": written, "kept": kept });

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::cli::error::CliError;
 
 /// Where a value comes from.
-pub(super) struct Given<'a> {
+pub(super) struct MemoryValueSource<'a> {
     /// On the command line.
     pub(super) inline: Option<&'a str>,
     /// In a file, or `-` for the standard input.
@@ -16,7 +16,7 @@ pub(super) struct Given<'a> {
     pub(super) text: bool,
 }
 
-impl Given<'_> {
+impl MemoryValueSource<'_> {
     pub(super) fn read(&self) -> Result<Value, CliError> {
         match (self.inline, self.file) {
             (Some(inline), _) => inline_value(inline, self.text),

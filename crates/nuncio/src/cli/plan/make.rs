@@ -3,7 +3,7 @@
 use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
 use clap::Args;
-use nuncio_client::mcp::{Called, Outcome, TaskStatus};
+use nuncio_client::mcp::{ToolAnswer, ToolStart, ToolTaskStatus};
 use serde_json::{Value, json};
 
 use super::source;
@@ -11,8 +11,8 @@ use crate::cli::{
     error::CliError,
     output::{self, note},
     program,
-    progress::Progress,
-    shared::{Shared, quoted},
+    progress::ProgressDisplay,
+    server_connection::{ServerConnection, quoted},
     sparc::answer,
     text::plain,
 };
@@ -21,7 +21,7 @@ use crate::cli::{
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
-pub(super) struct Make {
+pub(super) struct PlanMakeFlags {
     /// What is wanted, in words; - reads the standard input
     #[arg(value_name = "REQUEST")]
     request: String,
@@ -36,7 +36,7 @@ pub(super) struct Make {
     to: Option<PathBuf>,
 }
 
-impl Make {
+impl PlanMakeFlags {
     pub(super) fn read(mut self) -> Result<Self, CliError> {
         if self.request == "-" {
             self.request = source::file("-")?;
@@ -44,7 +44,7 @@ impl Make {
         Ok(self)
     }
 
-    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
         let made = match (&self.by, self.model) {
             (None, false) => shared.call("plan_make", json!({ "request": self.request })).await?,
             (Some(by), _) => by_other(shared, json!({ "request": self.request, "by": by })).await?,
@@ -69,20 +69,20 @@ impl Make {
 }
 
 /// Has it made by somebody who may take their time, and ask.
-async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> {
+async fn by_other(shared: &ServerConnection, arguments: Value) -> Result<Value, CliError> {
     let started = shared.tools().start("plan_make", arguments).await;
     let task = match started.map_err(|error| shared.failed(error))? {
-        Outcome::Task(task) => task.id,
-        Outcome::Done(called) => return document(called),
+        ToolStart::Task(task) => task.id,
+        ToolStart::Done(called) => return document(called),
     };
-    shared.saw(&task);
-    let mut progress = Progress::new(shared.is_json());
+    shared.record_task(&task);
+    let mut progress = ProgressDisplay::new(shared.is_json());
     loop {
         let seen = shared.task(&task).await?;
-        progress.at(0, None, "making the plan");
+        progress.update_progress(0, None, "making the plan");
         match seen.status {
-            TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
-            TaskStatus::Asks(questions) => {
+            ToolTaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            ToolTaskStatus::Asks(questions) => {
                 progress.hide();
                 if !answer::is_attended(shared) || !answer::answer(shared, &task, &questions).await? {
                     return Err(CliError::Admin(format!(
@@ -91,14 +91,14 @@ async fn by_other(shared: &Shared, arguments: Value) -> Result<Value, CliError> 
                 }
                 progress.show();
             }
-            TaskStatus::Completed(called) => return document(called),
-            TaskStatus::Failed(why) => return Err(CliError::Admin(why)),
-            TaskStatus::Cancelled => return Err(CliError::Admin("the task was canceled".into())),
+            ToolTaskStatus::Completed(called) => return document(called),
+            ToolTaskStatus::Failed(why) => return Err(CliError::Admin(why)),
+            ToolTaskStatus::Cancelled => return Err(CliError::Admin("the task was canceled".into())),
         }
     }
 }
 
-fn document(called: Called) -> Result<Value, CliError> {
+fn document(called: ToolAnswer) -> Result<Value, CliError> {
     let made = called.structured.filter(|made| made["file"].is_string());
     made.ok_or_else(|| CliError::Admin(format!("the server says no plan's file: {}", called.text)))
 }

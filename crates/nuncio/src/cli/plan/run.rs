@@ -4,28 +4,28 @@
 use std::{collections::HashSet, process::ExitCode, time::Duration};
 
 use clap::Args;
-use nuncio_client::mcp::{Outcome, Question, TaskStatus};
+use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
 use serde_json::{Value, json};
 
 use super::{
     show,
-    source::{self, Source},
-    view::View,
+    source::{self, PlanSource},
+    view::PlanDisplay,
 };
 use crate::cli::{
     error::CliError,
     output::{self, note},
     program,
-    shared::Shared,
+    server_connection::ServerConnection,
     sparc::answer,
-    text::Text,
+    text::TextOutput,
 };
 
 /// The longest pause between two looks.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
-pub(super) struct Run {
+pub(super) struct PlanRunFlags {
     /// The plan's file (- reads the standard input), or a request in words
     #[arg(value_name = "FILE|REQUEST", required_unless_present = "attach")]
     plan: Option<String>,
@@ -44,24 +44,24 @@ pub(super) struct Run {
 }
 
 /// What is to be done.
-pub(super) enum Wanted {
+pub(super) enum PlanRunRequest {
     Begin { arguments: Value, detach: bool },
     Attach(String),
 }
 
-impl Run {
-    pub(super) fn read(self) -> Result<Wanted, CliError> {
+impl PlanRunFlags {
+    pub(super) fn read(self) -> Result<PlanRunRequest, CliError> {
         if let Some(task) = self.attach {
-            return Ok(Wanted::Attach(task));
+            return Ok(PlanRunRequest::Attach(task));
         }
         let arguments = match source::file_or_request(self.plan.as_deref().unwrap_or_default())? {
-            Source::File(_) if self.by.is_some() || self.model => {
+            PlanSource::File(_) if self.by.is_some() || self.model => {
                 return Err(CliError::Usage(
                     "--by and --model make a plan: give a request, not a plan".into(),
                 ));
             }
-            Source::File(file) => json!({ "plan": file }),
-            Source::Request(request) | Source::Id(request) => {
+            PlanSource::File(file) => json!({ "plan": file }),
+            PlanSource::Request(request) | PlanSource::Id(request) => {
                 let mut arguments = json!({ "request": request });
                 if let Some(by) = self.by {
                     arguments["by"] = by.into();
@@ -72,27 +72,27 @@ impl Run {
                 arguments
             }
         };
-        Ok(Wanted::Begin { arguments, detach: self.detach })
+        Ok(PlanRunRequest::Begin { arguments, detach: self.detach })
     }
 }
 
-impl Wanted {
-    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+impl PlanRunRequest {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
         let (task, detach) = match self {
             Self::Attach(task) => (task, false),
             Self::Begin { arguments, detach } => {
                 let started = shared.tools().start("plan_run", arguments).await;
                 match started.map_err(|error| shared.failed(error))? {
-                    Outcome::Task(task) => (task.id, detach),
+                    ToolStart::Task(task) => (task.id, detach),
                     // It was over at once, and has no task to ask for.
-                    Outcome::Done(called) => {
+                    ToolStart::Done(called) => {
                         shared.print(&json!({ "text": called.text }), |_| format!("{}\n", called.text))?;
                         return Ok(ExitCode::SUCCESS);
                     }
                 }
             }
         };
-        shared.saw_with(&task, attach(shared, &task));
+        shared.record_task_command(&task, attach(shared, &task));
         if detach {
             return detached(shared, &task);
         }
@@ -101,13 +101,13 @@ impl Wanted {
 }
 
 /// The command that goes on from here.
-fn attach(shared: &Shared, task: &str) -> String {
+fn attach(shared: &ServerConnection, task: &str) -> String {
     format!("{} plan run --attach {task}{}", program(), shared.flags())
 }
 
-fn detached(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
+fn detached(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliError> {
     shared.print(&json!({ "planId": task }), |_| {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Plan", task);
         text.field("Follow", &attach(shared, task));
         text.0
@@ -118,21 +118,21 @@ fn detached(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn follow(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
-    let mut view = View::new(shared.is_json());
+async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliError> {
+    let mut view = PlanDisplay::new(shared.is_json());
     let mut told = HashSet::new();
     loop {
         // Looked at in this order: what the plan came to is there when it is over.
         let seen = shared.task(task).await?;
-        let status = shared.look("plan_status", &json!({ "planId": task })).await?;
-        view.at(&status);
+        let status = shared.poll_tool("plan_status", &json!({ "planId": task })).await?;
+        view.update_status(&status);
         match seen.status {
-            TaskStatus::Working => {
-                tell(shared, task, &status, &view, &mut told).await?;
+            ToolTaskStatus::Working => {
+                print_new_results(shared, task, &status, &view, &mut told).await?;
                 tokio::time::sleep(seen.poll.min(PAUSE)).await;
             }
-            TaskStatus::Asks(questions) => {
-                tell(shared, task, &status, &view, &mut told).await?;
+            ToolTaskStatus::Asks(questions) => {
+                print_new_results(shared, task, &status, &view, &mut told).await?;
                 view.hide();
                 let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
                 if !goes_on {
@@ -140,12 +140,12 @@ async fn follow(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
                 }
                 view.show();
             }
-            TaskStatus::Completed(_) => {
+            ToolTaskStatus::Completed(_) => {
                 drop(view);
                 show::ended(shared, &status)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            TaskStatus::Failed(why) => {
+            ToolTaskStatus::Failed(why) => {
                 drop(view);
                 show::ended(shared, &status)?;
                 // Said already, where there is a plan that it is said of.
@@ -154,7 +154,7 @@ async fn follow(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
                 }
                 return Ok(ExitCode::FAILURE);
             }
-            TaskStatus::Cancelled => {
+            ToolTaskStatus::Cancelled => {
                 drop(view);
                 show::ended(shared, &status)?;
                 note("warning: the plan was canceled");
@@ -165,11 +165,11 @@ async fn follow(shared: &Shared, task: &str) -> Result<ExitCode, CliError> {
 }
 
 /// Shows what those tasks came to that are done since it was last looked.
-async fn tell(
-    shared: &Shared,
+async fn print_new_results(
+    shared: &ServerConnection,
     task: &str,
     status: &Value,
-    view: &View,
+    view: &PlanDisplay,
     told: &mut HashSet<String>,
 ) -> Result<(), CliError> {
     let parts = status["parts"].as_array().into_iter().flatten();
@@ -182,24 +182,28 @@ async fn tell(
         return Ok(());
     }
     let wanted: Vec<&str> = fresh.iter().map(|(id, _)| id.as_str()).collect();
-    let seen = shared.look("plan_status", &json!({ "planId": task, "results": wanted })).await?;
+    let seen = shared.poll_tool("plan_status", &json!({ "planId": task, "results": wanted })).await?;
     for (id, part) in &fresh {
         if let Some(text) = seen["results"][id].as_str().filter(|text| !text.trim().is_empty()) {
-            view.came_to(id, part["agent"].as_str().unwrap_or_default(), text);
+            view.print_task_result(id, part["agent"].as_str().unwrap_or_default(), text);
         }
     }
     Ok(())
 }
 
 /// Nobody here answers: what is asked is shown, and how to come back.
-fn waits(shared: &Shared, task: &str, questions: &[Question]) -> Result<ExitCode, CliError> {
-    let asked = |question: &Question| json!({ "key": question.key, "method": question.method, "params": question.params });
+fn waits(
+    shared: &ServerConnection,
+    task: &str,
+    questions: &[ToolTaskQuestion],
+) -> Result<ExitCode, CliError> {
+    let asked = |question: &ToolTaskQuestion| json!({ "key": question.key, "method": question.method, "params": question.params });
     let questions: Vec<Value> = questions.iter().map(asked).collect();
     let document = json!({ "planId": task, "state": "input-required", "questions": questions });
     if shared.is_json() {
         output::json_text(&document.to_string())?;
     } else {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Plan", task);
         text.field("State", "input-required");
         text.block("Question", &serde_json::to_string_pretty(&document["questions"]).unwrap_or_default());

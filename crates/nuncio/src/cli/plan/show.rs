@@ -4,20 +4,20 @@ use std::process::ExitCode;
 
 use serde_json::{Value, json};
 
-use super::source::Source;
+use super::source::PlanSource;
 use crate::cli::{
     error::CliError,
     output,
-    shared::Shared,
+    server_connection::ServerConnection,
     table::{Table, age, cell, count, millis},
-    text::{Text, plain},
+    text::{TextOutput, plain},
 };
 
-pub(super) async fn check(shared: &Shared, file: &str) -> Result<ExitCode, CliError> {
+pub(super) async fn check(shared: &ServerConnection, file: &str) -> Result<ExitCode, CliError> {
     let checked = shared.call("plan_check", json!({ "plan": file })).await?;
     let valid = checked["valid"] == true;
     shared.print(&checked, |checked| {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         if valid {
             let tasks = checked["tasks"].as_u64().unwrap_or(0);
             text.field("Valid", &count(tasks, "task", "tasks"));
@@ -43,16 +43,24 @@ fn names(list: &Value, between: &str) -> String {
     list.as_array().into_iter().flatten().map(cell).collect::<Vec<_>>().join(between)
 }
 
-pub(super) async fn drawing(shared: &Shared, plan: &Source, format: &str) -> Result<(), CliError> {
+pub(super) async fn drawing(
+    shared: &ServerConnection,
+    plan: &PlanSource,
+    format: &str,
+) -> Result<(), CliError> {
     let arguments = match plan {
-        Source::Id(id) => json!({ "planId": id, "format": format }),
-        Source::File(file) | Source::Request(file) => json!({ "plan": file, "format": format }),
+        PlanSource::Id(id) => json!({ "planId": id, "format": format }),
+        PlanSource::File(file) | PlanSource::Request(file) => json!({ "plan": file, "format": format }),
     };
     let drawn = shared.call("plan_show", arguments).await?;
     shared.print(&drawn, |drawn| plain(&cell(&drawn["drawing"])))
 }
 
-pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> Result<(), CliError> {
+pub(super) async fn list(
+    shared: &ServerConnection,
+    limit: usize,
+    page: Option<&str>,
+) -> Result<(), CliError> {
     let mut arguments = json!({ "pageSize": limit });
     if let Some(page) = page {
         arguments["pageToken"] = page.into();
@@ -70,7 +78,7 @@ pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> R
                 cell(&plan["name"]),
             ]);
         }
-        let mut text = Text(if table.is_empty() { String::new() } else { table.show() });
+        let mut text = TextOutput(if table.is_empty() { String::new() } else { table.show() });
         text.gap();
         text.field("Total", &cell(&found["total"]));
         if let Some(next) = found["nextPageToken"].as_str() {
@@ -80,10 +88,10 @@ pub(super) async fn list(shared: &Shared, limit: usize, page: Option<&str>) -> R
     })
 }
 
-pub(super) async fn cancel(shared: &Shared, plan: &str) -> Result<(), CliError> {
+pub(super) async fn cancel(shared: &ServerConnection, plan: &str) -> Result<(), CliError> {
     let canceled = shared.call("plan_cancel", json!({ "planId": plan })).await?;
     shared.print(&canceled, |canceled| {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Plan", &cell(&canceled["planId"]));
         text.field("State", &cell(&canceled["state"]));
         text.0
@@ -91,11 +99,11 @@ pub(super) async fn cancel(shared: &Shared, plan: &str) -> Result<(), CliError> 
 }
 
 /// What a plan came to: its parts with who did them, and the whole.
-pub(super) fn ended(shared: &Shared, status: &Value) -> Result<(), CliError> {
+pub(super) fn ended(shared: &ServerConnection, status: &Value) -> Result<(), CliError> {
     if shared.is_json() {
         return output::json_text(&status.to_string());
     }
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     text.field("Plan", &cell(&status["planId"]));
     text.field("State", &cell(&status["state"]));
     if let Some(message) = status["message"].as_str() {

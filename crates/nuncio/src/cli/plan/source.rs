@@ -6,7 +6,7 @@ use crate::cli::error::CliError;
 
 /// What was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PlanSource {
     /// The text of a plan's file.
     File(String),
     /// What is wanted, in words.
@@ -27,15 +27,15 @@ pub(super) fn file(name: &str) -> Result<String, CliError> {
 }
 
 /// A file, or an id.
-pub(super) fn file_or_id(name: &str) -> Result<Source, CliError> {
+pub(super) fn file_or_id(name: &str) -> Result<PlanSource, CliError> {
     if uuid::Uuid::try_parse(name).is_ok() && !Path::new(name).exists() {
-        return Ok(Source::Id(name.to_owned()));
+        return Ok(PlanSource::Id(name.to_owned()));
     }
-    file(name).map(Source::File)
+    file(name).map(PlanSource::File)
 }
 
 /// A file, or a request. What looks like the name of a file is one.
-pub(super) fn file_or_request(name: &str) -> Result<Source, CliError> {
+pub(super) fn file_or_request(name: &str) -> Result<PlanSource, CliError> {
     let looks_like_a_file = |name: &str| {
         !name.contains(char::is_whitespace)
             && Path::new(name).extension().is_some_and(|extension| extension == "toml" || extension == "json")
@@ -44,7 +44,7 @@ pub(super) fn file_or_request(name: &str) -> Result<Source, CliError> {
         let text = file(name)?;
         // Whoever pipes words wants them to be a request.
         let is_plan = name != "-" || text.contains("[[tasks]]") || text.trim_start().starts_with('{');
-        return Ok(if is_plan { Source::File(text) } else { Source::Request(text) });
+        return Ok(if is_plan { PlanSource::File(text) } else { PlanSource::Request(text) });
     }
-    Ok(Source::Request(name.to_owned()))
+    Ok(PlanSource::Request(name.to_owned()))
 }

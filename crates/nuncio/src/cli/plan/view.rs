@@ -20,7 +20,7 @@ const PARTIAL: usize = 2_000;
 const FEWEST: usize = 5;
 
 /// What is shown of a plan.
-pub(super) enum View {
+pub(super) enum PlanDisplay {
     /// Nobody looks.
     Silent,
     /// On a terminal.
@@ -29,7 +29,7 @@ pub(super) enum View {
     Lines(HashMap<String, String>),
 }
 
-impl View {
+impl PlanDisplay {
     pub(super) fn new(for_programs: bool) -> Self {
         if for_programs {
             return Self::Silent;
@@ -46,20 +46,20 @@ impl View {
     }
 
     /// The plan stands like this.
-    pub(super) fn at(&mut self, status: &Value) {
+    pub(super) fn update_status(&mut self, status: &Value) {
         match self {
             Self::Silent => {}
             Self::Graph(bar) => {
                 let (width, height) = terminal_size::terminal_size()
                     .map_or((80, 24), |(width, height)| (usize::from(width.0), usize::from(height.0)));
-                bar.set_message(drawn(status, width, height));
+                bar.set_message(render_graph(status, width, height));
             }
             Self::Lines(said) => {
                 for part in parts(status) {
                     let line = line(part, status);
                     let id = part["task"].as_str().unwrap_or_default();
-                    if part["state"] != "waiting" && said.get(id) != Some(&words(part)) {
-                        said.insert(id.to_owned(), words(part));
+                    if part["state"] != "waiting" && said.get(id) != Some(&render_part_state(part)) {
+                        said.insert(id.to_owned(), render_part_state(part));
                         note(&line);
                     }
                 }
@@ -73,7 +73,7 @@ impl View {
     }
 
     /// What a task came to, while others go on.
-    pub(super) fn came_to(&self, task: &str, agent: &str, text: &str) {
+    pub(super) fn print_task_result(&self, task: &str, agent: &str, text: &str) {
         let text = text.trim();
         let shown: String = plain(text).chars().take(PARTIAL).collect();
         let more =
@@ -103,7 +103,7 @@ impl View {
     }
 }
 
-impl Drop for View {
+impl Drop for PlanDisplay {
     fn drop(&mut self) {
         self.hide();
     }
@@ -114,7 +114,7 @@ fn parts(status: &Value) -> impl Iterator<Item = &Value> {
 }
 
 /// The graph as it stands. Where it does not fit, what is over gives way first.
-fn drawn(status: &Value, width: usize, height: usize) -> String {
+fn render_graph(status: &Value, width: usize, height: usize) -> String {
     let name = plain(status["name"].as_str().unwrap_or("plan"));
     let mut lines = vec![format!("{name} ({}/{})", status["over"], status["total"])];
     let room = height.saturating_sub(FRAME).max(FEWEST);
@@ -136,8 +136,12 @@ fn drawn(status: &Value, width: usize, height: usize) -> String {
     for (n, part) in all.iter().enumerate().filter(|(n, _)| shown[*n]).take(room) {
         let indent = "  ".repeat(depth.get(n).copied().unwrap_or(0).min(8));
         let id = plain(part["task"].as_str().unwrap_or_default());
-        let line =
-            format!("  {} {indent}{id:width$}  {}", mark(part), words(part), width = widest.unwrap_or(0));
+        let line = format!(
+            "  {} {indent}{id:width$}  {}",
+            mark(part),
+            render_part_state(part),
+            width = widest.unwrap_or(0)
+        );
         lines.push(line.trim_end().chars().take(width.saturating_sub(1)).collect());
     }
     let hidden = shown.iter().filter(|shown| !**shown).count();
@@ -185,11 +189,11 @@ fn mark(part: &Value) -> &'static str {
 /// A task that has changed.
 fn line(part: &Value, status: &Value) -> String {
     let id = plain(part["task"].as_str().unwrap_or_default());
-    format!("{id} {} ({}/{})", words(part), status["over"], status["total"])
+    format!("{id} {} ({}/{})", render_part_state(part), status["over"], status["total"])
 }
 
 /// Where a task stands.
-fn words(part: &Value) -> String {
+fn render_part_state(part: &Value) -> String {
     let mut out = part["state"].as_str().unwrap_or_default().to_owned();
     if let Some(agent) = part["agent"].as_str() {
         out.push_str(&format!(" by {}", plain(agent)));
@@ -217,7 +221,7 @@ mod tests {
             "plan": { "tasks": [{ "id": "one" }, { "id": "two", "needs": ["one"] }, { "id": "three", "needs": ["two"] }] },
             "parts": [part("one", "done"), part("two", "working"), part("three", "waiting")],
         });
-        let lines = drawn(&status, 80, 24);
+        let lines = render_graph(&status, 80, 24);
         assert_eq!(
             lines.lines().collect::<Vec<_>>(),
             [
@@ -231,7 +235,7 @@ mod tests {
             (0..50).map(|n| part(&format!("t{n}"), if n < 48 { "done" } else { "working" })).collect();
         let status =
             json!({ "name": "big", "over": 48, "total": 50, "plan": { "tasks": [] }, "parts": many });
-        let lines = drawn(&status, 80, 10);
+        let lines = render_graph(&status, 80, 10);
         assert!(lines.contains("t48") && lines.contains("t49"), "what goes on is shown:\n{lines}");
         assert_eq!(lines.lines().count(), 1 + 6 + 1, "{lines}");
         assert!(lines.ends_with("… and 44 more"));

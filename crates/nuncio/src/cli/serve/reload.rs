@@ -14,34 +14,34 @@ use nuncio::agents::fleet::{Fleet, FleetError};
 use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::Signal;
 
-use crate::config::{self, Config, Given, Loaded, SETTINGS};
+use crate::config::{self, Config, FlagValues, LoadedConfig, SETTINGS};
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whoever looks at the file.
-pub(super) struct Reload {
-    flags: Given,
+pub(super) struct ConfigReloader {
+    flags: FlagValues,
     file: PathBuf,
     /// What the server was started with.
     config: Config,
-    seen: Option<Stamp>,
+    seen: Option<FileStamp>,
     /// How it looked a moment ago, if it has changed since it was read.
-    changing: Option<Option<Stamp>>,
+    changing: Option<Option<FileStamp>>,
     /// Of what was read last, whether it could be used or not.
     digest: Option<[u8; 32]>,
 }
 
 /// What tells that a file was written, without reading it.
 #[derive(PartialEq, Eq, Clone, Copy)]
-struct Stamp {
+struct FileStamp {
     changed: Option<SystemTime>,
     length: u64,
     inode: u64,
 }
 
-impl Reload {
-    pub(super) fn new(flags: &Given, loaded: &Loaded) -> Self {
+impl ConfigReloader {
+    pub(super) fn new(flags: &FlagValues, loaded: &LoadedConfig) -> Self {
         let mut reload = Self {
             flags: flags.clone(),
             file: loaded.file.clone(),
@@ -89,9 +89,9 @@ impl Reload {
         std::mem::replace(&mut self.digest, digest) != digest
     }
 
-    fn stamp(&self) -> Option<Stamp> {
+    fn stamp(&self) -> Option<FileStamp> {
         let metadata = fs::metadata(&self.file).ok()?;
-        Some(Stamp { changed: metadata.modified().ok(), length: metadata.len(), inode: metadata.ino() })
+        Some(FileStamp { changed: metadata.modified().ok(), length: metadata.len(), inode: metadata.ino() })
     }
 
     fn content(&self) -> Option<[u8; 32]> {
@@ -146,8 +146,8 @@ mod tests {
         let agent =
             |name: &str| format!("[[agent]]\nname = \"{name}\"\nkind = \"process\"\ncommand = [\"cat\"]\n");
         fs::write(&file, agent("one")).unwrap();
-        let loaded = config::load(&Given::new(), Some(&file)).unwrap();
-        let mut reload = Reload::new(&Given::new(), &loaded);
+        let loaded = config::load(&FlagValues::new(), Some(&file)).unwrap();
+        let mut reload = ConfigReloader::new(&FlagValues::new(), &loaded);
         assert!(!reload.is_new());
         let mut writing = agent("one");
         for name in ["two", "three"] {

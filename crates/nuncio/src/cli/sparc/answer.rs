@@ -2,34 +2,42 @@
 
 use std::io::{IsTerminal as _, stderr, stdin};
 
-use nuncio_client::mcp::{Question, ToolError};
+use nuncio_client::mcp::{ToolError, ToolTaskQuestion};
 use serde_json::{Map, Value, json};
 
 use crate::cli::{
     error::CliError,
-    form::{self, Filled},
+    form::{self, FormPromptOutcome},
     output,
-    shared::Shared,
+    server_connection::ServerConnection,
     text::plain,
 };
 
 /// Whether somebody is there to be asked.
-pub(crate) fn is_attended(shared: &Shared) -> bool {
+pub(crate) fn is_attended(shared: &ServerConnection) -> bool {
     !shared.is_json() && stdin().is_terminal() && stderr().is_terminal()
 }
 
 /// Asks and answers. False: nobody wants to answer now.
-pub(crate) async fn answer(shared: &Shared, task: &str, questions: &[Question]) -> Result<bool, CliError> {
+pub(crate) async fn answer(
+    shared: &ServerConnection,
+    task: &str,
+    questions: &[ToolTaskQuestion],
+) -> Result<bool, CliError> {
     let mut answered = false;
     for question in questions.iter().filter(|question| question.method == "elicitation/create") {
         loop {
             let message = question.params["message"].as_str().unwrap_or_default();
             let answer = if question.params["mode"] == "url" {
-                let Some(answer) = visited(message, &question.params["url"]).await? else { return Ok(false) };
+                let Some(answer) = wait_for_visit(message, &question.params["url"]).await? else {
+                    return Ok(false);
+                };
                 answer
             } else {
                 let schema = &question.params["requestedSchema"];
-                let Filled::In(content) = form::fill(message, schema).await? else { return Ok(false) };
+                let FormPromptOutcome::In(content) = form::fill(message, schema).await? else {
+                    return Ok(false);
+                };
                 json!({ "action": "accept", "content": content })
             };
             let answers = Map::from_iter([(question.key.clone(), answer)]);
@@ -46,7 +54,7 @@ pub(crate) async fn answer(shared: &Shared, task: &str, questions: &[Question]) 
 }
 
 /// Shows a link that somebody has to visit, and whose it is. Said is only that they did, or do not want to.
-async fn visited(message: &str, url: &Value) -> Result<Option<Value>, CliError> {
+async fn wait_for_visit(message: &str, url: &Value) -> Result<Option<Value>, CliError> {
     let url = url.as_str().unwrap_or_default();
     let host = url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
     let host = host.unwrap_or_else(|| "an address that cannot be read".to_owned());
@@ -56,17 +64,17 @@ async fn visited(message: &str, url: &Value) -> Result<Option<Value>, CliError> 
         "required": ["visited"],
     });
     Ok(match form::fill("", &schema).await? {
-        Filled::Left => None,
-        Filled::In(content) if content["visited"] == true => Some(json!({ "action": "accept" })),
-        Filled::In(_) => Some(json!({ "action": "decline" })),
+        FormPromptOutcome::Left => None,
+        FormPromptOutcome::In(content) if content["visited"] == true => Some(json!({ "action": "accept" })),
+        FormPromptOutcome::In(_) => Some(json!({ "action": "decline" })),
     })
 }
 
 /// Answers the first question with what was given along.
-pub(super) async fn give(
-    shared: &Shared,
+pub(super) async fn submit_answer(
+    shared: &ServerConnection,
     task: &str,
-    questions: &[Question],
+    questions: &[ToolTaskQuestion],
     content: Map<String, Value>,
 ) -> Result<(), CliError> {
     let question = questions.iter().find(|question| question.method == "elicitation/create");
@@ -78,8 +86,8 @@ pub(super) async fn give(
 }
 
 /// The questions as a document, for whoever answers them later.
-pub(super) fn document(context: &str, task: &str, questions: &[Question]) -> Value {
-    let asked = |question: &Question| json!({ "key": question.key, "method": question.method, "params": question.params });
+pub(super) fn document(context: &str, task: &str, questions: &[ToolTaskQuestion]) -> Value {
+    let asked = |question: &ToolTaskQuestion| json!({ "key": question.key, "method": question.method, "params": question.params });
     json!({
         "taskId": task,
         "contextId": context,

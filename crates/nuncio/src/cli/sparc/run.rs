@@ -4,7 +4,7 @@
 use std::{process::ExitCode, time::Duration};
 
 use clap::Args;
-use nuncio_client::mcp::{Outcome, Question, TaskStatus};
+use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
 use serde_json::{Map, Value, json};
 
 use super::{answer, show};
@@ -12,16 +12,16 @@ use crate::cli::{
     error::CliError,
     output::{self, note},
     program,
-    progress::Progress,
-    shared::{Shared, quoted},
-    text::{Text, plain},
+    progress::ProgressDisplay,
+    server_connection::{ServerConnection, quoted},
+    text::{TextOutput, plain},
 };
 
 /// The longest pause between two looks.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
-pub(super) struct Run {
+pub(super) struct SparcRunFlags {
     /// What it is to achieve
     #[arg(value_name = "GOAL")]
     goal: String,
@@ -33,21 +33,21 @@ pub(super) struct Run {
     detach: bool,
 }
 
-impl Run {
-    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
+impl SparcRunFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
         // The id is chosen here, so that the workflow can be looked at from the beginning.
         let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
         let arguments = json!({ "goal": self.goal, "contextId": context });
         let started = shared.tools().start("sparc_run", arguments).await;
         let task = match started.map_err(|error| shared.failed(error))? {
-            Outcome::Task(task) => task.id,
+            ToolStart::Task(task) => task.id,
             // It was over at once.
-            Outcome::Done(_) => {
+            ToolStart::Done(_) => {
                 show::workflow(shared, &context).await?;
                 return Ok(ExitCode::SUCCESS);
             }
         };
-        shared.saw(&task);
+        shared.record_task(&task);
         if self.detach {
             return detached(shared, &task, &context);
         }
@@ -56,7 +56,7 @@ impl Run {
 }
 
 #[derive(Args)]
-pub(super) struct Follow {
+pub(super) struct SparcFollowFlags {
     /// The task, as `run` named it
     #[arg(value_name = "TASK")]
     task: String,
@@ -68,9 +68,9 @@ pub(super) struct Follow {
     answer: Option<Map<String, Value>>,
 }
 
-impl Follow {
-    pub(super) async fn run(self, shared: &Shared) -> Result<ExitCode, CliError> {
-        shared.saw(&self.task);
+impl SparcFollowFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
+        shared.record_task(&self.task);
         follow(shared, &self.task, &self.context, self.answer).await
     }
 }
@@ -79,10 +79,10 @@ fn object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
 }
 
-fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliError> {
+fn detached(shared: &ServerConnection, task: &str, context: &str) -> Result<ExitCode, CliError> {
     let started = json!({ "taskId": task, "contextId": context });
     shared.print(&started, |_| {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Workflow", context);
         text.field("Task", task);
         text.field("Follow", &follow_command(shared, task, context));
@@ -95,32 +95,32 @@ fn detached(shared: &Shared, task: &str, context: &str) -> Result<ExitCode, CliE
 }
 
 /// The command that goes on from here.
-fn follow_command(shared: &Shared, task: &str, context: &str) -> String {
+fn follow_command(shared: &ServerConnection, task: &str, context: &str) -> String {
     format!("{} sparc follow {task} --context {}{}", program(), quoted(context), shared.flags())
 }
 
 async fn follow(
-    shared: &Shared,
+    shared: &ServerConnection,
     task: &str,
     context: &str,
     mut given: Option<Map<String, Value>>,
 ) -> Result<ExitCode, CliError> {
-    let mut progress = Progress::new(shared.is_json());
+    let mut progress = ProgressDisplay::new(shared.is_json());
     loop {
         let seen = shared.task(task).await?;
         // It may not be there yet.
         let workflow =
-            shared.look("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
+            shared.poll_tool("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
         let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
         let said = seen.message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
         let words = format!("phases passed, at {phase}{}", said.unwrap_or_default());
-        progress.at(show::passed(&workflow), Some(5), &words);
+        progress.update_progress(show::passed(&workflow), Some(5), &words);
         match seen.status {
-            TaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
-            TaskStatus::Asks(questions) if given.is_some() => {
-                answer::give(shared, task, &questions, given.take().unwrap_or_default()).await?;
+            ToolTaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+            ToolTaskStatus::Asks(questions) if given.is_some() => {
+                answer::submit_answer(shared, task, &questions, given.take().unwrap_or_default()).await?;
             }
-            TaskStatus::Asks(questions) => {
+            ToolTaskStatus::Asks(questions) => {
                 progress.hide();
                 let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
                 if !goes_on {
@@ -128,18 +128,18 @@ async fn follow(
                 }
                 progress.show();
             }
-            TaskStatus::Completed(called) => {
+            ToolTaskStatus::Completed(called) => {
                 drop(progress);
                 end(shared, &workflow, called.structured)?;
                 return Ok(ExitCode::SUCCESS);
             }
-            TaskStatus::Failed(why) => {
+            ToolTaskStatus::Failed(why) => {
                 drop(progress);
                 end(shared, &workflow, Some(json!({ "taskId": task, "status": "failed", "reason": why })))?;
                 note(&format!("warning: the workflow's task failed: {why}"));
                 return Ok(ExitCode::FAILURE);
             }
-            TaskStatus::Cancelled => {
+            ToolTaskStatus::Cancelled => {
                 drop(progress);
                 end(shared, &workflow, Some(json!({ "taskId": task, "status": "cancelled" })))?;
                 note("warning: the workflow's task was canceled");
@@ -150,7 +150,7 @@ async fn follow(
 }
 
 /// The workflow where it is known, else what its task came to.
-fn end(shared: &Shared, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
+fn end(shared: &ServerConnection, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
     if workflow.is_object() {
         return show::print(shared, workflow);
     }
@@ -158,12 +158,17 @@ fn end(shared: &Shared, workflow: &Value, otherwise: Option<Value>) -> Result<()
 }
 
 /// Nobody here answers: what is asked is shown, and how it can be answered, as after `nuncio send`.
-fn waits(shared: &Shared, task: &str, context: &str, questions: &[Question]) -> Result<ExitCode, CliError> {
+fn waits(
+    shared: &ServerConnection,
+    task: &str,
+    context: &str,
+    questions: &[ToolTaskQuestion],
+) -> Result<ExitCode, CliError> {
     let document = answer::document(context, task, questions);
     if shared.is_json() {
         output::json_text(&document.to_string())?;
     } else {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Workflow", context);
         text.field("Task", task);
         text.field("State", "input-required");

@@ -6,12 +6,16 @@ use super::PHASES;
 use crate::cli::{
     error::CliError,
     program,
-    shared::{Shared, quoted},
+    server_connection::{ServerConnection, quoted},
     table::{Table, age, bytes, cell},
-    text::Text,
+    text::TextOutput,
 };
 
-pub(super) async fn start(shared: &Shared, goal: &str, context: Option<&str>) -> Result<(), CliError> {
+pub(super) async fn start(
+    shared: &ServerConnection,
+    goal: &str,
+    context: Option<&str>,
+) -> Result<(), CliError> {
     let mut arguments = json!({ "goal": goal });
     if let Some(context) = context {
         arguments["contextId"] = context.into();
@@ -20,7 +24,7 @@ pub(super) async fn start(shared: &Shared, goal: &str, context: Option<&str>) ->
     shared.print(&started, |started| {
         let id = cell(&started["contextId"]);
         let phase = cell(&started["currentPhase"]);
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Workflow", &id);
         text.field("Phase", &phase);
         text.field("Brief", &format!("{} sparc template {phase}{}", program(), shared.flags()));
@@ -29,7 +33,11 @@ pub(super) async fn start(shared: &Shared, goal: &str, context: Option<&str>) ->
     })
 }
 
-pub(super) async fn list(shared: &Shared, limit: usize, after: Option<&str>) -> Result<(), CliError> {
+pub(super) async fn list(
+    shared: &ServerConnection,
+    limit: usize,
+    after: Option<&str>,
+) -> Result<(), CliError> {
     let mut arguments = json!({ "limit": limit });
     if let Some(after) = after {
         arguments["after"] = after.into();
@@ -50,7 +58,7 @@ pub(super) async fn list(shared: &Shared, limit: usize, after: Option<&str>) -> 
         if table.is_empty() {
             return "There are no workflows.\n".to_owned();
         }
-        let mut text = Text(table.show());
+        let mut text = TextOutput(table.show());
         if let Some(next) = found["next"].as_str() {
             text.gap();
             text.field(
@@ -62,16 +70,16 @@ pub(super) async fn list(shared: &Shared, limit: usize, after: Option<&str>) -> 
     })
 }
 
-pub(super) async fn workflow(shared: &Shared, context: &str) -> Result<(), CliError> {
+pub(super) async fn workflow(shared: &ServerConnection, context: &str) -> Result<(), CliError> {
     let found = shared.call("sparc_status", json!({ "contextId": context })).await?;
     print(shared, &found)
 }
 
 /// Prints a whole workflow.
-pub(super) fn print(shared: &Shared, workflow: &Value) -> Result<(), CliError> {
+pub(super) fn print(shared: &ServerConnection, workflow: &Value) -> Result<(), CliError> {
     shared.print(workflow, |workflow| {
         let metadata = &workflow["metadata"];
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.field("Workflow", &cell(&workflow["contextId"]));
         if let Some(goal) = metadata["goal"].as_str() {
             text.field("Goal", goal);
@@ -145,13 +153,13 @@ pub(super) fn passed(workflow: &Value) -> u64 {
     PHASES.iter().filter(|phase| workflow["phases"][**phase]["status"] == "passed").count() as u64
 }
 
-pub(super) async fn history(shared: &Shared, context: &str) -> Result<(), CliError> {
+pub(super) async fn history(shared: &ServerConnection, context: &str) -> Result<(), CliError> {
     let mut arguments = json!({ "contextId": context });
-    let mut whole = shared.call_patiently("sparc_history", &arguments).await?;
+    let mut whole = shared.call_with_retry("sparc_history", &arguments).await?;
     // All of it, whatever a page holds; how much that can be is bounded by the server.
     while let Some(next) = whole["next"].as_u64() {
         arguments["after"] = next.into();
-        let mut page = shared.call_patiently("sparc_history", &arguments).await?;
+        let mut page = shared.call_with_retry("sparc_history", &arguments).await?;
         whole["next"] = page["next"].take();
         if let (Some(entries), Value::Array(more)) = (whole["entries"].as_array_mut(), page["entries"].take())
         {

@@ -6,10 +6,12 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::{PHASES, show};
-use crate::cli::{error::CliError, output, shared::Shared, table::cell, text::Text};
+use crate::cli::{
+    error::CliError, output, server_connection::ServerConnection, table::cell, text::TextOutput,
+};
 
 #[derive(Args)]
-pub(super) struct Submit {
+pub(super) struct SparcSubmitFlags {
     /// The workflow
     #[arg(value_name = "ID")]
     context: String,
@@ -21,7 +23,7 @@ pub(super) struct Submit {
     phase: Option<String>,
 }
 
-impl Submit {
+impl SparcSubmitFlags {
     pub(super) fn read(&self) -> Result<Value, CliError> {
         let mut content = String::new();
         let (read, name) = match &*self.file {
@@ -33,7 +35,7 @@ impl Submit {
             .map_err(|error| CliError::Usage(format!("{name} is not JSON: {error}")))
     }
 
-    pub(super) async fn run(self, shared: &Shared, artifact: Value) -> Result<ExitCode, CliError> {
+    pub(super) async fn run(self, shared: &ServerConnection, artifact: Value) -> Result<ExitCode, CliError> {
         let mut arguments = json!({ "contextId": self.context, "artifact": artifact });
         if let Some(phase) = self.phase {
             arguments["phase"] = phase.into();
@@ -43,7 +45,7 @@ impl Submit {
         if shared.is_json() {
             output::json_text(&judged.to_string())?;
         } else {
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             let phase = cell(&judged["phase"]);
             text.field("Phase", &phase);
             text.field("Version", &cell(&judged["version"]));

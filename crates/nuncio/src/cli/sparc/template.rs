@@ -4,10 +4,12 @@ use clap::Args;
 use serde_json::Value;
 
 use super::PHASES;
-use crate::cli::{error::CliError, output, shared::Shared, table::cell, text::Text};
+use crate::cli::{
+    error::CliError, output, server_connection::ServerConnection, table::cell, text::TextOutput,
+};
 
 #[derive(Args)]
-pub(super) struct Template {
+pub(super) struct SparcTemplateFlags {
     /// The phase
     #[arg(value_name = "PHASE", value_parser = PHASES)]
     phase: String,
@@ -16,8 +18,8 @@ pub(super) struct Template {
     example: bool,
 }
 
-impl Template {
-    pub(super) async fn run(self, shared: &Shared) -> Result<(), CliError> {
+impl SparcTemplateFlags {
+    pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
         let template = shared.read(&format!("sparc://phase/{}/template", self.phase)).await?;
         if self.example {
             let example = &template["examples"][0];
@@ -28,24 +30,24 @@ impl Template {
             };
         }
         shared.print(&template, |template| {
-            let mut text = Text::default();
+            let mut text = TextOutput::default();
             text.field("Phase", &cell(&template["phase"]));
             text.gap();
             for (name, about) in template["template"].as_object().into_iter().flatten() {
-                text.block(name, &words(about));
+                text.block(name, &render_value(about));
             }
-            text.block("Guidelines", &words(&template["guidelines"]));
+            text.block("Guidelines", &render_value(&template["guidelines"]));
             text.block("Schema", &pretty(&template["validation"]));
             text.0
         })
     }
 }
 
-fn words(value: &Value) -> String {
+fn render_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Array(items) => {
-            items.iter().map(|item| format!("- {}", words(item))).collect::<Vec<_>>().join("\n")
+            items.iter().map(|item| format!("- {}", render_value(item))).collect::<Vec<_>>().join("\n")
         }
         other => pretty(other),
     }

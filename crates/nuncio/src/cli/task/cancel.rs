@@ -4,7 +4,7 @@ use clap::Args;
 
 use super::operator::{self, OperatorFlags};
 use crate::cli::{
-    connection::{AgentFlags, Connection},
+    connection::{AgentConnection, AgentFlags},
     error::CliError,
 };
 
@@ -24,11 +24,11 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
         return operator::cancel(&flags.operator, flags.agent.output.format, &flags.task).await;
     }
     let connection = flags.agent.resolve()?;
-    connection.saw(&flags.task, None, None);
+    connection.record_task(&flags.task, None, None);
     connection.bounded(cancel(&connection, &flags.task)).await
 }
 
-async fn cancel(connection: &Connection, task: &str) -> Result<(), CliError> {
+async fn cancel(connection: &AgentConnection, task: &str) -> Result<(), CliError> {
     let client = connection.client().await?;
     let canceled = client.cancel(task).await.map_err(|error| connection.failed(error))?;
     super::get::print(connection, &canceled, false)

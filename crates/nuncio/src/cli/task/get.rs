@@ -1,16 +1,16 @@
 //! `nuncio task get`: a task as it stands, or, with `--wait`, as it stands when it has ended or asks.
 
 use clap::Args;
-use nuncio_client::a2a::{Patience, Received};
+use nuncio_client::a2a::{A2aResponse, WaitOptions};
 use nuncio_wire::a2a::TaskView;
 
 use super::operator::{self, OperatorFlags};
 use crate::cli::{
-    connection::{AgentFlags, Connection},
+    connection::{AgentConnection, AgentFlags},
     error::CliError,
-    follow::{Notes, show_settled},
+    follow::{WaitNotes, show_settled},
     output,
-    text::Text,
+    text::TextOutput,
 };
 
 #[derive(Args)]
@@ -36,21 +36,21 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     }
     let Flags { task, wait, history, agent, .. } = flags;
     let connection = agent.resolve()?;
-    connection.saw(&task, None, None);
+    connection.record_task(&task, None, None);
     connection.bounded(get(&connection, &task, wait, history)).await
 }
 
 async fn get(
-    connection: &Connection,
+    connection: &AgentConnection,
     task: &str,
     wait: bool,
     history: Option<usize>,
 ) -> Result<(), CliError> {
     let client = connection.client().await?;
     let found = if wait {
-        let patience = Patience { poll: connection.poll_interval, history, ..Patience::default() };
-        let mut notes = Notes::new(connection, task);
-        client.settle(task, patience, |event| notes.event(event)).await
+        let patience = WaitOptions { poll: connection.poll_interval, history, ..WaitOptions::default() };
+        let mut notes = WaitNotes::new(connection, task);
+        client.wait_until_idle(task, patience, |event| notes.event(event)).await
     } else {
         client.get(task, history).await
     };
@@ -59,14 +59,14 @@ async fn get(
 
 /// Prints a task and what there is to say of it.
 pub(super) fn print(
-    connection: &Connection,
-    task: &Received<TaskView>,
+    connection: &AgentConnection,
+    task: &A2aResponse<TaskView>,
     history: bool,
 ) -> Result<(), CliError> {
     if connection.output.is_json() {
         output::json(&task.json)?;
     } else {
-        let mut text = Text::default();
+        let mut text = TextOutput::default();
         text.task(&task.value, connection.output.verbose, history);
         output::text(&text.0)?;
     }

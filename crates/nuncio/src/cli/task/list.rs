@@ -6,12 +6,12 @@ use nuncio_wire::a2a::ListTasks;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::operator::{self, OperatorFlags, Wanted};
+use super::operator::{self, OperatorFlags, OperatorTaskQuery};
 use crate::cli::{
-    connection::{AgentFlags, Connection},
+    connection::{AgentConnection, AgentFlags},
     error::CliError,
     output, program,
-    text::{Text, state_name},
+    text::{TextOutput, state_name},
 };
 
 #[derive(Args)]
@@ -42,7 +42,11 @@ pub(crate) struct Flags {
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     if flags.operator.tenant.is_some() {
-        let wanted = Wanted { state: flags.status, page_size: flags.page_size, page_token: flags.page_token };
+        let wanted = OperatorTaskQuery {
+            state: flags.status,
+            page_size: flags.page_size,
+            page_token: flags.page_token,
+        };
         return operator::list(&flags.operator, flags.agent.output.format, wanted).await;
     }
     let list = ListTasks {
@@ -59,18 +63,19 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     connection.bounded(print(&connection, list)).await
 }
 
-async fn print(connection: &Connection, list: ListTasks) -> Result<(), CliError> {
+async fn print(connection: &AgentConnection, list: ListTasks) -> Result<(), CliError> {
     let client = connection.client().await?;
     let page = client.list(list).await.map_err(|error| connection.failed(error))?;
     match (connection.output.is_json(), connection.output.stream) {
         (true, false) => return output::json(&page.json),
         (true, true) => {
-            let tasks: Tasks<'_> = serde_json::from_str(page.json.get()).map_err(std::io::Error::other)?;
+            let tasks: RawTaskPage<'_> =
+                serde_json::from_str(page.json.get()).map_err(std::io::Error::other)?;
             return tasks.tasks.into_iter().try_for_each(output::json);
         }
         (false, _) => {}
     }
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     text.list(&page.value);
     if let Some(next) = &page.value.next {
         let flags = &connection.target.flags;
@@ -81,7 +86,7 @@ async fn print(connection: &Connection, list: ListTasks) -> Result<(), CliError>
 
 /// The tasks of a page, each as it came.
 #[derive(Deserialize)]
-struct Tasks<'a> {
+struct RawTaskPage<'a> {
     #[serde(borrow, default)]
     tasks: Vec<&'a RawValue>,
 }

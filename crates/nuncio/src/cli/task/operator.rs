@@ -7,13 +7,13 @@ use nuncio_engine::task::State;
 use serde_json::Value;
 
 use crate::cli::{
-    desk::{Desk, Server},
     error::CliError,
     local_server,
+    operator::{OperatorBackend, OperatorServer},
     output::{self, Format},
     program,
     table::table,
-    text::{Text, state_name},
+    text::{TextOutput, state_name},
 };
 
 #[derive(Args, Debug, Clone)]
@@ -27,13 +27,17 @@ pub(crate) struct OperatorFlags {
 }
 
 /// What to list.
-pub(super) struct Wanted {
+pub(super) struct OperatorTaskQuery {
     pub(super) state: Option<State>,
     pub(super) page_size: usize,
     pub(super) page_token: Option<String>,
 }
 
-pub(super) async fn list(flags: &OperatorFlags, format: Format, wanted: Wanted) -> Result<(), CliError> {
+pub(super) async fn list(
+    flags: &OperatorFlags,
+    format: Format,
+    wanted: OperatorTaskQuery,
+) -> Result<(), CliError> {
     let tenant = flags.tenant.clone().unwrap_or_default();
     let mut query = vec![("tenant", tenant.clone()), ("pageSize", wanted.page_size.to_string())];
     query.extend(wanted.state.map(|state| ("state", state_name(state).to_owned())));
@@ -51,7 +55,7 @@ pub(super) async fn list(flags: &OperatorFlags, format: Format, wanted: Wanted) 
         ("SINCE", "statusAt"),
         ("TOKEN", "token"),
     ];
-    let mut text = Text(table(&columns, tasks));
+    let mut text = TextOutput(table(&columns, tasks));
     if let Some(next) = page["nextPageToken"].as_str() {
         text.field("Next", &format!("{} task list --tenant {tenant} --page-token {next}", program()));
     }
@@ -74,8 +78,8 @@ pub(super) async fn delete(flags: &OperatorFlags, format: Format, task: &str) ->
     show(format, &server(flags).await?.delete(&at).await?)
 }
 
-async fn server(flags: &OperatorFlags) -> Result<Server, CliError> {
-    Desk::find(&local_server::configured_for(flags.data.clone())).await?.server().await
+async fn server(flags: &OperatorFlags) -> Result<OperatorServer, CliError> {
+    OperatorBackend::find(&local_server::configured_for(flags.data.clone())).await?.server().await
 }
 
 fn path(task: &str) -> String {
@@ -94,7 +98,7 @@ fn show(format: Format, task: &Value) -> Result<(), CliError> {
     if format == Format::Json {
         return output::json_text(&task.to_string());
     }
-    let mut text = Text::default();
+    let mut text = TextOutput::default();
     for (label, member) in [
         ("Task", "id"),
         ("State", "state"),

@@ -2,12 +2,12 @@
 //! the task as it stands in the end.
 
 use clap::Args;
-use nuncio_client::a2a::{ClientError, Patience};
+use nuncio_client::a2a::{A2aClientError, WaitOptions};
 
 use crate::cli::{
-    connection::{AgentFlags, Connection},
+    connection::{AgentConnection, AgentFlags},
     error::CliError,
-    follow::{self, Ending, Notes},
+    follow::{self, FollowUntil, WaitNotes},
     output::note,
 };
 
@@ -25,16 +25,16 @@ pub(crate) struct Flags {
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     let connection = flags.agent.resolve()?;
-    connection.saw(&flags.task, None, flags.after.as_deref());
+    connection.record_task(&flags.task, None, flags.after.as_deref());
     connection.bounded(subscribe(&connection, &flags.task, flags.after.as_deref())).await
 }
 
-async fn subscribe(connection: &Connection, task: &str, after: Option<&str>) -> Result<(), CliError> {
+async fn subscribe(connection: &AgentConnection, task: &str, after: Option<&str>) -> Result<(), CliError> {
     let client = connection.client().await?;
     if connection.output.stream {
         if !client.streams() {
             let why = "the agent does not stream: `task get --wait` waits for the task".to_owned();
-            return Err(connection.failed(ClientError::Unsupported(why)));
+            return Err(connection.failed(A2aClientError::Unsupported(why)));
         }
         if after.is_some() && !client.has_cursors() {
             note(
@@ -42,10 +42,10 @@ async fn subscribe(connection: &Connection, task: &str, after: Option<&str>) -> 
             );
         }
         let events = client.subscribe(task, after).await.map_err(|error| connection.failed(error))?;
-        return follow::show(connection, &client, events, Ending::History).await;
+        return follow::show(connection, &client, events, FollowUntil::History).await;
     }
-    let patience = Patience { poll: connection.poll_interval, ..Patience::default() };
-    let mut notes = Notes::new(connection, task);
-    let settled = client.settle(task, patience, |event| notes.event(event)).await;
+    let patience = WaitOptions { poll: connection.poll_interval, ..WaitOptions::default() };
+    let mut notes = WaitNotes::new(connection, task);
+    let settled = client.wait_until_idle(task, patience, |event| notes.event(event)).await;
     super::get::print(connection, &settled.map_err(|error| connection.failed(error))?, false)
 }

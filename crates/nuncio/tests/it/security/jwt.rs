@@ -7,8 +7,8 @@ use std::{
 
 use nuncio::{
     SecurityOptions,
-    engine::{Action, Caller, Kind, clock::Clock as _},
-    security::Jwt,
+    engine::{AccessKind, Action, Caller, clock::Clock as _},
+    security::JwtVerifier,
 };
 use nuncio_server::AuthError;
 use ring::hmac;
@@ -37,9 +37,9 @@ fn claims(clock: &Hands) -> Value {
         "scope": "openid read:a2a write:memory:x", "tenant": "acme" })
 }
 
-async fn verifier(issuer: &Issuer) -> (Arc<Hands>, Jwt) {
+async fn verifier(issuer: &Issuer) -> (Arc<Hands>, JwtVerifier) {
     let clock = Arc::new(Hands::new());
-    let jwt = Jwt::new(&options(&issuer.url), Arc::clone(&clock) as _).unwrap().unwrap();
+    let jwt = JwtVerifier::new(&options(&issuer.url), Arc::clone(&clock) as _).unwrap().unwrap();
     (clock, jwt)
 }
 
@@ -57,8 +57,11 @@ async fn a_good_token_says_who_calls_and_what_it_may() {
     for key in [&ec, &ed] {
         let caller = jwt.verify(&key.sign(&claims(&clock))).await.unwrap();
         assert_eq!((caller.owner(), caller.tenant()), ("acme/jwt:ada@example.org", "acme"));
-        assert!(caller.may(Action::Read, Kind::A2a, "tasks") && caller.may(Action::Write, Kind::Memory, "x"));
-        assert!(!caller.may(Action::Execute, Kind::A2a, "echo"));
+        assert!(
+            caller.may(Action::Read, AccessKind::A2a, "tasks")
+                && caller.may(Action::Write, AccessKind::Memory, "x")
+        );
+        assert!(!caller.may(Action::Execute, AccessKind::A2a, "echo"));
     }
     assert_eq!(issuer.asked.load(Ordering::SeqCst), 1, "keys are fetched once");
     let mut plain = claims(&clock);
@@ -67,10 +70,10 @@ async fn a_good_token_says_who_calls_and_what_it_may() {
     plain["aud"] = json!("nuncio");
     let caller = jwt.verify(&ec.sign(&plain)).await.unwrap();
     assert_eq!(caller.owner(), "jwt/jwt:ada@example.org");
-    assert!(caller.may(Action::Execute, Kind::A2a, "echo"));
+    assert!(caller.may(Action::Execute, AccessKind::A2a, "echo"));
     plain["scope"] = json!("openid profile");
     let caller = jwt.verify(&ec.sign(&plain)).await.unwrap();
-    assert!(!caller.may(Action::Read, Kind::A2a, "tasks"), "nothing is allowed that nobody said");
+    assert!(!caller.may(Action::Read, AccessKind::A2a, "tasks"), "nothing is allowed that nobody said");
 }
 
 #[tokio::test]
@@ -189,7 +192,7 @@ async fn keys_can_be_in_a_file() {
     std::fs::write(&file, jwks(&[&key]).to_string()).unwrap();
     let options = SecurityOptions { jwks_url: None, jwks_file: Some(file), ..options("") };
     let clock = Arc::new(Hands::new());
-    let jwt = Jwt::new(&options, Arc::clone(&clock) as _).unwrap().unwrap();
+    let jwt = JwtVerifier::new(&options, Arc::clone(&clock) as _).unwrap().unwrap();
     jwt.verify(&key.sign(&claims(&clock))).await.unwrap();
 }
 
@@ -219,7 +222,7 @@ async fn the_home_tenant_is_for_issuers_that_were_told_so() {
         SecurityOptions { allow_home: true, ..options(&issuer.url) },
         SecurityOptions { tenant: "home".into(), ..options(&issuer.url) },
     ] {
-        let jwt = Jwt::new(&changed, Arc::clone(&clock) as _).unwrap().unwrap();
+        let jwt = JwtVerifier::new(&changed, Arc::clone(&clock) as _).unwrap().unwrap();
         let mut claims = claims(&clock);
         claims["tenant"] = json!("home");
         let caller = jwt.verify(&key.sign(&claims)).await.unwrap();

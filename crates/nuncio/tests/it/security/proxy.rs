@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio::data_dir::Published;
+use nuncio::data_dir::PublishedServer;
 use serde_json::{Value, json};
 
 use crate::{
@@ -39,7 +39,7 @@ impl Machine {
     }
 
     fn secret(&self) -> String {
-        Published::read(self.server.data()).unwrap().admin_token
+        PublishedServer::read(self.server.data()).unwrap().admin_token
     }
 }
 
@@ -124,7 +124,7 @@ fn a_stranger_behind_a_bare_proxy_administers_nothing() {
     assert!(
         place.audit(&[]).iter().any(|line| line["operation"] == "audit.read" && line["allowed"] == false)
     );
-    let secret = format!("Bearer {}", Published::read(server.data()).unwrap().admin_token);
+    let secret = format!("Bearer {}", PublishedServer::read(server.data()).unwrap().admin_token);
     let (status, text) = read_audit(server.url(), &[("authorization", &secret)]);
     assert!(status == 200 && text.contains("task.send"), "{status} {text}");
 }
@@ -304,7 +304,7 @@ fn descriptors_are_raised_and_connections_follow_from_them() {
     let until = Instant::now() + Duration::from_secs(60);
     let published = loop {
         assert!(Instant::now() < until, "the server did not start");
-        match Published::read(&dir.path().join("d")) {
+        match PublishedServer::read(&dir.path().join("d")) {
             Some(published) => break published,
             None => thread::sleep(Duration::from_millis(20)),
         }

@@ -3,12 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio::{
-    engine::{Action, Caller, Grants, Kind},
-    security::Tokens,
+    engine::{AccessKind, Action, Caller, Grants},
+    security::ServerTokens,
 };
 use nuncio_server::{
     AuthError,
-    auth::{DeskError, NewToken},
+    auth::{NewToken, TokenAdminError},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};
 use serde_json::Value;
@@ -16,10 +16,10 @@ use serde_json::Value;
 use super::Hands;
 
 /// Two nodes on one store.
-fn nodes(dir: &tempfile::TempDir) -> (Arc<Hands>, Tokens, Tokens) {
+fn nodes(dir: &tempfile::TempDir) -> (Arc<Hands>, ServerTokens, ServerTokens) {
     let clock = Arc::new(Hands::new());
     let store = Arc::new(SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap());
-    let node = || Tokens::new(Arc::clone(&store) as _, Arc::clone(&clock) as _);
+    let node = || ServerTokens::new(Arc::clone(&store) as _, Arc::clone(&clock) as _);
     (Arc::clone(&clock), node(), node())
 }
 
@@ -46,7 +46,10 @@ async fn a_token_ends_at_its_time() {
     let made = here.create(&operator, wish("ada", 3600)).await.unwrap();
     let caller = here.verify(shown(&made)).await.unwrap();
     assert_eq!((caller.owner(), caller.tenant()), ("ada", "home"));
-    assert!(caller.may(Action::Write, Kind::Memory, "x") && !caller.may(Action::Read, Kind::Admin, "audit"));
+    assert!(
+        caller.may(Action::Write, AccessKind::Memory, "x")
+            && !caller.may(Action::Read, AccessKind::Admin, "audit")
+    );
     clock.pass(Duration::from_millis(3_599_999));
     here.verify(shown(&made)).await.unwrap();
     clock.pass(Duration::from_millis(1));
@@ -120,11 +123,11 @@ async fn an_administrator_hands_on_no_more_than_it_has_and_only_in_its_tenant() 
         (Some("home"), "read:memory:team-a"),
     ] {
         let refused = here.create(&admin, with(tenant, scope)).await;
-        assert!(matches!(refused, Err(DeskError::Invalid(_))), "{tenant:?} {scope}: {refused:?}");
+        assert!(matches!(refused, Err(TokenAdminError::Invalid(_))), "{tenant:?} {scope}: {refused:?}");
     }
     let theirs = here.create(&Caller::local(), with(Some("globex"), "*:*")).await.unwrap();
     let refused = here.revoke(&admin, theirs["id"].as_str().unwrap()).await;
-    assert!(matches!(refused, Err(DeskError::NoSuchToken(_))), "{refused:?}");
+    assert!(matches!(refused, Err(TokenAdminError::NoSuchToken(_))), "{refused:?}");
     let listed = here.list(&admin).await.unwrap();
     assert_eq!(listed["tokens"].as_array().unwrap().len(), 1, "{listed}");
     assert!(!listed.to_string().contains("digest"));

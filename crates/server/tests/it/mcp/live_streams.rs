@@ -1,6 +1,6 @@
 //! Open streams as resources: each is known to its owner for as long as it is open, and its count is the client's.
 
-use nuncio_engine::surface::Request;
+use nuncio_engine::surface::HandlerRequest;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -159,7 +159,7 @@ async fn a_stream_is_its_owners_alone() {
         let arguments = Map::from_iter([("streamId".to_owned(), json!(id))]);
         template
             .handler
-            .read(&uri(id), Request::new(stranger.clone(), arguments))
+            .read(&uri(id), HandlerRequest::new(stranger.clone(), arguments))
             .await
             .unwrap_err()
             .to_string()

@@ -5,7 +5,7 @@ use std::{ops::Deref, sync::Arc};
 use async_trait::async_trait;
 use nuncio_engine::{
     Agent, AgentError, Answer, Caller, Chunk, Level, Outcome, Profile, TaskContext, TaskUse,
-    surface::{Asking, Inquiry, Said, ToolOutput, ToolProfile, tool},
+    surface::{HandlerQuestion, HandlerQuestions, HandlerReply, ToolOutput, ToolProfile, tool},
 };
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -115,7 +115,7 @@ impl Stage {
 
     /// How far the log of a task is.
     pub(super) async fn seq(&self, task: &str) -> u64 {
-        self.engine.about(&Caller::local(), task).await.unwrap().seq
+        self.engine.task_summary(&Caller::local(), task).await.unwrap().seq
     }
 }
 
@@ -148,13 +148,14 @@ fn greet() -> impl nuncio_engine::surface::Tool {
             "properties": { "name": { "type": "string" } },
             "required": ["name"],
         });
-        let question = Inquiry::Form { text: "Who are you?".into(), schema: form };
+        let question = HandlerQuestion::Form { text: "Who are you?".into(), schema: form };
         Ok(match request.answers.get("name") {
-            Some(Answer::Accept(data)) => {
-                Said::Done(ToolOutput::text(format!("Hello, {}.", data["name"].as_str().unwrap_or("nobody"))))
-            }
-            Some(_) => Said::Done(ToolOutput::text("Hello, whoever you are.")),
-            None => Said::Ask(Asking::one("name", question)),
+            Some(Answer::Accept(data)) => HandlerReply::Done(ToolOutput::text(format!(
+                "Hello, {}.",
+                data["name"].as_str().unwrap_or("nobody")
+            ))),
+            Some(_) => HandlerReply::Done(ToolOutput::text("Hello, whoever you are.")),
+            None => HandlerReply::Ask(HandlerQuestions::one("name", question)),
         })
     })
 }

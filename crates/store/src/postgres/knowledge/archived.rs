@@ -8,7 +8,7 @@ use nuncio_engine::{
 
 use super::{
     super::{
-        pool::Pool,
+        pool::PostgresPool,
         read::{bytes, number},
     },
     audit::{self, LINE, plain},
@@ -20,7 +20,7 @@ use crate::archive::{MemoryDump, RecordDump};
 
 /// Entries after this one, by tenant, namespace and key.
 pub(in crate::postgres) async fn memory(
-    pool: &Pool,
+    pool: &PostgresPool,
     after: Option<&MemoryKey>,
     limit: usize,
 ) -> Result<Vec<MemoryDump>, StoreError> {
@@ -45,7 +45,10 @@ pub(in crate::postgres) async fn memory(
 }
 
 /// Puts an entry there; false if there is one of that key.
-pub(in crate::postgres) async fn put_memory(pool: &Pool, dump: &MemoryDump) -> Result<bool, StoreError> {
+pub(in crate::postgres) async fn put_memory(
+    pool: &PostgresPool,
+    dump: &MemoryDump,
+) -> Result<bool, StoreError> {
     let MemoryDump { key, entry, text, expires_at } = dump;
     let words = vector(&key.tenant, &key.namespace, text);
     let rows = pool
@@ -74,7 +77,7 @@ pub(in crate::postgres) async fn put_memory(pool: &Pool, dump: &MemoryDump) -> R
 
 /// Records after this one, by tenant, kind and id.
 pub(in crate::postgres) async fn records(
-    pool: &Pool,
+    pool: &PostgresPool,
     after: Option<&RecordKey>,
     limit: usize,
 ) -> Result<Vec<RecordDump>, StoreError> {
@@ -99,7 +102,10 @@ pub(in crate::postgres) async fn records(
 }
 
 /// Puts a record there; false if there is one of that id.
-pub(in crate::postgres) async fn put_record(pool: &Pool, dump: &RecordDump) -> Result<bool, StoreError> {
+pub(in crate::postgres) async fn put_record(
+    pool: &PostgresPool,
+    dump: &RecordDump,
+) -> Result<bool, StoreError> {
     let sql = "INSERT INTO record (tenant, kind, id, version, updated_at, expires_at, body)
          VALUES (tenant_no($1), $2, $3, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING 1";
     let RecordDump { key, record, expires_at } = dump;
@@ -115,7 +121,7 @@ pub(in crate::postgres) async fn put_record(pool: &Pool, dump: &RecordDump) -> R
 
 /// Lines after the one of this number, oldest first.
 pub(in crate::postgres) async fn audit(
-    pool: &Pool,
+    pool: &PostgresPool,
     after: u64,
     limit: usize,
 ) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
@@ -128,7 +134,7 @@ pub(in crate::postgres) async fn audit(
 
 /// Puts lines there under their numbers, unless those are there. New ones come after them.
 pub(in crate::postgres) async fn put_audit(
-    pool: &Pool,
+    pool: &PostgresPool,
     lines: &[(u64, AuditEntry)],
 ) -> Result<(), StoreError> {
     for (no, line) in lines {

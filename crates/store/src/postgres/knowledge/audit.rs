@@ -2,7 +2,7 @@
 //! before a sweep has said how old is old enough.
 
 use nuncio_engine::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
     knowledge::{AuditEntry, AuditQuery},
     store::StoreError,
@@ -10,7 +10,7 @@ use nuncio_engine::{
 use tokio_postgres::Row;
 
 use super::{
-    super::{pool::Pool, read::number},
+    super::{pool::PostgresPool, read::number},
     whole,
 };
 
@@ -18,7 +18,7 @@ use super::{
 const KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Appends lines in their order.
-pub(super) async fn append(pool: &Pool, entries: &[AuditEntry]) -> Result<(), StoreError> {
+pub(super) async fn append(pool: &PostgresPool, entries: &[AuditEntry]) -> Result<(), StoreError> {
     let texts =
         |of: fn(&AuditEntry) -> &str| entries.iter().map(|entry| plain(of(entry))).collect::<Vec<_>>();
     let maybe = |of: fn(&AuditEntry) -> Option<&str>| {
@@ -54,7 +54,10 @@ pub(super) const LINE: &str = "a.no, a.at, o.name, a.caller, a.origin, a.operati
      a.credential";
 
 /// Lines, newest first.
-pub(super) async fn query(pool: &Pool, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+pub(super) async fn query(
+    pool: &PostgresPool,
+    query: &AuditQuery,
+) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
     // A comparison that is left out leaves the order to the right index.
     let when =
         |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
@@ -72,7 +75,7 @@ pub(super) async fn query(pool: &Pool, query: &AuditQuery) -> Result<Vec<(u64, A
         when(query.refused, "a.refused IS NOT NULL", "true"),
     );
     let before = query.before.map_or(i64::MAX, whole);
-    let (kind, since) = (query.kind.map(Kind::name), query.since.map(|since| since.0));
+    let (kind, since) = (query.kind.map(AccessKind::name), query.since.map(|since| since.0));
     let limit = whole(query.limit as u64);
     let rows = pool.read(&sql, &[&before, &query.tenant, &query.caller, &kind, &since, &limit]).await?;
     rows.iter().map(line).collect()
@@ -91,7 +94,7 @@ pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
             .into_iter()
             .find(|known| known.name() == action)
             .ok_or_else(|| unknown(action))?,
-        kind: Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(kind))?,
+        kind: AccessKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(kind))?,
         resource: row.get(8),
         refused: row.get(9),
         credential: row.get(10),
@@ -101,7 +104,7 @@ pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
 
 /// Adds to counters; what they stand at, in the order in which they were given.
 pub(super) async fn add_usage(
-    pool: &Pool,
+    pool: &PostgresPool,
     uses: &[(String, u64)],
     now: Timestamp,
 ) -> Result<Vec<u64>, StoreError> {

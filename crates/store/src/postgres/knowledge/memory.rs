@@ -2,20 +2,20 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{Expect, MemoryError, MemoryKey, MemoryReads},
+    knowledge::{ExpectedVersion, MemoryError, MemoryKey, MemoryReads},
     store::StoreError,
 };
 
-use super::{super::pool::Pool, CHUNK, expected, in_chunks, whole};
+use super::{super::pool::PostgresPool, CHUNK, expected, in_chunks, whole};
 
 /// Forgets one. What has expired was not there any more, and goes, too.
 pub(super) async fn delete(
-    pool: &Pool,
+    pool: &PostgresPool,
     key: &MemoryKey,
     version: Option<u64>,
     now: Timestamp,
 ) -> Result<Option<u64>, MemoryError> {
-    let version = version.map(|version| expected(Expect::Version(version)));
+    let version = version.map(|version| expected(ExpectedVersion::Version(version)));
     let sql = "SELECT * FROM delete_memory($1, $2, $3, $4, $5)";
     let rows = pool.run(sql, &[&key.tenant, &key.namespace, &key.key, &version, &now.0]).await?;
     let Some(row) = rows.first() else { return Ok(None) };
@@ -28,7 +28,7 @@ pub(super) async fn delete(
 
 /// Forgets up to `limit` of a namespace; how many.
 pub(super) async fn clear(
-    pool: &Pool,
+    pool: &PostgresPool,
     tenant: &str,
     namespace: &str,
     limit: usize,
@@ -37,7 +37,7 @@ pub(super) async fn clear(
 }
 
 /// Adds to the counts of reads of what is still there.
-pub(super) async fn count_reads(pool: &Pool, reads: &[MemoryReads]) -> Result<(), StoreError> {
+pub(super) async fn count_reads(pool: &PostgresPool, reads: &[MemoryReads]) -> Result<(), StoreError> {
     for chunk in reads.chunks(CHUNK) {
         let texts = |of: fn(&MemoryKey) -> &String| {
             chunk.iter().map(|reads| of(&reads.key).as_str()).collect::<Vec<_>>()
@@ -53,7 +53,11 @@ pub(super) async fn count_reads(pool: &Pool, reads: &[MemoryReads]) -> Result<()
 }
 
 /// Deletes entries whose time has come; which.
-pub(super) async fn expire(pool: &Pool, now: Timestamp, limit: usize) -> Result<Vec<MemoryKey>, StoreError> {
+pub(super) async fn expire(
+    pool: &PostgresPool,
+    now: Timestamp,
+    limit: usize,
+) -> Result<Vec<MemoryKey>, StoreError> {
     let mut gone = vec![];
     while gone.len() < limit {
         let chunk = CHUNK.min(limit - gone.len());

@@ -14,17 +14,17 @@ use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        AuditEntry, AuditQuery, Expect, Knowledge, MemoryEntry, MemoryError, MemoryFound, MemoryKey,
-        MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch, MemoryStats, MemoryStored, Record,
-        RecordError, RecordKey, RecordQuery, RecordWrite,
+        AuditEntry, AuditQuery, ExpectedVersion, Knowledge, MemoryEntry, MemoryError, MemoryKey,
+        MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch, MemorySearchPage, MemoryStats,
+        MemoryWriteResult, Record, RecordError, RecordKey, RecordQuery, RecordWrite,
     },
-    store::{News, StoreError},
+    store::{StoreError, StoreNotification},
 };
 
-pub(super) use self::{audit::plain, put::Puts};
+pub(super) use self::{audit::plain, put::MemoryWriteQueue};
 use super::{
     PostgresStore,
-    pool::{Param, Pool},
+    pool::{Param, PostgresPool},
     read::number,
 };
 
@@ -33,7 +33,7 @@ const CHUNK: usize = 256;
 
 #[async_trait]
 impl Knowledge for PostgresStore {
-    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryStored, MemoryError> {
+    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError> {
         self.puts.put(put).await
     }
 
@@ -78,7 +78,7 @@ impl Knowledge for PostgresStore {
         page::page(&self.pool, query).await
     }
 
-    async fn search_memory(&self, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
+    async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError> {
         search::search(&self.searches, query).await
     }
 
@@ -122,14 +122,19 @@ impl Knowledge for PostgresStore {
         audit::add_usage(&self.pool, uses, now).await
     }
 
-    fn ring(&self, topic: String) {
-        self.bell.ring(News::Knowledge(topic));
+    fn notify_nodes(&self, topic: String) {
+        self.bell.notify(StoreNotification::Knowledge(topic));
     }
 }
 
 /// Runs a statement that deletes a chunk and says how many, until there is nothing left or the limit is reached. Its
 /// last parameter is the size of the chunk.
-async fn in_chunks(pool: &Pool, sql: &str, params: &[Param<'_>], limit: usize) -> Result<u64, StoreError> {
+async fn in_chunks(
+    pool: &PostgresPool,
+    sql: &str,
+    params: &[Param<'_>],
+    limit: usize,
+) -> Result<u64, StoreError> {
     let mut deleted = 0;
     while deleted < limit as u64 {
         let chunk = CHUNK.min(limit - deleted as usize);
@@ -151,12 +156,12 @@ fn whole(number: u64) -> i64 {
 }
 
 /// What a write expects, as the functions take it: a version, 0 for none, -1 for anything.
-fn expected(expect: Expect) -> i64 {
+fn expected(expect: ExpectedVersion) -> i64 {
     match expect {
-        Expect::Any => -1,
-        Expect::Absent => 0,
+        ExpectedVersion::Any => -1,
+        ExpectedVersion::Absent => 0,
         // Nothing is ever at version 0, nor at this one.
-        Expect::Version(0) => i64::MAX,
-        Expect::Version(version) => whole(version),
+        ExpectedVersion::Version(0) => i64::MAX,
+        ExpectedVersion::Version(version) => whole(version),
     }
 }

@@ -9,10 +9,10 @@ use nuncio_engine::{
 use tokio_postgres::Row;
 
 use super::{
-    super::{pool::Pool, read::number},
+    super::{pool::PostgresPool, read::number},
     whole,
 };
-use crate::knowledge::end_of;
+use crate::knowledge::prefix_end;
 
 /// What `entry` reads, of `memory m`.
 pub(super) const ENTRY: &str =
@@ -39,7 +39,7 @@ pub(super) fn entry(row: &Row) -> MemoryEntry {
 
 /// The entry of that key.
 pub(super) async fn one(
-    pool: &Pool,
+    pool: &PostgresPool,
     key: &MemoryKey,
     now: Timestamp,
 ) -> Result<Option<MemoryEntry>, StoreError> {
@@ -52,16 +52,16 @@ pub(super) async fn one(
 }
 
 /// Texts in the order of their bytes: those that begin with a prefix and come after another.
-pub(super) struct Span {
+pub(super) struct PostgresKeyRange {
     pub(super) from: String,
     pub(super) end: Option<String>,
     without: bool,
 }
 
-impl Span {
+impl PostgresKeyRange {
     pub(super) fn new(prefix: &str, after: &str) -> Self {
         let without = !after.is_empty() && after >= prefix;
-        Self { from: if without { after } else { prefix }.to_owned(), end: end_of(prefix), without }
+        Self { from: if without { after } else { prefix }.to_owned(), end: prefix_end(prefix), without }
     }
 
     /// The condition on a column, with `from` and `end` as parameters of these numbers. Only bounds that there are,
@@ -76,8 +76,11 @@ impl Span {
 }
 
 /// Entries in the order of their keys.
-pub(super) async fn page(pool: &Pool, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>, StoreError> {
-    let span = Span::new(&query.prefix, &query.after);
+pub(super) async fn page(
+    pool: &PostgresPool,
+    query: &MemoryPageQuery,
+) -> Result<Vec<MemoryEntry>, StoreError> {
+    let span = PostgresKeyRange::new(&query.prefix, &query.after);
     let columns = if query.values { ENTRY.to_owned() } else { ENTRY.replace("m.value", "''") };
     let sql = format!(
         "SELECT {columns} FROM {SPACE} JOIN memory m ON m.tenant = s.tenant AND m.space = s.no
@@ -93,7 +96,7 @@ pub(super) async fn page(pool: &Pool, query: &MemoryPageQuery) -> Result<Vec<Mem
 
 /// How much a namespace holds: from its counters, less what has expired.
 pub(super) async fn stats(
-    pool: &Pool,
+    pool: &PostgresPool,
     tenant: &str,
     namespace: &str,
     now: Timestamp,
@@ -120,14 +123,14 @@ pub(super) async fn stats(
 
 /// Namespaces that hold something.
 pub(super) async fn namespaces(
-    pool: &Pool,
+    pool: &PostgresPool,
     tenant: &str,
     prefix: &str,
     after: &str,
     limit: usize,
     now: Timestamp,
 ) -> Result<Vec<String>, StoreError> {
-    let span = Span::new(prefix, after);
+    let span = PostgresKeyRange::new(prefix, after);
     let sql = format!(
         "SELECT s.namespace FROM owner o JOIN memory_space s ON s.tenant = o.no
          WHERE o.name = $1 AND {} AND EXISTS (SELECT 1 FROM memory m WHERE m.tenant = s.tenant AND m.space = s.no

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{MemoryError, MemoryPut, MemoryStored},
+    knowledge::{MemoryError, MemoryPut, MemoryWriteResult},
     store::StoreError,
 };
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 use super::{
-    super::{pool::Pool, read::number},
+    super::{pool::PostgresPool, read::number},
     expected,
     search::vector,
     whole,
@@ -27,40 +27,40 @@ const QUEUE: usize = 1_024;
 /// Transactions that are under way at once: different tenants do not wait for each other.
 const AT_ONCE: usize = 2;
 
-struct Job {
+struct PutJob {
     put: MemoryPut,
-    reply: oneshot::Sender<Result<MemoryStored, MemoryError>>,
+    reply: oneshot::Sender<Result<MemoryWriteResult, MemoryError>>,
 }
 
 /// The writes of this process.
-pub(crate) struct Puts {
-    desk: Arc<Desk>,
+pub(crate) struct MemoryWriteQueue {
+    desk: Arc<MemoryWriter>,
     room: Semaphore,
 }
 
-struct Desk {
-    pool: Arc<Pool>,
-    waiting: Mutex<Vec<Job>>,
+struct MemoryWriter {
+    pool: Arc<PostgresPool>,
+    waiting: Mutex<Vec<PutJob>>,
     turns: Semaphore,
 }
 
-impl Puts {
-    pub(in crate::postgres) fn new(pool: Arc<Pool>) -> Self {
-        let desk = Desk { pool, waiting: Mutex::default(), turns: Semaphore::new(AT_ONCE) };
+impl MemoryWriteQueue {
+    pub(in crate::postgres) fn new(pool: Arc<PostgresPool>) -> Self {
+        let desk = MemoryWriter { pool, waiting: Mutex::default(), turns: Semaphore::new(AT_ONCE) };
         Self { desk: Arc::new(desk), room: Semaphore::new(QUEUE) }
     }
 
     /// Writes one, likely together with others; returns after it is durable.
-    pub(super) async fn put(&self, put: MemoryPut) -> Result<MemoryStored, MemoryError> {
+    pub(super) async fn put(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError> {
         let gone = || StoreError::Unavailable("the store is closed".into());
         let _room = self.room.acquire().await.map_err(|_| gone())?;
         let (reply, answer) = oneshot::channel();
-        self.desk.waiting.lock().push(Job { put, reply });
+        self.desk.waiting.lock().push(PutJob { put, reply });
         let desk = Arc::clone(&self.desk);
         // On its own, since it may carry the writes of others, who go on when this caller goes away.
         tokio::spawn(async move {
             let Ok(_turn) = desk.turns.acquire().await else { return };
-            let jobs = desk.take();
+            let jobs = desk.next_batch();
             if !jobs.is_empty() {
                 desk.write(jobs).await;
             }
@@ -69,12 +69,12 @@ impl Puts {
     }
 }
 
-impl Desk {
+impl MemoryWriter {
     /// As many as go together, the first first.
-    fn take(&self) -> Vec<Job> {
+    fn next_batch(&self) -> Vec<PutJob> {
         let mut waiting = self.waiting.lock();
         let mut bytes = 0;
-        let fits = |job: &&Job| {
+        let fits = |job: &&PutJob| {
             bytes += job.put.value.len() + 2 * job.put.text.len();
             bytes < BATCH_BYTES
         };
@@ -82,27 +82,27 @@ impl Desk {
         waiting.drain(..count).collect()
     }
 
-    async fn write(&self, jobs: Vec<Job>) {
+    async fn write(&self, jobs: Vec<PutJob>) {
         match self.try_write(&jobs).await {
             // One of them may be at fault: each for itself, so that it is the only one that fails.
             Err(StoreError::Broken(_)) if jobs.len() > 1 => {
                 for job in jobs {
                     let one = std::slice::from_ref(&job);
                     let done = self.try_write(one).await.map(|mut done| done.pop());
-                    answer(job, done.map(Option::unwrap_or_default));
+                    send_result(job, done.map(Option::unwrap_or_default));
                 }
             }
-            Err(error) => jobs.into_iter().for_each(|job| answer(job, Err(error.clone()))),
+            Err(error) => jobs.into_iter().for_each(|job| send_result(job, Err(error.clone()))),
             Ok(outcomes) => {
                 for (job, outcome) in jobs.into_iter().zip(outcomes) {
-                    answer(job, Ok(outcome));
+                    send_result(job, Ok(outcome));
                 }
             }
         }
     }
 
     /// What became of each, in their order.
-    async fn try_write(&self, jobs: &[Job]) -> Result<Vec<Outcome>, StoreError> {
+    async fn try_write(&self, jobs: &[PutJob]) -> Result<Vec<PutOutcome>, StoreError> {
         let puts = || jobs.iter().map(|job| &job.put);
         let texts = |of: fn(&MemoryPut) -> &String| puts().map(|put| of(put).as_str()).collect::<Vec<_>>();
         let numbers = |of: fn(&MemoryPut) -> i64| puts().map(of).collect::<Vec<_>>();
@@ -134,7 +134,7 @@ impl Desk {
             )
             .await?;
         rows.sort_by_key(|row| row.get::<_, i32>(0));
-        let outcome = |row: &tokio_postgres::Row| Outcome {
+        let outcome = |row: &tokio_postgres::Row| PutOutcome {
             code: row.get(1),
             figure: row.get::<_, Option<i64>>(2).map(i64::cast_unsigned),
             created_at: Timestamp(number(row, 3).cast_signed()),
@@ -145,23 +145,23 @@ impl Desk {
 
 /// What the database says of a write.
 #[derive(Clone, Copy)]
-struct Outcome {
+struct PutOutcome {
     code: i16,
     figure: Option<u64>,
     created_at: Timestamp,
 }
 
-impl Default for Outcome {
+impl Default for PutOutcome {
     fn default() -> Self {
         Self { code: -1, figure: None, created_at: Timestamp(0) }
     }
 }
 
-fn answer(job: Job, outcome: Result<Outcome, StoreError>) {
-    let result = outcome.map_err(MemoryError::from).and_then(|Outcome { code, figure, created_at }| {
+fn send_result(job: PutJob, outcome: Result<PutOutcome, StoreError>) {
+    let result = outcome.map_err(MemoryError::from).and_then(|PutOutcome { code, figure, created_at }| {
         let figure_or_none = figure.unwrap_or(0);
         match code {
-            0 => Ok(MemoryStored { version: figure_or_none, created_at }),
+            0 => Ok(MemoryWriteResult { version: figure_or_none, created_at }),
             1 => Err(MemoryError::Moved { found: figure }),
             2 => Err(MemoryError::TooManyEntries(figure_or_none)),
             3 => Err(MemoryError::TooManyBytes(figure_or_none)),

@@ -9,17 +9,17 @@ use tokio_postgres::Row;
 
 use super::{
     super::{
-        pool::Pool,
+        pool::PostgresPool,
         read::{bytes, number},
     },
     expected,
-    page::Span,
+    page::PostgresKeyRange,
     whole,
 };
-use crate::knowledge::end_of;
+use crate::knowledge::prefix_end;
 
 /// Writes all of them, if all are as expected.
-pub(super) async fn write(pool: &Pool, writes: &[RecordWrite]) -> Result<Vec<u64>, RecordError> {
+pub(super) async fn write(pool: &PostgresPool, writes: &[RecordWrite]) -> Result<Vec<u64>, RecordError> {
     let texts = |of: fn(&RecordKey) -> &String| {
         writes.iter().map(|write| of(&write.key).as_str()).collect::<Vec<_>>()
     };
@@ -44,7 +44,11 @@ fn record(row: &Row) -> Record {
 }
 
 /// The record of that id.
-pub(super) async fn one(pool: &Pool, key: &RecordKey, now: Timestamp) -> Result<Option<Record>, StoreError> {
+pub(super) async fn one(
+    pool: &PostgresPool,
+    key: &RecordKey,
+    now: Timestamp,
+) -> Result<Option<Record>, StoreError> {
     let sql = "SELECT r.id, r.body, r.version, r.updated_at FROM owner o
          JOIN record r ON r.tenant = o.no AND r.kind = $2 AND r.id = $3
          WHERE o.name = $1 AND (r.expires_at IS NULL OR r.expires_at > $4)";
@@ -53,9 +57,9 @@ pub(super) async fn one(pool: &Pool, key: &RecordKey, now: Timestamp) -> Result<
 }
 
 /// A tenant's, in the order of their ids, or everybody's.
-pub(super) async fn list(pool: &Pool, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
+pub(super) async fn list(pool: &PostgresPool, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
     let Some(tenant) = &query.tenant else { return list_all(pool, query).await };
-    let span = Span::new(&query.prefix, &query.after);
+    let span = PostgresKeyRange::new(&query.prefix, &query.after);
     let sql = format!(
         "SELECT r.id, r.body, r.version, r.updated_at FROM owner o JOIN record r ON r.tenant = o.no AND r.kind = $2
          WHERE o.name = $1 AND {} AND (r.expires_at IS NULL OR r.expires_at > $5) ORDER BY r.id LIMIT $6",
@@ -68,12 +72,12 @@ pub(super) async fn list(pool: &Pool, query: &RecordQuery) -> Result<Vec<Record>
 
 /// Everybody's, each id with its tenant before it: tenant by tenant in the order of their names, from that of
 /// `after` on.
-async fn list_all(pool: &Pool, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
+async fn list_all(pool: &PostgresPool, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
     let (tenant, tenant_end, id) = match query.prefix.split_once('\n') {
         Some((tenant, id)) => (tenant, Some(format!("{tenant}\u{1}")), id),
-        None => (&*query.prefix, end_of(&query.prefix), ""),
+        None => (&*query.prefix, prefix_end(&query.prefix), ""),
     };
-    let id_end = end_of(id);
+    let id_end = prefix_end(id);
     let (after, after_id) = query.after.split_once('\n').unwrap_or((&query.after, ""));
     let sql = "SELECT o.name || chr(10) || r.id, r.body, r.version, r.updated_at
          FROM (SELECT no, name COLLATE \"C\" AS name FROM owner) o JOIN record r ON r.tenant = o.no AND r.kind = $1

@@ -4,19 +4,19 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use nuncio_engine::{
-    knowledge::{MemoryFound, MemorySearch, SEARCHED_BYTES, Sought},
+    knowledge::{MemoryQuery, MemorySearch, MemorySearchPage, SEARCHED_BYTES},
     store::StoreError,
 };
 
 use super::{
     super::{
-        pool::{Param, Pool},
+        pool::{Param, PostgresPool},
         read::number,
     },
-    page::{ENTRY, SPACE, Span, entry},
+    page::{ENTRY, PostgresKeyRange, SPACE, entry},
     whole,
 };
-use crate::knowledge::{Pattern, words};
+use crate::knowledge::{CompiledPattern, tokenize};
 
 /// Words of one value that are indexed, in bytes: PostgreSQL takes a megabyte.
 const MAX_BYTES: usize = 900_000;
@@ -25,15 +25,18 @@ const MAX_PLACES: usize = 255;
 const LAST_PLACE: usize = 16_383;
 
 /// A page of what was found, and how much there is.
-pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
+pub(super) async fn search(
+    pool: &PostgresPool,
+    query: &MemorySearch,
+) -> Result<MemorySearchPage, StoreError> {
     let (offset, limit) = (whole(query.offset), whole(query.limit as u64));
     // One more tells that there are too many.
     let most = whole(query.max_keys.saturating_add(1));
     let (tenant, namespace, now) = (&query.tenant, &query.namespace, query.now.0);
     let rows = match &query.what {
-        Sought::Keys(pattern) => {
-            let pattern = Pattern::read(pattern);
-            let span = Span::new(&pattern.prefix(), "");
+        MemoryQuery::Keys(pattern) => {
+            let pattern = CompiledPattern::read(pattern);
+            let span = PostgresKeyRange::new(&pattern.prefix(), "");
             let sql = sql(
                 "NULL::real, length(m.key)",
                 &span.holds("m.key", 7, 8),
@@ -46,9 +49,9 @@ pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFo
                 [tenant, namespace, &now, &offset, &limit, &regex, &span.from, &span.end, &most];
             pool.search(&sql, &params, query.within).await?
         }
-        Sought::Words(sought) => {
+        MemoryQuery::Words(sought) => {
             let Some(all) = all_of(tenant, namespace, sought) else {
-                return Ok(MemoryFound { is_cut: false, ..cut() });
+                return Ok(MemorySearchPage { is_cut: false, ..cut() });
             };
             let sql = sql(
                 "ts_rank(m.words, $6::text::tsquery, 32), 0",
@@ -68,12 +71,12 @@ pub(super) async fn search(pool: &Pool, query: &MemorySearch) -> Result<MemoryFo
     // The first row has the total, and nothing else where the page is empty.
     let found = rows.iter().filter(|row| row.get::<_, Option<&str>>(0).is_some());
     let entries = found.map(|row| (entry(row), row.get::<_, Option<f32>>(9).map(f64::from)));
-    Ok(MemoryFound { entries: entries.collect(), total, is_cut: false })
+    Ok(MemorySearchPage { entries: entries.collect(), total, is_cut: false })
 }
 
 /// Nothing, because the search took too long or had too much to look at.
-fn cut() -> MemoryFound {
-    MemoryFound { entries: vec![], total: 0, is_cut: true }
+fn cut() -> MemorySearchPage {
+    MemorySearchPage { entries: vec![], total: 0, is_cut: true }
 }
 
 /// Looks at what the index says (at most as much as the parameter `most` says), finds what fits, picks the page by
@@ -115,7 +118,7 @@ fn mark(tenant: &str, namespace: &str) -> String {
 pub(super) fn vector(tenant: &str, namespace: &str, text: &str) -> String {
     let mark = mark(tenant, namespace);
     let (mut places, mut bytes): (BTreeMap<String, Vec<usize>>, usize) = (BTreeMap::new(), 0);
-    for (place, word) in (1..).zip(words(text)) {
+    for (place, word) in (1..).zip(tokenize(text)) {
         let cost = mark.len() + word.len() + 8;
         let known = places.entry(word).or_insert_with(|| {
             bytes += cost;
@@ -145,7 +148,7 @@ pub(super) fn vector(tenant: &str, namespace: &str, text: &str) -> String {
 fn all_of(tenant: &str, namespace: &str, sought: &[String]) -> Option<String> {
     let mark = mark(tenant, namespace);
     let all: Vec<String> =
-        sought.iter().flat_map(|word| words(word)).map(|word| format!("'{mark}:{word}'")).collect();
+        sought.iter().flat_map(|word| tokenize(word)).map(|word| format!("'{mark}:{word}'")).collect();
     (!all.is_empty()).then(|| all.join(" & "))
 }
 

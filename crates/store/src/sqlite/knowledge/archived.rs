@@ -8,9 +8,9 @@ use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
 use super::{
     super::{
-        names::Names,
+        names::SqliteNameCache,
         read::{bytes, number},
-        session::Session,
+        write_session::WriteSession,
     },
     audit::{self, LINE},
     memory,
@@ -44,8 +44,8 @@ pub(in crate::sqlite) fn memory(
 }
 
 /// Puts an entry there; false if there is one of that key.
-pub(in crate::sqlite) fn put_memory(session: &mut Session, dump: &MemoryDump) -> Result<bool> {
-    let Session { conn, names, .. } = session;
+pub(in crate::sqlite) fn put_memory(session: &mut WriteSession, dump: &MemoryDump) -> Result<bool> {
+    let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &dump.key.tenant)?;
     memory::restore(conn, owner, dump)
 }
@@ -76,8 +76,8 @@ pub(in crate::sqlite) fn records(
 }
 
 /// Puts a record there; false if there is one of that id.
-pub(in crate::sqlite) fn put_record(session: &mut Session, dump: &RecordDump) -> Result<bool> {
-    let Session { conn, names, .. } = session;
+pub(in crate::sqlite) fn put_record(session: &mut WriteSession, dump: &RecordDump) -> Result<bool> {
+    let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &dump.key.tenant)?;
     let inserted = conn
         .prepare_cached(
@@ -99,7 +99,7 @@ pub(in crate::sqlite) fn put_record(session: &mut Session, dump: &RecordDump) ->
 /// Lines after the one of this number, oldest first.
 pub(in crate::sqlite) fn audit(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     after: u64,
     limit: usize,
 ) -> Result<Vec<(u64, AuditEntry)>> {
@@ -109,7 +109,7 @@ pub(in crate::sqlite) fn audit(
 }
 
 /// Puts lines there under their numbers, unless those are there.
-pub(in crate::sqlite) fn put_audit(session: &mut Session, lines: &[(u64, AuditEntry)]) -> Result<()> {
+pub(in crate::sqlite) fn put_audit(session: &mut WriteSession, lines: &[(u64, AuditEntry)]) -> Result<()> {
     for (no, line) in lines {
         let there = session
             .conn

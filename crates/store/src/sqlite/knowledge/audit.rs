@@ -1,14 +1,14 @@
 //! The audit. Triggers refuse to change a line, and to delete one before a sweep has said how old is old enough.
 
 use nuncio_engine::{
-    access::{Action, Kind},
+    access::{AccessKind, Action},
     clock::Timestamp,
     knowledge::{AuditEntry, AuditQuery},
 };
 use rusqlite::{Connection, Error, Result, Row, params, types::Type};
 
 use super::{
-    super::{names::Names, read::number, session::Session},
+    super::{names::SqliteNameCache, read::number, write_session::WriteSession},
     whole,
 };
 
@@ -17,13 +17,13 @@ pub(super) const LINE: &str =
     "no, at, owner, caller, origin, operation, action, kind, resource, refused, credential";
 
 /// Appends lines in their order.
-pub(super) fn append(session: &mut Session, entries: &[AuditEntry]) -> Result<()> {
+pub(super) fn append(session: &mut WriteSession, entries: &[AuditEntry]) -> Result<()> {
     entries.iter().try_for_each(|entry| insert(session, None, entry))
 }
 
 /// Appends a line, under the next number or that one.
-pub(super) fn insert(session: &mut Session, no: Option<i64>, entry: &AuditEntry) -> Result<()> {
-    let Session { conn, names, .. } = session;
+pub(super) fn insert(session: &mut WriteSession, no: Option<i64>, entry: &AuditEntry) -> Result<()> {
+    let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &entry.tenant)?;
     conn.prepare_cached(&format!(
         "INSERT INTO audit ({LINE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
@@ -47,7 +47,7 @@ pub(super) fn insert(session: &mut Session, no: Option<i64>, entry: &AuditEntry)
 /// Lines, newest first.
 pub(super) fn query(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     query: &AuditQuery,
 ) -> Result<Vec<(u64, AuditEntry)>> {
     let owner = match &query.tenant {
@@ -73,7 +73,7 @@ pub(super) fn query(
             query.before.map_or(i64::MAX, whole),
             owner,
             query.caller,
-            query.kind.map(Kind::name),
+            query.kind.map(AccessKind::name),
             query.since.map(|since| since.0),
             whole(query.limit as u64)
         ],
@@ -82,7 +82,11 @@ pub(super) fn query(
     .collect()
 }
 
-pub(super) fn line(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Result<(u64, AuditEntry)> {
+pub(super) fn line(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    row: &Row<'_>,
+) -> Result<(u64, AuditEntry)> {
     let (action, kind): (String, String) = (row.get(6)?, row.get(7)?);
     let entry = AuditEntry {
         at: Timestamp(row.get(1)?),
@@ -94,7 +98,10 @@ pub(super) fn line(conn: &Connection, names: &mut Names, row: &Row<'_>) -> Resul
             .into_iter()
             .find(|known| known.name() == action)
             .ok_or_else(|| unknown(6, &action))?,
-        kind: Kind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(7, &kind))?,
+        kind: AccessKind::ALL
+            .into_iter()
+            .find(|known| known.name() == kind)
+            .ok_or_else(|| unknown(7, &kind))?,
         resource: row.get(8)?,
         refused: row.get(9)?,
         credential: row.get(10)?,
@@ -107,7 +114,7 @@ fn unknown(column: usize, name: &str) -> Error {
 }
 
 /// Deletes lines older than that, oldest first; how many. The horizon is back before anything else is done.
-pub(super) fn expire(session: &Session, before: Timestamp, limit: usize) -> Result<usize> {
+pub(super) fn expire(session: &WriteSession, before: Timestamp, limit: usize) -> Result<usize> {
     let conn = &session.conn;
     let horizon = |before: Option<i64>| {
         conn.prepare_cached("UPDATE audit_horizon SET before = ?1")?.execute([before]).map(drop)

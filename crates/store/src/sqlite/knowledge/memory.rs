@@ -3,34 +3,36 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{ENTRY_OVERHEAD, Expect, MemoryError, MemoryKey, MemoryPut, MemoryReads, MemoryStored},
+    knowledge::{
+        ENTRY_OVERHEAD, ExpectedVersion, MemoryError, MemoryKey, MemoryPut, MemoryReads, MemoryWriteResult,
+    },
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
 
 use super::{
-    super::{read::number, session::Session},
+    super::{read::number, write_session::WriteSession},
     whole,
 };
-use crate::{archive::MemoryDump, knowledge::words_in};
+use crate::{archive::MemoryDump, knowledge::tokenize_in_namespace};
 
 /// A namespace as it is kept.
-pub(super) struct Space {
+pub(super) struct NamespaceRow {
     pub(super) no: i64,
     pub(super) entries: u64,
     pub(super) bytes: u64,
 }
 
 /// The namespace of that name, if it holds anything.
-pub(super) fn space(conn: &Connection, owner: i64, namespace: &str) -> Result<Option<Space>> {
+pub(super) fn space(conn: &Connection, owner: i64, namespace: &str) -> Result<Option<NamespaceRow>> {
     conn.prepare_cached("SELECT no, entries, bytes FROM memory_space WHERE owner = ?1 AND namespace = ?2")?
         .query_row(params![owner, namespace], |row| {
-            Ok(Space { no: row.get(0)?, entries: number(row, 1)?, bytes: number(row, 2)? })
+            Ok(NamespaceRow { no: row.get(0)?, entries: number(row, 1)?, bytes: number(row, 2)? })
         })
         .optional()
 }
 
 /// How many entries of a namespace have expired and are not swept yet, and their bytes.
-pub(super) fn over_in(conn: &Connection, space: i64, now: Timestamp) -> Result<(u64, u64)> {
+pub(super) fn count_expired(conn: &Connection, space: i64, now: Timestamp) -> Result<(u64, u64)> {
     conn.prepare_cached(
         "SELECT count(*), ifnull(sum(size), 0) FROM memory INDEXED BY memory_over
          WHERE space = ?1 AND expires_at <= ?2",
@@ -39,7 +41,7 @@ pub(super) fn over_in(conn: &Connection, space: i64, now: Timestamp) -> Result<(
 }
 
 /// A row that is there, whether its time has come or not.
-struct Row {
+struct MemoryRow {
     no: i64,
     version: u64,
     created_at: Timestamp,
@@ -47,12 +49,12 @@ struct Row {
     over: bool,
 }
 
-fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Option<Row>> {
+fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Option<MemoryRow>> {
     conn.prepare_cached(
         "SELECT no, version, created_at, size, ifnull(expires_at <= ?3, 0) FROM memory WHERE space = ?1 AND key = ?2",
     )?
     .query_row(params![space, key, now.0], |row| {
-        Ok(Row {
+        Ok(MemoryRow {
             no: row.get(0)?,
             version: number(row, 1)?,
             created_at: Timestamp(row.get(2)?),
@@ -64,8 +66,11 @@ fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Optio
 }
 
 /// Writes one, if it is as expected and there is room. Whatever is refused has written nothing.
-pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<MemoryStored, MemoryError>> {
-    let Session { conn, names, .. } = session;
+pub(super) fn put(
+    session: &mut WriteSession,
+    put: &MemoryPut,
+) -> Result<Result<MemoryWriteResult, MemoryError>> {
+    let WriteSession { conn, names, .. } = session;
     let MemoryKey { tenant, namespace, key } = &put.key;
     let owner = names.find_owner(conn, tenant)?;
     let space = match owner {
@@ -79,9 +84,9 @@ pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<Memor
     let live = there.as_ref().filter(|row| !row.over);
     let found = live.map(|row| row.version);
     let as_expected = match put.expected {
-        Expect::Any => true,
-        Expect::Absent => found.is_none(),
-        Expect::Version(version) => found == Some(version),
+        ExpectedVersion::Any => true,
+        ExpectedVersion::Absent => found.is_none(),
+        ExpectedVersion::Version(version) => found == Some(version),
     };
     if !as_expected {
         return Ok(Err(MemoryError::Moved { found }));
@@ -89,16 +94,16 @@ pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<Memor
     let size = put.value.len() as u64;
     if live.is_none()
         && let Some(space) = &space
-        && let Some(entries) = too_many(conn, space, there.is_some(), put)?
+        && let Some(entries) = entries_over_cap(conn, space, there.is_some(), put)?
     {
         return Ok(Err(MemoryError::TooManyEntries(entries)));
     }
     if live.is_none_or(|row| size > row.size) {
-        let held = held(conn, owner)?;
+        let held = tenant_use(conn, owner)?;
         if space.is_none() && held.spaces >= put.max_namespaces {
             return Ok(Err(MemoryError::TooManyNamespaces(held.spaces)));
         }
-        if let Some(bytes) = too_much(conn, owner, held.bytes, there.as_ref(), put)? {
+        if let Some(bytes) = bytes_over_cap(conn, owner, held.bytes, there.as_ref(), put)? {
             return Ok(Err(MemoryError::TooManyBytes(bytes)));
         }
     }
@@ -119,43 +124,48 @@ pub(super) fn put(session: &mut Session, put: &MemoryPut) -> Result<Result<Memor
         put.ttl_ms.map(whole),
         put.ttl_ms.map(|ttl| put.now.0.saturating_add(whole(ttl))),
     ])?;
-    Ok(Ok(MemoryStored { version, created_at }))
+    Ok(Ok(MemoryWriteResult { version, created_at }))
 }
 
 /// How many entries the namespace has, if one more is too many. Only then is it looked which have expired.
-fn too_many(conn: &Connection, space: &Space, replaces: bool, put: &MemoryPut) -> Result<Option<u64>> {
+fn entries_over_cap(
+    conn: &Connection,
+    space: &NamespaceRow,
+    replaces: bool,
+    put: &MemoryPut,
+) -> Result<Option<u64>> {
     if space.entries + u64::from(!replaces) <= put.max_entries {
         return Ok(None);
     }
-    let entries = space.entries.saturating_sub(over_in(conn, space.no, put.now)?.0);
+    let entries = space.entries.saturating_sub(count_expired(conn, space.no, put.now)?.0);
     Ok((entries >= put.max_entries).then_some(entries))
 }
 
 /// What a tenant has, expired or not.
 #[derive(Default)]
-struct Held {
+struct TenantMemoryUse {
     bytes: u64,
     spaces: u64,
 }
 
-fn held(conn: &Connection, owner: Option<i64>) -> Result<Held> {
+fn tenant_use(conn: &Connection, owner: Option<i64>) -> Result<TenantMemoryUse> {
     let held = conn
         .prepare_cached("SELECT bytes + names, spaces FROM memory_tenant WHERE owner = ?1")?
-        .query_row([owner], |row| Ok(Held { bytes: number(row, 0)?, spaces: number(row, 1)? }))
+        .query_row([owner], |row| Ok(TenantMemoryUse { bytes: number(row, 0)?, spaces: number(row, 1)? }))
         .optional()?;
     Ok(held.unwrap_or_default())
 }
 
 /// How many of its bytes the tenant still has, if with the new entry it has too many.
-fn too_much(
+fn bytes_over_cap(
     conn: &Connection,
     owner: Option<i64>,
     bytes: u64,
-    there: Option<&Row>,
+    there: Option<&MemoryRow>,
     put: &MemoryPut,
 ) -> Result<Option<u64>> {
-    let replaced = |row: &Row| row.size + put.key.weight();
-    let with = |held: u64, row: Option<&Row>| {
+    let replaced = |row: &MemoryRow| row.size + put.key.weight();
+    let with = |held: u64, row: Option<&MemoryRow>| {
         held.saturating_sub(row.map_or(0, replaced)).saturating_add(put.weight())
     };
     if with(bytes, there) <= put.max_bytes {
@@ -178,8 +188,8 @@ fn too_much(
 fn write(
     conn: &Connection,
     owner: i64,
-    space: Option<&Space>,
-    there: Option<&Row>,
+    space: Option<&NamespaceRow>,
+    there: Option<&MemoryRow>,
     namespace: &str,
     key: &str,
     value: &str,
@@ -209,7 +219,7 @@ fn write(
     conn.prepare_cached("INSERT OR REPLACE INTO memory_value (no, value, text) VALUES (?1, ?2, ?3)")?
         .execute(params![no, value, text])?;
     conn.prepare_cached("INSERT OR REPLACE INTO memory_words (rowid, words) VALUES (?1, ?2)")?
-        .execute(params![no, words_in(space, text)])?;
+        .execute(params![no, tokenize_in_namespace(space, text)])?;
     let bytes = whole(value.len() as u64) - whole(there.map_or(0, |row| row.size));
     count(conn, owner, space, i64::from(there.is_none()), bytes)?;
     Ok(no)
@@ -257,12 +267,12 @@ fn count(conn: &Connection, owner: i64, space: i64, entries: i64, bytes: i64) ->
 
 /// Forgets one. What has expired was not there any more, and goes, too.
 pub(super) fn delete(
-    session: &mut Session,
+    session: &mut WriteSession,
     key: &MemoryKey,
     expected: Option<u64>,
     now: Timestamp,
 ) -> Result<Result<Option<u64>, MemoryError>> {
-    let Session { conn, names, .. } = session;
+    let WriteSession { conn, names, .. } = session;
     let mut there = None;
     if let Some(owner) = names.find_owner(conn, &key.tenant)?
         && let Some(space) = space(conn, owner, &key.namespace)?
@@ -288,8 +298,13 @@ fn remove(conn: &Connection, owner: i64, space: i64, no: i64, size: u64) -> Resu
 }
 
 /// Forgets up to `limit` of a namespace; how many.
-pub(super) fn clear(session: &mut Session, tenant: &str, namespace: &str, limit: usize) -> Result<usize> {
-    let Session { conn, names, .. } = session;
+pub(super) fn clear(
+    session: &mut WriteSession,
+    tenant: &str,
+    namespace: &str,
+    limit: usize,
+) -> Result<usize> {
+    let WriteSession { conn, names, .. } = session;
     let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(0) };
     let Some(space) = space(conn, owner, namespace)? else { return Ok(0) };
     let rows: Vec<(i64, u64)> = conn
@@ -303,8 +318,8 @@ pub(super) fn clear(session: &mut Session, tenant: &str, namespace: &str, limit:
 }
 
 /// Adds to the counts of reads of what is still there.
-pub(super) fn count_reads(session: &mut Session, reads: &[MemoryReads]) -> Result<()> {
-    let Session { conn, names, .. } = session;
+pub(super) fn count_reads(session: &mut WriteSession, reads: &[MemoryReads]) -> Result<()> {
+    let WriteSession { conn, names, .. } = session;
     for MemoryReads { key, reads, at } in reads {
         let Some(owner) = names.find_owner(conn, &key.tenant)? else { continue };
         conn.prepare_cached(
@@ -317,8 +332,8 @@ pub(super) fn count_reads(session: &mut Session, reads: &[MemoryReads]) -> Resul
 }
 
 /// Deletes those of these whose time has come; which.
-pub(super) fn expire(session: &mut Session, rows: &[i64], now: Timestamp) -> Result<Vec<MemoryKey>> {
-    let Session { conn, names, .. } = session;
+pub(super) fn expire(session: &mut WriteSession, rows: &[i64], now: Timestamp) -> Result<Vec<MemoryKey>> {
+    let WriteSession { conn, names, .. } = session;
     let mut gone = vec![];
     for no in rows {
         let found = conn

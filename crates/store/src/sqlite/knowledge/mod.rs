@@ -14,21 +14,21 @@ use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        AuditEntry, AuditQuery, Knowledge, MemoryEntry, MemoryError, MemoryFound, MemoryKey, MemoryPageQuery,
-        MemoryPut, MemoryReads, MemorySearch, MemoryStats, MemoryStored, Record, RecordError, RecordKey,
-        RecordQuery, RecordWrite,
+        AuditEntry, AuditQuery, Knowledge, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut,
+        MemoryReads, MemorySearch, MemorySearchPage, MemoryStats, MemoryWriteResult, Record, RecordError,
+        RecordKey, RecordQuery, RecordWrite,
     },
     store::StoreError,
 };
 
-use super::{SqliteStore, session::Session};
+use super::{SqliteStore, write_session::WriteSession};
 
 /// Rows changed in one job at most, so that commits in the same batch do not wait long.
 const CHUNK: usize = 256;
 
 #[async_trait]
 impl Knowledge for SqliteStore {
-    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryStored, MemoryError> {
+    async fn put_memory(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError> {
         let weight = put.value.len() + 2 * put.text.len();
         let lane = Some(put.key.tenant.as_str().into());
         self.writer.write_for(lane, weight, move |session| memory::put(session, &put)).await?
@@ -53,7 +53,7 @@ impl Knowledge for SqliteStore {
         while deleted < limit {
             let chunk = CHUNK.min(limit - deleted);
             let (tenant, namespace) = (tenant.to_owned(), namespace.to_owned());
-            let clear = move |session: &mut Session| memory::clear(session, &tenant, &namespace, chunk);
+            let clear = move |session: &mut WriteSession| memory::clear(session, &tenant, &namespace, chunk);
             let gone = self.writer.write(0, clear).await?;
             deleted += gone;
             if gone < chunk {
@@ -91,7 +91,7 @@ impl Knowledge for SqliteStore {
         self.scan(move |conn, names| page::page(conn, names, &query)).await
     }
 
-    async fn search_memory(&self, query: &MemorySearch) -> Result<MemoryFound, StoreError> {
+    async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError> {
         let query = query.clone();
         self.search(move |conn, names| search::search(conn, names, &query)).await
     }
@@ -105,7 +105,7 @@ impl Knowledge for SqliteStore {
     }
 
     async fn expire_memory(&self, now: Timestamp, limit: usize) -> Result<Vec<MemoryKey>, StoreError> {
-        let over = self.scan(move |conn, _| page::over(conn, now, limit)).await?;
+        let over = self.scan(move |conn, _| page::expired_entries(conn, now, limit)).await?;
         let mut gone = vec![];
         for chunk in over.chunks(CHUNK) {
             let chunk = chunk.to_vec();
@@ -129,7 +129,7 @@ impl Knowledge for SqliteStore {
     }
 
     async fn expire_records(&self, now: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let over = self.scan(move |conn, _| records::over(conn, now, limit)).await?;
+        let over = self.scan(move |conn, _| records::expired_records(conn, now, limit)).await?;
         let mut gone = 0;
         for chunk in over.chunks(CHUNK) {
             let chunk = chunk.to_vec();

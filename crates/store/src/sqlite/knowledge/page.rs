@@ -7,11 +7,11 @@ use nuncio_engine::{
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, ToSql, params, types::Value};
 
 use super::{
-    super::{names::Names, read::number},
-    memory::{over_in, space},
+    super::{names::SqliteNameCache, read::number},
+    memory::{count_expired, space},
     whole,
 };
-use crate::knowledge::end_of;
+use crate::knowledge::prefix_end;
 
 /// What `entry` reads.
 pub(super) const ENTRY: &str =
@@ -35,7 +35,7 @@ pub(super) fn entry(row: &Row<'_>) -> Result<MemoryEntry> {
 /// The entry of that key.
 pub(super) fn one(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     key: &MemoryKey,
     now: Timestamp,
 ) -> Result<Option<MemoryEntry>> {
@@ -50,17 +50,17 @@ pub(super) fn one(
 }
 
 /// Texts in the order of their bytes: those that begin with a prefix and come after another.
-pub(super) struct Span {
+pub(super) struct SqliteKeyRange {
     pub(super) from: String,
     /// The first of them is the one after `from`.
     without: bool,
     end: Option<String>,
 }
 
-impl Span {
+impl SqliteKeyRange {
     pub(super) fn new(prefix: &str, after: &str) -> Self {
         let without = !after.is_empty() && after >= prefix;
-        Self { from: if without { after } else { prefix }.to_owned(), without, end: end_of(prefix) }
+        Self { from: if without { after } else { prefix }.to_owned(), without, end: prefix_end(prefix) }
     }
 
     /// One text alone.
@@ -82,11 +82,11 @@ impl Span {
 /// Entries in the order of their keys.
 pub(super) fn page(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     query: &MemoryPageQuery,
 ) -> Result<Vec<MemoryEntry>> {
     let Some(owner) = names.find_owner(conn, &query.tenant)? else { return Ok(vec![]) };
-    let span = Span::new(&query.prefix, &query.after);
+    let span = SqliteKeyRange::new(&query.prefix, &query.after);
     let (with, values) = match query.values {
         true => ("JOIN memory_value USING (no)", "value"),
         false => ("", "''"),
@@ -109,7 +109,7 @@ pub(super) fn page(
 /// How much a namespace holds: from its counters, less what has expired.
 pub(super) fn stats(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     tenant: &str,
     namespace: &str,
     now: Timestamp,
@@ -118,7 +118,7 @@ pub(super) fn stats(
     let _reading = conn.unchecked_transaction()?;
     let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(None) };
     let Some(space) = space(conn, owner, namespace)? else { return Ok(None) };
-    let (entries, bytes) = over_in(conn, space.no, now)?;
+    let (entries, bytes) = count_expired(conn, space.no, now)?;
     if entries >= space.entries {
         return Ok(None);
     }
@@ -144,7 +144,7 @@ pub(super) fn stats(
 /// Namespaces that hold something.
 pub(super) fn namespaces(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     tenant: &str,
     prefix: &str,
     after: &str,
@@ -152,7 +152,7 @@ pub(super) fn namespaces(
     now: Timestamp,
 ) -> Result<Vec<String>> {
     let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(vec![]) };
-    let span = Span::new(prefix, after);
+    let span = SqliteKeyRange::new(prefix, after);
     conn.prepare_cached(&format!(
         "SELECT namespace FROM memory_space WHERE owner = ?1 AND namespace {} ?2 AND namespace < ?3
            AND EXISTS (SELECT 1 FROM memory INDEXED BY memory_created
@@ -168,7 +168,7 @@ pub(super) fn namespaces(
 }
 
 /// Entries whose time has come, oldest first.
-pub(super) fn over(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
+pub(super) fn expired_entries(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
     conn.prepare_cached(
         "SELECT no FROM memory INDEXED BY memory_expiry WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
     )?

@@ -2,33 +2,36 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{Expect, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::{ExpectedVersion, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, Row, params};
 
 use super::{
     super::{
-        names::Names,
+        names::SqliteNameCache,
         read::{bytes, number},
-        session::Session,
+        write_session::WriteSession,
     },
-    page::Span,
+    page::SqliteKeyRange,
     whole,
 };
 
 /// Writes all of them, if all are as expected. Jobs run one after the other, so nobody comes between the looking and
 /// the writing.
-pub(super) fn write(session: &mut Session, writes: &[RecordWrite]) -> Result<Result<Vec<u64>, RecordError>> {
-    let Session { conn, names, .. } = session;
+pub(super) fn write(
+    session: &mut WriteSession,
+    writes: &[RecordWrite],
+) -> Result<Result<Vec<u64>, RecordError>> {
+    let WriteSession { conn, names, .. } = session;
     for (at, write) in writes.iter().enumerate() {
         let found = match names.find_owner(conn, &write.key.tenant)? {
             Some(owner) => version(conn, owner, &write.key, write.now)?,
             None => None,
         };
         let as_expected = match write.expected {
-            Expect::Any => true,
-            Expect::Absent => found.is_none(),
-            Expect::Version(version) => found == Some(version),
+            ExpectedVersion::Any => true,
+            ExpectedVersion::Absent => found.is_none(),
+            ExpectedVersion::Version(version) => found == Some(version),
         };
         if !as_expected {
             return Ok(Err(RecordError::Moved { at, found }));
@@ -86,7 +89,7 @@ fn record(row: &Row<'_>) -> Result<Record> {
 /// The record of that id.
 pub(super) fn one(
     conn: &Connection,
-    names: &mut Names,
+    names: &mut SqliteNameCache,
     key: &RecordKey,
     now: Timestamp,
 ) -> Result<Option<Record>> {
@@ -100,10 +103,14 @@ pub(super) fn one(
 }
 
 /// A tenant's, in the order of their ids, or everybody's.
-pub(super) fn list(conn: &Connection, names: &mut Names, query: &RecordQuery) -> Result<Vec<Record>> {
+pub(super) fn list(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    query: &RecordQuery,
+) -> Result<Vec<Record>> {
     let Some(tenant) = &query.tenant else { return list_all(conn, query) };
     let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(vec![]) };
-    let span = Span::new(&query.prefix, &query.after);
+    let span = SqliteKeyRange::new(&query.prefix, &query.after);
     conn.prepare_cached(&format!(
         "SELECT id, body, version, updated_at FROM record INDEXED BY record_id
          WHERE kind = ?1 AND owner = ?2 AND id {} ?3 AND id < ?4 AND (expires_at IS NULL OR expires_at > ?5)
@@ -121,10 +128,10 @@ pub(super) fn list(conn: &Connection, names: &mut Names, query: &RecordQuery) ->
 /// `after` on.
 fn list_all(conn: &Connection, query: &RecordQuery) -> Result<Vec<Record>> {
     let (tenants, ids) = match query.prefix.split_once('\n') {
-        Some((tenant, id)) => (Span::only(tenant), id),
-        None => (Span::new(&query.prefix, ""), ""),
+        Some((tenant, id)) => (SqliteKeyRange::only(tenant), id),
+        None => (SqliteKeyRange::new(&query.prefix, ""), ""),
     };
-    let ids = Span::new(ids, "");
+    let ids = SqliteKeyRange::new(ids, "");
     let (after, after_id) = query.after.split_once('\n').unwrap_or((&query.after, ""));
     conn.prepare_cached(
         "SELECT name || char(10) || id, body, version, updated_at
@@ -151,7 +158,7 @@ fn list_all(conn: &Connection, query: &RecordQuery) -> Result<Vec<Record>> {
 }
 
 /// Records whose time has come, oldest first.
-pub(super) fn over(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
+pub(super) fn expired_records(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
     conn.prepare_cached(
         "SELECT no FROM record INDEXED BY record_expiry WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
     )?
@@ -160,7 +167,7 @@ pub(super) fn over(conn: &Connection, now: Timestamp, limit: usize) -> Result<Ve
 }
 
 /// Deletes those of these whose time has come; how many.
-pub(super) fn expire(session: &Session, rows: &[i64], now: Timestamp) -> Result<u64> {
+pub(super) fn expire(session: &WriteSession, rows: &[i64], now: Timestamp) -> Result<u64> {
     let mut delete = session.conn.prepare_cached("DELETE FROM record WHERE no = ?1 AND expires_at <= ?2")?;
     let mut gone = 0;
     for no in rows {

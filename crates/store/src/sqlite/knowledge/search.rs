@@ -2,15 +2,15 @@
 
 use std::{collections::HashSet, time::Instant};
 
-use nuncio_engine::knowledge::{MemoryFound, MemorySearch, SEARCHED_BYTES, Sought};
+use nuncio_engine::knowledge::{MemoryQuery, MemorySearch, MemorySearchPage, SEARCHED_BYTES};
 use rusqlite::{Connection, ErrorCode, Result, params};
 
 use super::{
-    super::names::Names,
+    super::names::SqliteNameCache,
     memory::space,
-    page::{ENTRY, Span, entry},
+    page::{ENTRY, SqliteKeyRange, entry},
 };
-use crate::knowledge::{Pattern, words};
+use crate::knowledge::{CompiledPattern, tokenize};
 
 /// Numbers of entries, with their ranks.
 type Hits = Vec<(i64, Option<f64>)>;
@@ -19,23 +19,31 @@ type Hits = Vec<(i64, Option<f64>)>;
 const STEPS: i32 = 1_000;
 
 /// A page of what was found, and how much there is; cut at its deadline, wherever SQLite is by then.
-pub(super) fn search(conn: &mut Connection, names: &mut Names, query: &MemorySearch) -> Result<MemoryFound> {
+pub(super) fn search(
+    conn: &mut Connection,
+    names: &mut SqliteNameCache,
+    query: &MemorySearch,
+) -> Result<MemorySearchPage> {
     let deadline = Instant::now() + query.within;
     conn.progress_handler(STEPS, Some(move || Instant::now() >= deadline))?;
     let found = search_to_the_end(conn, names, query);
     conn.progress_handler(0, None::<fn() -> bool>)?;
     match found {
         Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
-            Ok(MemoryFound { entries: vec![], total: 0, is_cut: true })
+            Ok(MemorySearchPage { entries: vec![], total: 0, is_cut: true })
         }
         found => found,
     }
 }
 
 /// One consistent reading.
-fn search_to_the_end(conn: &Connection, names: &mut Names, query: &MemorySearch) -> Result<MemoryFound> {
+fn search_to_the_end(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    query: &MemorySearch,
+) -> Result<MemorySearchPage> {
     let _reading = conn.unchecked_transaction()?;
-    let mut found = MemoryFound { entries: vec![], total: 0, is_cut: false };
+    let mut found = MemorySearchPage { entries: vec![], total: 0, is_cut: false };
     let Some(owner) = names.find_owner(conn, &query.tenant)? else { return Ok(found) };
     let Some(space) = space(conn, owner, &query.namespace)? else { return Ok(found) };
     let over: HashSet<i64> = conn
@@ -43,10 +51,12 @@ fn search_to_the_end(conn: &Connection, names: &mut Names, query: &MemorySearch)
         .query_map(params![space.no, query.now.0], |row| row.get(0))?
         .collect::<Result<_>>()?;
     let mut hits = match &query.what {
-        Sought::Keys(pattern) => by_key(conn, space.no, &Pattern::read(pattern), query.max_keys)?,
-        Sought::Words(sought) => by_words(conn, space.no, sought, query.max_keys)?,
+        MemoryQuery::Keys(pattern) => {
+            by_key(conn, space.no, &CompiledPattern::read(pattern), query.max_keys)?
+        }
+        MemoryQuery::Words(sought) => by_words(conn, space.no, sought, query.max_keys)?,
     };
-    let Some(hits) = &mut hits else { return Ok(MemoryFound { is_cut: true, ..found }) };
+    let Some(hits) = &mut hits else { return Ok(MemorySearchPage { is_cut: true, ..found }) };
     hits.retain(|(no, _)| !over.contains(no));
     found.total = hits.len() as u64;
     let offset = usize::try_from(query.offset).unwrap_or(usize::MAX);
@@ -62,8 +72,8 @@ fn search_to_the_end(conn: &Connection, names: &mut Names, query: &MemorySearch)
 
 /// Those whose keys fit, the shortest first. The index tells them in the order of their keys, and the sort keeps it.
 /// `None` where there are more keys to look at than that.
-fn by_key(conn: &Connection, space: i64, pattern: &Pattern, max_keys: u64) -> Result<Option<Hits>> {
-    let span = Span::new(&pattern.prefix(), "");
+fn by_key(conn: &Connection, space: i64, pattern: &CompiledPattern, max_keys: u64) -> Result<Option<Hits>> {
+    let span = SqliteKeyRange::new(&pattern.prefix(), "");
     let mut keys = conn.prepare_cached(
         "SELECT no, key FROM memory INDEXED BY memory_key WHERE space = ?1 AND key >= ?2 AND key < ?3 ORDER BY key",
     )?;
@@ -88,7 +98,7 @@ fn by_key(conn: &Connection, space: i64, pattern: &Pattern, max_keys: u64) -> Re
 fn by_words(conn: &Connection, space: i64, sought: &[String], max_keys: u64) -> Result<Option<Hits>> {
     // Letters, digits and the namespace's number in quotes: there is nothing in it that FTS5 could take for syntax.
     let all: Vec<String> =
-        sought.iter().flat_map(|word| words(word)).map(|word| format!("\"{space}:{word}\"")).collect();
+        sought.iter().flat_map(|word| tokenize(word)).map(|word| format!("\"{space}:{word}\"")).collect();
     if all.is_empty() {
         return Ok(Some(vec![]));
     }

@@ -4,7 +4,7 @@ use nuncio_engine::clock::Timestamp;
 use rusqlite::{Result, params};
 
 use super::{
-    super::{read::number, session::Session},
+    super::{read::number, write_session::WriteSession},
     CHUNK, whole,
 };
 
@@ -12,7 +12,7 @@ use super::{
 const KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// Adds to counters; what they stand at.
-pub(super) fn add(session: &Session, uses: &[(String, u64)], now: Timestamp) -> Result<Vec<u64>> {
+pub(super) fn add(session: &WriteSession, uses: &[(String, u64)], now: Timestamp) -> Result<Vec<u64>> {
     session
         .conn
         .prepare_cached(

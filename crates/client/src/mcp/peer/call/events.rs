@@ -5,24 +5,24 @@ use nuncio_engine::task::State;
 use nuncio_wire::a2a::{Dialect, StatusUpdate, StreamEvent};
 use serde_json::{Value, value::to_raw_value};
 
-use super::{Conversation, Phase};
+use super::{McpCall, McpCallPhase};
 use crate::{
-    a2a::peer::told::Told,
-    mcp::peer::question::To,
-    peer::{Ended, Happened, PeerError},
+    a2a::peer::event_translator::EventTranslator,
+    mcp::peer::question::AnswerRoute,
+    peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
 /// How far a task has been followed.
-pub(super) struct Events {
+pub(super) struct TaskEventCursor {
     /// The last event that was seen.
     pub(super) after: u64,
-    pub(super) told: Told,
+    pub(super) translator: EventTranslator,
 }
 
-impl Conversation {
+impl McpCall {
     /// Takes an event.
-    pub(super) fn task_event(&mut self, params: &Value) -> Result<Option<Ended>, PeerError> {
-        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+    pub(super) fn task_event(&mut self, params: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
+        let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         let Some(events) = &mut task.events else { return Ok(None) };
         if params["taskId"].as_str() != Some(&task.id) {
             return Ok(None);
@@ -38,12 +38,12 @@ impl Conversation {
         let happened = match &event {
             // A question comes as the revision has it.
             StreamEvent::Status(update) if update.state.is_interrupted() => vec![],
-            event => events.told.event(event),
+            event => events.translator.translate_event(event),
         };
         let mut ended = None;
         for happened in happened {
             match happened {
-                Happened::Ended(end) => ended = Some(end),
+                CallEvent::Ended(end) => ended = Some(end),
                 happened => self.outbox.push_back(happened),
             }
         }
@@ -55,23 +55,23 @@ impl Conversation {
         if let StreamEvent::Status(StatusUpdate { state: State::Working, message: None, .. }) = event {
             self.nothing_is_asked();
         }
-        self.keep();
+        self.emit_handle();
         Ok(None)
     }
 
     /// The task goes on, so that what it asked has been answered, here or elsewhere (2025-11-25).
     fn nothing_is_asked(&mut self) {
-        while let Some(at) = self.open.iter().position(|open| matches!(open.to, To::Request(_))) {
-            let settled = self.settle(at);
-            self.outbox.push_back(Happened::Settled(settled.id));
+        while let Some(at) = self.open.iter().position(|open| matches!(open.to, AnswerRoute::Request(_))) {
+            let settled = self.close_question(at);
+            self.outbox.push_back(CallEvent::QuestionClosed(settled.id));
         }
     }
 
     /// Asks for the events after the last one that was seen, because some were dropped.
-    pub(super) async fn attend_again(&mut self) {
+    pub(super) async fn resume_task_stream(&mut self) {
         if let Some((id, _)) = self.exchange.take() {
             self.connection.cancel(&id, "events were dropped: they are asked for again").await;
         }
-        self.attend().await;
+        self.open_task_stream().await;
     }
 }

@@ -16,15 +16,15 @@ use nuncio_wire::{jsonrpc::INVALID_PARAMS, mcp::EVENTS};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::{Conversation, Phase, events::Events};
+use super::{McpCall, McpCallPhase, events::TaskEventCursor};
 use crate::{
-    a2a::peer::told::Told,
+    a2a::peer::event_translator::EventTranslator,
     mcp::peer::{
-        fail::Fail,
-        incoming::Answer,
-        question::{Open, To},
+        error::McpRequestError,
+        incoming::McpPeerResponse,
+        question::{AnswerRoute, OpenQuestion},
     },
-    peer::{Ended, Happened, PeerError},
+    peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
 /// How often a task is asked for where the server does not say, and the bounds of what it may say.
@@ -35,45 +35,45 @@ const MAX_POLL: Duration = Duration::from_secs(60);
 const WHILE_TOLD: u32 = 10;
 
 /// The task being asked for.
-pub(super) type Polling = Pin<Box<dyn Future<Output = Result<Value, Fail>> + Send>>;
+pub(super) type TaskPoll = Pin<Box<dyn Future<Output = Result<Value, McpRequestError>> + Send>>;
 
 /// Where a task is.
-pub(super) struct Task {
+pub(super) struct McpTask {
     pub(super) id: String,
     /// How often to ask.
     every: Duration,
     /// When next.
     next: Instant,
     /// Under way.
-    pub(super) polling: Option<Polling>,
+    pub(super) polling: Option<TaskPoll>,
     /// Whether the server tells of changes by itself.
-    told: bool,
+    is_pushed: bool,
     /// Keys of questions that were answered: the server may take a moment to notice.
     pub(super) answered: HashSet<String>,
     /// What it last said of itself, and how often it said something else.
-    said: Option<String>,
-    words: u32,
+    last_message: Option<String>,
+    message_count: u32,
     /// Attempts to reach the server without hearing of the task.
     attempts: u32,
     /// How it is followed by its events, where it is.
-    pub(super) events: Option<Events>,
+    pub(super) events: Option<TaskEventCursor>,
     /// Why `tasks/result` gave nothing.
-    no_result: Option<Fail>,
+    no_result: Option<McpRequestError>,
     /// What it gave: that it failed. Whether it was stopped, the task itself says.
     result: Option<Value>,
 }
 
-impl Task {
+impl McpTask {
     fn new(id: &str) -> Self {
         Self {
             id: id.to_owned(),
             every: POLL,
             next: Instant::now(),
             polling: None,
-            told: false,
+            is_pushed: false,
             answered: HashSet::new(),
-            said: None,
-            words: 0,
+            last_message: None,
+            message_count: 0,
             attempts: 0,
             events: None,
             no_result: None,
@@ -97,7 +97,7 @@ impl Task {
     }
 
     /// The server has told of it.
-    fn heard(&mut self, seen: &Value) {
+    fn record_update(&mut self, seen: &Value) {
         self.attempts = 0;
         let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
         if let Some(pace) = pace {
@@ -107,29 +107,32 @@ impl Task {
     }
 
     fn later(&mut self) {
-        let every = if self.told { self.every * WHILE_TOLD } else { self.every };
+        let every = if self.is_pushed { self.every * WHILE_TOLD } else { self.every };
         self.next = Instant::now() + every.min(MAX_POLL);
     }
 }
 
-impl Conversation {
+impl McpCall {
     /// The call has become that task.
-    pub(super) async fn enter(&mut self, task: &Value) -> Result<Option<Ended>, PeerError> {
+    pub(super) async fn enter(&mut self, task: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
         let Some(id) = task["taskId"].as_str() else {
             return Err(self.malformed("a task without an id"));
         };
-        let mut entered = Task::new(id);
-        entered.events = self.connection.has_events().then(|| Events { after: 0, told: Told::default() });
+        let mut entered = McpTask::new(id);
+        entered.events = self
+            .connection
+            .has_events()
+            .then(|| TaskEventCursor { after: 0, translator: EventTranslator::default() });
         entered.later();
-        self.phase = Phase::Task(entered);
-        self.seat.is_task(id);
-        self.keep();
-        self.attend().await;
+        self.phase = McpCallPhase::Task(entered);
+        self.seat.set_task(id);
+        self.emit_handle();
+        self.open_task_stream().await;
         if task["status"] == "working" {
             return self.task_told(task).await;
         }
         // A new task is shown without what it asks, or came to.
-        if let Phase::Task(entered) = &mut self.phase {
+        if let McpCallPhase::Task(entered) = &mut self.phase {
             entered.soon();
         }
         Ok(None)
@@ -137,16 +140,17 @@ impl Conversation {
 
     /// Goes on with a task that another process began.
     pub(super) async fn join(&mut self, id: &str, after: Option<u64>) {
-        let mut joined = Task::new(id);
-        joined.events = after.map(|after| Events { after, told: Told::after_others() });
-        self.phase = Phase::Task(joined);
-        self.seat.is_task(id);
-        self.attend().await;
+        let mut joined = McpTask::new(id);
+        joined.events =
+            after.map(|after| TaskEventCursor { after, translator: EventTranslator::after_others() });
+        self.phase = McpCallPhase::Task(joined);
+        self.seat.set_task(id);
+        self.open_task_stream().await;
     }
 
     /// Opens the stream that tells of the task.
-    pub(super) async fn attend(&mut self) {
-        let Phase::Task(task) = &self.phase else { return };
+    pub(super) async fn open_task_stream(&mut self) {
+        let McpCallPhase::Task(task) = &self.phase else { return };
         let (method, mut params) = match self.connection.version.is_stateless() {
             true => ("subscriptions/listen", json!({ "notifications": { "taskIds": [task.id] } })),
             false => ("tasks/result", json!({ "taskId": task.id })),
@@ -163,34 +167,37 @@ impl Conversation {
 
     /// Asks for the task.
     pub(super) fn poll(&mut self) {
-        if let Phase::Task(task) = &mut self.phase {
+        if let McpCallPhase::Task(task) = &mut self.phase {
             let (connection, params) = (Arc::clone(&self.connection), json!({ "taskId": task.id }));
             task.polling = Some(Box::pin(async move { connection.request("tasks/get", params).await }));
         }
     }
 
-    pub(super) async fn polled(&mut self, polled: Result<Value, Fail>) -> Result<Option<Ended>, PeerError> {
-        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+    pub(super) async fn polled(
+        &mut self,
+        polled: Result<Value, McpRequestError>,
+    ) -> Result<Option<PeerCallEnd>, PeerError> {
+        let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         task.polling = None;
         let (attempts, most) = (task.attempts, self.connection.options.reconnects);
         match polled {
             Ok(seen) if task.events.is_some() => {
                 // The events say where it stands, in their order; this only says that the server is there.
-                task.heard(&seen);
+                task.record_update(&seen);
                 if self.exchange.is_none() {
-                    self.attend().await;
+                    self.open_task_stream().await;
                 }
                 Ok(None)
             }
             Ok(seen) => self.task_told(&seen).await,
-            Err(Fail::SessionLost) if attempts < most => {
+            Err(McpRequestError::SessionLost) if attempts < most => {
                 task.attempts += 1;
                 task.later();
                 self.reconnect().await?;
-                self.attend().await;
+                self.open_task_stream().await;
                 Ok(None)
             }
-            Err(fail) if fail.is_passing() && attempts < most => {
+            Err(fail) if fail.is_transient() && attempts < most => {
                 task.attempts += 1;
                 task.later();
                 task.next = task.next.max(Instant::now() + self.connection.options.backoff(attempts));
@@ -202,11 +209,11 @@ impl Conversation {
                 }
                 Ok(None)
             }
-            Err(Fail::Rpc(_)) if task.result.is_some() => {
+            Err(McpRequestError::Rpc(_)) if task.result.is_some() => {
                 let result = task.result.take().unwrap_or_default();
                 Ok(Some(self.completed(&result)))
             }
-            Err(Fail::Rpc(error)) => {
+            Err(McpRequestError::Rpc(error)) => {
                 let why = format!("{} does not know the task: {}", self.connection.at, error.message);
                 Err(PeerError::Gone(why))
             }
@@ -215,12 +222,12 @@ impl Conversation {
     }
 
     /// Takes a task as it stands.
-    pub(super) async fn task_told(&mut self, seen: &Value) -> Result<Option<Ended>, PeerError> {
-        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+    pub(super) async fn task_told(&mut self, seen: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
+        let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         if seen["taskId"].as_str() != Some(&task.id) {
             return Ok(None);
         }
-        task.heard(seen);
+        task.record_update(seen);
         if task.events.is_some() {
             // What it asks comes in its place; the rest is in the events.
             match (self.connection.version.is_stateless(), seen["status"].as_str()) {
@@ -231,11 +238,13 @@ impl Conversation {
             return Ok(None);
         }
         let (status, said) = (seen["status"].as_str().unwrap_or_default(), seen["statusMessage"].as_str());
-        if let Some(said) = said.filter(|said| task.said.as_deref() != Some(*said) && status == "working") {
-            task.said = Some(said.to_owned());
-            task.words += 1;
-            let message = Message::text(format!("{}-{}", self.token, task.words), Role::Agent, said);
-            self.outbox.push_back(Happened::Said(message));
+        if let Some(said) =
+            said.filter(|said| task.last_message.as_deref() != Some(*said) && status == "working")
+        {
+            task.last_message = Some(said.to_owned());
+            task.message_count += 1;
+            let message = Message::text(format!("{}-{}", self.token, task.message_count), Role::Agent, said);
+            self.outbox.push_back(CallEvent::Message(message));
         }
         match (self.connection.version.is_stateless(), status) {
             (_, "working" | "submitted") => {
@@ -254,7 +263,7 @@ impl Conversation {
             }
             (_, "cancelled") => {
                 let message = said.map(|said| Message::text(&*self.token, Role::Agent, said));
-                Ok(Some(Ended { state: State::Canceled, message }))
+                Ok(Some(PeerCallEnd { state: State::Canceled, message }))
             }
             (false, "input_required" | "completed" | "failed") => {
                 // What it asks, and what it came to, comes there.
@@ -264,7 +273,7 @@ impl Conversation {
                 let failed = task.no_result.take();
                 match (failed, status) {
                     (Some(fail), "completed" | "failed") => return self.no_result(fail, status, said),
-                    _ if self.exchange.is_none() => self.attend().await,
+                    _ if self.exchange.is_none() => self.open_task_stream().await,
                     _ => {}
                 }
                 Ok(None)
@@ -275,26 +284,26 @@ impl Conversation {
 
     /// Puts the questions of a task (2026-07-28) that were not put yet, and takes back what it asks no more.
     fn ask_for(&mut self, requests: &Value) {
-        let Phase::Task(task) = &self.phase else { return };
+        let McpCallPhase::Task(task) = &self.phase else { return };
         let requests = requests.as_object();
         let answered = task.answered.clone();
         let is_asked = |key: &str| requests.is_some_and(|requests| requests.contains_key(key));
         while let Some(at) =
-            self.open.iter().position(|open| matches!(&open.to, To::Input(key) if !is_asked(key)))
+            self.open.iter().position(|open| matches!(&open.to, AnswerRoute::Input(key) if !is_asked(key)))
         {
-            let settled = self.settle(at);
-            self.outbox.push_back(Happened::Settled(settled.id));
-            self.keep();
+            let settled = self.close_question(at);
+            self.outbox.push_back(CallEvent::QuestionClosed(settled.id));
+            self.emit_handle();
         }
         for (key, request) in requests.into_iter().flatten() {
-            let known = self.open.iter().any(|open| open.to == To::Input(key.clone()));
+            let known = self.open.iter().any(|open| open.to == AnswerRoute::Input(key.clone()));
             if known || answered.contains(key) {
                 continue;
             }
             let method = request["method"].as_str().unwrap_or_default().to_owned();
             let (id, params) = (key.clone(), request["params"].clone());
-            let open = Open { id, method, params, to: To::Input(key.clone()), again: false };
-            if let Err(why) = self.put(open) {
+            let open = OpenQuestion { id, method, params, to: AnswerRoute::Input(key.clone()), again: false };
+            if let Err(why) = self.put_question(open) {
                 tracing::warn!(why, "{}: the task asks what cannot be asked here", self.connection.at);
             }
         }
@@ -302,17 +311,20 @@ impl Conversation {
 
     /// The server says of which tasks it will tell.
     pub(super) fn listened(&mut self, params: &Value) {
-        if let Phase::Task(task) = &mut self.phase {
+        if let McpCallPhase::Task(task) = &mut self.phase {
             let listed = params["notifications"]["taskIds"].as_array();
-            task.told = listed.is_some_and(|listed| listed.iter().any(|id| *id == *task.id));
+            task.is_pushed = listed.is_some_and(|listed| listed.iter().any(|id| *id == *task.id));
         }
     }
 
     /// The stream that told of the task has ended with an answer.
-    pub(super) fn task_answered(&mut self, answer: Answer) -> Result<Option<Ended>, PeerError> {
+    pub(super) fn task_answered(
+        &mut self,
+        answer: McpPeerResponse,
+    ) -> Result<Option<PeerCallEnd>, PeerError> {
         let stateless = self.connection.version.is_stateless();
-        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
-        task.told = false;
+        let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
+        task.is_pushed = false;
         if let (Some(_), Err(error)) = (&task.events, &answer.outcome) {
             if error.code == i64::from(INVALID_PARAMS) {
                 // It does not know the cursor any more: its log is another one now.
@@ -331,7 +343,7 @@ impl Conversation {
             Ok(result) if !stateless => Ok(Some(self.completed(&result))),
             Err(error) if !stateless => {
                 // The task's own error, or that it is not done yet: the task itself says which.
-                task.no_result = Some(Fail::Rpc(error));
+                task.no_result = Some(McpRequestError::Rpc(error));
                 task.soon();
                 Ok(None)
             }
@@ -343,12 +355,12 @@ impl Conversation {
     }
 
     /// The stream that told of the task broke. The task goes on.
-    pub(super) fn task_broke(&mut self, fail: Fail) -> Result<Option<Ended>, PeerError> {
-        let Phase::Task(task) = &mut self.phase else { return Ok(None) };
+    pub(super) fn task_broke(&mut self, fail: McpRequestError) -> Result<Option<PeerCallEnd>, PeerError> {
+        let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         tracing::debug!(?fail, "{}: the task {} is asked for", self.connection.at, task.id);
-        task.told = false;
+        task.is_pushed = false;
         task.soon();
-        if let (Fail::Rpc(_), false) = (&fail, self.connection.version.is_stateless()) {
+        if let (McpRequestError::Rpc(_), false) = (&fail, self.connection.version.is_stateless()) {
             task.no_result = Some(fail);
         }
         for open in &mut self.open {
@@ -359,12 +371,12 @@ impl Conversation {
 
     fn no_result(
         &mut self,
-        fail: Fail,
+        fail: McpRequestError,
         status: &str,
         said: Option<&str>,
-    ) -> Result<Option<Ended>, PeerError> {
+    ) -> Result<Option<PeerCallEnd>, PeerError> {
         match (fail, status) {
-            (Fail::Rpc(error), "failed") => {
+            (McpRequestError::Rpc(error), "failed") => {
                 let why =
                     if error.message.is_empty() { said.unwrap_or("the task failed") } else { &error.message };
                 Ok(Some(self.failed(why)))

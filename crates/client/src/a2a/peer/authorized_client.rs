@@ -1,0 +1,153 @@
+//! Requests to one agent, in the caller's name: a token that is refused is renewed once and the request made again.
+
+use std::{sync::Arc, time::Duration};
+
+use http::{HeaderName, HeaderValue};
+use nuncio_wire::a2a::{Dialect, TaskView, card::LOG_EXTENSION};
+
+use super::{A2aPeerOptions, agents::KnownAgent};
+use crate::a2a::{A2aClient, A2aClientError, A2aCredentials, A2aTaskEvents, InterfacePreference};
+
+/// How long the answer to a request that changes nothing may take.
+const SOON: Duration = Duration::from_secs(30);
+/// History is not needed here: what was said is told when it is said.
+const NO_HISTORY: Option<usize> = Some(0);
+
+/// A line to one agent.
+#[derive(Clone)]
+pub(super) struct AuthorizedClient {
+    pub(super) agent: Arc<KnownAgent>,
+    pub(super) options: Arc<A2aPeerOptions>,
+}
+
+/// Headers of one request.
+pub(super) type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
+
+impl AuthorizedClient {
+    pub(super) fn new(agent: Arc<KnownAgent>, options: Arc<A2aPeerOptions>) -> Self {
+        Self { agent, options }
+    }
+
+    pub(super) fn dialect(&self) -> Dialect {
+        *self.agent.dialect.lock()
+    }
+
+    /// From now on the first generation is spoken with this agent.
+    pub(super) fn fall_back(&self) {
+        *self.agent.dialect.lock() = Dialect::V0_1;
+        *self.agent.client.lock() = None;
+    }
+
+    /// Whether the ids of the agent's events are cursors, and the same message under the same key is one message.
+    pub(super) fn has_cursors(&self) -> bool {
+        self.agent.offer.idempotent
+    }
+
+    pub(super) fn streams(&self) -> bool {
+        self.agent.card.streaming
+    }
+
+    /// Makes a request; once more with another token, where the first was refused and there is another.
+    pub(super) async fn ask<T, F>(
+        &self,
+        headers: &RequestHeaders,
+        request: impl Fn(A2aClient) -> F,
+    ) -> Result<T, A2aClientError>
+    where
+        F: Future<Output = Result<T, A2aClientError>>,
+    {
+        let client = self.client(headers).await?;
+        match request(client).await {
+            Err(error @ A2aClientError::Unauthorized { .. }) => {
+                self.challenged(error).await?;
+                request(self.client(headers).await?).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// The task as it stands.
+    pub(super) async fn get(&self, task: &str) -> Result<TaskView, A2aClientError> {
+        let get = |client: A2aClient| async move { client.get(task, NO_HISTORY).await };
+        Ok(self.soon(get).await?.value)
+    }
+
+    /// Stops the task.
+    pub(super) async fn cancel(&self, task: &str) -> Result<TaskView, A2aClientError> {
+        let cancel = |client: A2aClient| async move { client.cancel(task).await };
+        Ok(self.soon(cancel).await?.value)
+    }
+
+    /// Streams the task: from a cursor, or from now.
+    pub(super) async fn subscribe(
+        &self,
+        task: &str,
+        after: Option<&str>,
+    ) -> Result<A2aTaskEvents, A2aClientError> {
+        self.soon(|client| async move { client.subscribe(task, after).await }).await
+    }
+
+    async fn soon<T, F>(&self, request: impl Fn(A2aClient) -> F) -> Result<T, A2aClientError>
+    where
+        F: Future<Output = Result<T, A2aClientError>>,
+    {
+        match tokio::time::timeout(SOON, self.ask(&vec![], request)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(A2aClientError::Timeout { at: self.agent.card.at.clone(), limit: SOON }),
+        }
+    }
+
+    async fn client(&self, headers: &RequestHeaders) -> Result<A2aClient, A2aClientError> {
+        let KnownAgent { card, client: kept, .. } = &*self.agent;
+        let dialect = self.dialect();
+        let preference = InterfacePreference { bindings: vec![], dialect };
+        let bearer = match &self.options.authorizer {
+            Some(authorizer) => authorizer.token(&card.pick(&preference)?.url).await,
+            None => None,
+        };
+        let mut kept = kept.lock();
+        let mut client = match &*kept {
+            Some((token, client)) if *token == bearer => client.clone(),
+            _ => {
+                let credentials = A2aCredentials { bearer: bearer.clone(), ..A2aCredentials::default() };
+                let client = A2aClient::new(card, &preference, &credentials, &self.options.http)?;
+                kept.insert((bearer, client)).1.clone()
+            }
+        };
+        drop(kept);
+        if self.options.logs && card.extensions.iter().any(|uri| uri == LOG_EXTENSION) {
+            let uri = HeaderValue::from_static(LOG_EXTENSION);
+            client = client.with_header(HeaderName::from_static("a2a-extensions"), uri);
+        }
+        for (name, value) in headers {
+            client = client.with_header(name.clone(), value.clone());
+        }
+        Ok(client)
+    }
+
+    /// The agent refused the caller: asks for another token. An error where there is none.
+    async fn challenged(&self, error: A2aClientError) -> Result<(), A2aClientError> {
+        let (Some(authorizer), A2aClientError::Unauthorized { at, status, supplied, challenge, body }) =
+            (&self.options.authorizer, &error)
+        else {
+            return Err(error);
+        };
+        let preference = InterfacePreference { bindings: vec![], dialect: self.dialect() };
+        let resource = &self.agent.card.pick(&preference)?.url;
+        match authorizer.challenged(resource, *status, challenge.as_deref()).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(error),
+            Err(why) => {
+                let body = if body.is_empty() { why } else { format!("{why} ({body})") };
+                let (at, challenge) = (at.clone(), challenge.clone());
+                Err(A2aClientError::Unauthorized {
+                    at,
+                    status: *status,
+                    supplied: *supplied,
+                    body,
+                    challenge,
+                })
+            }
+        }
+    }
+}

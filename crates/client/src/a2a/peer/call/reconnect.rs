@@ -1,0 +1,161 @@
+//! How a call goes on without a stream: after a cut, where there are none, and when the task has ended and some of it
+//! may not have been heard.
+
+use std::time::Duration;
+
+use nuncio_engine::event::{Level, LogLine};
+use nuncio_wire::a2a::{Dialect, StreamEvent};
+use tokio::time::Instant;
+
+use super::{CallFeed, EMPTY_STREAMS, FIRST_WAIT, FeedSource, LONGEST_WAIT};
+use crate::{
+    a2a::{
+        A2aClientError,
+        peer::fault::{self, peer_error},
+    },
+    peer::{CallEvent, PeerError},
+};
+
+impl CallFeed {
+    /// The stream was cut.
+    pub(super) fn record_disconnect(&mut self, why: &str) -> Result<(), PeerError> {
+        tracing::debug!(task = self.at.task, cursor = self.at.cursor, why, "a call was cut");
+        if self.at.task.is_none() && !self.client.has_cursors() {
+            return Err(PeerError::Cut(format!(
+                "{why}; whether the agent has taken the message is not known"
+            )));
+        }
+        if self.empty_streams == 0 {
+            self.pause = Duration::ZERO;
+        }
+        self.empty_streams += 1;
+        self.source = FeedSource::Lost;
+        self.translator.unsure |= !self.by_cursor();
+        Ok(())
+    }
+
+    /// One attempt to go on after a cut.
+    pub(super) async fn reconnect(&mut self) -> Result<(), PeerError> {
+        self.wait(LONGEST_WAIT).await;
+        let Some(task) = self.at.task.clone() else {
+            // Nothing came back, and the same message under the same key is one message.
+            let Some((send, headers)) = self.begun.clone() else {
+                return Err(PeerError::Gone("the call was never begun".into()));
+            };
+            let said = self.send_and_follow(&send, &headers).await;
+            return self.accept_response(said).map(|_| ());
+        };
+        if self.by_cursor() {
+            match self.client.subscribe(&task, self.at.cursor.as_deref()).await {
+                Ok(events) => {
+                    self.source = FeedSource::Stream(Box::new(events));
+                    return self.accept_response(Ok(())).map(|_| ());
+                }
+                Err(error) if fault::is_transient(&error) || fault::is_gone(&error) => {
+                    return self.accept_response(Err(error)).map(|_: Option<()>| ());
+                }
+                // Cursors were announced and are not taken: then without.
+                Err(error) => {
+                    tracing::debug!(task, %error, "the cursor is not taken");
+                    (self.at.cursor, self.translator.unsure) = (None, true);
+                }
+            }
+        }
+        let found = self.client.get(&task).await;
+        let Some(found) = self.accept_response(found)? else { return Ok(()) };
+        let rests = found.state.is_terminal() || found.state.is_interrupted();
+        (self.source, self.pause) = (FeedSource::Poll, self.client.options.poll);
+        self.take(&StreamEvent::Task(Box::new(found)), None);
+        // Before 1.0 a second subscriber may do harm: the official Python SDK stores what is appended to an artifact
+        // once for each. So there the task is only looked at.
+        let subscribes = self.client.streams() && self.client.dialect() == Dialect::V1;
+        if rests || !subscribes || self.empty_streams >= EMPTY_STREAMS {
+            return Ok(());
+        }
+        if let Ok(events) = self.client.subscribe(&task, None).await {
+            self.source = FeedSource::Stream(Box::new(events));
+            // What happened between the look and the subscription was seen by neither.
+            self.translator.unsure = true;
+        }
+        Ok(())
+    }
+
+    /// Looks at the task.
+    pub(super) async fn poll_task(&mut self, slowest: Duration) -> Result<(), PeerError> {
+        let Some(task) = self.at.task.clone() else {
+            return Err(PeerError::Malformed {
+                at: self.client.agent.card.at.clone(),
+                why: "it has taken a message and named no task".into(),
+            });
+        };
+        self.wait(slowest).await;
+        let found = self.client.get(&task).await;
+        if let Some(found) = self.accept_response(found)? {
+            if matches!(self.source, FeedSource::Asked) && !found.state.is_interrupted() {
+                (self.source, self.pause) = (FeedSource::Lost, FIRST_WAIT);
+                if self.by_cursor() {
+                    return Ok(());
+                }
+            }
+            self.answer_again(&found).await?;
+            self.take(&StreamEvent::Task(Box::new(found)), None);
+        }
+        Ok(())
+    }
+
+    /// The task has ended, and some of its artifacts may not have been heard of.
+    pub(super) async fn close(&mut self) -> Result<(), PeerError> {
+        let Some(task) = self.at.task.clone() else {
+            self.source = FeedSource::Over;
+            return Ok(());
+        };
+        let found = self.client.get(&task).await;
+        if found.is_err() {
+            self.wait(LONGEST_WAIT).await;
+        }
+        match self.accept_response(found) {
+            Ok(Some(found)) => self.take(&StreamEvent::Task(Box::new(found)), None),
+            Ok(None) => {}
+            // It has ended all the same, and some agents forget what has ended.
+            Err(error) => {
+                let text = format!("the task cannot be looked at, and artifacts may be missing: {error}");
+                self.ready.push_back(CallEvent::Log(LogLine { level: Level::Warning, text }));
+                self.ready.extend(self.end.drain(..));
+                self.source = FeedSource::Over;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a little, longer each time.
+    async fn wait(&mut self, longest: Duration) {
+        let pause = self.pause;
+        tokio::time::sleep(pause).await;
+        self.pause = (pause + pause / 2).min(longest.max(pause)).max(FIRST_WAIT);
+    }
+
+    /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.
+    pub(super) fn accept_response<T>(
+        &mut self,
+        answer: Result<T, A2aClientError>,
+    ) -> Result<Option<T>, PeerError> {
+        match answer {
+            Ok(answer) => {
+                self.silent = None;
+                Ok(Some(answer))
+            }
+            Err(error) if fault::is_gone(&error) => Err(PeerError::Gone(error.to_string())),
+            Err(error) if fault::is_transient(&error) => {
+                let since = *self.silent.get_or_insert_with(Instant::now);
+                if since.elapsed() < self.client.options.away {
+                    return Ok(None);
+                }
+                Err(PeerError::Cut(format!(
+                    "the agent has been away for {} s: {error}",
+                    since.elapsed().as_secs()
+                )))
+            }
+            Err(error) => Err(peer_error(error)),
+        }
+    }
+}

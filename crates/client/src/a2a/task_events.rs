@@ -1,0 +1,197 @@
+//! A stream of one task's events that survives cuts.
+//!
+//! A stream is over when the task has ended, when it waits for the caller and the server closes, or when the
+//! agent answered with a message. Anything else that stops it is a cut: it is continued after the last event
+//! that arrived (`Last-Event-ID`), a bounded number of times in a row, and if that fails the caller is told.
+//! It never looks like an end.
+
+use std::{collections::VecDeque, time::Duration};
+
+use nuncio_engine::task::State;
+use nuncio_wire::{
+    a2a::StreamEvent,
+    sse::{ServerEvent, SseParser},
+};
+
+use super::{A2aClient, A2aClientError, A2aResponse, http::OpenedEventStream};
+
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+/// The code for an operation that a task in its state does not allow: a subscription to an ended task.
+const UNSUPPORTED_OPERATION: i64 = -32004;
+
+/// One event, with where a reader continues after it.
+#[derive(Debug, Clone)]
+pub struct StreamItem {
+    /// The event.
+    pub event: A2aResponse<StreamEvent>,
+    /// The id of the event on the stream.
+    pub cursor: Option<String>,
+}
+
+/// The events of a task, one after the other.
+pub struct A2aTaskEvents {
+    client: A2aClient,
+    /// `None` between a cut and its mending.
+    source: Option<A2aTaskEventSource>,
+    /// What has arrived and was not read yet.
+    ready: VecDeque<ServerEvent>,
+    task: Option<String>,
+    cursor: Option<String>,
+    /// `None` until the stream said one.
+    state: Option<State>,
+    /// The agent answered with a message: there is no task.
+    answered: bool,
+    limit: u32,
+    /// Attempts to continue since the cursor last moved.
+    tries: u32,
+    last_error: A2aClientError,
+}
+
+struct A2aTaskEventSource {
+    response: reqwest::Response,
+    parser: SseParser,
+}
+
+impl A2aTaskEventSource {
+    fn new(opened: OpenedEventStream) -> Self {
+        Self { response: opened.response, parser: SseParser::new(opened.max_event) }
+    }
+}
+
+impl A2aTaskEvents {
+    pub(super) fn new(
+        client: A2aClient,
+        opened: OpenedEventStream,
+        task: Option<String>,
+        cursor: Option<String>,
+    ) -> Self {
+        let limit = opened.resumes;
+        Self {
+            client,
+            source: Some(A2aTaskEventSource::new(opened)),
+            ready: VecDeque::new(),
+            task,
+            cursor,
+            state: None,
+            answered: false,
+            limit,
+            tries: 0,
+            last_error: A2aClientError::Ended,
+        }
+    }
+
+    /// The task, as soon as it is known.
+    pub fn task(&self) -> Option<&str> {
+        self.task.as_deref()
+    }
+
+    /// After which event to continue.
+    pub fn cursor(&self) -> Option<&str> {
+        self.cursor.as_deref()
+    }
+
+    /// The next event; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<StreamItem>, A2aClientError> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return self.take(&event).map(Some);
+            }
+            if self.answered || self.state.is_some_and(State::is_terminal) {
+                return Ok(None);
+            }
+            let Some(source) = &mut self.source else {
+                if let Some(task) = self.resume().await? {
+                    return Ok(Some(task));
+                }
+                continue;
+            };
+            match source.response.chunk().await {
+                Ok(Some(bytes)) => {
+                    let events = source.parser.feed(&bytes);
+                    self.ready.extend(events.map_err(|error| A2aClientError::Malformed(error.to_string()))?);
+                }
+                Ok(None) if self.state.is_some_and(State::is_interrupted) => return Ok(None),
+                Ok(None) => self.cut(A2aClientError::Ended),
+                Err(error) => {
+                    let at = super::http::origin(self.client.endpoint());
+                    self.cut(A2aClientError::Unreachable {
+                        at,
+                        why: error.without_url().to_string(),
+                        sent: true,
+                    });
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, event: &ServerEvent) -> Result<StreamItem, A2aClientError> {
+        tracing::debug!(target: "nuncio_client::wire", id = ?event.id, data = %event.data, "received");
+        let received = self.client.read_event(&event.data)?;
+        // Only what moves the cursor is progress: a server that says the same after every cut, or that has
+        // no cursors, is not asked for ever.
+        if event.id.is_some() && event.id != self.cursor {
+            self.cursor.clone_from(&event.id);
+            self.tries = 0;
+        }
+        match &received.value {
+            StreamEvent::Task(task) => {
+                self.task = Some(task.id.clone());
+                self.state = Some(task.state);
+            }
+            StreamEvent::Message(_) => self.answered = true,
+            StreamEvent::Status(update) => {
+                self.task = Some(update.task.clone());
+                self.state = Some(update.state);
+            }
+            StreamEvent::Artifact(update) => self.task = Some(update.task.clone()),
+        }
+        Ok(StreamItem { event: received, cursor: self.cursor.clone() })
+    }
+
+    fn cut(&mut self, why: A2aClientError) {
+        tracing::debug!(task = self.task, cursor = self.cursor, %why, "the stream was cut");
+        self.source = None;
+        self.last_error = why;
+    }
+
+    /// One attempt to go on. An item: the task had ended meanwhile, and this is it.
+    async fn resume(&mut self) -> Result<Option<StreamItem>, A2aClientError> {
+        let Some(task) = self.task.clone().filter(|_| self.tries < self.limit) else {
+            return Err(A2aClientError::Cut {
+                task: self.task.clone(),
+                cursor: self.cursor.clone(),
+                tries: self.tries,
+                last: Box::new(self.last_error.clone()),
+            });
+        };
+        tokio::time::sleep((FIRST_WAIT * 2_u32.pow(self.tries.min(8))).min(LONGEST_WAIT)).await;
+        self.tries += 1;
+        let call = nuncio_wire::a2a::A2aCall::Subscribe { task: task.clone() };
+        match self.client.open(&call, self.cursor.as_deref()).await {
+            Ok(opened) => self.source = Some(A2aTaskEventSource::new(opened)),
+            // Servers without cursors refuse to stream a task that has ended.
+            Err(error) if error.rpc_code() == Some(UNSUPPORTED_OPERATION) => {
+                let ended = self.client.get(&task, None).await?;
+                if !ended.value.state.is_terminal() {
+                    return Err(error);
+                }
+                return self.take_ended(ended).map(Some);
+            }
+            Err(error) if error.is_transient() => self.last_error = error,
+            Err(error) => return Err(error),
+        }
+        Ok(None)
+    }
+
+    /// A task that was read, as the item of a stream that it would have been.
+    fn take_ended(
+        &mut self,
+        task: A2aResponse<nuncio_wire::a2a::TaskView>,
+    ) -> Result<StreamItem, A2aClientError> {
+        self.state = Some(task.value.state);
+        let json = self.client.as_sent(&task.json)?;
+        let event = A2aResponse { json, value: StreamEvent::Task(Box::new(task.value)) };
+        Ok(StreamItem { event, cursor: self.cursor.clone() })
+    }
+}

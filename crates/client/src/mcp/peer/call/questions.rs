@@ -1,0 +1,250 @@
+//! The questions of a call: those that come as requests, those that come in place of a result, and their answers.
+
+use nuncio_engine::question::Answer;
+use nuncio_wire::jsonrpc::{INVALID_PARAMS, RpcErrorObject};
+use serde_json::{Map, Value, json};
+
+use super::{McpCall, McpCallPhase};
+use crate::{
+    mcp::peer::{
+        incoming::reply,
+        question::{AnswerRoute, OpenQuestion, name_of},
+    },
+    peer::{CallEvent, PeerCallEnd, PeerError},
+};
+
+impl McpCall {
+    /// Takes a request of the server's (to 2025-11-25).
+    pub(super) async fn asked(&mut self, id: &Value, method: &str, params: Value) {
+        // It was put again, after a cut, while its answer was on the way; the server has that by now.
+        if name_of(&params).is_some_and(|name| self.answered.contains(name)) {
+            return;
+        }
+        // After a cut, and after an answer that was refused, a question is put again under another id.
+        let known = self
+            .open
+            .iter_mut()
+            .find(|open| matches!(open.to, AnswerRoute::Request(_)) && open.is_same(method, &params));
+        if let Some(known) = known {
+            (known.to, known.params, known.again) = (AnswerRoute::Request(id.clone()), params, false);
+            if let Ok(question) = known.question() {
+                self.emit_handle();
+                self.outbox.push_back(CallEvent::Question(question));
+            }
+            return;
+        }
+        let name = id.as_str().map_or_else(|| format!("request-{id}"), str::to_owned);
+        let open = OpenQuestion {
+            id: name,
+            method: method.to_owned(),
+            params,
+            to: AnswerRoute::Request(id.clone()),
+            again: false,
+        };
+        if let Err(why) = self.put_question(open) {
+            let refused = reply(id, Err((INVALID_PARAMS, why)));
+            if let Err(fail) = self.connection.send(&refused).await {
+                tracing::debug!(?fail, "{} does not take an answer", self.connection.at);
+            }
+        }
+    }
+
+    /// Puts a question to whoever follows. The error says why it is none.
+    pub(super) fn put_question(&mut self, open: OpenQuestion) -> Result<(), String> {
+        let question = open.question()?;
+        self.shared.remember_question(&open.id, &open.params);
+        self.open.push(open);
+        self.emit_handle();
+        self.outbox.push_back(CallEvent::Question(question));
+        Ok(())
+    }
+
+    /// Puts the questions again that were open when another process left the call.
+    pub(super) fn ask_again(&mut self) {
+        let by_cursor = matches!(&self.phase, McpCallPhase::Task(task) if task.events.is_some());
+        for open in &self.open {
+            // The server puts it again by itself, and an answer must not cross that.
+            if by_cursor && matches!(open.to, AnswerRoute::Request(_)) {
+                continue;
+            }
+            self.shared.remember_question(&open.id, &open.params);
+            if let Ok(question) = open.question() {
+                self.outbox.push_back(CallEvent::Question(question));
+            }
+        }
+    }
+
+    /// The call wants to be made again, with answers (2026-07-28).
+    pub(super) async fn input_required(&mut self, mut result: Value) -> Result<(), PeerError> {
+        let at = self.connection.at.clone();
+        let malformed = |why: &str| PeerError::Malformed { at: at.clone(), why: why.into() };
+        let McpCallPhase::Call(again) = &mut self.phase else { return Ok(()) };
+        let (round, most) = (again.round, self.connection.options.max_rounds);
+        if round >= most {
+            return Err(malformed(&format!("it asked for more {most} times")));
+        }
+        again.state = result["requestState"].as_str().map(str::to_owned);
+        again.answers = Map::new();
+        let requests = match result["inputRequests"].take() {
+            Value::Object(requests) => requests,
+            _ if again.state.is_some() => Map::new(),
+            _ => return Err(malformed("it asks for more, and does not say what")),
+        };
+        for (key, request) in &requests {
+            if request["method"] == "roots/list" {
+                again.answers.insert(key.clone(), json!({ "roots": [] }));
+            }
+        }
+        let asked = requests.into_iter().filter(|(_, request)| request["method"] != "roots/list");
+        for (key, mut request) in asked {
+            // A later round may use a key again, for another question.
+            let id = if round == 1 { key.clone() } else { format!("{key}#{round}") };
+            let method = request["method"].as_str().unwrap_or_default().to_owned();
+            let params = request.get_mut("params").map(Value::take).unwrap_or_default();
+            let open = OpenQuestion { id, method, params, to: AnswerRoute::Input(key), again: false };
+            self.put_question(open).map_err(|why| malformed(&why))?;
+        }
+        if self.open.is_empty() {
+            self.emit_handle();
+            tokio::time::sleep(self.connection.options.backoff(round)).await;
+        }
+        self.all_answered().await
+    }
+
+    /// Somebody has to visit links before the call can be made (2025-11-25).
+    pub(super) fn links_required(
+        &mut self,
+        mut error: RpcErrorObject,
+    ) -> Result<Option<PeerCallEnd>, PeerError> {
+        let links = error.data.as_mut().and_then(|data| data.get_mut("elicitations")).map(Value::take);
+        let links = links.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+        if links.is_empty() {
+            return Ok(Some(self.failed(&error.message)));
+        }
+        for (n, mut params) in links.into_iter().enumerate() {
+            let Some(members) = params.as_object_mut() else {
+                let why = format!("a link that is no object: {params}");
+                return Err(PeerError::Malformed { at: self.connection.at.clone(), why });
+            };
+            members.insert("mode".into(), "url".into());
+            let id = params["elicitationId"].as_str().map_or_else(|| format!("link-{n}"), str::to_owned);
+            let open = OpenQuestion {
+                id,
+                method: "elicitation/create".into(),
+                params,
+                to: AnswerRoute::Visit,
+                again: false,
+            };
+            self.put_question(open)
+                .map_err(|why| PeerError::Malformed { at: self.connection.at.clone(), why })?;
+        }
+        Ok(None)
+    }
+
+    /// Gives an answer to where it goes.
+    pub(super) async fn answer(&mut self, question: &str, answer: Answer) -> Result<(), PeerError> {
+        let Some(at) = self.open.iter().position(|open| open.id == question) else {
+            return Err(PeerError::Gone(format!("the question {question:?} is not open (any more)")));
+        };
+        let open = &self.open[at];
+        if let (AnswerRoute::Input(_), Answer::Unavailable) = (&open.to, &answer) {
+            return Err(self.unanswered(at).await);
+        }
+        match &open.to {
+            AnswerRoute::Request(id) => {
+                let sent = self.connection.send(&reply(id, open.reply(&answer))).await;
+                if let Err(fail) = sent {
+                    self.open[at].again = true;
+                    return Err(fail.into_peer(&self.connection.at));
+                }
+                self.answered.extend(name_of(&open.params).map(str::to_owned));
+            }
+            AnswerRoute::Input(key) => match &mut self.phase {
+                McpCallPhase::Call(again) => drop(again.answers.insert(key.clone(), open.input(&answer))),
+                McpCallPhase::Task(task) => {
+                    let params = json!({ "taskId": task.id, "inputResponses": { key: open.input(&answer) } });
+                    let told = self.connection.request("tasks/update", params).await;
+                    told.map_err(|fail| fail.into_peer(&self.connection.at))?;
+                    task.answered.insert(key.clone());
+                    task.soon();
+                }
+            },
+            AnswerRoute::Visit if matches!(answer, Answer::Accept(_)) => {}
+            AnswerRoute::Visit => self.turned_down = true,
+        }
+        self.close_question(at);
+        self.emit_handle();
+        Ok(())
+    }
+
+    /// Ends the call over a question that nobody can answer. Where answers go with a call only results are taken, and
+    /// each of them would be something that a person said: so nothing is sent, and the question stands.
+    async fn unanswered(&mut self, at: usize) -> PeerError {
+        let asked = self.open[at].question().map(|question| question.text).unwrap_or_default();
+        if let McpCallPhase::Task(task) = &self.phase {
+            let params = json!({ "taskId": task.id });
+            if let Err(fail) = self.connection.request("tasks/cancel", params).await {
+                tracing::debug!(?fail, "{} could not be told to stop", self.connection.at);
+            }
+        }
+        PeerError::Unsupported(format!(
+            "{} waits for the answer to {asked:?}, and nobody is here who could give one: call it from where a person, \
+             or a model, can be asked",
+            self.connection.at
+        ))
+    }
+
+    /// Makes the call again when nothing is open any more.
+    pub(super) async fn all_answered(&mut self) -> Result<(), PeerError> {
+        let waits = matches!(self.phase, McpCallPhase::Call(_)) && self.exchange.is_none();
+        if !waits || !self.open.is_empty() {
+            return Ok(());
+        }
+        if self.turned_down {
+            return Err(PeerError::Refused(format!(
+                "{} does not work on {} before its link was visited",
+                self.connection.at, self.name
+            )));
+        }
+        self.cursor = None;
+        self.make_again().await
+    }
+
+    /// What happens at a link has happened.
+    pub(super) async fn visited(&mut self, elicitation: &Value) -> Result<(), PeerError> {
+        let found = self.open.iter().position(|open| {
+            open.params["mode"] == "url"
+                && open.params["elicitationId"] == *elicitation
+                && !elicitation.is_null()
+        });
+        let Some(at) = found else { return Ok(()) };
+        if let AnswerRoute::Request(id) = &self.open[at].to {
+            // It waits for an answer still, and this is one.
+            let accepted = reply(id, Ok(json!({ "action": "accept" })));
+            if let Err(fail) = self.connection.send(&accepted).await {
+                tracing::debug!(?fail, "{} does not take an answer", self.connection.at);
+            }
+        }
+        let settled = self.close_question(at);
+        self.outbox.push_back(CallEvent::QuestionClosed(settled.id));
+        self.emit_handle();
+        self.all_answered().await
+    }
+
+    /// The server does not want to know any more.
+    pub(super) fn withdrawn(&mut self, request: &Value) {
+        let asked = self.open.iter().position(|open| open.to == AnswerRoute::Request(request.clone()));
+        if let Some(at) = asked {
+            let settled = self.close_question(at);
+            self.outbox.push_back(CallEvent::QuestionClosed(settled.id));
+            self.emit_handle();
+        }
+    }
+
+    /// A question is not open any more.
+    pub(super) fn close_question(&mut self, at: usize) -> OpenQuestion {
+        let open = self.open.remove(at);
+        self.shared.forget_questions([open.id.as_str()]);
+        open
+    }
+}

@@ -1,0 +1,414 @@
+//! What all calls of a peer share: the connection, which is made when it is first needed and anew when it is lost, and
+//! the tools as they were last listed.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use nuncio_engine::Level;
+use nuncio_wire::mcp::McpVersion;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{sync::watch, time::Instant};
+
+use super::{
+    connection::{McpConnection, McpServerInfo, McpTransport},
+    error::McpRequestError,
+    exchange::AbortOnDrop,
+    handshake,
+    http::{McpHttp, display_url},
+    options::McpPeerOptions,
+    pipe,
+    router::{CallInbox, MessageRouter},
+    standing_streams,
+    streamable::StreamableHttp,
+    tools::{self, McpTool},
+};
+use crate::peer::{PeerError, PeerLocation};
+
+/// A program that lived shorter is started again after a wait that grows.
+const SHORT_LIFE: Duration = Duration::from_secs(10);
+/// How often a server that could not be reached is tried by whoever waits for changes.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Questions whose whole wording is kept for whoever wants it.
+const MAX_ASKED: usize = 1000;
+
+/// What all calls of a peer share.
+pub(super) struct McpConnectionPool {
+    location: PeerLocation,
+    pub(super) at: String,
+    options: Arc<McpPeerOptions>,
+    /// Of a place that is an address.
+    http: Option<Result<Arc<McpHttp>, PeerError>>,
+    now: tokio::sync::Mutex<CurrentConnection>,
+    name: Mutex<Option<String>>,
+    /// The tools, and how many changes were known when they were listed.
+    tools: Mutex<Option<(u64, Vec<Arc<McpTool>>)>>,
+    changes: watch::Sender<u64>,
+    /// How many changes whoever asks has seen.
+    seen: AtomicU64,
+    listening: Mutex<Option<AbortOnDrop>>,
+    /// Replaced when the peer is closed, which ends what waits for it.
+    closing: Mutex<watch::Sender<()>>,
+    asked: Mutex<HashMap<String, Value>>,
+    /// Whether the server was ever heard to ask without saying which call it means. From then on a call has a
+    /// connection of its own, as long as there are enough.
+    asks: AtomicBool,
+    /// The connections beside the first.
+    more: tokio::sync::Mutex<Vec<Arc<McpConnection>>>,
+    /// Sessions that other processes began and that calls were taken up in.
+    adopted: Mutex<Vec<Weak<McpConnection>>>,
+}
+
+#[derive(Default)]
+struct CurrentConnection {
+    connection: Option<Arc<McpConnection>>,
+    /// When the program was last started, and how often it died soon after.
+    started: Option<Instant>,
+    deaths: u32,
+}
+
+impl McpConnectionPool {
+    pub(super) fn new(place_of: PeerLocation, options: McpPeerOptions) -> Self {
+        let options = Arc::new(options);
+        let (at, http) = match &place_of {
+            PeerLocation::Url(url) => (display_url(url), Some(McpHttp::new(url, &options).map(Arc::new))),
+            PeerLocation::Command(program) => (program.command.first().cloned().unwrap_or_default(), None),
+        };
+        Self {
+            location: place_of,
+            at,
+            options,
+            http,
+            now: tokio::sync::Mutex::default(),
+            name: Mutex::default(),
+            tools: Mutex::default(),
+            changes: watch::Sender::new(0),
+            seen: AtomicU64::new(0),
+            listening: Mutex::default(),
+            closing: Mutex::new(watch::Sender::new(())),
+            asked: Mutex::default(),
+            asks: AtomicBool::new(false),
+            more: tokio::sync::Mutex::default(),
+            adopted: Mutex::default(),
+        }
+    }
+
+    /// The connection, which is made now if there is none.
+    pub(super) async fn connection(&self) -> Result<Arc<McpConnection>, PeerError> {
+        let mut now = self.now.lock().await;
+        if let Some(connection) = &now.connection {
+            if connection.closed().is_none() {
+                return Ok(Arc::clone(connection));
+            }
+            now.connection = None;
+        }
+        if let (PeerLocation::Command(_), Some(started)) = (&self.location, now.started) {
+            now.deaths = if started.elapsed() < SHORT_LIFE { now.deaths + 1 } else { 0 };
+            if now.deaths > 0 {
+                tokio::time::sleep(self.options.backoff(now.deaths)).await;
+            }
+        }
+        now.started = Some(Instant::now());
+        let connection = self.connect().await?;
+        let info = &connection.about.info;
+        let name = [&info["title"], &info["name"]].into_iter().find_map(Value::as_str).map(str::to_owned);
+        *self.name.lock() = name;
+        if self.tools.lock().take().is_some() {
+            // It is another one now, perhaps.
+            self.changes.send_modify(|count| *count += 1);
+        }
+        now.connection = Some(Arc::clone(&connection));
+        Ok(connection)
+    }
+
+    async fn connect(&self) -> Result<Arc<McpConnection>, PeerError> {
+        let made = match (&self.location, &self.http) {
+            (PeerLocation::Command(program), _) => {
+                pipe::start(program, &self.at, &self.options, &self.changes).await
+            }
+            (PeerLocation::Url(_), Some(Ok(http))) => handshake::handshake(http, &self.changes).await,
+            (PeerLocation::Url(_), Some(Err(error))) => Err(error.clone().into()),
+            (PeerLocation::Url(_), None) => {
+                Err(PeerError::Unsupported("there is no HTTP client".into()).into())
+            }
+        };
+        let connection = Arc::new(made.map_err(|fail| fail.into_peer(&self.at))?);
+        standing_streams::open_session_stream(&connection);
+        Ok(connection)
+    }
+
+    /// A place for a call: on a connection of its own, where calls on one could not be told apart.
+    pub(super) async fn open_inbox(&self, token: &str) -> Result<(Arc<McpConnection>, CallInbox), PeerError> {
+        let mut first = self.connection().await?;
+        if first.hub.asks() {
+            self.asks.store(true, Ordering::Release);
+        }
+        if first.session().is_some() && first.hub.was_left() {
+            // What goes on there is left to whoever takes it up again.
+            self.forget(&first).await;
+            first = self.connection().await?;
+        }
+        if first.version.is_stateless() || !self.asks.load(Ordering::Acquire) {
+            let seat = first.hub.open_inbox(token, None);
+            return Ok((first, seat));
+        }
+        if let Some(seat) = first.hub.open_exclusive_inbox(token) {
+            return Ok((first, seat));
+        }
+        let mut more = self.more.lock().await;
+        let is_over = |connection: &mut Arc<McpConnection>| {
+            connection.closed().is_some() || connection.hub.is_deserted()
+        };
+        for over in more.extract_if(.., is_over) {
+            tokio::spawn(async move { over.end().await });
+        }
+        for connection in more.iter() {
+            if let Some(seat) = connection.hub.open_exclusive_inbox(token) {
+                return Ok((Arc::clone(connection), seat));
+            }
+        }
+        if more.len() + 1 < self.options.max_connections {
+            match self.connect().await {
+                Ok(connection) => {
+                    let seat = connection.hub.open_inbox(token, None);
+                    more.push(Arc::clone(&connection));
+                    return Ok((connection, seat));
+                }
+                // Not everybody can be started, or greeted, twice.
+                Err(error) => tracing::debug!(%error, "the call shares a connection"),
+            }
+        }
+        let emptiest = more.iter().chain([&first]).min_by_key(|connection| connection.hub.calls());
+        let connection = Arc::clone(emptiest.unwrap_or(&first));
+        let seat = connection.hub.open_inbox(token, None);
+        Ok((connection, seat))
+    }
+
+    /// A connection in the session that a call was made in, wherever that was.
+    pub(super) async fn connection_in_session(
+        &self,
+        version: McpVersion,
+        session: Option<&str>,
+    ) -> Result<Arc<McpConnection>, PeerError> {
+        let Some(Ok(http)) = &self.http else { return self.connection().await };
+        if session.is_none() && !version.is_stateless() {
+            return self.connection().await;
+        }
+        if let Some(session) = session
+            && let Some(known) = self.in_session(session).await
+        {
+            return Ok(known);
+        }
+        let session = session.map(handshake::session_header).transpose();
+        let session = session.map_err(|fail| fail.into_peer(&self.at))?;
+        let hub = MessageRouter::new(self.changes.clone());
+        let link = StreamableHttp { http: Arc::clone(http), version, session, hub: Arc::clone(&hub) };
+        let link = McpTransport::Http(Arc::new(link));
+        let connection =
+            McpConnection::new(&self.at, (version, McpServerInfo::default()), link, &hub, &self.options)
+                .adopted();
+        let connection = Arc::new(connection);
+        if !version.is_stateless() {
+            let mut adopted = self.adopted.lock();
+            adopted.retain(|known| known.strong_count() > 0);
+            adopted.push(Arc::downgrade(&connection));
+        }
+        standing_streams::open_session_stream(&connection);
+        Ok(connection)
+    }
+
+    /// A connection in that session, if there is one. All calls of a session are on one, because what the session's
+    /// own stream says may be for any of them.
+    async fn in_session(&self, session: &str) -> Option<Arc<McpConnection>> {
+        let is_it = |connection: &Arc<McpConnection>| {
+            connection.session() == Some(session) && connection.closed().is_none()
+        };
+        let now = self.now.lock().await.connection.clone();
+        if let Some(first) = now.filter(is_it) {
+            return Some(first);
+        }
+        if let Some(other) = self.more.lock().await.iter().find(|connection| is_it(connection)) {
+            return Some(Arc::clone(other));
+        }
+        self.adopted.lock().iter().filter_map(Weak::upgrade).find(is_it)
+    }
+
+    /// A connection is of no use any more.
+    pub(super) async fn forget(&self, connection: &Arc<McpConnection>) {
+        let mut now = self.now.lock().await;
+        if now.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
+            now.connection = None;
+            self.listening.lock().take();
+        }
+        drop(now);
+        self.more.lock().await.retain(|other| !Arc::ptr_eq(other, connection));
+    }
+
+    /// Sends a request. A session that the server has ended is begun anew, once.
+    pub(super) async fn request(&self, method: &str, params: &Value) -> Result<Value, PeerError> {
+        let mut again = true;
+        loop {
+            let connection = self.connection().await?;
+            match connection.request(method, params.clone()).await {
+                Ok(result) => return Ok(result),
+                Err(McpRequestError::SessionLost) if again => {
+                    again = false;
+                    self.forget(&connection).await;
+                }
+                Err(fail) => return Err(fail.into_peer(&self.at)),
+            }
+        }
+    }
+
+    /// From now on log lines are wanted from that level on. A session is told; any other request says it itself.
+    pub(super) async fn want_logs(&self, level: Level) -> Result<(), PeerError> {
+        self.options.log_level.set(level);
+        let connection = self.now.lock().await.connection.clone();
+        let Some(connection) = connection.filter(|connection| connection.closed().is_none()) else {
+            return Ok(());
+        };
+        if connection.version.is_stateless() || !connection.about.capabilities["logging"].is_object() {
+            return Ok(());
+        }
+        let told = connection.request("logging/setLevel", json!({ "level": level })).await;
+        told.map(drop).map_err(|fail| fail.into_peer(&self.at))
+    }
+
+    /// The tools as they are now.
+    pub(super) async fn list_tools(&self) -> Result<Vec<Arc<McpTool>>, PeerError> {
+        let mut again = true;
+        loop {
+            let connection = self.connection().await?;
+            let changes = *self.changes.borrow();
+            match tools::list(&connection).await {
+                Ok(listed) => {
+                    self.seen.store(changes, Ordering::Release);
+                    *self.tools.lock() = Some((changes, listed.clone()));
+                    return Ok(listed);
+                }
+                Err(McpRequestError::SessionLost) if again => {
+                    again = false;
+                    self.forget(&connection).await;
+                }
+                Err(fail) => return Err(fail.into_peer(&self.at)),
+            }
+        }
+    }
+
+    /// A tool by its name, as it was last listed, or as the connection lists it now.
+    pub(super) async fn tool(
+        &self,
+        connection: &McpConnection,
+        name: &str,
+    ) -> Result<Arc<McpTool>, McpRequestError> {
+        let find = |tools: &[Arc<McpTool>]| tools.iter().find(|tool| tool.offer.name == name).cloned();
+        let changes = *self.changes.borrow();
+        let known =
+            self.tools.lock().as_ref().filter(|(then, _)| *then == changes).map(|(_, tools)| find(tools));
+        if let Some(Some(tool)) = known {
+            return Ok(tool);
+        }
+        let listed = tools::list(connection).await?;
+        let found = find(&listed).ok_or_else(|| {
+            let names: Vec<&str> = listed.iter().map(|tool| tool.offer.name.as_str()).take(20).collect();
+            PeerError::Refused(format!("{} has no tool {name:?}; it has {}", self.at, names.join(", ")))
+        });
+        *self.tools.lock() = Some((changes, listed));
+        Ok(found?)
+    }
+
+    pub(super) fn forget_tools(&self) {
+        self.tools.lock().take();
+    }
+
+    /// Returns when what is offered may have changed since it was last listed, or since this last returned.
+    pub(super) async fn changed(&self) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let count = *changes.borrow_and_update();
+            if self.seen.swap(count, Ordering::AcqRel) != count {
+                return;
+            }
+            let connected = match self.connection().await {
+                Ok(connection) => {
+                    let mut listening = self.listening.lock();
+                    if listening.is_none() {
+                        *listening = standing_streams::subscribe(&connection);
+                    }
+                    true
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "it cannot tell of changes");
+                    false
+                }
+            };
+            tokio::select! {
+                _ = changes.changed() => {}
+                // A program is not started for the sake of being listened to.
+                () = tokio::time::sleep(LOOK_AGAIN), if !connected && matches!(self.location, PeerLocation::Url(_)) => {}
+            }
+        }
+    }
+
+    pub(super) fn name(&self) -> Option<String> {
+        self.name.lock().clone()
+    }
+
+    /// What ends when the peer is closed.
+    pub(super) fn closing(&self) -> CloseSignal {
+        CloseSignal(self.closing.lock().subscribe())
+    }
+
+    pub(super) async fn close(&self) {
+        let first = self.now.lock().await.connection.take();
+        let connections = std::mem::take(&mut *self.more.lock().await).into_iter().chain(first);
+        self.listening.lock().take();
+        // A session in which calls go on is left to whoever takes them up again.
+        let idle_or_not: Vec<_> =
+            connections.map(|connection| (connection.hub.calls() == 0, connection)).collect();
+        *self.closing.lock() = watch::Sender::new(());
+        let each = idle_or_not.into_iter().map(|(idle, connection)| async move {
+            if idle || matches!(connection.link, McpTransport::Wire(_)) {
+                connection.end().await;
+            }
+            connection.hub.close(&McpRequestError::cut(format!("the connection to {} was closed", self.at)));
+        });
+        futures_util::future::join_all(each).await;
+    }
+
+    /// A question was put: its whole wording is kept while it is open.
+    pub(super) fn remember_question(&self, id: &str, params: &Value) {
+        let mut asked = self.asked.lock();
+        if asked.len() < MAX_ASKED {
+            asked.insert(id.to_owned(), params.clone());
+        }
+    }
+
+    /// Questions are not open any more.
+    pub(super) fn forget_questions<'a>(&self, ids: impl IntoIterator<Item = &'a str>) {
+        let mut asked = self.asked.lock();
+        for id in ids {
+            asked.remove(id);
+        }
+    }
+
+    /// The whole wording of a question that is open.
+    pub(super) fn wording(&self, id: &str) -> Option<Value> {
+        self.asked.lock().get(id).cloned()
+    }
+}
+
+/// Ends when the peer is closed.
+pub(super) struct CloseSignal(watch::Receiver<()>);
+
+impl CloseSignal {
+    pub(super) async fn closed(&mut self) {
+        while self.0.changed().await.is_ok() {}
+    }
+}

@@ -1,0 +1,136 @@
+//! What leads back to a call: the state of a handle, as another process reads it.
+
+use nuncio_wire::mcp::McpVersion;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::question::OpenQuestion;
+use crate::peer::{CallHandle, PeerError};
+
+/// Where a call stands.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct ResumeState {
+    /// The revision that it was made in.
+    pub(super) version: String,
+    /// Its session, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) session: Option<String>,
+    /// What its progress carries.
+    pub(super) token: String,
+    /// What it has asked and waits for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) questions: Vec<OpenQuestion>,
+    /// Which way leads back.
+    pub(super) way: ResumeVia,
+    /// The last event of the task that was seen, where it is followed by its events.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) after: Option<u64>,
+}
+
+/// Which way leads back.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ResumeVia {
+    /// The stream of the call's session goes on after an event.
+    Stream {
+        /// The id of the request.
+        request: Value,
+        /// The last event that was seen.
+        event: String,
+    },
+    /// The call is made again, with what it asked for.
+    Again(CallResend),
+    /// None: the call is under way once more, with what it asked for, and whether that is heard is not known.
+    Sent,
+    /// By the id of its task.
+    Task,
+}
+
+/// A call that is made again.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct CallResend {
+    /// The arguments, as they were.
+    pub(super) arguments: Value,
+    /// W3C `traceparent`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) trace: Option<String>,
+    /// Under which a repeat is the same call, where the tool honours that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<String>,
+    /// What the server gave along.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) state: Option<String>,
+    /// The answers that there are already.
+    #[serde(default)]
+    pub(super) answers: Map<String, Value>,
+    /// How often it was made.
+    pub(super) round: u32,
+}
+
+impl ResumeState {
+    /// The state of a handle.
+    pub(super) fn read(handle: &CallHandle) -> Result<(Self, McpVersion), PeerError> {
+        let kept: Self = serde_json::from_value(handle.state.clone())
+            .map_err(|error| PeerError::Gone(format!("the handle leads to no MCP call: {error}")))?;
+        let version = McpVersion::parse(&kept.version).ok_or_else(|| {
+            PeerError::Gone(format!("the call was made in MCP {:?}, which is not known here", kept.version))
+        })?;
+        if kept.way == ResumeVia::Sent {
+            let why = "the call was made again with its answers, and there is no way back to that";
+            return Err(PeerError::Gone(why.into()));
+        }
+        if kept.way == ResumeVia::Task && handle.task.is_none() {
+            return Err(PeerError::Gone("the handle leads to a task, and does not name it".into()));
+        }
+        Ok((kept, version))
+    }
+
+    /// The handle.
+    pub(super) fn handle(&self, offer: &str, task: Option<&str>) -> CallHandle {
+        // What is made of texts and values can be written.
+        let state = serde_json::to_value(self).unwrap_or_default();
+        CallHandle { offer: offer.to_owned(), task: task.map(str::to_owned), state }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_handle_is_read_as_it_was_written() {
+        let check = |way: ResumeVia, task: Option<&str>| {
+            let kept = ResumeState {
+                after: task.map(|_| 7),
+                version: "2025-11-25".into(),
+                session: Some("s".into()),
+                token: "t".into(),
+                questions: vec![],
+                way,
+            };
+            let written = serde_json::to_string(&kept.handle("tool", task)).unwrap();
+            let read = ResumeState::read(&serde_json::from_str(&written).unwrap());
+            assert_eq!(read, Ok((kept, McpVersion::V2025_11_25)));
+        };
+        check(ResumeVia::Stream { request: 7.into(), event: "e.1".into() }, None);
+        check(
+            ResumeVia::Again(CallResend { arguments: json!({ "a": 1 }), round: 2, ..CallResend::default() }),
+            None,
+        );
+        check(ResumeVia::Task, Some("task"));
+    }
+
+    #[test]
+    fn what_is_no_handle_of_ours_leads_nowhere() {
+        let check = |state: Value| {
+            let handle = CallHandle { offer: "tool".into(), task: None, state };
+            assert!(matches!(ResumeState::read(&handle), Err(PeerError::Gone(_))), "{handle:?}");
+        };
+        check(json!({ "cursor": 7 }));
+        check(json!({ "version": "2999-01-01", "token": "t", "way": "task" }));
+        check(json!({ "version": "2026-07-28", "token": "t", "way": "task" }));
+        check(json!({ "version": "2026-07-28", "token": "t", "way": "sent" }));
+    }
+}

@@ -1,0 +1,499 @@
+//! Who hears what a server says outside of a request's own stream: on pipes everything, over HTTP what comes on the
+//! session's stream.
+//!
+//! Answers go to whoever made the request. Progress goes to the call that has its token, what names a task to the
+//! call of that task. A question or a log line that names nothing goes to the only call that it can be meant for;
+//! where there are several nobody hears it, because it may be somebody else's.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use nuncio_wire::{jsonrpc::METHOD_NOT_FOUND, mcp::EVENT_NOTIFICATION};
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::{Value, json};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
+
+use super::{
+    error::McpRequestError,
+    incoming::{McpMessage, McpPeerResponse, reply},
+};
+
+/// Messages that wait for one call. Progress and log lines beyond them are dropped, questions refused, so that one
+/// call which nobody follows does not hold up the others on the same pipe.
+const INBOX: usize = 1024;
+/// How long after a call was taken back what names nothing may still be about it.
+const TAKEN_BACK: Duration = Duration::from_secs(10);
+/// Calls that were left without an answer and are remembered. As long as there is one, nothing is guessed.
+const MAX_LEFT: usize = 1024;
+
+/// Where messages go.
+pub(super) struct MessageRouter {
+    state: Mutex<RouterState>,
+    /// Counts what may have changed in the offers.
+    changes: watch::Sender<u64>,
+    /// Whether a question came that names nothing.
+    asks: AtomicBool,
+}
+
+#[derive(Default)]
+struct RouterState {
+    next: u64,
+    calls: Vec<RoutedCall>,
+    abandoned: Vec<AbandonedCall>,
+    waiting: Vec<(Value, oneshot::Sender<Result<McpPeerResponse, McpRequestError>>)>,
+    closed: Option<McpRequestError>,
+}
+
+struct RoutedCall {
+    key: u64,
+    token: String,
+    task: Option<String>,
+    inbox: mpsc::Sender<McpMessage>,
+    /// Whether events of its task were dropped, and all since then.
+    missed: Arc<AtomicBool>,
+}
+
+/// A call that nobody follows any more, and that the server may be working on.
+struct AbandonedCall {
+    token: String,
+    request: Value,
+    /// When it is forgotten, where the server was told to stop.
+    until: Option<Instant>,
+}
+
+impl RouterState {
+    /// The calls that what names nothing can be meant for, followed or not.
+    fn at_work(&mut self) -> usize {
+        let now = Instant::now();
+        self.abandoned.retain(|left| left.until.is_none_or(|until| now < until));
+        self.calls.len() + self.abandoned.len()
+    }
+}
+
+/// What became of a message that needs nobody in particular.
+pub(super) enum RouteResult {
+    /// It is dealt with.
+    Done,
+    /// This is to be sent back.
+    Reply(Value),
+    /// It is for a call.
+    ForCall(McpMessage),
+}
+
+impl MessageRouter {
+    pub(super) fn new(changes: watch::Sender<u64>) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changes, asks: AtomicBool::new(false) })
+    }
+
+    /// A call's place. `token`: what its progress carries.
+    pub(super) fn open_inbox(self: &Arc<Self>, token: &str, task: Option<&str>) -> CallInbox {
+        let mut seats = self.lock();
+        self.add_inbox(&mut seats, token, task)
+    }
+
+    /// A call's place where no other call is at work. `None`: one is.
+    pub(super) fn open_exclusive_inbox(self: &Arc<Self>, token: &str) -> Option<CallInbox> {
+        let mut seats = self.lock();
+        (seats.at_work() == 0).then(|| self.add_inbox(&mut seats, token, None))
+    }
+
+    fn add_inbox(self: &Arc<Self>, seats: &mut RouterState, token: &str, task: Option<&str>) -> CallInbox {
+        let (inbox, heard) = mpsc::channel(INBOX);
+        seats.next += 1;
+        let key = seats.next;
+        let (token, task) = (token.to_owned(), task.map(str::to_owned));
+        let missed = Arc::new(AtomicBool::new(false));
+        // It is back.
+        seats.abandoned.retain(|left| left.token != token);
+        seats.calls.push(RoutedCall { key, token, task, inbox, missed: Arc::clone(&missed) });
+        CallInbox { hub: Arc::clone(self), key, inbox: heard, missed }
+    }
+
+    /// Where the answer to that request will come, where answers come by the hub.
+    pub(super) fn expect_response(self: &Arc<Self>, id: &Value) -> PendingResponse {
+        let (tell, told) = oneshot::channel();
+        let mut seats = self.lock();
+        match &seats.closed {
+            Some(fail) => drop(tell.send(Err(fail.clone()))),
+            None => seats.waiting.push((id.clone(), tell)),
+        }
+        PendingResponse { hub: Arc::clone(self), id: id.clone(), response: told }
+    }
+
+    /// Nothing comes any more. Whoever waits is told why.
+    pub(super) fn close(&self, fail: &McpRequestError) {
+        let mut seats = self.lock();
+        seats.closed.get_or_insert_with(|| fail.clone());
+        for (_, tell) in seats.waiting.drain(..) {
+            let _ = tell.send(Err(fail.clone()));
+        }
+    }
+
+    /// Why nothing comes any more, where that is so.
+    pub(super) fn closed(&self) -> Option<McpRequestError> {
+        self.lock().closed.clone()
+    }
+
+    /// How many calls are followed.
+    pub(super) fn calls(&self) -> usize {
+        self.lock().calls.len()
+    }
+
+    /// Whether only calls are left that nobody follows.
+    pub(super) fn is_deserted(&self) -> bool {
+        let mut seats = self.lock();
+        seats.calls.is_empty() && seats.at_work() > 0
+    }
+
+    /// The same, and the server does not know that nobody follows them.
+    pub(super) fn was_left(&self) -> bool {
+        let seats = self.lock();
+        seats.calls.is_empty() && seats.abandoned.iter().any(|left| left.until.is_none())
+    }
+
+    /// Whether the server has asked without saying which call it means.
+    pub(super) fn asks(&self) -> bool {
+        self.asks.load(Ordering::Acquire)
+    }
+
+    /// What is offered may have changed.
+    pub(super) fn notify_changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Deals with what concerns no call.
+    pub(super) fn take(&self, message: McpMessage) -> RouteResult {
+        match message {
+            McpMessage::Request { id, method, params } => match method.as_str() {
+                "ping" => RouteResult::Reply(reply(&id, Ok(json!({})))),
+                "roots/list" => RouteResult::Reply(reply(&id, Ok(json!({ "roots": [] })))),
+                "elicitation/create" | "sampling/createMessage" => {
+                    RouteResult::ForCall(McpMessage::Request { id, method, params })
+                }
+                _ => {
+                    let why = format!("there is no method {method:?} here");
+                    RouteResult::Reply(reply(&id, Err((METHOD_NOT_FOUND, why))))
+                }
+            },
+            McpMessage::Notice { method, .. } if method == "notifications/tools/list_changed" => {
+                self.notify_changed();
+                RouteResult::Done
+            }
+            other => RouteResult::ForCall(other),
+        }
+    }
+
+    /// Gives a message to whoever it is for. Returns what is to be sent back.
+    pub(super) fn route(&self, message: McpMessage) -> Option<Value> {
+        match self.take(message) {
+            RouteResult::Done => None,
+            RouteResult::Reply(reply) => Some(reply),
+            RouteResult::ForCall(McpMessage::Answer(answer)) => {
+                self.answer(answer);
+                None
+            }
+            RouteResult::ForCall(McpMessage::Notice { method, params }) => {
+                self.deliver_notification(&method, &params);
+                None
+            }
+            RouteResult::ForCall(McpMessage::Request { id, method, params }) => {
+                let task = related_task(&params).map(str::to_owned);
+                if task.is_none() {
+                    self.asks.store(true, Ordering::Release);
+                }
+                let why = match self.addressee(task.as_deref()) {
+                    Ok(inbox) => {
+                        let asked = McpMessage::Request { id: id.clone(), method, params };
+                        match inbox.try_send(asked) {
+                            Ok(()) => return None,
+                            Err(_) => NOBODY,
+                        }
+                    }
+                    Err(why) => why,
+                };
+                Some(reply(&id, Err((METHOD_NOT_FOUND, why.to_owned()))))
+            }
+        }
+    }
+
+    fn answer(&self, answer: McpPeerResponse) {
+        let mut seats = self.lock();
+        match seats.waiting.iter().position(|(id, _)| *id == answer.id) {
+            Some(at) => drop(seats.waiting.swap_remove(at).1.send(Ok(answer))),
+            None => {
+                seats.abandoned.retain(|left| left.request != answer.id);
+                tracing::debug!(id = %answer.id, "an answer to nothing that was asked");
+            }
+        }
+    }
+
+    fn deliver_notification(&self, method: &str, params: &Value) {
+        if method == EVENT_NOTIFICATION {
+            return self.tell_event(params);
+        }
+        let inboxes: Vec<mpsc::Sender<McpMessage>> = match method {
+            "notifications/progress" => {
+                let token = params["progressToken"].as_str();
+                self.inbox(|call| Some(call.token.as_str()) == token).into_iter().collect()
+            }
+            // Which of the calls is meant is known there.
+            "notifications/elicitation/complete"
+            | "notifications/cancelled"
+            | "notifications/subscriptions/acknowledged" => {
+                self.lock().calls.iter().map(|call| call.inbox.clone()).collect()
+            }
+            "notifications/tasks" | "notifications/tasks/status" => {
+                let task = params["taskId"].as_str();
+                self.inbox(|call| call.task.as_deref() == task && task.is_some()).into_iter().collect()
+            }
+            "notifications/message" => self.addressee(related_task(params)).into_iter().collect(),
+            _ => vec![],
+        };
+        for inbox in inboxes {
+            let notice = McpMessage::Notice { method: method.to_owned(), params: params.clone() };
+            if inbox.try_send(notice).is_err() {
+                tracing::warn!(method, "dropped: nobody follows the call that it is for");
+            }
+        }
+    }
+
+    /// An event of a task goes to the call of that task. The first that finds no room ends what the call can be given
+    /// in order: it comes back with its cursor.
+    fn tell_event(&self, params: &Value) {
+        let seats = self.lock();
+        let task = params["taskId"].as_str();
+        let call = seats.calls.iter().rev().find(|call| call.task.as_deref() == task && task.is_some());
+        let Some(call) = call.filter(|call| !call.missed.load(Ordering::Acquire)) else { return };
+        let notice = McpMessage::Notice { method: EVENT_NOTIFICATION.to_owned(), params: params.clone() };
+        if call.inbox.try_send(notice).is_err() {
+            call.missed.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whom a message is for that names this task, or nothing.
+    fn addressee(&self, task: Option<&str>) -> Result<mpsc::Sender<McpMessage>, &'static str> {
+        if task.is_some() {
+            return self.inbox(|call| call.task.as_deref() == task).ok_or(NOBODY);
+        }
+        let mut seats = self.lock();
+        match (seats.at_work(), seats.calls.first()) {
+            (1, Some(call)) => Ok(call.inbox.clone()),
+            (_, None) => Err(NOBODY),
+            _ => Err(SEVERAL),
+        }
+    }
+
+    /// The newest call that fits.
+    fn inbox(&self, fits: impl Fn(&RoutedCall) -> bool) -> Option<mpsc::Sender<McpMessage>> {
+        self.lock().calls.iter().rev().find(|call| fits(call)).map(|call| call.inbox.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RouterState> {
+        self.state.lock()
+    }
+}
+
+const NOBODY: &str = "no call is under way here that could answer";
+const SEVERAL: &str = "several calls are under way here, and this does not say which of them it belongs to";
+
+/// The task that a message says it belongs to (2025-11-25).
+fn related_task(params: &Value) -> Option<&str> {
+    params["_meta"]["io.modelcontextprotocol/related-task"]["taskId"].as_str()
+}
+
+/// A call's place.
+pub(super) struct CallInbox {
+    hub: Arc<MessageRouter>,
+    key: u64,
+    inbox: mpsc::Receiver<McpMessage>,
+    missed: Arc<AtomicBool>,
+}
+
+/// What comes for a call.
+pub(super) enum InboxItem {
+    /// A message.
+    Message(McpMessage),
+    /// Events of its task were dropped: there was no room for them.
+    Missed,
+}
+
+impl CallInbox {
+    /// What comes next for the call. It never ends.
+    pub(super) async fn next(&mut self) -> InboxItem {
+        if self.inbox.is_empty() && self.missed.swap(false, Ordering::AcqRel) {
+            return InboxItem::Missed;
+        }
+        match self.inbox.recv().await {
+            Some(message) => InboxItem::Message(message),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The call goes without an answer to that request; `told`: the server knows.
+    pub(super) fn abandon_call(&self, token: &str, request: Value, told: bool) {
+        let mut seats = self.hub.lock();
+        if seats.abandoned.len() < MAX_LEFT {
+            let until = told.then(|| Instant::now() + TAKEN_BACK);
+            seats.abandoned.push(AbandonedCall { token: token.to_owned(), request, until });
+        }
+    }
+
+    /// The call has become a task.
+    pub(super) fn set_task(&self, task: &str) {
+        if let Some(call) = self.hub.lock().calls.iter_mut().find(|call| call.key == self.key) {
+            call.task = Some(task.to_owned());
+        }
+    }
+}
+
+impl Drop for CallInbox {
+    fn drop(&mut self) {
+        self.hub.lock().calls.retain(|call| call.key != self.key);
+    }
+}
+
+/// An answer that will come.
+pub(super) struct PendingResponse {
+    hub: Arc<MessageRouter>,
+    id: Value,
+    response: oneshot::Receiver<Result<McpPeerResponse, McpRequestError>>,
+}
+
+impl PendingResponse {
+    pub(super) async fn answer(&mut self) -> Result<McpPeerResponse, McpRequestError> {
+        (&mut self.response).await.unwrap_or_else(|_| Err(McpRequestError::cut("nobody answers any more")))
+    }
+}
+
+impl Drop for PendingResponse {
+    fn drop(&mut self) {
+        self.hub.lock().waiting.retain(|(id, _)| *id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn progress(token: &str) -> McpMessage {
+        let params = json!({ "progressToken": token, "progress": 1 });
+        McpMessage::Notice { method: "notifications/progress".into(), params }
+    }
+
+    fn question(params: Value) -> McpMessage {
+        McpMessage::Request { id: 7.into(), method: "elicitation/create".into(), params }
+    }
+
+    fn line() -> McpMessage {
+        let params = json!({ "level": "info", "data": "words" });
+        McpMessage::Notice { method: "notifications/message".into(), params }
+    }
+
+    #[test]
+    fn everything_goes_to_whom_it_is_for() {
+        let hub = MessageRouter::new(watch::Sender::new(0));
+        let mut first = hub.open_inbox("one", None);
+        let mut second = hub.open_inbox("two", Some("t"));
+        assert!(hub.route(progress("one")).is_none());
+        assert_eq!(first.inbox.try_recv().unwrap(), progress("one"));
+        assert!(second.inbox.try_recv().is_err());
+        // What names nothing goes to nobody where there are several, what names a task to that one.
+        let third = hub.open_inbox("three", None);
+        let refused = hub.route(question(json!({}))).unwrap();
+        assert!(refused["error"]["message"].as_str().unwrap().starts_with("several calls"), "{refused}");
+        assert!(hub.route(line()).is_none());
+        let meta = json!({ "_meta": { "io.modelcontextprotocol/related-task": { "taskId": "t" } } });
+        assert!(hub.route(question(meta.clone())).is_none());
+        assert_eq!(second.inbox.try_recv().unwrap(), question(meta));
+        drop((second, third));
+        for message in [question(json!({})), line()] {
+            assert!(hub.route(message.clone()).is_none());
+            assert_eq!(first.inbox.try_recv().unwrap(), message, "it can be meant for no other");
+        }
+        drop(first);
+        let refused = hub.route(question(json!({}))).unwrap();
+        assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    }
+
+    #[test]
+    fn a_call_that_was_left_is_not_taken_for_another() {
+        let hub = MessageRouter::new(watch::Sender::new(0));
+        let refused = || hub.route(question(json!({}))).is_some();
+        hub.open_inbox("gone", None).abandon_call("gone", 1.into(), false);
+        hub.open_inbox("stopped", None).abandon_call("stopped", 2.into(), true);
+        assert!(hub.is_deserted() && hub.was_left() && hub.open_exclusive_inbox("other").is_none());
+        let other = hub.open_inbox("other", None);
+        assert!(refused());
+        // The server was told to stop one of them, and answers the other.
+        for left in hub.lock().abandoned.iter_mut().filter(|left| left.until.is_some()) {
+            left.until = Some(Instant::now());
+        }
+        assert!(refused());
+        hub.route(McpMessage::Answer(McpPeerResponse { id: 1.into(), outcome: Ok(json!({})) }));
+        assert!(!refused());
+        other.abandon_call("other", 3.into(), false);
+        drop(other);
+        assert!(hub.open_exclusive_inbox("other").is_none(), "whether it is back is known by its seat");
+        let _back = hub.open_inbox("other", None);
+        assert!(!refused());
+    }
+
+    #[test]
+    fn what_concerns_no_call_is_answered_here() {
+        let changes = watch::Sender::new(0);
+        let hub = MessageRouter::new(changes.clone());
+        let ask = |method: &str| {
+            hub.route(McpMessage::Request { id: 1.into(), method: method.into(), params: Value::Null })
+        };
+        assert_eq!(ask("ping").unwrap()["result"], json!({}));
+        assert_eq!(ask("roots/list").unwrap()["result"], json!({ "roots": [] }));
+        assert_eq!(ask("tasks/list").unwrap()["error"]["code"], -32601);
+        let changed =
+            McpMessage::Notice { method: "notifications/tools/list_changed".into(), params: Value::Null };
+        assert!(hub.route(changed).is_none());
+        assert_eq!(*changes.borrow(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_call_that_is_slow_to_listen_knows_that_events_were_dropped() {
+        let hub = MessageRouter::new(watch::Sender::new(0));
+        let mut seat = hub.open_inbox("one", Some("t"));
+        let event = |seq: usize| {
+            let params = json!({ "taskId": "t", "seq": seq });
+            McpMessage::Notice { method: EVENT_NOTIFICATION.into(), params }
+        };
+        for seq in 0..INBOX + 2 {
+            assert!(hub.route(event(seq)).is_none());
+        }
+        let InboxItem::Message(first) = seat.next().await else { panic!("there is room for {INBOX}") };
+        assert_eq!(first, event(0));
+        // There is room again, and a gap before what comes now.
+        hub.route(event(INBOX + 2));
+        for seq in 1..INBOX {
+            assert!(matches!(seat.next().await, InboxItem::Message(message) if message == event(seq)));
+        }
+        assert!(matches!(seat.next().await, InboxItem::Missed));
+        hub.route(event(7));
+        assert!(matches!(seat.next().await, InboxItem::Message(message) if message == event(7)));
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_when_it_closes_is_told_why() {
+        let hub = MessageRouter::new(watch::Sender::new(0));
+        let mut early = hub.expect_response(&1.into());
+        hub.close(&McpRequestError::cut("it died"));
+        let mut late = hub.expect_response(&2.into());
+        for expected in [&mut early, &mut late] {
+            let fail = expected.answer().await.unwrap_err().into_peer("there");
+            assert_eq!(fail, crate::peer::PeerError::Cut("it died".into()));
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Streams that stand open for as long as a connection does: the session's own (to 2025-11-25), and the subscription
+//! to changes of the tools (2026-07-28). Whatever was missed while one was gone may have changed.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use http::HeaderMap;
+use nuncio_wire::sse;
+use serde_json::json;
+
+use super::{
+    connection::{McpConnection, McpTransport},
+    error::McpRequestError,
+    exchange::{AbortOnDrop, ExchangeEvent},
+    incoming::{self, McpMessage},
+    streamable::StreamableHttp,
+};
+
+/// Opens the session's own stream, where there is a session, and keeps it open.
+pub(super) fn open_session_stream(connection: &McpConnection) {
+    if let McpTransport::Http(http) = &connection.link
+        && http.session.is_some()
+        && !http.version.is_stateless()
+    {
+        connection.attach_background(AbortOnDrop(tokio::spawn(standing(Arc::clone(http))).abort_handle()));
+    }
+}
+
+async fn standing(http: Arc<StreamableHttp>) {
+    let (options, at) = (&http.http.options, &http.http.at);
+    let (mut cursor, mut retry, mut attempts) = (None::<String>, None, 0);
+    while attempts < options.reconnects {
+        match http.open_session_stream(cursor.as_deref()).await {
+            Ok(None) | Err(McpRequestError::SessionLost) => return,
+            Ok(Some(stream)) => {
+                if attempts > 0 && cursor.is_none() {
+                    http.hub.notify_changed();
+                }
+                let mut parser = sse::SseParser::new(options.max_message);
+                let mut pieces = stream.bytes_stream();
+                while let Some(Ok(piece)) = pieces.next().await {
+                    attempts = 0;
+                    let Ok(events) = parser.feed(&piece) else { return };
+                    for event in events {
+                        for message in incoming::read(event.data.as_bytes()).unwrap_or_default() {
+                            if let Some(reply) = http.hub.route(message)
+                                && let Err(fail) = http.post(&reply).await
+                            {
+                                tracing::debug!(?fail, "{at} does not take an answer");
+                            }
+                        }
+                    }
+                    cursor = parser.last_id().map(str::to_owned).or(cursor);
+                    retry = parser.retry().or(retry);
+                }
+            }
+            Err(fail) if fail.is_transient() => {}
+            Err(fail) => {
+                tracing::debug!(?fail, "{at} has no stream for its session");
+                return;
+            }
+        }
+        attempts += 1;
+        let backoff = options.backoff(attempts);
+        tokio::time::sleep(retry.map_or(backoff, |retry| backoff.max(retry).min(options.max_retry))).await;
+    }
+}
+
+/// Subscribes to changes of the tools, where the server tells of them, and stays so.
+pub(super) fn subscribe(connection: &Arc<McpConnection>) -> Option<AbortOnDrop> {
+    let tells = connection.about.capabilities["tools"]["listChanged"].as_bool() == Some(true);
+    if !connection.version.is_stateless() || !tells {
+        return None;
+    }
+    Some(AbortOnDrop(tokio::spawn(subscribed(Arc::clone(connection))).abort_handle()))
+}
+
+async fn subscribed(connection: Arc<McpConnection>) {
+    let mut attempts = 0;
+    while attempts < connection.options.reconnects {
+        let params = json!({ "notifications": { "toolsListChanged": true } });
+        match connection.exchange("subscriptions/listen", params, HeaderMap::new()).await {
+            Ok((_, mut exchange)) => loop {
+                match exchange.next().await {
+                    Ok(ExchangeEvent::Message(McpMessage::Answer(answer))) => match answer.outcome {
+                        Ok(_) => break,
+                        Err(error) => return tracing::debug!(%error, "{} tells nothing", connection.at),
+                    },
+                    Ok(ExchangeEvent::Message(McpMessage::Notice { method, .. }))
+                        if method == "notifications/subscriptions/acknowledged" =>
+                    {
+                        if attempts > 0 {
+                            connection.hub.notify_changed();
+                        }
+                        attempts = 0;
+                    }
+                    Ok(_) => {}
+                    Err(fail) if fail.is_transient() && connection.closed().is_none() => break,
+                    Err(fail) => return tracing::debug!(?fail, "{} tells nothing", connection.at),
+                }
+            },
+            Err(fail) if fail.is_transient() && connection.closed().is_none() => {}
+            Err(_) => return,
+        }
+        attempts += 1;
+        tokio::time::sleep(connection.options.backoff(attempts)).await;
+    }
+}

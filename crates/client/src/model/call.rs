@@ -1,0 +1,245 @@
+//! One question under way: the request, its answer as it streams in, and the tries.
+//!
+//! An answer that breaks off is nothing: whoever shows its text is told to begin anew. Only an answer whose end
+//! has come is given out as one.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, header};
+use nuncio_engine::clock::{Clock as _, SystemClock};
+use nuncio_wire::sse::SseParser;
+
+use super::{
+    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, gemini, messages::ModelReply,
+    ollama, openai, retry,
+};
+
+/// How much of a refusal is read.
+const MAX_REFUSAL: usize = 64 * 1024;
+/// How long the rest of a connection is waited for, after the answer has ended, so that it can be used again.
+const DRAIN: Duration = Duration::from_millis(50);
+
+/// What happens to a question.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ModelEvent {
+    /// More of the answer's text.
+    Text(String),
+    /// It failed, and will be asked again: what came of the answer so far is void.
+    Retry {
+        /// Why.
+        why: String,
+        /// After how long.
+        wait: Duration,
+    },
+    /// The whole answer. There is nothing after it.
+    Reply(ModelReply),
+}
+
+/// A question to a model.
+pub struct ModelCall {
+    model: Model,
+    body: Bytes,
+    failures: u32,
+    wait: Option<Duration>,
+    stream: Option<ModelStream>,
+}
+
+impl ModelCall {
+    pub(super) fn new(model: Model, body: Bytes) -> Self {
+        Self { model, body, failures: 0, wait: None, stream: None }
+    }
+
+    /// What happens next. An error is the end: it does not pass, or has not passed in all tries.
+    pub async fn next(&mut self) -> Result<ModelEvent, ModelError> {
+        loop {
+            if let Some(wait) = self.wait {
+                tokio::time::sleep(wait).await;
+                self.wait = None;
+            }
+            let happened = match &mut self.stream {
+                Some(stream) => stream.next().await.map_err(|error| (error, None)),
+                None => match open(&self.model, &self.body).await {
+                    Ok(stream) => {
+                        self.stream = Some(stream);
+                        continue;
+                    }
+                    Err(refused) => Err(refused),
+                },
+            };
+            match happened {
+                Ok(happening) => return Ok(happening),
+                Err((error, wanted)) => {
+                    return self.failed(error.without_key(self.model.options.key.as_deref()), wanted);
+                }
+            }
+        }
+    }
+
+    fn failed(&mut self, error: ModelError, wanted: Option<Duration>) -> Result<ModelEvent, ModelError> {
+        self.stream = None;
+        self.failures += 1;
+        if !error.is_transient() || self.failures > self.model.options.retries {
+            return Err(error);
+        }
+        let most = self.model.options.max_wait;
+        let wait = match wanted {
+            Some(wanted) if wanted > most => {
+                return Err(ModelError::Wait { text: error.to_string(), wanted, most });
+            }
+            Some(wanted) => wanted,
+            None => retry::backoff(self.failures, SystemClock.chance()).min(most),
+        };
+        self.wait = Some(wait);
+        let why = error.to_string();
+        tracing::debug!(at = origin(&self.model), why, ?wait, "a model is asked again");
+        Ok(ModelEvent::Retry { why, wait })
+    }
+}
+
+/// Makes the request; the error has with it how long the provider wants to be left alone.
+async fn open(model: &Model, body: &Bytes) -> Result<ModelStream, (ModelError, Option<Duration>)> {
+    let request = model.http.open(Method::POST, &model.url, model.headers.clone(), body.clone());
+    let mut response = request.await.map_err(|error| (error.into(), None))?;
+    let status = response.status();
+    tracing::debug!(at = origin(model), status = status.as_u16(), "a model answers");
+    if !status.is_success() {
+        let headers = response.headers().clone();
+        let mut said = vec![];
+        while let Ok(Some(chunk)) = response.chunk().await {
+            said.extend_from_slice(&chunk[..chunk.len().min(MAX_REFUSAL - said.len())]);
+            if said.len() == MAX_REFUSAL {
+                break;
+            }
+        }
+        let key = model.options.key.as_deref();
+        let wanted = retry::requested_wait(&headers, &said, SystemClock.now());
+        return Err((ModelError::refused(status, retry::should_retry(&headers), &said, key), wanted));
+    }
+    ModelStream::new(model, response).map_err(|error| (error, None))
+}
+
+fn origin(model: &Model) -> String {
+    model.url.origin().ascii_serialization()
+}
+
+/// How an answer is cut into pieces.
+enum ModelFraming {
+    /// Server-sent events.
+    Events(SseParser),
+    /// A JSON object a line.
+    Lines(Vec<u8>),
+    /// Not at all.
+    Whole(Vec<u8>),
+}
+
+/// An answer that streams in.
+struct ModelStream {
+    model: Model,
+    response: reqwest::Response,
+    framing: ModelFraming,
+    collector: ReplyAccumulator,
+    bytes: usize,
+    /// There is no more to be read.
+    at_end: bool,
+}
+
+impl ModelStream {
+    fn new(model: &Model, response: reqwest::Response) -> Result<Self, ModelError> {
+        let (provider, max) = (model.options.provider, model.options.max_answer);
+        let content_type = response.headers().get(header::CONTENT_TYPE);
+        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("something unnamed");
+        let framing = match provider {
+            Provider::Ollama => ModelFraming::Lines(vec![]),
+            _ if content_type.starts_with("text/event-stream") => ModelFraming::Events(SseParser::new(max)),
+            Provider::OpenAi => ModelFraming::Whole(vec![]),
+            Provider::Anthropic | Provider::Gemini => {
+                return Err(ModelError::Answer(format!("expected a stream of events, not {content_type}")));
+            }
+        };
+        let collector = ReplyAccumulator::default();
+        Ok(Self { model: model.clone(), response, framing, collector, bytes: 0, at_end: false })
+    }
+
+    async fn next(&mut self) -> Result<ModelEvent, ModelError> {
+        loop {
+            if let Some(text) = self.collector.take_fresh() {
+                return Ok(ModelEvent::Text(text));
+            }
+            if self.at_end || self.collector.has_ended() {
+                if !self.at_end {
+                    let _ = tokio::time::timeout(DRAIN, self.response.chunk()).await;
+                }
+                // Elsewhere the end has a word of its own.
+                let stop_is_end = matches!(self.model.options.provider, Provider::OpenAi | Provider::Gemini);
+                return std::mem::take(&mut self.collector).finish(stop_is_end).map(ModelEvent::Reply);
+            }
+            match self.response.chunk().await {
+                Ok(Some(bytes)) => self.feed(&bytes)?,
+                Ok(None) => {
+                    self.at_end = true;
+                    self.end()?;
+                }
+                Err(error) if error.is_timeout() => return Err(self.model.http.explain(error).into()),
+                Err(_) => return Err(ModelError::Cut),
+            }
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
+        self.bytes += bytes.len();
+        let max = self.model.options.max_answer;
+        let too_long = || ModelError::Answer(format!("it is longer than {max} bytes (max_answer)"));
+        if self.bytes > max {
+            return Err(too_long());
+        }
+        match &mut self.framing {
+            ModelFraming::Whole(whole) => whole.extend_from_slice(bytes),
+            ModelFraming::Events(parser) => {
+                for event in parser.feed(bytes).map_err(|_| too_long())? {
+                    self.read(&event.data)?;
+                }
+            }
+            ModelFraming::Lines(rest) => {
+                rest.extend_from_slice(bytes);
+                let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
+                let after = rest.split_off(end + 1);
+                let lines = std::mem::replace(rest, after);
+                self.read_lines(&lines)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What was not followed by a separator is complete as well, if it can be read.
+    fn end(&mut self) -> Result<(), ModelError> {
+        match &mut self.framing {
+            ModelFraming::Events(_) => Ok(()),
+            ModelFraming::Lines(rest) => {
+                let rest = std::mem::take(rest);
+                // Half a line is a cut, and no mistake of the server.
+                self.read_lines(&rest).map_err(|_| ModelError::Cut)
+            }
+            ModelFraming::Whole(whole) => {
+                let whole = std::mem::take(whole);
+                openai::read_whole(&mut self.collector, &String::from_utf8_lossy(&whole))
+            }
+        }
+    }
+
+    fn read_lines(&mut self, lines: &[u8]) -> Result<(), ModelError> {
+        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
+            self.read(&String::from_utf8_lossy(line))?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, data: &str) -> Result<(), ModelError> {
+        match self.model.options.provider {
+            Provider::OpenAi => openai::read(&mut self.collector, data),
+            Provider::Anthropic => anthropic::read(&mut self.collector, data),
+            Provider::Gemini => gemini::read(&mut self.collector, data),
+            Provider::Ollama => ollama::read(&mut self.collector, data),
+        }
+    }
+}

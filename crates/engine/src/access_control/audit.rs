@@ -1,0 +1,210 @@
+//! Lines of the audit on their way to the store.
+//!
+//! They are written together, a moment after what they tell of: a crash can lose the lines of that moment, and
+//! nothing else can. When they cannot be written for long, nobody is let through any more.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use crate::{access::Action, engine::wait_until_closing, error::Error, knowledge::AuditEntry, store::Store};
+
+/// How long a line waits for others.
+const GATHER: Duration = Duration::from_millis(200);
+/// Lines that are written at once.
+const CHUNK: usize = 1_024;
+/// Lines that may wait for a store that does not take them; those of one tenant no more than are still free.
+const BACKLOG: usize = 65_536;
+
+/// What goes into the audit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum AuditLevel {
+    /// Nothing.
+    Off,
+    /// What was refused.
+    Refused,
+    /// That, and everything that changed something or made it do something.
+    #[default]
+    Changes,
+    /// Everything.
+    All,
+}
+
+pub(super) struct Audit {
+    level: AuditLevel,
+    waiting: Mutex<Backlog>,
+    came: Notify,
+    /// One writer at a time, so that lines keep their order.
+    writing: tokio::sync::Mutex<()>,
+}
+
+/// Lines that wait, in their order.
+#[derive(Default)]
+struct Backlog {
+    lines: VecDeque<AuditEntry>,
+    by_tenant: HashMap<String, usize>,
+}
+
+impl Backlog {
+    /// Whether a tenant has no room for another line.
+    fn is_full_for(&self, tenant: &str) -> bool {
+        let free = BACKLOG.saturating_sub(self.lines.len());
+        self.by_tenant.get(tenant).copied().unwrap_or(0) >= free
+    }
+
+    fn push(&mut self, entry: AuditEntry) {
+        match self.by_tenant.get_mut(&entry.tenant) {
+            Some(count) => *count += 1,
+            None => drop(self.by_tenant.insert(entry.tenant.clone(), 1)),
+        }
+        self.lines.push_back(entry);
+    }
+
+    fn take(&mut self, count: usize) -> Vec<AuditEntry> {
+        let lines: Vec<_> = self.lines.drain(..count.min(self.lines.len())).collect();
+        for line in &lines {
+            let left = self.by_tenant.get_mut(&line.tenant).map(|count| {
+                *count -= 1;
+                *count
+            });
+            if left == Some(0) {
+                self.by_tenant.remove(&line.tenant);
+            }
+        }
+        lines
+    }
+
+    /// Puts lines back that could not be written.
+    fn put_back(&mut self, lines: Vec<AuditEntry>) {
+        for line in lines.into_iter().rev() {
+            *self.by_tenant.entry(line.tenant.clone()).or_default() += 1;
+            self.lines.push_front(line);
+        }
+    }
+}
+
+impl Audit {
+    pub(super) fn new(level: AuditLevel) -> Self {
+        Self { level, waiting: Mutex::default(), came: Notify::new(), writing: tokio::sync::Mutex::default() }
+    }
+
+    pub(super) fn wants(&self, action: Action, refused: bool) -> bool {
+        self.level
+            >= match (refused, action) {
+                (true, _) => AuditLevel::Refused,
+                (false, Action::Write | Action::Execute) => AuditLevel::Changes,
+                (false, Action::Read) => AuditLevel::All,
+            }
+    }
+
+    pub(super) fn add(&self, entry: AuditEntry) -> Result<(), Error> {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_full_for(&entry.tenant) {
+            return Err(Error::Busy {
+                why: format!(
+                    "{} lines of the audit wait to be written, of {BACKLOG} that may (audit backlog)",
+                    waiting.lines.len()
+                ),
+                retry_after: Duration::from_secs(2),
+            });
+        }
+        waiting.push(entry);
+        if waiting.lines.len() == 1 || waiting.lines.len() == CHUNK {
+            self.came.notify_one();
+        }
+        Ok(())
+    }
+
+    pub(super) async fn keep(&self, store: &Arc<dyn Store>, mut closing: watch::Receiver<bool>) {
+        loop {
+            tokio::select! {
+                () = self.came.notified() => {}
+                () = wait_until_closing(&mut closing) => return self.flush(store).await,
+            }
+            tokio::select! {
+                () = tokio::time::sleep(GATHER) => {}
+                () = self.full() => {}
+                () = wait_until_closing(&mut closing) => {}
+            }
+            self.flush(store).await;
+        }
+    }
+
+    async fn full(&self) {
+        while self.waiting.lock().lines.len() < CHUNK {
+            self.came.notified().await;
+        }
+    }
+
+    pub(super) async fn flush(&self, store: &Arc<dyn Store>) {
+        let _alone = self.writing.lock().await;
+        loop {
+            let lines: Vec<AuditEntry> = {
+                let mut waiting = self.waiting.lock();
+                waiting.take(CHUNK)
+            };
+            if lines.is_empty() {
+                return;
+            }
+            if let Err(error) = store.knowledge().append_audit(lines.clone()).await {
+                tracing::error!(%error, lines = lines.len(), "the audit could not be written; trying again");
+                let mut waiting = self.waiting.lock();
+                waiting.put_back(lines);
+                self.came.notify_one();
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{access::AccessKind, clock::Timestamp};
+
+    fn line(tenant: &str, number: usize) -> AuditEntry {
+        AuditEntry {
+            at: Timestamp(0),
+            tenant: tenant.into(),
+            caller: tenant.into(),
+            from: None,
+            operation: "task.send".into(),
+            action: Action::Execute,
+            kind: AccessKind::A2a,
+            resource: number.to_string(),
+            refused: None,
+            credential: None,
+        }
+    }
+
+    #[test]
+    fn a_tenant_that_fills_the_backlog_leaves_half_of_it_to_the_others() {
+        let audit = Audit::new(AuditLevel::All);
+        let accepted = (0..BACKLOG).take_while(|n| audit.add(line("evil", *n)).is_ok()).count();
+        assert_eq!(accepted, BACKLOG / 2);
+        let refused = audit.add(line("evil", 0)).unwrap_err();
+        assert!(refused.to_string().contains("audit backlog"), "{refused}");
+        audit.add(line("good", 0)).unwrap();
+        audit.add(line("home", 0)).unwrap();
+    }
+
+    #[test]
+    fn lines_that_could_not_be_written_keep_their_order() {
+        let mut backlog = Backlog::default();
+        for n in 0..10 {
+            backlog.push(line(if n % 2 == 0 { "a" } else { "b" }, n));
+        }
+        let taken = backlog.take(6);
+        assert_eq!(backlog.by_tenant["a"], 2);
+        backlog.put_back(taken);
+        assert_eq!(backlog.by_tenant["a"], 5);
+        let order: Vec<String> = backlog.take(10).into_iter().map(|line| line.resource).collect();
+        assert_eq!(order, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+        assert!(backlog.by_tenant.is_empty());
+    }
+}

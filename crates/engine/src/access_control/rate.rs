@@ -1,0 +1,297 @@
+//! How often a caller may do something.
+//!
+//! A bucket per caller and type: it holds what may come at once and fills at the rate. Where several nodes serve
+//! one store each has its own buckets, and once in [`EXCHANGE`] they tell what was used in them, and take out of those
+//! what was used elsewhere since the exchange before. So a caller who spreads over N nodes gets at most N times the count at once, and until the
+//! second exchange in which a node knows of it; from then on the rate, as closely as one exchange. A debt is at most
+//! one count.
+
+use std::{collections::HashMap, str::FromStr, sync::Arc, time::Duration};
+
+use crate::{
+    access::{AccessKind, Caller},
+    clock::Timestamp,
+    error::Error,
+    store::Store,
+};
+use parking_lot::Mutex;
+
+/// How often nodes tell each other what was used.
+pub(crate) const EXCHANGE: Duration = Duration::from_secs(1);
+/// Buckets that are kept. Beyond it those go that were not used for longest, half of them at a time: whoever comes
+/// back to one that went finds it full.
+const BUCKETS: usize = 16_384;
+
+/// So many in so much time, all of which may come at once.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rate {
+    count: u32,
+    within: Duration,
+}
+
+/// A rate that cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no rate: write a count and a unit of time, such as 100/s, 600/m or 10000/h")]
+pub struct RateError(String);
+
+impl FromStr for Rate {
+    type Err = RateError;
+
+    fn from_str(text: &str) -> Result<Self, RateError> {
+        let wrong = || RateError(text.to_owned());
+        let (count, unit) = text.split_once('/').ok_or_else(wrong)?;
+        let count = count.trim().parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?;
+        let seconds = match unit.trim() {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            _ => return Err(wrong()),
+        };
+        Ok(Self { count, within: Duration::from_secs(seconds) })
+    }
+}
+
+impl std::fmt::Display for Rate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let unit = match self.within.as_secs() {
+            1 => "s",
+            60 => "m",
+            _ => "h",
+        };
+        write!(f, "{}/{unit}", self.count)
+    }
+}
+
+impl Rate {
+    fn per_ms(&self) -> f64 {
+        f64::from(self.count) / self.within.as_millis() as f64
+    }
+}
+
+pub(super) struct Rates {
+    rates: Vec<(AccessKind, Rate)>,
+    buckets: Mutex<RateBuckets>,
+}
+
+/// The buckets in two halves: those used lately, and those used before.
+#[derive(Default)]
+struct RateBuckets {
+    lately: HashMap<RateKey, RateBucket>,
+    before: HashMap<RateKey, RateBucket>,
+}
+
+/// Whose it is, and for what.
+type RateKey = (String, AccessKind);
+
+struct RateBucket {
+    left: f64,
+    at: Timestamp,
+    /// Used here since the last exchange.
+    used: u64,
+    exchanged: Option<BucketExchange>,
+}
+
+/// How a bucket stood at an exchange.
+struct BucketExchange {
+    /// The counter that all nodes share.
+    total: u64,
+    /// What was left, with what was used and not told yet.
+    left: f64,
+    at: Timestamp,
+}
+
+impl RateBuckets {
+    /// The bucket of that key, used now.
+    fn using(&mut self, key: RateKey, new: impl FnOnce() -> RateBucket) -> &mut RateBucket {
+        if !self.lately.contains_key(&key) {
+            if self.lately.len() >= BUCKETS / 2 {
+                self.before = std::mem::take(&mut self.lately);
+            }
+            if let Some(bucket) = self.before.remove(&key) {
+                self.lately.insert(key.clone(), bucket);
+            }
+        }
+        self.lately.entry(key).or_insert_with(new)
+    }
+
+    fn get_mut(&mut self, key: &RateKey) -> Option<&mut RateBucket> {
+        self.lately.get_mut(key).or_else(|| self.before.get_mut(key))
+    }
+}
+
+impl Rates {
+    pub(super) fn new(rates: &[(AccessKind, Rate)]) -> Self {
+        Self { rates: rates.to_vec(), buckets: Mutex::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.rates.is_empty()
+    }
+
+    fn of(&self, kind: AccessKind) -> Option<Rate> {
+        self.rates.iter().find(|(limited, _)| *limited == kind).map(|(_, rate)| *rate)
+    }
+
+    /// Takes one out of the caller's bucket.
+    pub(super) fn take(&self, caller: &Caller, kind: AccessKind, now: Timestamp) -> Result<(), Error> {
+        let Some(rate) = self.of(kind) else { return Ok(()) };
+        let mut buckets = self.buckets.lock();
+        let full = || RateBucket { left: f64::from(rate.count), at: now, used: 0, exchanged: None };
+        let bucket = buckets.using((caller.owner().to_owned(), kind), full);
+        if bucket.fill(rate, now) >= 1.0 {
+            bucket.left -= 1.0;
+            bucket.used += 1;
+            return Ok(());
+        }
+        let wait = ((1.0 - bucket.left) / rate.per_ms()).ceil();
+        Err(Error::TooFast {
+            why: format!("{rate} is what one caller may do to {} (rate)", kind.name()),
+            retry_after: Duration::from_millis(wait as u64),
+        })
+    }
+
+    /// Exchanges what was used with the other nodes.
+    pub(super) async fn share(&self, store: &Arc<dyn Store>, now: Timestamp) {
+        let uses = self.take_uses();
+        if uses.is_empty() {
+            return;
+        }
+        let counters: Vec<(String, u64)> =
+            uses.iter().map(|((owner, kind), used)| (format!("{} {owner}", kind.name()), *used)).collect();
+        match store.knowledge().add_usage(&counters, now).await {
+            Ok(totals) => self.learn(&uses, &totals, now),
+            Err(error) => {
+                tracing::warn!(%error, "what callers used could not be told to other nodes");
+                let mut buckets = self.buckets.lock();
+                for (key, used) in &uses {
+                    if let Some(bucket) = buckets.get_mut(key) {
+                        bucket.used += used;
+                    }
+                }
+            }
+        }
+    }
+
+    /// What was used since the last exchange, in buckets that were used.
+    fn take_uses(&self) -> Vec<(RateKey, u64)> {
+        let mut buckets = self.buckets.lock();
+        let RateBuckets { lately, before } = &mut *buckets;
+        let used = lately.iter_mut().chain(before).filter(|(_, bucket)| bucket.used > 0);
+        used.map(|(key, bucket)| (key.clone(), std::mem::take(&mut bucket.used))).collect()
+    }
+
+    /// Takes out what was used elsewhere, by what the shared counters stand at now.
+    fn learn(&self, uses: &[(RateKey, u64)], totals: &[u64], now: Timestamp) {
+        let mut buckets = self.buckets.lock();
+        for ((key, used), total) in uses.iter().zip(totals) {
+            let (Some(rate), Some(bucket)) = (self.of(key.1), buckets.get_mut(key)) else { continue };
+            let untold = bucket.used as f64;
+            bucket.fill(rate, now);
+            if let Some(before) = &bucket.exchanged {
+                let elsewhere = total.saturating_sub(before.total).saturating_sub(*used);
+                // It filled meanwhile for them as well, also beyond what this bucket holds: who has not been here for
+                // an hour does not owe all that it did elsewhere.
+                let filled = (now.0 - before.at.0).max(0) as f64 * rate.per_ms();
+                let due = before.left + filled - *used as f64 - untold - elsewhere as f64;
+                bucket.left = bucket.left.min(due.max(-f64::from(rate.count)));
+            }
+            bucket.exchanged = Some(BucketExchange { total: *total, left: bucket.left + untold, at: now });
+        }
+    }
+}
+
+impl RateBucket {
+    /// What there is now. Never more than the rate's count, and a debt of at most as much.
+    fn fill(&mut self, rate: Rate, now: Timestamp) -> f64 {
+        let passed = (now.0 - self.at.0).max(0) as f64;
+        let most = f64::from(rate.count);
+        self.left = (self.left + passed * rate.per_ms()).clamp(-most, most);
+        self.at = now;
+        self.left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_gives_its_count_at_once_and_then_at_its_rate() {
+        let rates = Rates::new(&[(AccessKind::Memory, "10/s".parse().unwrap())]);
+        let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
+        let take = |caller: &Caller, at: i64| rates.take(caller, AccessKind::Memory, Timestamp(at));
+        for _ in 0..10 {
+            take(&ada, 0).unwrap();
+        }
+        let Err(Error::TooFast { retry_after, .. }) = take(&ada, 0) else { panic!("an eleventh") };
+        assert_eq!(retry_after, Duration::from_millis(100));
+        take(&bob, 0).unwrap();
+        assert!(take(&ada, 99).is_err());
+        take(&ada, 100).unwrap();
+        rates.take(&ada, AccessKind::Sparc, Timestamp(0)).unwrap();
+        for _ in 0..10 {
+            take(&ada, 1_000_000).unwrap();
+        }
+        assert!(take(&ada, 1_000_000).is_err(), "what was not used is not saved up");
+    }
+
+    #[test]
+    fn there_are_only_so_many_buckets_and_those_in_use_stay() {
+        let rates = Rates::new(&[(AccessKind::Memory, "2/h".parse().unwrap())]);
+        let (now, ada) = (Timestamp(0), Caller::named("ada"));
+        for n in 0..50_000 {
+            rates.take(&Caller::named(format!("guest-{n}")), AccessKind::Memory, now).unwrap();
+            if n % 1_000 == 0 {
+                let allowed = rates.take(&ada, AccessKind::Memory, now).is_ok();
+                assert_eq!(allowed, n < 2_000, "who comes often is not forgotten");
+            }
+        }
+        let buckets = rates.buckets.lock();
+        assert!(buckets.lately.len() + buckets.before.len() <= BUCKETS);
+    }
+
+    /// What is told, and what becomes of it where the others have used so much.
+    fn exchange(rates: &Rates, elsewhere: &mut u64, more: u64, at: i64) -> usize {
+        let uses = rates.take_uses();
+        *elsewhere += more + uses.iter().map(|(_, used)| used).sum::<u64>();
+        rates.learn(&uses, &vec![*elsewhere; uses.len()], Timestamp(at));
+        uses.len()
+    }
+
+    #[test]
+    fn only_what_changed_is_told_and_what_was_used_elsewhere_is_taken_out() {
+        let rates = Rates::new(&[(AccessKind::Memory, "10/s".parse().unwrap())]);
+        let ada = Caller::named("ada");
+        let take = |at: i64| rates.take(&ada, AccessKind::Memory, Timestamp(at)).is_ok();
+        let mut total = 0;
+        assert!(take(0));
+        assert_eq!(exchange(&rates, &mut total, 0, 0), 1);
+        assert_eq!(exchange(&rates, &mut total, 0, 1_000), 0, "nothing was used");
+        // Full again; then it is used on both, as fast as it goes.
+        assert!((0..10).all(|_| take(1_000)));
+        assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
+        assert_eq!(
+            (0..20).filter(|_| take(2_000)).count(),
+            9,
+            "both drew on the same since the first exchange"
+        );
+        assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
+        assert!(!take(2_900), "there is a debt");
+        assert!(take(3_100), "which is worked off at the rate");
+        exchange(&rates, &mut total, 0, 3_100);
+        // An hour elsewhere at nearly the rate is no debt here.
+        assert!(take(3_603_600));
+        assert_eq!(exchange(&rates, &mut total, 35_000, 3_603_600), 1);
+        assert!((0..9).all(|_| take(3_603_600)));
+    }
+
+    #[test]
+    fn a_rate_that_means_nothing_is_refused() {
+        for text in ["", "10", "0/s", "x/s", "10/d", "-1/s"] {
+            assert!(text.parse::<Rate>().is_err(), "{text}");
+        }
+        for text in ["10/s", "600/m", "3/h"] {
+            assert_eq!(text.parse::<Rate>().unwrap().to_string(), text);
+        }
+    }
+}

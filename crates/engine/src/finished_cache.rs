@@ -1,0 +1,160 @@
+//! Tasks that have ended, kept in memory for those who ask again. Nothing changes them any more, so no node has
+//! to be asked whether they are still true; they are only forgotten, here as in the store, by their age, or where the operator
+//! deletes one.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use crate::{
+    clock::Timestamp,
+    content::{Message, Part},
+    task::{Task, TaskId},
+};
+use parking_lot::Mutex;
+
+/// One task may take this part of the room.
+const SHARE: usize = 8;
+/// About what a task, a message and a part take beside their content: 72,000 small tasks took 2.6 times what
+/// 256 bytes for each of these said.
+const TASK: usize = 1_536;
+const MESSAGE: usize = 640;
+const PART: usize = 320;
+
+/// The tasks that were asked for last.
+pub(crate) struct FinishedTaskCache {
+    room: usize,
+    finished: Mutex<FinishedTasks>,
+}
+
+#[derive(Default)]
+struct FinishedTasks {
+    tasks: HashMap<TaskId, Arc<Task>>,
+    /// Oldest first, with their sizes.
+    order: VecDeque<(TaskId, usize)>,
+    bytes: usize,
+}
+
+impl FinishedTaskCache {
+    pub(crate) fn new(room: usize) -> Self {
+        Self { room, finished: Mutex::default() }
+    }
+
+    /// The task, if it is here and ended no earlier than `since`.
+    pub(crate) fn get(&self, id: TaskId, since: Timestamp) -> Option<Arc<Task>> {
+        self.finished.lock().tasks.get(&id).filter(|task| task.status_at >= since).cloned()
+    }
+
+    /// Keeps a task, if it has ended and is not too large, in the place of the oldest.
+    pub(crate) fn insert(&self, task: &Arc<Task>) {
+        let (id, size) = (task.origin.id, size(task));
+        if !task.state.is_terminal() || size > self.room / SHARE {
+            return;
+        }
+        let mut kept = self.finished.lock();
+        if kept.tasks.insert(id, Arc::clone(task)).is_some() {
+            return;
+        }
+        kept.order.push_back((id, size));
+        kept.bytes += size;
+        while kept.bytes > self.room
+            && let Some((oldest, size)) = kept.order.pop_front()
+        {
+            kept.tasks.remove(&oldest);
+            kept.bytes -= size;
+        }
+    }
+
+    /// Forgets a task that was deleted.
+    pub(crate) fn forget(&self, id: TaskId) {
+        let mut kept = self.finished.lock();
+        if kept.tasks.remove(&id).is_some()
+            && let Some(place) = kept.order.iter().position(|(known, _)| *known == id)
+            && let Some((_, size)) = kept.order.remove(place)
+        {
+            kept.bytes -= size;
+        }
+    }
+
+    /// Forgets all of them.
+    pub(crate) fn clear(&self) {
+        *self.finished.lock() = FinishedTasks::default();
+    }
+}
+
+/// About how much memory a task takes.
+pub(crate) fn size(task: &Task) -> usize {
+    let messages = task.history.iter().chain(&task.status_message);
+    let artifacts: usize = task.artifacts.iter().map(|artifact| sizes(&artifact.parts)).sum();
+    TASK + messages.map(|message: &Message| MESSAGE + sizes(&message.parts)).sum::<usize>() + artifacts
+}
+
+fn sizes(parts: &[Part]) -> usize {
+    parts.iter().map(|part| PART + part.size()).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::{
+        content::Role,
+        task::{Origin, State},
+    };
+
+    fn task(n: u128, state: State, text: usize) -> Arc<Task> {
+        let id = TaskId(Uuid::from_u128(n));
+        let mut task = Task::new(Origin {
+            id,
+            client_id: None,
+            context: id.own_context(),
+            agent: "echo".into(),
+            owner: "local".into(),
+            dialect: "engine".into(),
+            metadata: None,
+            trace: None,
+        });
+        task.history.push(Message::text("m", Role::User, "x".repeat(text)));
+        (task.state, task.status_at) = (state, Timestamp(n as i64));
+        Arc::new(task)
+    }
+
+    fn get(ended: &FinishedTaskCache, n: u128) -> bool {
+        ended.get(TaskId(Uuid::from_u128(n)), Timestamp(0)).is_some()
+    }
+
+    #[test]
+    fn the_last_ones_that_fit_are_kept() {
+        let ended = FinishedTaskCache::new(10 * size(&task(0, State::Completed, 1_000)));
+        for n in 1..=100 {
+            ended.insert(&task(n, State::Completed, 1_000));
+            ended.insert(&task(n, State::Completed, 1_000));
+        }
+        let kept: Vec<u128> = (1..=100).filter(|n| get(&ended, *n)).collect();
+        assert_eq!(kept, (91..=100).collect::<Vec<_>>());
+        assert!(ended.finished.lock().bytes <= ended.room);
+        // One that takes too much of the room does not drive the others out.
+        ended.insert(&task(200, State::Completed, ended.room / SHARE));
+        assert!(!get(&ended, 200) && get(&ended, 91));
+    }
+
+    #[test]
+    fn a_task_that_may_change_is_not_kept() {
+        let ended = FinishedTaskCache::new(1 << 20);
+        for (n, state) in (1..).zip(State::ALL) {
+            ended.insert(&task(n, state, 10));
+            assert_eq!(get(&ended, n), state.is_terminal(), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_too_old_is_not_found() {
+        let ended = FinishedTaskCache::new(1 << 20);
+        ended.insert(&task(5, State::Failed, 10));
+        let id = TaskId(Uuid::from_u128(5));
+        assert!(ended.get(id, Timestamp(5)).is_some());
+        assert!(ended.get(id, Timestamp(6)).is_none());
+    }
+}

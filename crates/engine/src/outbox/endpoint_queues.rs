@@ -1,0 +1,149 @@
+//! Who may go next: a lane per endpoint, so that one that hangs holds up nobody but itself.
+//!
+//! An endpoint begins with half of what one endpoint may have. Each round that was slow to fail halves
+//! that, down to one; each other round doubles it again. So a host that hangs soon costs one delivery at a
+//! time, and as many hosts as there is concurrency would have to hang before another waits. Lanes take
+//! turns.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::round::EndpointSpeed;
+
+pub(super) struct EndpointQueues<J> {
+    queues: HashMap<String, EndpointQueue<J>>,
+    /// Lanes that have a job and room for it, each once.
+    ready: VecDeque<String>,
+    running: usize,
+    max_running: usize,
+    max_per_lane: usize,
+    max_waiting: usize,
+}
+
+struct EndpointQueue<J> {
+    waiting: VecDeque<J>,
+    running: usize,
+    allowed: usize,
+    is_ready: bool,
+}
+
+impl<J> EndpointQueues<J> {
+    pub(super) fn new(max_running: usize, max_per_lane: usize, max_waiting: usize) -> Self {
+        let (max_running, max_per_lane) = (max_running.max(1), max_per_lane.max(1));
+        Self {
+            queues: HashMap::new(),
+            ready: VecDeque::new(),
+            running: 0,
+            max_running,
+            max_per_lane,
+            max_waiting,
+        }
+    }
+
+    /// Puts a job into its lane; false, and the job is dropped, when too many wait there.
+    pub(super) fn offer(&mut self, endpoint: &str, job: J) -> bool {
+        let allowed = self.max_per_lane.div_ceil(2);
+        let fresh = || EndpointQueue { waiting: VecDeque::new(), running: 0, allowed, is_ready: false };
+        let lane = self.queues.entry(endpoint.to_owned()).or_insert_with(fresh);
+        if lane.waiting.len() >= self.max_waiting.max(1) {
+            return false;
+        }
+        lane.waiting.push_back(job);
+        self.ready_up(endpoint);
+        true
+    }
+
+    /// The next job that may run now, with its lane.
+    pub(super) fn next(&mut self) -> Option<(String, J)> {
+        if self.running >= self.max_running {
+            return None;
+        }
+        let endpoint = self.ready.pop_front()?;
+        let lane = self.queues.get_mut(&endpoint)?;
+        lane.is_ready = false;
+        let job = lane.waiting.pop_front()?;
+        lane.running += 1;
+        self.running += 1;
+        self.ready_up(&endpoint);
+        Some((endpoint, job))
+    }
+
+    /// A job that `next` returned has ended.
+    pub(super) fn finished(&mut self, endpoint: &str, pace: EndpointSpeed) {
+        let Some(lane) = self.queues.get_mut(endpoint) else { return };
+        self.running -= 1;
+        lane.running -= 1;
+        lane.allowed = match pace {
+            EndpointSpeed::Slow => (lane.allowed / 2).max(1),
+            EndpointSpeed::Even => (lane.allowed * 2).min(self.max_per_lane),
+            EndpointSpeed::Untried => lane.allowed,
+        };
+        if lane.running == 0 && lane.waiting.is_empty() {
+            self.queues.remove(endpoint);
+        } else {
+            self.ready_up(endpoint);
+        }
+    }
+
+    fn ready_up(&mut self, endpoint: &str) {
+        let Some(lane) = self.queues.get_mut(endpoint) else { return };
+        if !lane.is_ready && !lane.waiting.is_empty() && lane.running < lane.allowed {
+            lane.is_ready = true;
+            self.ready.push_back(endpoint.to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn take_all(lanes: &mut EndpointQueues<u32>) -> Vec<(String, u32)> {
+        std::iter::from_fn(|| lanes.next()).collect()
+    }
+
+    fn offer(lanes: &mut EndpointQueues<u32>, endpoint: &str, jobs: impl IntoIterator<Item = u32>) {
+        for job in jobs {
+            assert!(lanes.offer(endpoint, job));
+        }
+    }
+
+    #[test]
+    fn lanes_take_turns_and_keep_their_order() {
+        let mut lanes = EndpointQueues::new(5, 8, 100);
+        offer(&mut lanes, "a", 0..10);
+        offer(&mut lanes, "b", 100..102);
+        let order: Vec<u32> = take_all(&mut lanes).into_iter().map(|(_, job)| job).collect();
+        assert_eq!(order, [0, 100, 1, 101, 2]);
+        lanes.finished("b", EndpointSpeed::Even);
+        assert_eq!(take_all(&mut lanes), [("a".to_owned(), 3)]);
+    }
+
+    #[test]
+    fn a_lane_that_hangs_narrows_to_one_and_recovers() {
+        let mut lanes = EndpointQueues::new(64, 8, 100);
+        offer(&mut lanes, "a", 0..100);
+        assert_eq!(take_all(&mut lanes).len(), 4);
+        for _ in 0..4 {
+            lanes.finished("a", EndpointSpeed::Slow);
+        }
+        assert_eq!(take_all(&mut lanes).len(), 1);
+        lanes.finished("a", EndpointSpeed::Slow);
+        assert_eq!(take_all(&mut lanes).len(), 1);
+        for expected in [2, 3, 5, 1] {
+            lanes.finished("a", EndpointSpeed::Even);
+            assert_eq!(take_all(&mut lanes).len(), expected);
+        }
+    }
+
+    #[test]
+    fn a_lane_is_bounded_and_leaves_nothing_behind() {
+        let mut lanes = EndpointQueues::new(64, 2, 3);
+        offer(&mut lanes, "a", 0..3);
+        assert!(!lanes.offer("a", 3));
+        offer(&mut lanes, "b", 0..3);
+        while let Some((endpoint, _)) = lanes.next() {
+            lanes.finished(&endpoint, EndpointSpeed::Even);
+        }
+        assert!(lanes.queues.is_empty() && lanes.ready.is_empty() && lanes.running == 0);
+    }
+}

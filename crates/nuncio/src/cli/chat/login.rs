@@ -1,0 +1,153 @@
+//! Signing in where a server wants to know who is calling: by OAuth, with a link that is shown and a page that leads
+//! back to this machine.
+//!
+//! Tokens are kept in a folder for each server and account, which only its owner reads. Where nobody sits no link is
+//! shown, and what was granted before is all there is.
+
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use async_trait::async_trait;
+use nuncio_client::{
+    auth::Authorizer,
+    oauth::{Consent, ConsentVisit, FileTokenStore, LoopbackConsent, OAuth, OAuthOptions},
+};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::{Notify, mpsc};
+use url::Url;
+
+use super::{questions::open_in_browser, server_address::ChatServerAddress, servers::ServerUpdate};
+
+/// How people sign in.
+#[derive(Debug, Clone)]
+pub(super) struct LoginOptions {
+    /// Under which name, where one person has several.
+    pub(super) account: Option<String>,
+    /// Whether links are opened, and not only shown.
+    pub(super) opens: bool,
+    /// Whether somebody sits here.
+    pub(super) is_terminal: bool,
+}
+
+/// Who we are to one server.
+#[derive(Clone)]
+pub(super) struct ServerLogin {
+    keeper: Arc<FileTokenStore>,
+    /// Whether a person may be asked now: not where nobody sits, and not after they signed out.
+    may_ask: Arc<AtomicBool>,
+    /// Wakes whoever waits until somebody wants to sign in.
+    wanted: Arc<Notify>,
+}
+
+impl LoginOptions {
+    /// A way to sign in at a server, for all that is there.
+    pub(super) fn at(
+        &self,
+        number: usize,
+        (place, resource): (&ChatServerAddress, &Url),
+        state: &Path,
+        tell: &mpsc::Sender<(usize, ServerUpdate)>,
+    ) -> Result<(Arc<dyn Authorizer>, ServerLogin), String> {
+        let (key, shown) = (place.key(), place.display_text());
+        let digest = Sha256::digest(format!("{key}\n{}", self.account.as_deref().unwrap_or_default()));
+        let name = digest[..12].iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
+        let keeper = Arc::new(FileTokenStore::new(state.join("tokens").join(name)));
+        let may_ask = Arc::new(AtomicBool::new(self.is_terminal));
+        let (tell, opens) = (tell.clone(), self.opens);
+        let show = move |url: &Url| {
+            if opens {
+                open_in_browser(url.as_str());
+            }
+            let (tell, url) = (tell.clone(), url.clone());
+            tokio::spawn(async move { tell.send((number, ServerUpdate::Visit(url))).await });
+        };
+        let consent = TerminalConsent {
+            loopback: LoopbackConsent { open: Arc::new(show) },
+            may_ask: Arc::clone(&may_ask),
+            why: match self.is_terminal {
+                true => "nobody is signed in there".to_owned(),
+                false => format!(
+                    "nobody is signed in there, and nobody can be asked here: run `nuncio chat --server {shown}` in a terminal and sign in, or set A2ACLI_BEARER to a token"
+                ),
+            },
+        };
+        let options = OAuthOptions { client_name: "nuncio chat".into(), ..OAuthOptions::default() };
+        let oauth = OAuth::new(options, Arc::clone(&keeper) as _, Arc::new(consent))?;
+        let whole = ServerAuthorizer { oauth, resource: resource.clone() };
+        Ok((Arc::new(whole), ServerLogin { keeper, may_ask, wanted: Arc::default() }))
+    }
+}
+
+impl ServerLogin {
+    /// Somebody wants to sign in now.
+    pub(super) fn request_login(&self) {
+        self.may_ask.store(true, Ordering::Release);
+        self.wanted.notify_one();
+    }
+
+    /// Waits until somebody wants to.
+    pub(super) async fn wait_for_request(&self) {
+        self.wanted.notified().await;
+    }
+
+    /// Forgets every token; how many that were. Nobody is asked for new ones before they want to.
+    pub(super) fn forget(&self) -> io::Result<usize> {
+        self.may_ask.store(false, Ordering::Release);
+        self.keeper.forget_all()
+    }
+}
+
+/// One token for a whole server: who signed in for its tools asks for its tasks as well. Other origins are shown nothing.
+struct ServerAuthorizer {
+    oauth: OAuth,
+    resource: Url,
+}
+
+#[async_trait]
+impl Authorizer for ServerAuthorizer {
+    async fn token(&self, resource: &Url) -> Option<String> {
+        if resource.origin() != self.resource.origin() {
+            return None;
+        }
+        self.oauth.token(&self.resource).await
+    }
+
+    async fn challenged(
+        &self,
+        resource: &Url,
+        status: u16,
+        www_authenticate: Option<&str>,
+    ) -> Result<bool, String> {
+        if resource.origin() != self.resource.origin() {
+            let own = self.resource.origin().ascii_serialization();
+            return Err(format!(
+                "you sign in at {own}, and {resource} is somewhere else: name it with --server"
+            ));
+        }
+        self.oauth.challenged(&self.resource, status, www_authenticate).await
+    }
+}
+
+/// Whoever sits here.
+struct TerminalConsent {
+    loopback: LoopbackConsent,
+    may_ask: Arc<AtomicBool>,
+    /// What is said where they may not be asked.
+    why: String,
+}
+
+#[async_trait]
+impl Consent for TerminalConsent {
+    async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn ConsentVisit>, String> {
+        match self.may_ask.load(Ordering::Acquire) {
+            true => self.loopback.prepare(redirect_uri).await,
+            false => Err(self.why.clone()),
+        }
+    }
+}

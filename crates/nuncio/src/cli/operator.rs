@@ -1,0 +1,146 @@
+//! Where the operator's commands are answered: a running server holds the data folder, so it is asked; without one
+//! the store is opened here.
+
+use std::{sync::Arc, time::Duration};
+
+use nuncio::{StoreLocation, data_dir::PublishedServer};
+use nuncio_engine::store::Store;
+use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
+use serde_json::Value;
+
+use super::{error::CliError, text::plain};
+use crate::config::Config;
+
+/// How long a server on this machine may take to answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a long answer may take.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Who answers.
+pub(super) enum OperatorBackend {
+    /// The server that holds the folder.
+    Server(OperatorServer),
+    /// Nobody else does.
+    Store(Arc<dyn Store>),
+}
+
+/// A server that is asked as its operator.
+pub(super) struct OperatorServer {
+    published: PublishedServer,
+    http: reqwest::Client,
+}
+
+impl OperatorBackend {
+    pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
+        if let Some(published) = PublishedServer::read(&config.data) {
+            // An error means that one is installed already, which is as good.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(admin)?;
+            if http.get(format!("{}/healthz", published.url)).send().await.is_ok() {
+                return Ok(Self::Server(OperatorServer { published, http }));
+            }
+        }
+        let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
+        let store: Arc<dyn Store> = match config.store_location() {
+            StoreLocation::Postgres { url, options } => {
+                Arc::new(PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?)
+            }
+            StoreLocation::Sqlite(dir) => {
+                if !dir.join("nuncio.db").is_file() {
+                    return Err(CliError::Store(format!(
+                        "there is no server and no store in {}: --data names another folder",
+                        dir.display()
+                    )));
+                }
+                let store = SqliteStore::open(&dir, SqliteOptions::default());
+                Arc::new(store.map_err(|error| broken(&error))?)
+            }
+        };
+        Ok(Self::Store(store))
+    }
+
+    /// The server, where only a running one can do it.
+    pub(super) async fn server(self) -> Result<OperatorServer, CliError> {
+        match self {
+            Self::Server(server) => Ok(server),
+            Self::Store(store) => {
+                let _ = store.close().await;
+                Err(CliError::Admin(
+                    "no server runs on this data folder, and this needs one: start it with nuncio serve, or name \
+                     another folder with --data"
+                        .into(),
+                ))
+            }
+        }
+    }
+
+    pub(super) async fn close(self) {
+        if let Self::Store(store) = self {
+            let _ = store.close().await;
+        }
+    }
+}
+
+impl OperatorServer {
+    pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CliError> {
+        let mut url = url::Url::parse(&format!("{}{path}", self.published.url))
+            .map_err(|error| CliError::Admin(error.to_string()))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.ask(self.http.get(url)).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, CliError> {
+        self.ask(self.http.post(format!("{}{path}", self.published.url)).json(body)).await
+    }
+
+    pub(super) async fn delete(&self, path: &str) -> Result<Value, CliError> {
+        self.ask(self.http.delete(format!("{}{path}", self.published.url))).await
+    }
+
+    /// An answer that is long, piece by piece.
+    pub(super) async fn lines(&self, path: &str) -> Result<OperatorResponseStream, CliError> {
+        let url = format!("{}{path}", self.published.url);
+        // Not bounded in time: it ends when all has come, or when the server goes.
+        let request = self.http.get(url).timeout(LONG).bearer_auth(&self.published.admin_token);
+        let response = request.send().await.map_err(admin)?;
+        match response.status().is_success() {
+            true => Ok(OperatorResponseStream(response)),
+            false => {
+                let (status, body) = (response.status(), response.text().await.map_err(admin)?);
+                Err(refused(status.as_u16(), &body))
+            }
+        }
+    }
+
+    async fn ask(&self, request: reqwest::RequestBuilder) -> Result<Value, CliError> {
+        let response = request.bearer_auth(&self.published.admin_token).send().await.map_err(admin)?;
+        let (status, body) = (response.status(), response.text().await.map_err(admin)?);
+        if !status.is_success() {
+            return Err(refused(status.as_u16(), &body));
+        }
+        serde_json::from_str(&body)
+            .map_err(|error| CliError::Admin(format!("the server's answer is not JSON: {error}")))
+    }
+}
+
+/// A long answer.
+pub(super) struct OperatorResponseStream(reqwest::Response);
+
+impl OperatorResponseStream {
+    pub(super) async fn chunk(&mut self) -> Result<Option<Vec<u8>>, CliError> {
+        Ok(self.0.chunk().await.map_err(admin)?.map(|bytes| bytes.to_vec()))
+    }
+}
+
+fn refused(status: u16, body: &str) -> CliError {
+    let said: Value = serde_json::from_str(body).unwrap_or_default();
+    let why = said["error"]["message"].as_str().unwrap_or(body.trim());
+    CliError::Admin(format!("the server answered HTTP {status}: {}", plain(why)))
+}
+
+fn admin(error: reqwest::Error) -> CliError {
+    CliError::Admin(format!("the server did not answer: {}", error.without_url()))
+}

@@ -1,0 +1,407 @@
+//! A server that runs: the order of starting and of stopping.
+//!
+//! The store is opened first, because it says whether this process may be here at all; then the engine takes
+//! up what an earlier process left; then the server listens. Stopping goes the other way round, and all of
+//! it within `Options::stop_within`: what was not handed back by then is taken up after the next start, as
+//! after a crash.
+
+use std::{
+    fmt::{self, Write as _},
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use nuncio_agents::Fleet;
+use nuncio_client::{
+    address::AddressPolicy,
+    model::{Model, ModelOptions},
+    outbound::{Outbound, OutboundOptions},
+};
+use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, outbox::Outbox, store::Store};
+use nuncio_server::{
+    Server, ServerOptions, push::HttpWebhookSender, signature::SigningSecret, webhook_keys::WebhookKeys,
+};
+use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
+use tokio::{
+    io::{AsyncBufRead, AsyncWrite},
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::watch,
+    task::JoinHandle,
+};
+
+use crate::{
+    Nuncio, StartError, StoreLocation,
+    data_dir::{self, PublishedServer},
+    descriptors,
+    otlp::{self, SpanExporter},
+    security::{self, ServerExposure},
+    socket::Socket,
+};
+
+/// A server that runs. Dropping it begins a stop and does not wait for it: call [`RunningServer::stop`].
+pub struct RunningServer {
+    engine: Engine,
+    fleet: Fleet,
+    options: ServerOptions,
+    address: SocketAddr,
+    public_url: Option<String>,
+    data: PathBuf,
+    published: PublishedServer,
+    shutdown: watch::Sender<bool>,
+    server: JoinHandle<()>,
+    outbox: JoinHandle<()>,
+    exporter: Option<SpanExporter>,
+}
+
+/// How a server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerEnd {
+    /// Everything was handed back.
+    Stopped,
+    /// Somebody could not wait: the process is to end now. What ran is taken up after the next start.
+    AtOnce,
+}
+
+pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartError> {
+    let address = nuncio.address()?;
+    let reach = ServerExposure {
+        address,
+        server: &nuncio.server,
+        has_socket: nuncio.socket.is_some(),
+        data: &nuncio.data,
+    };
+    let secured = nuncio.server.authenticator.is_some() || nuncio.security.requires_auth(&reach)?;
+    if secured {
+        warn_without_tls(address, nuncio.server.public_url.as_deref());
+    }
+    descriptors::bound_connections(&mut nuncio.server.limits);
+    if !secured && nuncio.server.cors_origins.iter().any(|origin| origin == "*") {
+        return Err(StartError::Security(
+            "cors.origins = \"*\" would let every web page act as the operator, since callers show no tokens: \
+             name the origins, or set auth = \"on\""
+                .into(),
+        ));
+    }
+    nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
+    let fleet = Fleet::new(nuncio.configured.clone())?;
+    for spec in &nuncio.configured {
+        nuncio.options.access.redactor.learn(&spec.known);
+    }
+    let catalog = nuncio.catalog(&fleet)?;
+    let data = nuncio.data.clone();
+    data_dir::make(&data)?;
+    data_dir::warn_if_open(&data);
+    let (store, secrets) = open(&nuncio).await?;
+    let (tracer, exporter) = otlp::start(&nuncio.otlp).map_err(StartError::System)?.unzip();
+    let keys = WebhookKeys::new(secrets.webhooks);
+    let courier = Arc::new(webhook_sender(&nuncio, &keys)?.traced(tracer.clone()));
+    nuncio.server.webhook_keys = Some(Arc::clone(&keys));
+    nuncio.server.mcp.secret = secrets.states.reveal().into_bytes();
+
+    let mut parts = EngineParts::new(store, catalog);
+    parts.options = nuncio.options.clone();
+    parts.tracer = tracer;
+    let check = Arc::clone(&courier);
+    parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
+    parts.sampler = nuncio.model.as_ref().map(own_model).transpose()?;
+    let engine = Engine::start(parts).await?;
+    keys.attach(&engine);
+    if let Some(flows) = &nuncio.flows {
+        if secured {
+            flows.require_tokens();
+        }
+        if let Err(error) = flows.install(&engine) {
+            engine.stop().await;
+            return Err(StartError::System(format!("a schema of the shared tools cannot be used: {error}")));
+        }
+    }
+
+    if let Err(error) = security::install(&nuncio.security, secured, &engine, &mut nuncio.server) {
+        engine.stop().await;
+        return Err(error);
+    }
+    fleet.start(&engine).await;
+    match listen(nuncio, &engine, &fleet, address, courier).await {
+        Ok(running) => Ok(RunningServer { exporter, ..running }),
+        Err(error) => {
+            engine.stop().await;
+            fleet.close().await;
+            Err(error)
+        }
+    }
+}
+
+/// The model that is asked where callers have none.
+fn own_model(options: &ModelOptions) -> Result<Arc<dyn Sampler>, StartError> {
+    if options.key.is_none() && options.url.is_none() && options.provider.needs_key() {
+        let name = options.provider.name();
+        return Err(StartError::Model(format!(
+            "{name} answers nobody without a key: set model.key-variable"
+        )));
+    }
+    match Model::new(options) {
+        Ok(model) => Ok(Arc::new(model)),
+        Err(error) => Err(StartError::Model(error.to_string())),
+    }
+}
+
+/// What is signed with: the secrets of the data folder, or those that all nodes share.
+struct NodeSecrets {
+    webhooks: SigningSecret,
+    states: SigningSecret,
+}
+
+/// The store, and what is signed with.
+async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, NodeSecrets), StartError> {
+    let own = NodeSecrets {
+        webhooks: data_dir::webhook_secret(&nuncio.data)?,
+        states: data_dir::state_secret(&nuncio.data)?,
+    };
+    let dir = match &nuncio.store {
+        None => &nuncio.data,
+        Some(StoreLocation::Sqlite(dir)) => dir,
+        Some(StoreLocation::Postgres { url, options }) => {
+            let store = PostgresStore::open(url, options.clone()).await?;
+            let secrets = NodeSecrets {
+                webhooks: shared_secret(&store, "webhooks", &own.webhooks).await?,
+                states: shared_secret(&store, "states", &own.states).await?,
+            };
+            return Ok((Arc::new(store), secrets));
+        }
+    };
+    Ok((Arc::new(SqliteStore::open(dir, SqliteOptions::default())?), own))
+}
+
+/// The secret of that name that all nodes have: the first node's own.
+async fn shared_secret(
+    store: &PostgresStore,
+    name: &str,
+    own: &SigningSecret,
+) -> Result<SigningSecret, StartError> {
+    let shared = store.secret(name, &own.reveal()).await.map_err(nuncio_engine::Error::from)?;
+    SigningSecret::parse(&shared)
+        .map_err(|error| StartError::System(format!("the shared secret {name:?} is damaged: {error}")))
+}
+
+/// Whoever carries webhook deliveries.
+fn webhook_sender(nuncio: &Nuncio, keys: &Arc<WebhookKeys>) -> Result<HttpWebhookSender, StartError> {
+    let policy = AddressPolicy { allow_private: nuncio.allow_private_webhooks };
+    let outbound = Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?;
+    let courier = HttpWebhookSender::with_keys(outbound, Arc::clone(keys), Arc::new(SystemClock));
+    Ok(courier.https_only(nuncio.https_only_webhooks))
+}
+
+async fn listen(
+    nuncio: Nuncio,
+    engine: &Engine,
+    fleet: &Fleet,
+    address: SocketAddr,
+    courier: Arc<HttpWebhookSender>,
+) -> Result<RunningServer, StartError> {
+    let listener =
+        TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
+    let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
+    let socket = nuncio.socket.as_deref().map(Socket::bind).transpose()?;
+    let published = PublishedServer {
+        url: local_url(address),
+        pid: std::process::id(),
+        admin_token: data_dir::admin_token()?,
+    };
+    published.write(&nuncio.data)?;
+
+    let outbox = Outbox::new(
+        Arc::clone(engine.store()),
+        Arc::new(SystemClock),
+        courier,
+        engine.node(),
+        engine.outbox(),
+        nuncio.outbox.clone(),
+    );
+    let outbox = tokio::spawn(outbox.run(engine.closing()));
+
+    let options = server_options(&nuncio, address, &published);
+    let kept = options.clone();
+    let public_url = options.public_url.clone();
+    let (shutdown, mut told) = watch::channel(false);
+    let server = Server::new(engine.clone(), options);
+    let server = tokio::spawn(async move {
+        let stop = async move { drop(told.wait_for(|stop| *stop).await) };
+        let (socket, _removed_at_the_end) = socket.map(Socket::split).unzip();
+        if let Err(error) = server.run_with_socket(listener, socket, stop).await {
+            tracing::error!(%error, "the server broke off");
+        }
+    });
+    let (engine, fleet, data) = (engine.clone(), fleet.clone(), nuncio.data);
+    Ok(RunningServer {
+        engine,
+        fleet,
+        options: kept,
+        address,
+        public_url,
+        data,
+        published,
+        shutdown,
+        server,
+        outbox,
+        exporter: None,
+    })
+}
+
+/// The options as they were given, with the names under which this address is reached.
+fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &PublishedServer) -> ServerOptions {
+    let mut options = nuncio.server.clone();
+    options.admin_token = Some(published.admin_token.clone());
+    if !address.ip().is_loopback() {
+        if !address.ip().is_unspecified() {
+            options.allowed_hosts.push(match address.ip() {
+                IpAddr::V4(ip) => ip.to_string(),
+                IpAddr::V6(ip) => format!("[{ip}]"),
+            });
+        } else if options.public_url.is_none() && options.allowed_hosts.is_empty() {
+            // It listens everywhere and was told no name: any may be right, but cards must choose one.
+            options.any_host = true;
+            options.public_url = Some(published.url.clone());
+            tracing::warn!("cards name {}: set --public-url to what clients use", published.url);
+        }
+    }
+    options
+}
+
+/// Says at the start that tokens can be read on their way, where nothing encrypts them.
+fn warn_without_tls(address: SocketAddr, public_url: Option<&str>) {
+    let encrypted = public_url.is_some_and(|url| url.starts_with("https://"));
+    if !address.ip().is_loopback() && !encrypted {
+        tracing::warn!(
+            "tokens travel to {address} without TLS, where others can read them: put a proxy with a certificate \
+             before the server, and name its https address in public-url (docs/hardening.md)"
+        );
+    }
+}
+
+/// The address as a URL that this machine can use.
+fn local_url(address: SocketAddr) -> String {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    format!("http://{}", SocketAddr::new(ip, address.port()))
+}
+
+impl RunningServer {
+    /// Where it listens.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where programs on this machine reach it.
+    pub fn url(&self) -> &str {
+        &self.published.url
+    }
+
+    /// What its data folder tells of it.
+    pub fn published(&self) -> &PublishedServer {
+        &self.published
+    }
+
+    /// The engine behind it, for calls without a transport.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// The agents that were made of configuration: to be changed by [`Fleet::apply`].
+    pub fn fleet(&self) -> &Fleet {
+        &self.fleet
+    }
+
+    /// Serves MCP to one client on a pair of pipes, beside everybody who comes over HTTP, until it closes its end.
+    pub async fn serve_pipe(
+        &self,
+        input: impl AsyncBufRead + Unpin,
+        output: impl AsyncWrite + Unpin + Send + 'static,
+    ) -> io::Result<()> {
+        nuncio_server::serve_pipe(self.engine.clone(), &self.options, input, output).await
+    }
+
+    /// Where everything is, for people.
+    pub fn places(&self) -> impl fmt::Display {
+        let base = self.public_url.as_deref().unwrap_or(&self.published.url).trim_end_matches('/');
+        let default = self.engine.catalog().default_agent().map(|agent| agent.profile.name.clone());
+        let mut agents = String::new();
+        for agent in self.engine.catalog().iter() {
+            let name = &agent.profile.name;
+            let mark = if Some(name) == default.as_ref() { " (default)" } else { "" };
+            let comma = if agents.is_empty() { "" } else { ", " };
+            let _ = write!(agents, "{comma}{name}{mark}");
+        }
+        let access = match self.options.authenticator {
+            Some(_) => "Access:   by token: nuncio token create --name NAME\n",
+            None => "",
+        };
+        let data = std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone());
+        format!(
+            "Agents:   {agents}\nCard:     {base}/.well-known/agent-card.json\nEndpoint: {base}/\n\
+             MCP:      {base}/mcp\nHealth:   {base}/healthz\n{access}Data:     {}\n",
+            data.display()
+        )
+    }
+
+    /// Waits for Ctrl-C or SIGTERM, then stops. A second one of them does not wait for the end of that.
+    pub async fn until(self, mut signals: ShutdownSignals) -> ServerEnd {
+        signals.next().await;
+        tracing::info!("stopping; another Ctrl-C ends at once");
+        tokio::select! {
+            () = self.stop() => ServerEnd::Stopped,
+            () = signals.next() => ServerEnd::AtOnce,
+        }
+    }
+
+    /// Takes no new work, ends streams with their cursor, answers open requests, and hands running tasks
+    /// back to the store.
+    pub async fn stop(self) {
+        let within = self.engine.options().stop_within;
+        self.shutdown.send_replace(true);
+        self.engine.begin_stop();
+        let stopped = tokio::time::timeout(within, async {
+            // Both have heard of it; the store is closed after the last of them.
+            let _ = tokio::join!(self.server, self.outbox);
+            self.engine.stop().await;
+            self.fleet.close().await;
+            if let Some(exporter) = self.exporter {
+                exporter.stop().await;
+            }
+        });
+        if stopped.await.is_err() {
+            tracing::warn!("not everything was handed back in time; it is taken up after the next start");
+        }
+        self.published.remove(&self.data);
+    }
+}
+
+/// The signals that ask a process to end. From the moment that there is one of these they no longer end it
+/// by themselves, so it is made before anybody is told that the server is there.
+pub struct ShutdownSignals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl ShutdownSignals {
+    /// Listens for Ctrl-C and SIGTERM.
+    pub fn new() -> Result<Self, StartError> {
+        let listen = |kind| {
+            signal(kind).map_err(|error| StartError::System(format!("cannot listen for signals: {error}")))
+        };
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the next of them.
+    pub async fn next(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What is sent counts as bytes in flight of its caller until the connection has taken it, and large pieces are sent
+//! in small ones: a client that does not read holds its own budget and nothing else.
+
+use std::{
+    pin::Pin,
+    task::{Context, Poll},
+};
+
+use axum::{
+    BoxError, Error,
+    body::{Body, Bytes, HttpBody},
+    http::{HeaderMap, Response, header},
+};
+use http_body::{Frame, SizeHint};
+use nuncio_engine::{BytePermit, Caller, Engine};
+
+use crate::{options::HttpLimits, request_checks, rpc};
+
+/// Bytes that are passed on to the connection at a time.
+const PIECE: usize = 64 * 1024;
+
+/// The same response, charged to that caller.
+pub(crate) fn charge_response(engine: &Engine, caller: &Caller, response: Response<Body>) -> Response<Body> {
+    // Most answers are small, and have no need of another layer.
+    if response.body().size_hint().upper().is_some_and(|most| most <= PIECE as u64) {
+        return response;
+    }
+    let charge = (engine.clone(), caller.clone());
+    response.map(|inner| Body::new(ChargedBody { inner, charge, rest: Bytes::new(), permit: None }))
+}
+
+/// Reads the body of a request into the budget of its caller. The permit lasts as long as the body is needed.
+pub(crate) async fn read_body<B>(
+    engine: &Engine,
+    caller: &Caller,
+    headers: &HeaderMap,
+    body: B,
+    limits: &HttpLimits,
+) -> Result<(Bytes, BytePermit), Box<Response<Body>>>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+    let most = limits.max_body_bytes as u64;
+    // What it is, and what is made of it. One that does not say how long it is may be as long as any.
+    let wanted = 2 * declared.unwrap_or(most).min(most);
+    let mut permit = match engine.reserve_bytes(caller, wanted).await {
+        Ok(permit) => permit,
+        Err(error) => return Err(Box::new(rpc::refuse_busy(&error))),
+    };
+    match request_checks::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {
+        Ok(body) => {
+            permit.shrink_to(2 * body.len() as u64);
+            Ok((body, permit))
+        }
+        Err(refusal) => Err(Box::new(rpc::refuse(&refusal))),
+    }
+}
+
+struct ChargedBody {
+    inner: Body,
+    charge: (Engine, Caller),
+    /// What is left of the piece that was last taken from `inner`.
+    rest: Bytes,
+    permit: Option<BytePermit>,
+}
+
+impl HttpBody for ChargedBody {
+    type Data = Bytes;
+    type Error = Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
+        if self.rest.is_empty() {
+            self.permit = None;
+            let frame = match Pin::new(&mut self.inner).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                other => return other,
+            };
+            match frame.into_data() {
+                Ok(data) if data.len() > PIECE => {
+                    let (engine, caller) = &self.charge;
+                    self.permit = Some(engine.charge_bytes(caller, data.len() as u64));
+                    self.rest = data;
+                }
+                Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
+                Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
+            }
+        }
+        let length = self.rest.len().min(PIECE);
+        Poll::Ready(Some(Ok(Frame::data(self.rest.split_to(length)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, inner) = (self.rest.len() as u64, self.inner.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}

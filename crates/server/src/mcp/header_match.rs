@@ -1,0 +1,141 @@
+//! Headers repeat what the body says (2026-07-28), for whoever on the way only sees those. The two have to agree.
+
+use axum::http::{HeaderMap, HeaderValue};
+use nuncio_engine::Catalog;
+use nuncio_wire::{
+    jsonrpc,
+    mcp::{McpFault, RequestMeta, decode_value, mirrored_arguments, read_params, same_value, value_at},
+};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+/// Headers repeat what the body says, for whoever only sees those.
+pub(super) fn check_headers(
+    headers: &HeaderMap,
+    request: &jsonrpc::RpcRequest<'_>,
+    meta: &RequestMeta,
+) -> Result<(), McpFault> {
+    let header = |name: &'static str| text(headers, name);
+    let said = meta.version.as_deref().unwrap_or_default();
+    match header("mcp-protocol-version")? {
+        None => return Err(McpFault::header_mismatch("the MCP-Protocol-Version header is missing")),
+        Some(version) if version != said => {
+            return Err(McpFault::header_mismatch(format!(
+                "MCP-Protocol-Version says {version:?}, and _meta says {said:?}"
+            )));
+        }
+        Some(_) => {}
+    }
+    if request.id.is_none() {
+        return Ok(());
+    }
+    match header("mcp-method")? {
+        None => return Err(McpFault::header_mismatch("the Mcp-Method header is missing")),
+        Some(method) if method != request.method => {
+            return Err(McpFault::header_mismatch(format!(
+                "Mcp-Method says {method:?}, and the body says {:?}",
+                request.method
+            )));
+        }
+        Some(_) => {}
+    }
+    let (member, named) = match &*request.method {
+        "tools/call" | "prompts/get" => ("name", name_of(request.params)?),
+        "resources/read" => ("uri", read_params::<Uri>(request.params)?.uri),
+        "tasks/get" | "tasks/update" | "tasks/cancel" => {
+            ("taskId", read_params::<TaskName>(request.params)?.task)
+        }
+        _ => return Ok(()),
+    };
+    let Some(named) = named else { return Ok(()) };
+    let Some(header) = one(headers, "mcp-name")? else {
+        return Err(McpFault::header_mismatch("the Mcp-Name header is missing"));
+    };
+    match decode_value(header.as_bytes()) {
+        Some(name) if name == named => Ok(()),
+        Some(name) => Err(McpFault::header_mismatch(format!(
+            "Mcp-Name says {name:?}, and params.{member} says {named:?}"
+        ))),
+        None => Err(McpFault::header_mismatch(
+            "Mcp-Name: it has characters that no header may have, or is damaged",
+        )),
+    }
+}
+
+/// Arguments that a tool wants repeated in headers.
+pub(super) fn check_arguments(
+    catalog: &Catalog,
+    headers: &HeaderMap,
+    request: &jsonrpc::RpcRequest<'_>,
+) -> Result<(), McpFault> {
+    if request.method != "tools/call" {
+        return Ok(());
+    }
+    let Some(name) = name_of(request.params)? else { return Ok(()) };
+    let mirrors = match (catalog.surface().tool(&name), catalog.get(&name)) {
+        (Some(tool), _) if tool.input.mirrors() => mirrored_arguments(&tool.profile.input_schema),
+        (None, Ok(agent)) if agent.input.as_ref().is_some_and(|input| input.mirrors()) => {
+            agent.profile.input_schema.as_ref().map(mirrored_arguments).unwrap_or_default()
+        }
+        _ => return Ok(()),
+    };
+    if mirrors.is_empty() {
+        return Ok(());
+    }
+    let params: Value =
+        request.params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    for (name, path) in mirrors {
+        let argument = value_at(&params["arguments"], &path);
+        let header = one(headers, &format!("mcp-param-{name}").to_ascii_lowercase())?;
+        let agree = match (header.map(|header| decode_value(header.as_bytes())), argument) {
+            (None, None) => true,
+            (Some(Some(said)), Some(meant)) => same_value(&said, meant),
+            _ => false,
+        };
+        if !agree {
+            return Err(McpFault::header_mismatch(format!(
+                "Mcp-Param-{name} does not say what the argument {} says",
+                path.join(".")
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The one header of that name. Of several, everybody on the way might read another.
+fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, McpFault> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next(), all.next()) {
+        (found, None) => Ok(found),
+        _ => Err(McpFault::header_mismatch(format!("there is more than one {name} header"))),
+    }
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, McpFault> {
+    let Some(value) = one(headers, name)? else { return Ok(None) };
+    value.to_str().map(Some).map_err(|_| McpFault::header_mismatch(format!("the {name} header is not text")))
+}
+
+/// What a request is about, read without building the rest of its params. One member at a time: what is wrong
+/// elsewhere must not hide it.
+#[derive(Default, Deserialize)]
+struct Name {
+    #[serde(default)]
+    name: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct Uri {
+    #[serde(default)]
+    uri: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+struct TaskName {
+    #[serde(rename = "taskId", default)]
+    task: Option<String>,
+}
+
+fn name_of(params: Option<&RawValue>) -> Result<Option<String>, McpFault> {
+    Ok(read_params::<Name>(params)?.name)
+}

@@ -1,0 +1,146 @@
+//! Sessions of clients: small records that every node knows. When one was last used is kept by the database's
+//! clock, since what one node has used another may forget.
+
+use nuncio_engine::{
+    clock::Timestamp,
+    store::{Session, StoreError},
+};
+use tokio_postgres::Row;
+
+use super::{
+    clock::DatabaseClock,
+    pool::PostgresPool,
+    read::{bytes, number},
+};
+
+/// Sessions forgotten in one transaction at most.
+const CHUNK: usize = 256;
+
+/// Keeps a new one; false when its owner has as many as it may.
+pub(super) async fn create(
+    pool: &PostgresPool,
+    clock: &DatabaseClock,
+    new: &Session,
+    limit: usize,
+) -> Result<bool, StoreError> {
+    let sql = "SELECT create_session($1, $2, $3, time_or($4) + $5, $6, $7)";
+    let (version, used_in) = (new.version as i64, clock.distance(new.used_at));
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows = pool
+        .run(sql, &[&new.owner, &new.id, &version, &clock.test_time(), &used_in, &&*new.body, &limit])
+        .await?;
+    match rows.first().map(|row| row.get::<_, i16>(0)) {
+        Some(0) => Ok(true),
+        Some(1) => Ok(false),
+        // Without its id: whoever reads the server's log shall not be able to use it.
+        _ => Err(StoreError::Broken("there is a session of that id already".into())),
+    }
+}
+
+/// Writes one as it is, by the database's clock; false if its id is taken.
+pub(super) async fn insert(pool: &PostgresPool, new: &Session) -> Result<bool, StoreError> {
+    let sql = "SELECT create_session($1, $2, $3, $4, $5, $6)";
+    let version = new.version as i64;
+    let rows =
+        pool.run(sql, &[&new.owner, &new.id, &version, &new.used_at.0, &&*new.body, &i64::MAX]).await?;
+    Ok(rows.first().is_some_and(|row| row.get::<_, i16>(0) == 0))
+}
+
+/// The one of that id. When it was used is told by the clock of whoever asks.
+pub(super) async fn find(
+    pool: &PostgresPool,
+    clock: &DatabaseClock,
+    id: &str,
+) -> Result<Option<Session>, StoreError> {
+    let sql = "SELECT s.id, o.name, s.body, s.version, s.used_at - time_or($2)
+         FROM session s JOIN owner o ON o.no = s.tenant WHERE s.id = $1";
+    let row = pool.read_one(sql, &[&id, &clock.test_time()]).await?;
+    Ok(row.map(|row| session(&row, clock.at(row.get(4)))))
+}
+
+/// The one of that id as it is kept, by the database's clock.
+pub(super) async fn find_stored(pool: &PostgresPool, id: &str) -> Result<Option<Session>, StoreError> {
+    let sql = "SELECT s.id, o.name, s.body, s.version, s.used_at
+         FROM session s JOIN owner o ON o.no = s.tenant WHERE s.id = $1";
+    let row = pool.read_one(sql, &[&id]).await?;
+    Ok(row.map(|row| session(&row, Timestamp(row.get(4)))))
+}
+
+fn session(row: &Row, used_at: Timestamp) -> Session {
+    Session { id: row.get(0), owner: row.get(1), body: bytes(row, 2), version: number(row, 3), used_at }
+}
+
+/// Ids after this one, in their order.
+pub(super) async fn ids(pool: &PostgresPool, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let rows =
+        pool.read("SELECT id FROM session WHERE id > $1 ORDER BY id LIMIT $2", &[&after, &limit]).await?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
+}
+
+/// Changes what it holds, if it is still at that version; whether it was. Of two at once the second waits for the
+/// first, and then looks at the version again.
+pub(super) async fn update(
+    pool: &PostgresPool,
+    id: &str,
+    version: u64,
+    body: &[u8],
+) -> Result<bool, StoreError> {
+    let sql =
+        "UPDATE session SET body = $3, version = version + 1 WHERE id = $1 AND version = $2 RETURNING 1";
+    let rows = pool.run(sql, &[&id, &(version as i64), &body]).await?;
+    Ok(!rows.is_empty())
+}
+
+/// Notes that they were used.
+pub(super) async fn touch(
+    pool: &PostgresPool,
+    clock: &DatabaseClock,
+    ids: &[String],
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let sql = "SELECT touch_sessions(time_or($1) + $2, $3)";
+    pool.run(sql, &[&clock.test_time(), &clock.distance(now), &ids]).await.map(drop)
+}
+
+/// Forgets one; whether there was one.
+pub(super) async fn delete(pool: &PostgresPool, id: &str) -> Result<bool, StoreError> {
+    let rows = pool.run("DELETE FROM session WHERE id = $1 RETURNING 1", &[&id]).await?;
+    Ok(!rows.is_empty())
+}
+
+/// Forgets those of one owner that were last used before that time, oldest first. Skips those that somebody changes.
+const EXPIRE_OF_OWNER: &str = "WITH picked AS (
+        SELECT s.id FROM session s JOIN owner o ON o.no = s.tenant
+        WHERE o.name = $4 AND s.used_at < time_or($1) + $2
+        ORDER BY s.used_at LIMIT $3::integer FOR UPDATE OF s SKIP LOCKED
+    ), gone AS (
+        DELETE FROM session s USING picked p WHERE s.id = p.id RETURNING 1
+    )
+    SELECT count(*) FROM gone";
+
+/// Forgets those that were last used before that time, oldest first, those of one owner or of everybody; how many.
+pub(super) async fn expire(
+    pool: &PostgresPool,
+    clock: &DatabaseClock,
+    owner: Option<&str>,
+    before: Timestamp,
+    limit: usize,
+) -> Result<u64, StoreError> {
+    let mut deleted = 0;
+    while deleted < limit as u64 {
+        let chunk = CHUNK.min(limit - deleted as usize);
+        let sql = "SELECT expire_sessions(time_or($1) + $2, $3)";
+        let params = (clock.test_time(), clock.distance(before), chunk as i32);
+        let gone = match owner {
+            Some(owner) => pool.run(EXPIRE_OF_OWNER, &[&params.0, &params.1, &params.2, &owner]).await?,
+            None => pool.run(sql, &[&params.0, &params.1, &params.2]).await?,
+        };
+        let gone = gone.first().map_or(0, |row| number(row, 0));
+        deleted += gone;
+        if gone < chunk as u64 {
+            break;
+        }
+    }
+    Ok(deleted)
+}
