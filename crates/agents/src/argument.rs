@@ -1,13 +1,13 @@
-//! How agents read what they were asked: a structured argument, else the text, else a default.
+//! Reads an agent's argument: from structured input, otherwise from the text, otherwise a default.
 
 use nuncio_engine::TaskContext;
 use serde_json::Value;
 
-/// Arguments are repeated in questions, progress and results, so they stay short.
+/// Bytes of an argument. It is repeated in questions, progress and results, so it stays short.
 const LONGEST: usize = 1_000;
 
-/// The argument of that name; `None` when the caller gave nothing. `find` finds it in a sentence; where it
-/// came by name it is taken as it is. An error is a reason to reject the task.
+/// The argument of that name; `None` if the caller gave none. `find` extracts it from a sentence; a named
+/// argument is used unchanged. An error is a reason to reject the task.
 pub(crate) fn read_argument(
     cx: &TaskContext,
     name: &str,

@@ -1,4 +1,4 @@
-//! Work for measurements: as little of the agent's own as possible, so that what is measured is the server.
+//! An agent for benchmarks: it does as little work as possible, so that the server is measured.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Part, Profile, TaskContext};
 use serde_json::{Value, json};
 
-/// Chunks of a streamed artifact, and what each of them holds.
+/// Chunks of a streamed artifact, and the content of each.
 const CHUNKS: usize = 100;
 const CHUNK: &str = match std::str::from_utf8(&[b'x'; 200]) {
     Ok(text) => text,
@@ -51,7 +51,8 @@ impl Agent for BenchAgent {
             }
             cx.artifact(Chunk::text("stream", CHUNK).last()).await?;
         } else if text.starts_with("wait") {
-            // Not `cx.sleep`: a sleep of this length would give the task back, and this one stays at work.
+            // Not `cx.sleep`: a sleep of this length would suspend the task, and this one has to keep
+            // running.
             tokio::select! {
                 () = cx.canceled() => return Err(AgentError::Canceled),
                 () = tokio::time::sleep(WAIT) => {}

@@ -1,6 +1,7 @@
-//! Agents that are made of configuration: a program, an endpoint, a model, somebody's MCP server or A2A agent.
+//! Agents built from configuration: a program, an HTTP endpoint, a language model, an MCP server or a remote
+//! A2A agent.
 //!
-//! `spec.rs` is what a table `[[agent]]` says, checked; each kind has a file that makes an agent of it.
+//! `spec.rs` parses and checks an `[[agent]]` table; each kind has a file that builds the agent.
 
 mod filled_text;
 mod guarded_agent;
@@ -20,31 +21,32 @@ use self::{http::HttpAgent, process::ProcessAgent};
 
 pub use self::spec::{AgentKind, AgentSpec, SpecError};
 
-/// An agent that was made of configuration.
+/// An agent built from configuration.
 pub struct BuiltAgent {
-    /// The agent, as it presents itself now.
+    /// The agent with its current profile.
     pub agent: Arc<dyn Agent>,
-    /// What has to be watched and let go of, where the agent stands for something that lives.
+    /// What has to be watched and closed, if the agent depends on a remote server or a process.
     pub managed: Option<Arc<dyn ManagedAgent>>,
 }
 
-/// Something behind an agent that may come and go, and present itself in another way than before.
+/// The remote server or process behind an agent, whose profile may change while it runs.
 #[async_trait]
 pub trait ManagedAgent: Send + Sync + 'static {
-    /// Returns when the agent presents itself in another way, with the agent that does so. It is asked again then.
+    /// Waits until the agent's profile changes, and returns the agent with the new one. Called again after
+    /// each change.
     async fn wait_for_update(&self) -> Arc<dyn Agent>;
 
-    /// Lets go of connections and child processes. The agent is not in the catalog any more.
+    /// Closes connections and child processes. Called when the agent is no longer in the catalog.
     async fn close(&self);
 
-    /// The same, once the calls that go on have ended: another agent is in the catalog now, and a task that is under
-    /// way keeps the one that it began with.
+    /// Closes once the running calls have ended. The catalog has another agent by now, but running tasks
+    /// keep the one that they began with.
     async fn retire(&self) {
         self.close().await;
     }
 }
 
-/// Makes an agent of a table. Nothing is started and nobody is called yet.
+/// Builds an agent from a table. Starts no process and sends no request yet.
 pub fn build_agent(spec: &AgentSpec) -> Result<BuiltAgent, SpecError> {
     let made = |agent: Arc<dyn Agent>| BuiltAgent { agent, managed: None };
     let made = match &spec.kind {

@@ -1,10 +1,10 @@
-//! Says back what it is told.
+//! The echo agent: returns its input.
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Profile, TaskContext};
 use serde_json::json;
 
-/// Says back what it is told: text, data and files, part by part.
+/// Returns its input: text, data and files, part by part.
 ///
 /// It ends in its first poll, without a step or a sleep, so that its whole task is one commit.
 #[derive(Debug, Clone, Copy, Default)]

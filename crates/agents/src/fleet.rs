@@ -1,8 +1,8 @@
-//! The agents that were made of configuration, together: made before the engine starts, watched while it runs, and
-//! changed when the configuration does.
+//! The set of configured agents: built before the engine starts, watched while it runs, and updated when the
+//! configuration changes.
 //!
-//! A change is applied as a whole or not at all, in one change of the catalog. An agent whose table is as it was
-//! stays the very same one, with whatever it holds.
+//! An update is applied as a whole or not at all, in one change of the catalog. An agent whose table is
+//! unchanged stays the same instance, with its connections and processes.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use tokio::{sync::Mutex, task::JoinHandle};
 
 use crate::configured::{self, AgentSpec, BuiltAgent, ManagedAgent, SpecError};
 
-/// The agents that were made of configuration.
+/// The configured agents.
 #[derive(Clone)]
 pub struct Fleet(Arc<FleetInner>);
 
@@ -27,13 +27,13 @@ struct FleetInner {
 #[derive(Default)]
 struct FleetMembers {
     by_name: BTreeMap<String, FleetMember>,
-    /// What was replaced and is let go of when its calls have ended.
+    /// Replaced agents that are closed when their calls have ended.
     retiring: Vec<(Arc<dyn ManagedAgent>, JoinHandle<()>)>,
-    /// The server stops: nothing is changed any more.
+    /// The server is stopping: no more updates.
     closed: bool,
 }
 
-/// One agent, and the table that it was made of.
+/// One agent, and the table that it was built from.
 struct FleetMember {
     spec: AgentSpec,
     agent: Arc<dyn Agent>,
@@ -41,30 +41,30 @@ struct FleetMember {
     watcher: Option<JoinHandle<()>>,
 }
 
-/// Why the tables cannot be used. Nothing has changed.
+/// Why an update was rejected. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// A table.
+    /// A table is invalid.
     #[error(transparent)]
     Spec(#[from] SpecError),
-    /// What the catalog says to it.
+    /// The catalog rejected the change.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
 }
 
-/// What was changed, by name.
+/// The changes of an update, by agent name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FleetChanges {
-    /// Agents that were not there before.
+    /// New agents.
     pub added: Vec<String>,
-    /// Agents whose tables had changed.
+    /// Agents whose tables have changed.
     pub replaced: Vec<String>,
-    /// Agents whose tables are gone.
+    /// Agents whose tables were removed.
     pub removed: Vec<String>,
 }
 
 impl FleetChanges {
-    /// Whether everything is as it was.
+    /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.replaced.is_empty() && self.removed.is_empty()
     }
@@ -86,7 +86,7 @@ impl fmt::Display for FleetChanges {
 }
 
 impl Fleet {
-    /// Makes all of them. Nothing is started yet.
+    /// Builds all agents. Starts no process yet.
     pub fn new(specs: Vec<AgentSpec>) -> Result<Self, SpecError> {
         let mut members = FleetMembers::default();
         for spec in unique(specs)? {
@@ -100,18 +100,18 @@ impl Fleet {
         self.of_each(|member| Arc::clone(&member.agent))
     }
 
-    /// The tables that they were made of, in the same order.
+    /// The tables that the agents were built from, in the same order.
     pub fn specs(&self) -> Vec<AgentSpec> {
         self.of_each(|member| member.spec.clone())
     }
 
     fn of_each<T>(&self, what: impl Fn(&FleetMember) -> T) -> Vec<T> {
-        // Nobody else holds the lock before the start.
+        // Nothing else holds the lock before the start.
         let Ok(members) = self.0.members.try_lock() else { return vec![] };
         members.by_name.values().map(what).collect()
     }
 
-    /// Watches them, from now on and once.
+    /// Starts watching the agents. To be called once.
     pub async fn start(&self, engine: &Engine) {
         if self.0.engine.set(engine.clone()).is_err() {
             return;
@@ -122,7 +122,7 @@ impl Fleet {
         }
     }
 
-    /// Makes the agents be those of these tables. With an error nothing has changed.
+    /// Replaces the configured agents by those of these tables. On error nothing has changed.
     pub async fn apply(&self, specs: Vec<AgentSpec>) -> Result<FleetChanges, FleetError> {
         let specs = unique(specs)?;
         let mut members = self.0.members.lock().await;
@@ -165,7 +165,7 @@ impl Fleet {
         Ok(applied)
     }
 
-    /// Lets go of what they hold. They are of no use afterwards.
+    /// Closes all connections and processes. The agents are unusable afterwards.
     pub async fn close(&self) {
         let (members, retiring) = {
             let mut members = self.0.members.lock().await;
@@ -181,7 +181,7 @@ impl Fleet {
         }
     }
 
-    /// A name belongs to one agent, and those that come with the server were there first.
+    /// A name belongs to one agent, and built-in agents take precedence.
     fn is_free(&self, spec: &AgentSpec) -> Result<(), SpecError> {
         match self.0.engine.get().map(|engine| engine.catalog().get(&spec.name)) {
             Some(Ok(_)) => Err(spec.wrong("name", "there is an agent of that name already")),
@@ -189,7 +189,7 @@ impl Fleet {
         }
     }
 
-    /// The agent at the root cannot go: its address would lead nowhere.
+    /// The default agent cannot be removed: the server's root address would lead nowhere.
     fn may_go(&self, members: &FleetMembers, removed: &[String]) -> Result<(), SpecError> {
         let default = self.0.engine.get().and_then(|engine| engine.catalog().default_agent());
         let Some(default) = default.filter(|default| removed.contains(&default.profile.name)) else {
@@ -203,7 +203,7 @@ impl Fleet {
         }
     }
 
-    /// Puts whatever presents itself in another way into the catalog anew.
+    /// Updates the catalog whenever the agent's profile changes.
     fn watch(&self, member: &mut FleetMember) {
         let (Some(engine), Some(living)) = (self.0.engine.get(), &member.managed) else { return };
         let (engine, living, fleet) = (engine.clone(), Arc::clone(living), Arc::downgrade(&self.0));
@@ -212,7 +212,8 @@ impl Fleet {
             loop {
                 let agent = living.wait_for_update().await;
                 let Some(fleet) = fleet.upgrade() else { return };
-                // Under the lock, so that an agent that was replaced meanwhile does not come back.
+                // Under the lock, so that an agent that was replaced meanwhile does not return to the
+                // catalog.
                 let mut members = fleet.members.lock().await;
                 let Some(member) = members.by_name.get_mut(&name) else { return };
                 if !member.managed.as_ref().is_some_and(|own| Arc::ptr_eq(own, &living)) {
@@ -221,9 +222,9 @@ impl Fleet {
                 match engine.catalog().change(vec![Arc::clone(&agent)], &[]) {
                     Ok(()) => {
                         member.agent = agent;
-                        tracing::info!(agent = name, "the agent presents itself anew");
+                        tracing::info!(agent = name, "the agent's profile has changed");
                     }
-                    Err(error) => tracing::warn!(agent = name, %error, "the agent stays as it was"),
+                    Err(error) => tracing::warn!(agent = name, %error, "its new profile was rejected"),
                 }
             }
         }));
@@ -236,7 +237,7 @@ impl FleetMember {
         Ok(Self { spec, agent, managed: living, watcher: None })
     }
 
-    /// Nobody listens to it any more, and it goes when its calls have ended.
+    /// Stops watching the agent and closes it when its calls have ended.
     fn retire(self) -> Option<(Arc<dyn ManagedAgent>, JoinHandle<()>)> {
         if let Some(watcher) = self.watcher {
             watcher.abort();
@@ -256,7 +257,7 @@ impl FleetMember {
     }
 }
 
-/// The tables, each with a name of its own.
+/// The tables, if their names are unique.
 fn unique(specs: Vec<AgentSpec>) -> Result<Vec<AgentSpec>, SpecError> {
     for (at, spec) in specs.iter().enumerate() {
         if specs[..at].iter().any(|other| other.name == spec.name) {

@@ -1,8 +1,8 @@
-//! The built-in agents, one file each, and those that are made of configuration (`configured.rs`, `fleet.rs`).
+//! The built-in agents, one file each, and the configured ones (`configured.rs`, `fleet.rs`).
 //!
-//! They show what an agent can do here (stream, report progress, log, ask a person, ask a model, go on after
-//! a restart) and need no account anywhere: what they book and find out is simulated. They stand on the
-//! engine's `Agent` and know no protocol.
+//! The built-in agents demonstrate what an agent can do (stream, report progress, log, ask a person, ask a
+//! model, continue after a restart) and need no external account: their bookings and findings are simulated.
+//! They use the engine's `Agent` trait and know no protocol.
 
 mod argument;
 mod bench;
@@ -26,7 +26,7 @@ pub use long_running::LongRunningAgent;
 pub use research::ResearchAgent;
 pub use travel::TravelAgent;
 
-/// What an operator may set.
+/// Settings of the built-in agents.
 #[derive(Debug, Clone)]
 pub struct AgentOptions {
     /// How long one simulated step of work takes.
@@ -39,8 +39,8 @@ impl Default for AgentOptions {
     }
 }
 
-/// The agents that every server has. The first is the default one. [`BenchAgent`] is not among them: it is
-/// served only when it is asked for.
+/// The agents that every server has. The first is the default. [`BenchAgent`] is not among them: it has to
+/// be enabled explicitly.
 pub fn built_in(options: &AgentOptions) -> Vec<Arc<dyn Agent>> {
     vec![
         Arc::new(EchoAgent),

@@ -1,7 +1,8 @@
-//! Works for long, and says so step by step.
+//! A long-running agent that reports each step.
 //!
-//! Every step is journaled, so that a restart goes on where it stopped. Of the log, whoever listens from
-//! `info` on hears each step once; every tenth is a `warning`, and `debug` adds a line to every fifth.
+//! Every step is journaled, so that a restart continues where the work stopped. A follower of the log from
+//! level `info` on receives each step once; every tenth is a `warning`, and `debug` adds a line to every
+//! fifth.
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Chunk, Level, Outcome, Part, Profile, TaskContext};
@@ -18,14 +19,14 @@ const MOST_STEPS: u32 = 1_000;
 const DETAIL_EVERY: u32 = 5;
 const WARNING_EVERY: u32 = 10;
 
-/// Does fifty steps of simulated work, or as many as it is told.
+/// Does fifty steps of simulated work, or as many as requested.
 #[derive(Debug, Clone)]
 pub struct LongRunningAgent {
     pace: StepPace,
 }
 
 impl LongRunningAgent {
-    /// An agent whose steps are as long as the options say.
+    /// An agent with the step length of the options.
     pub fn new(options: &AgentOptions) -> Self {
         Self { pace: StepPace::new(options) }
     }
@@ -76,7 +77,7 @@ impl Agent for LongRunningAgent {
         while n < steps {
             n += 1;
             let level = if n % WARNING_EVERY == 0 { Level::Warning } else { Level::Info };
-            // Said outside the step: a step that is begun again would say it again.
+            // Outside the step: a step that is repeated would log it again.
             cx.log(level, format!("Processing step {n}/{steps} ({}%)", n * 100 / steps)).await?;
             if n % DETAIL_EVERY == 0 {
                 cx.log(Level::Debug, format!("{} steps are journaled", n - 1)).await?;

@@ -1,4 +1,4 @@
-//! How fast simulated work goes.
+//! The speed of simulated work.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl StepPace {
         Self(options.step)
     }
 
-    /// Works for the length of one step; a cancel ends it at once.
+    /// Works for the length of one step; a cancellation ends it at once.
     pub(crate) async fn work(self, step: &StepContext) -> Result<(), AgentError> {
         tokio::select! {
             biased;
@@ -24,7 +24,8 @@ impl StepPace {
         }
     }
 
-    /// Says what is begun at so many percent, and works one step on it. Returns what the caller has said meanwhile.
+    /// Reports a stage at this percentage, and works one step on it. Returns the caller's messages
+    /// meanwhile.
     pub(crate) async fn stage(
         self,
         cx: &TaskContext,
@@ -39,7 +40,7 @@ impl StepPace {
         self.step(cx, redirects, step).await
     }
 
-    /// Works one step. Returns what the caller has said meanwhile, journaled with the step.
+    /// Works one step. Returns the caller's messages meanwhile, journaled with the step.
     pub(crate) async fn step(
         self,
         cx: &TaskContext,
@@ -57,7 +58,7 @@ impl StepPace {
         Ok(heard.unwrap_or_default())
     }
 
-    /// A time limit that so many steps do not reach, however long one was made.
+    /// A time limit that this many steps do not reach, however long a step is configured.
     pub(crate) fn limit(self, steps: u32) -> Duration {
         self.0.saturating_mul(steps * 2).saturating_add(Duration::from_secs(60))
     }

@@ -1,18 +1,18 @@
-//! Messages that reach an agent while it works: shorter, stop after this step, or something else altogether.
+//! Messages that reach an agent while it works: shorter, stop after this step, or another subject.
 //!
-//! They are read at the end of a step and journaled with its result, so that a restart finds them where they were
-//! found before.
+//! They are read at the end of a step and journaled with its result, so that a restart reads them at the
+//! same point.
 
 use nuncio_engine::{AgentError, Level, Message, TaskContext};
 use serde_json::Value;
 
-/// Messages of the caller that an agent has not used yet, and how many it has.
+/// Messages of the caller that an agent has not used yet, and the number of those that it has.
 #[derive(Debug, Default)]
 pub(crate) struct Redirects {
     read: usize,
 }
 
-/// What a caller wants while the agent works.
+/// A request of the caller to the working agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Redirect {
     /// Less of everything that is not done yet.
@@ -21,12 +21,12 @@ pub(crate) enum Redirect {
     Stop,
     /// Another subject, such as a destination or a topic.
     Subject(String),
-    /// Words that mean nothing to the agent.
+    /// Text that the agent does not understand.
     Unclear(String),
 }
 
 impl Redirects {
-    /// The message that made the task is no redirect.
+    /// The message that created the task is not a redirect.
     pub(crate) fn new() -> Self {
         Self { read: 1 }
     }
@@ -36,7 +36,8 @@ impl Redirects {
         self.read
     }
 
-    /// Takes what came during a step. `subject` is the name of the argument that may be changed.
+    /// Takes the messages that arrived during a step. `subject` is the name of the argument that may be
+    /// changed.
     pub(crate) async fn take(
         &mut self,
         cx: &TaskContext,

@@ -1,7 +1,8 @@
-//! Looks into a topic (simulated) and reports, with a summary by the caller's model where there is one.
+//! The research agent: reports on a topic (simulated), with a summary by the caller's model if it has one.
 //!
-//! The report is written section by section, so that a follower reads it while it grows. A message to the working agent
-//! makes the sections that follow shorter, changes their topic, or ends the report after the one at hand.
+//! The report is written section by section, so that a follower can read it as it grows. A message to the
+//! working agent shortens the remaining sections, changes their topic, or ends the report after the current
+//! one.
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, TaskContext};
@@ -14,17 +15,17 @@ use crate::{
 };
 
 const DEFAULT_TOPIC: &str = "AI trends";
-/// The longest summary that is asked for.
+/// Tokens of the summary.
 const SUMMARY_TOKENS: u32 = 100;
 
-/// Looks into a topic and writes a report.
+/// Researches a topic and writes a report.
 #[derive(Debug, Clone)]
 pub struct ResearchAgent {
     pace: StepPace,
 }
 
 impl ResearchAgent {
-    /// A researcher whose steps are as long as the options say.
+    /// An agent with the step length of the options.
     pub fn new(options: &AgentOptions) -> Self {
         Self { pace: StepPace::new(options) }
     }
@@ -118,7 +119,7 @@ impl Agent for ResearchAgent {
     }
 }
 
-/// What the caller has wished for while the agent works.
+/// The caller's requests while the agent works.
 #[derive(Default)]
 struct ResearchWishes {
     shorter: bool,
@@ -138,7 +139,7 @@ impl ResearchWishes {
     }
 }
 
-/// Ends with the sections that there are.
+/// Ends with the sections written so far.
 async fn stopped(cx: &TaskContext, topic: &str) -> Result<Outcome, AgentError> {
     cx.artifact(Chunk::text("report", "\n_Stopped here, as asked._\n").last()).await?;
     cx.progress(100.0, Some(100.0), "Stopped, as asked").await?;
@@ -152,7 +153,7 @@ fn first_sentence(text: &str) -> String {
     }
 }
 
-/// A summary, and whose it is.
+/// A summary and its author.
 struct ResearchSummary {
     text: String,
     by: String,
@@ -185,7 +186,7 @@ async fn summarize(cx: &TaskContext, topic: &str) -> Result<ResearchSummary, Age
     })
 }
 
-/// The words of a model: a plain text, or the text block that sampling returns.
+/// The text of a model: a plain string, or the text block that sampling returns.
 fn text_in(answer: &Value) -> Option<&str> {
     let text = answer.as_str().or_else(|| answer["text"].as_str())?.trim();
     (!text.is_empty()).then_some(text)

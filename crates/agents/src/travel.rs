@@ -1,8 +1,9 @@
-//! Books a trip (simulated), after somebody has agreed to the estimated price and, where the caller has a model, with
-//! that model's summary of it.
+//! The travel agent: books a trip (simulated) after the caller has confirmed the estimated price, with a
+//! summary by the caller's model if it has one.
 //!
-//! Until the price is confirmed a message may change the destination, or stop the search. Only an explicit yes books. Every other answer ends in its own words: a form that does not confirm, a
-//! refusal, a dismissed question, and nobody there to be asked.
+//! Until the price is confirmed a message may change the destination or stop the search. Only an explicit
+//! yes books. Every other answer ends with a message of its own: a form that does not confirm, a refusal, a
+//! dismissed question, and a caller that cannot be asked.
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Part, Profile, TaskContext};
@@ -18,17 +19,17 @@ use crate::{
 const DEFAULT_DESTINATION: &str = "Paris";
 /// In US dollars.
 const PRICE: u32 = 1200;
-/// The longest summary that is asked for.
+/// Tokens of the summary.
 const SUMMARY_TOKENS: u32 = 100;
 
-/// Books a trip, after somebody has agreed to the price.
+/// Books a trip after the caller has confirmed the price.
 #[derive(Debug, Clone)]
 pub struct TravelAgent {
     pace: StepPace,
 }
 
 impl TravelAgent {
-    /// A travel agent whose steps are as long as the options say.
+    /// An agent with the step length of the options.
     pub fn new(options: &AgentOptions) -> Self {
         Self { pace: StepPace::new(options) }
     }
@@ -114,7 +115,8 @@ impl TravelAgent {
         let doing = format!("Booking the trip to {destination}");
         cx.log(Level::Info, doing.clone()).await?;
         cx.progress(75.0, Some(100.0), doing).await?;
-        // The key is the same however often the step is begun, so a booking service would take one booking.
+        // The key is the same whenever the step is repeated, so a booking service would accept only one
+        // booking.
         let reference = cx
             .step("book", async |step| {
                 self.pace.work(&step).await?;
@@ -137,7 +139,7 @@ impl TravelAgent {
     }
 }
 
-/// What the caller's model says of the trip. Without one the booking goes on, and the log says so.
+/// The model's summary of the trip. Without a model the booking goes on, and the log mentions it.
 async fn summarize(cx: &TaskContext, destination: &str) -> Result<Option<String>, AgentError> {
     let prompt =
         format!("Please summarize the travel data for the trip to {destination}: estimated price ${PRICE}");
@@ -156,13 +158,13 @@ async fn summarize(cx: &TaskContext, destination: &str) -> Result<Option<String>
     Ok(None)
 }
 
-/// Ends without a booking, because somebody said so.
+/// Ends without a booking, at the caller's request.
 async fn leave(cx: &TaskContext, words: String) -> Result<Outcome, AgentError> {
     cx.progress(100.0, Some(100.0), "Finished without a booking").await?;
     Ok(Outcome::said(words))
 }
 
-/// Ends with the price and no booking, because nobody could be asked.
+/// Ends with the price and no booking, because the caller could not be asked.
 async fn quote(cx: &TaskContext, destination: &str) -> Result<Outcome, AgentError> {
     let words = format!(
         "The trip to {destination} costs ${PRICE}. Price quoted, not booked: nobody could be asked to confirm it."
@@ -196,8 +198,8 @@ fn notes(form: &Value) -> Option<&str> {
     form["notes"].as_str().map(str::trim).filter(|notes| !notes.is_empty())
 }
 
-/// The place in a sentence such as "Book a trip to Lisbon!": what follows the last "to", else all of it. What stands
-/// below the first line is beside the point.
+/// The destination in a sentence such as "Book a trip to Lisbon!": the text after the last "to", or else all
+/// of it. Only the first line counts.
 fn destination_in(text: &str) -> &str {
     let text = text.trim().lines().next().unwrap_or_default();
     let after = text.rfind(" to ").map_or(text, |at| &text[at + " to ".len()..]);
@@ -205,7 +207,7 @@ fn destination_in(text: &str) -> &str {
     if place.is_empty() { text } else { place }
 }
 
-/// A short name for a booking, from the key of the step that makes it.
+/// A short booking reference, from the key of the step that makes it.
 fn reference(key: &str) -> String {
     let digest = Sha256::digest(key);
     digest[..4].iter().fold(String::from("TRIP-"), |name, byte| format!("{name}{byte:02X}"))

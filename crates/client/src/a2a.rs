@@ -1,9 +1,9 @@
-//! Talks to an A2A agent over JSON-RPC: resolves its card, makes requests, follows streams.
+//! An A2A client over JSON-RPC: resolves an agent's card, sends requests, follows streams.
 //!
-//! Answers come as the JSON that was received and as what it means, so that a program can show the one and
-//! act on the other. A stream that is cut is continued after the last event that arrived ([`A2aTaskEvents`]). This
-//! client reaches whatever address its user names, loopback included: for addresses that strangers name
-//! there is [`crate::outbound`].
+//! A response holds both the JSON as received and its decoded value, so that a program can show the one and
+//! act on the other. A cut stream continues after the last event received ([`A2aTaskEvents`]). This client
+//! connects to any address that its user names, loopback included; for addresses that a remote caller names
+//! use [`crate::outbound`].
 
 mod card;
 mod error;
@@ -33,24 +33,24 @@ pub use self::{
     wait::WaitOptions,
 };
 
-/// Pages of webhooks that are read of one task: a server that always names another has no more than this.
+/// Pages of a task's webhooks that are read: a bound for a server that always names a next page.
 const MAX_WEBHOOK_PAGES: usize = 100;
 
-/// An answer: the JSON as it came, and what it means.
+/// A response: the JSON as received, and its decoded value.
 #[derive(Debug, Clone)]
 pub struct A2aResponse<T> {
-    /// What the server sent, unchanged.
+    /// The JSON as the server sent it.
     pub json: Box<RawValue>,
-    /// What it means.
+    /// The decoded JSON.
     pub value: T,
 }
 
 /// Which of an agent's interfaces to use.
 #[derive(Debug, Clone)]
 pub struct InterfacePreference {
-    /// Bindings, best first; empty: what the card prefers.
+    /// Bindings, best first; empty: the card's order.
     pub bindings: Vec<String>,
-    /// The generation to speak.
+    /// The protocol version to speak.
     pub dialect: Dialect,
 }
 
@@ -71,8 +71,8 @@ pub struct A2aClient {
     cursors: bool,
 }
 
-/// Resolves a reference to the card that stands there. Shows no credentials: who has not said that it takes
-/// them does not get them.
+/// Fetches the card that a reference points to, without credentials: no card has been read yet that asks for
+/// them.
 pub async fn fetch_card(
     reference: &CardReference,
     options: &A2aHttpOptions,
@@ -80,7 +80,7 @@ pub async fn fetch_card(
     card::fetch(reference, options, &A2aCredentials::default()).await
 }
 
-/// The same, for a card that is shown to known callers alone. The credentials go to the address of the reference.
+/// Fetches a card that requires authentication. The credentials go to the address of the reference.
 pub async fn fetch_private_card(
     reference: &CardReference,
     options: &A2aHttpOptions,
@@ -90,7 +90,7 @@ pub async fn fetch_private_card(
 }
 
 impl A2aClient {
-    /// A client of the agent that presents itself with this card.
+    /// A client of the agent that this card describes.
     pub fn new(
         card: &AgentCard,
         preference: &InterfacePreference,
@@ -111,53 +111,53 @@ impl A2aClient {
         })
     }
 
-    /// The same client, whose requests carry one more header each.
+    /// Adds a header to every request.
     #[must_use]
     pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
         self.http.set_header(name, value);
         self
     }
 
-    /// The generation that is spoken.
+    /// The protocol version in use.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
 
-    /// Where the requests go.
+    /// The URL that requests go to.
     pub fn endpoint(&self) -> &Url {
         &self.endpoint
     }
 
-    /// Whether the agent's card offers streams.
+    /// Whether the card declares streaming.
     pub fn streams(&self) -> bool {
         self.streaming
     }
 
-    /// Whether the agent's card says that the ids of its events are cursors.
+    /// Whether the card declares that event ids are cursors.
     pub fn has_cursors(&self) -> bool {
         self.cursors
     }
 
-    /// Sends a message: a task, or a message where the agent made no task.
+    /// Sends a message. The response is a task, or a message if the agent created no task.
     pub async fn send(&self, send: SendMessage) -> Result<A2aResponse<StreamEvent>, A2aClientError> {
         let json = self.call(&A2aCall::Send(Box::new(send))).await?;
         self.received(json, |json| self.dialect.read_sent(json))
     }
 
-    /// Sends a message and streams what comes of it.
+    /// Sends a message and streams the resulting events.
     pub async fn send_streaming(&self, send: SendMessage) -> Result<A2aTaskEvents, A2aClientError> {
         let task = send.task_id.clone();
         let source = self.open(&A2aCall::Stream(Box::new(send)), None).await?;
         Ok(A2aTaskEvents::new(self.clone(), source, task, None))
     }
 
-    /// Streams a task that is there: from a cursor, or from now.
+    /// Streams an existing task: after a cursor, or from now.
     pub async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<A2aTaskEvents, A2aClientError> {
         let source = self.open(&A2aCall::Subscribe { task: task.to_owned() }, after).await?;
         Ok(A2aTaskEvents::new(self.clone(), source, Some(task.to_owned()), after.map(str::to_owned)))
     }
 
-    /// A task as it stands.
+    /// The current state of a task.
     pub async fn get(
         &self,
         task: &str,
@@ -174,13 +174,14 @@ impl A2aClient {
         self.received(json, |json| self.dialect.read_list(json))
     }
 
-    /// Stops a task.
+    /// Cancels a task.
     pub async fn cancel(&self, task: &str) -> Result<A2aResponse<TaskView>, A2aClientError> {
         let json = self.call(&A2aCall::Cancel { task: task.to_owned(), metadata: None }).await?;
         self.received(json, |json| self.dialect.read_task(json))
     }
 
-    /// Has the agent tell an address what happens to a task: the config as the agent keeps it, without its secrets.
+    /// Registers a webhook for a task. Returns the configuration as the agent stores it, without its
+    /// secrets.
     pub async fn set_webhook(
         &self,
         task: &str,
@@ -190,7 +191,7 @@ impl A2aClient {
         self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
     }
 
-    /// One of a task's webhooks. `id`: which; 0.1 has one a task, without an id.
+    /// One webhook of a task, by `id`. 0.1 has one webhook per task, without an id.
     pub async fn get_webhook(
         &self,
         task: &str,
@@ -201,7 +202,7 @@ impl A2aClient {
         self.received(json, |json| self.dialect.read_webhook(json).map(|(_, config)| config))
     }
 
-    /// The webhooks of a task, all pages of them.
+    /// The webhooks of a task, from all pages.
     pub async fn list_webhooks(&self, task: &str) -> Result<Vec<WebhookConfig>, A2aClientError> {
         let (mut all, mut page_token) = (vec![], None);
         for _ in 0..MAX_WEBHOOK_PAGES {
@@ -217,7 +218,7 @@ impl A2aClient {
         Err(A2aClientError::Malformed(format!("more than {MAX_WEBHOOK_PAGES} pages of webhooks")))
     }
 
-    /// Has the agent tell an address no more. 0.1 has no such method.
+    /// Deletes a webhook. 0.1 has no such method.
     pub async fn delete_webhook(&self, task: &str, id: &str) -> Result<(), A2aClientError> {
         self.call(&A2aCall::DeleteWebhook { task: task.to_owned(), id: id.to_owned() }).await.map(drop)
     }
@@ -262,7 +263,7 @@ impl A2aClient {
         }
     }
 
-    /// A task as the answer to a send, or the item of a stream, that it would have been.
+    /// Converts a task to the response of a send, or the stream item, that would carry it.
     pub fn as_sent(&self, task: &RawValue) -> Result<Box<RawValue>, A2aClientError> {
         let json =
             if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
@@ -275,14 +276,14 @@ impl A2aClient {
     }
 }
 
-/// The result of a JSON-RPC response, or the error that it is.
+/// The result of a JSON-RPC response, or its error.
 fn result_of(body: &[u8]) -> Result<Box<RawValue>, A2aClientError> {
     let response =
         jsonrpc::parse_response(body).map_err(|error| A2aClientError::Malformed(error.to_string()))?;
     response.outcome.map(ToOwned::to_owned).map_err(A2aClientError::Rpc)
 }
 
-/// The card names a routing identifier: every request carries it (A2A 1.0, section 8.3.2).
+/// Adds the card's routing identifier, which every request must carry (A2A 1.0, section 8.3.2).
 fn with_tenant(params: &[u8], tenant: &str) -> Vec<u8> {
     let mut out = format!("{{\"tenant\":{}", serde_json::Value::from(tenant)).into_bytes();
     let rest = params.strip_prefix(b"{").unwrap_or(b"}");

@@ -1,16 +1,16 @@
-//! Which addresses the server may connect to on behalf of somebody else.
+//! The policy for addresses that the server connects to on behalf of a caller.
 //!
-//! A webhook, a card or a key set is named by a caller, and the server stands where the caller does not:
-//! behind the firewall, beside the metadata service of its cloud. So an address is judged by what it names,
-//! however it is spelled. Who asks, and when, is `outbound.rs`.
+//! A caller names webhooks, cards and key sets, but the server connects from inside the firewall, next to
+//! the metadata service of its cloud (SSRF). So an address is classified by what it reaches, however it is
+//! spelled. `outbound.rs` applies the policy to every connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// What may be connected to.
+/// Which addresses may be connected to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AddressPolicy {
-    /// Whether this machine and its networks may be. What no webhook can live at (link-local with the
-    /// metadata services of clouds, multicast, reserved ranges) stays refused.
+    /// Whether loopback and private networks are allowed. Addresses that no webhook can have stay refused:
+    /// link-local (with the metadata services of clouds), multicast, reserved ranges.
     pub allow_private: bool,
 }
 
@@ -27,15 +27,15 @@ impl AddressPolicy {
     }
 }
 
-/// An address that the policy does not let through.
+/// An address that the policy refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{address} is {what}{}", hint(*.allowable))]
 pub struct RefusedAddress {
-    /// The address.
+    /// The refused address.
     pub address: IpAddr,
-    /// What it is, in words.
+    /// Its address range, for display.
     pub what: &'static str,
-    /// Whether `allow_private` would let it through.
+    /// Whether `allow_private` would permit it.
     pub allowable: bool,
 }
 
@@ -47,14 +47,14 @@ fn hint(allowable: bool) -> &'static str {
     }
 }
 
-/// What an address names, as far as the policy cares.
+/// What an address reaches, as far as the policy cares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressClass {
-    /// A machine on the internet.
+    /// A host on the internet.
     Public,
-    /// This machine, or one on its networks.
+    /// This machine, or a host on its networks.
     Local(&'static str),
-    /// Nothing that a webhook could live at.
+    /// No webhook can have such an address.
     Never(&'static str),
 }
 
@@ -63,7 +63,7 @@ use AddressClass::{Local, Never, Public};
 const METADATA: AddressClass = Never("a cloud's metadata service");
 const DOCUMENTATION: AddressClass = Never("an address for documentation");
 
-/// The special ranges of IPv4 (IANA's registry, and the clouds' own); the first that matches counts.
+/// The special ranges of IPv4 (IANA's registry, and the clouds' own). The first match wins.
 const V4: &[([u8; 4], u32, AddressClass)] = &[
     ([169, 254, 169, 254], 32, METADATA),
     ([168, 63, 129, 16], 32, METADATA),
@@ -87,8 +87,9 @@ const V4: &[([u8; 4], u32, AddressClass)] = &[
     ([240, 0, 0, 0], 4, Never("a reserved address")),
 ];
 
-/// The special ranges of IPv6; the first that matches counts. What is in none of them is public only within
-/// 2000::/3, which is all that was ever handed out. Ranges that carry an IPv4 address are seen to before.
+/// The special ranges of IPv6; the first match wins. An address outside of them is public only within
+/// 2000::/3, the only range that was ever allocated. Ranges that embed an IPv4 address are handled before
+/// this table.
 const V6: &[([u16; 8], u32, AddressClass)] = &[
     ([0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], 128, METADATA),
     ([0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254], 128, METADATA),
@@ -120,13 +121,13 @@ fn place_v4(address: Ipv4Addr) -> AddressClass {
 
 fn place_v6(address: Ipv6Addr) -> AddressClass {
     match address.segments() {
-        // Mapped, and the well-known NAT64 prefix: the connection goes to the address inside.
+        // IPv4-mapped, and the well-known NAT64 prefix: the connection goes to the embedded address.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             return place_v4(join(high, low));
         }
-        // 6to4: likewise, by way of a relay.
+        // 6to4: the same, through a relay.
         [0x2002, high, low, ..] => return place_v4(join(high, low)),
-        // A network's own NAT64 prefix: whatever is inside, it leads through that network.
+        // A network's own NAT64 prefix leads through that network, whatever the embedded address is.
         [0x64, 0xff9b, 1, .., high, low] => {
             return match place_v4(join(high, low)) {
                 Never(what) => Never(what),

@@ -1,16 +1,16 @@
-//! Who a peer takes us for: the seam between requests and whatever knows tokens.
+//! The interface between a peer's requests and the source of their bearer tokens.
 
 use async_trait::async_trait;
 use url::{Origin, Url};
 
-/// Knows what to show a server, and what to do when that was not enough.
+/// Supplies bearer tokens and reacts to challenges.
 #[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
     /// The bearer token for a request to that resource, if there is one.
     async fn token(&self, resource: &Url) -> Option<String>;
 
-    /// The resource answered 401, or 403 for want of a scope, with this `WWW-Authenticate`. Returns whether it is
-    /// worth another try: there is a new token. The error says what a person has to do.
+    /// The resource answered 401, or 403 for a missing scope, with this `WWW-Authenticate`. Returns whether
+    /// a retry is worthwhile because there is a new token. The error tells the user what to do.
     async fn challenged(
         &self,
         resource: &Url,
@@ -19,7 +19,7 @@ pub trait Authorizer: Send + Sync + 'static {
     ) -> Result<bool, String>;
 }
 
-/// One token for one origin. Nobody else is shown it, whatever a card or a redirect says.
+/// One token for one origin. It is sent to no other origin, whatever a card or a redirect names.
 pub struct Bearer {
     source: BearerSource,
     origin: Origin,
@@ -27,17 +27,17 @@ pub struct Bearer {
 
 enum BearerSource {
     Token(String),
-    /// Read anew for every request, so that a token can be replaced while the program runs.
+    /// Read for every request, so that the token can be replaced while the program runs.
     File(std::path::PathBuf),
 }
 
 impl Bearer {
-    /// A token for whoever is at the origin of that address.
+    /// A token for the origin of that address.
     pub fn new(token: impl Into<String>, at: &Url) -> Self {
         Self { source: BearerSource::Token(token.into()), origin: at.origin() }
     }
 
-    /// The same, with the token that stands in a file.
+    /// A token for the origin of that address, read from a file.
     pub fn in_file(path: impl Into<std::path::PathBuf>, at: &Url) -> Self {
         Self { source: BearerSource::File(path.into()), origin: at.origin() }
     }

@@ -1,4 +1,5 @@
-//! Talks to other people's servers: one outbound HTTP client with an address filter, and clients of A2A and MCP.
+//! Clients for remote servers: outbound HTTP with an address filter, A2A and MCP peers, OAuth, and language
+//! models.
 
 pub mod a2a;
 pub mod address;

@@ -1,4 +1,4 @@
-//! MCP as a client speaks it.
+//! MCP clients: a full peer, a relay from pipes to HTTP, a stateless tool client, and a probe.
 
 mod peer;
 mod probe;

@@ -1,8 +1,9 @@
-//! Language models by provider and name: one question, one answer that streams.
+//! Clients of language models, by provider and name: one request, one reply that streams.
 //!
-//! `talk.rs` has the words that all providers share, each provider has one file that converts them to its wire and
-//! back, `asking.rs` makes the request, and makes it again by the rule that `retry.rs` reads out of a refusal. The
-//! address is the operator's own choice, so it may be this machine. The key is in no error and in no log.
+//! `messages.rs` has the types that all providers share, each provider has a file that converts them to its
+//! wire format and back, `call.rs` sends the request and retries it after the wait that `retry.rs` reads
+//! from the error response. The operator chooses the address, so it may be this machine. The key appears in
+//! no error and no log.
 
 mod accumulator;
 mod anthropic;
@@ -34,10 +35,10 @@ use crate::{
     outbound::{Outbound, OutboundError, OutboundOptions, Url},
 };
 
-/// Whose API is spoken.
+/// The API of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
-    /// Chat completions, which many servers speak besides OpenAI's.
+    /// OpenAI's chat completions, which many other servers implement.
     OpenAi,
     /// Anthropic's messages.
     Anthropic,
@@ -47,7 +48,7 @@ pub enum Provider {
     Ollama,
 }
 
-/// The name of no provider.
+/// The text that names no provider.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("expected openai, anthropic, gemini or ollama, not {0:?}")]
 pub struct UnknownProvider(pub String);
@@ -67,7 +68,7 @@ impl FromStr for Provider {
 }
 
 impl Provider {
-    /// Its name in configuration.
+    /// Its name in the configuration.
     pub fn name(self) -> &'static str {
         match self {
             Self::OpenAi => "openai",
@@ -77,7 +78,7 @@ impl Provider {
         }
     }
 
-    /// Where its API is, if nobody says otherwise.
+    /// The default base URL.
     pub fn base_url(self) -> &'static str {
         match self {
             Self::OpenAi => "https://api.openai.com/v1",
@@ -87,12 +88,12 @@ impl Provider {
         }
     }
 
-    /// Whether nobody is answered there without a key.
+    /// Whether the provider rejects requests without a key.
     pub fn needs_key(self) -> bool {
         self != Self::Ollama
     }
 
-    /// How it wants the key to be sent.
+    /// The header that carries the key.
     fn key_header(self, key: &str) -> (&'static str, String) {
         match self {
             Self::OpenAi | Self::Ollama => ("authorization", format!("Bearer {key}")),
@@ -102,34 +103,34 @@ impl Provider {
     }
 }
 
-/// Which model, and where.
+/// Which model to use, and how.
 #[derive(Clone)]
 pub struct ModelOptions {
-    /// Whose API is spoken there.
+    /// The API spoken there.
     pub provider: Provider,
-    /// The address before the API's own path, such as `http://127.0.0.1:8080/v1`; `None`: the provider's.
+    /// The base URL before the API's own path, such as `http://127.0.0.1:8080/v1`; `None`: the provider's.
     pub url: Option<String>,
-    /// The model's name there.
+    /// The model's name at the provider.
     pub name: String,
-    /// What proves who asks.
+    /// The API key.
     pub key: Option<String>,
-    /// How long one try may take, from the connection to the end of the answer.
+    /// Limit for one attempt, from the connection to the end of the reply.
     pub timeout: Duration,
-    /// How much of an answer is read, in bytes.
+    /// Bytes of a reply that are read.
     pub max_answer: usize,
-    /// How often a request is made again that failed in a way that may pass.
+    /// How many times a request is retried after a transient error.
     pub retries: u32,
-    /// The longest that a provider may ask to wait before it is asked again; where it wants more, that is the error.
+    /// The longest wait before a retry that a provider may request; a longer one is an error.
     pub max_wait: Duration,
 }
 
 impl ModelOptions {
-    /// A model that speaks like OpenAI's at an address, without a key.
+    /// A model with an OpenAI-compatible API at a URL, without a key.
     pub fn new(url: impl Into<String>, name: impl Into<String>) -> Self {
         Self { url: Some(url.into()), ..Self::of(Provider::OpenAi, name) }
     }
 
-    /// A model of a provider, where the provider is, without a key.
+    /// A model at the provider's own URL, without a key.
     pub fn of(provider: Provider, name: impl Into<String>) -> Self {
         Self {
             provider,
@@ -175,7 +176,7 @@ impl fmt::Debug for Model {
 }
 
 impl Model {
-    /// The model of these options. Nobody is called yet.
+    /// A client for these options. Sends no request yet.
     pub fn new(options: &ModelOptions) -> Result<Self, ModelError> {
         let http = Outbound::new(OutboundOptions {
             policy: AddressPolicy { allow_private: true },
@@ -200,16 +201,17 @@ impl Model {
         Ok(Self { http, url, headers, options: options.clone() })
     }
 
-    /// Whose API it speaks.
+    /// The API that it speaks.
     pub fn provider(&self) -> Provider {
         self.options.provider
     }
 
-    /// Asks. Nothing is sent before the first [`ModelCall::next`], and dropping it drops the request.
+    /// Creates a call. Sends nothing before the first [`ModelCall::next`]; dropping the call drops the
+    /// request.
     pub fn ask(&self, request: &ModelRequest) -> ModelCall {
         let (body, name) = (request, self.options.name.as_str());
         let body = match self.options.provider {
-            // What has replaced `max_tokens` is not known to all who speak like OpenAI.
+            // Not every OpenAI-compatible server knows the successor of `max_tokens`.
             Provider::OpenAi => openai::body(name, body, self.options.url.is_none()),
             Provider::Anthropic => anthropic::body(name, body),
             Provider::Gemini => gemini::body(body),
@@ -218,7 +220,7 @@ impl Model {
         ModelCall::new(self.clone(), body.to_string().into())
     }
 
-    /// Whether somebody answers there, whatever the answer is. The key is not shown for it.
+    /// Whether the server responds at all, with any status. The key is not sent.
     pub async fn check_reachable(&self) -> Result<(), ModelError> {
         let mut root = self.url.clone();
         root.set_path("/");
@@ -227,7 +229,7 @@ impl Model {
         Ok(())
     }
 
-    /// The whole answer, tried as often as the options say.
+    /// The whole reply, with retries as configured.
     pub async fn answer(&self, request: &ModelRequest) -> Result<ModelReply, ModelError> {
         let mut asking = self.ask(request);
         loop {
@@ -237,7 +239,7 @@ impl Model {
         }
     }
 
-    /// The text of an answer to one question, of at most `max_tokens`.
+    /// The text of the reply to one prompt, of at most `max_tokens`.
     pub async fn complete(
         &self,
         system: Option<&str>,
@@ -259,7 +261,7 @@ impl Sampler for Model {
     }
 }
 
-/// Where the requests go.
+/// The URL that requests go to.
 fn endpoint_url(options: &ModelOptions, mut base: Url) -> Result<Url, ModelError> {
     let no_base = || OutboundError::Url("the URL cannot be a base".into());
     base.set_query(None);

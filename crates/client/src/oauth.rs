@@ -1,10 +1,10 @@
-//! OAuth 2.1 as MCP uses it: from the 401 of a server to a token for it.
+//! OAuth 2.1 as MCP uses it: from a server's 401 to a token for it.
 //!
-//! The server names its metadata (RFC 9728), that names an authorization server, whose metadata (RFC 8414, or OpenID
-//! Connect) says where to go; the client is known there, or registers itself (by the address of its own metadata, or
-//! dynamically), a person consents in a browser (PKCE), and the code becomes a token that is bound to the server (RFC
-//! 8707). Credentials belong to the issuer that gave them and are never shown to another. What is granted is kept by a
-//! [`TokenStore`], so that nobody is asked twice.
+//! The server names its metadata (RFC 9728), which names an authorization server, whose metadata (RFC 8414,
+//! or OpenID Connect) lists the endpoints. The client is known there or registers itself (by the URL of its
+//! own metadata, or dynamically), the user consents in a browser (PKCE), and the code is exchanged for a
+//! token that is bound to the server (RFC 8707). Credentials belong to the issuer that gave them and are
+//! sent to no other. A [`TokenStore`] retains grants, so that the user is not asked twice.
 
 mod challenge;
 mod consent;
@@ -30,31 +30,32 @@ pub use self::{
 };
 use crate::auth::Authorizer;
 
-/// A token that ends within this is renewed before it is shown.
+/// A token that expires within this time is renewed before it is used.
 const RENEW_BEFORE: Duration = Duration::from_secs(30);
-/// How often consent is sought for one resource within a while before it is given up.
+/// How many times the user is asked for one resource within [`ROUNDS_WITHIN`] before the client gives up.
 const MOST_ROUNDS: u32 = 3;
-/// That while.
+/// The window of [`MOST_ROUNDS`].
 const ROUNDS_WITHIN: Duration = Duration::from_secs(5 * 60);
-/// Asks for a token that outlives the person's presence.
+/// The scope for a refresh token.
 const OFFLINE: &str = "offline_access";
 
-/// How a client presents itself.
+/// Options of the OAuth client.
 #[derive(Debug, Clone)]
 pub struct OAuthOptions {
-    /// What people read when they are asked for consent.
+    /// The name that the user sees when asked for consent.
     pub client_name: String,
-    /// Where this client's metadata is published, for authorization servers that take that for a client id.
+    /// The URL of this client's metadata, for authorization servers that accept it as a client id.
     pub metadata_url: Option<Url>,
-    /// An id that the authorization server has given out before.
+    /// A client id that the authorization server assigned earlier.
     pub client: Option<OAuthClient>,
-    /// Whether the client acts for itself, with its secret, and nobody is asked.
+    /// Whether the client uses its own secret (client credentials) and asks no user.
     pub for_itself: bool,
-    /// Whose tokens are wanted. A server that names another issuer gets nothing. `None`: whom the server names.
+    /// The only accepted issuer. A server that names another gets no token. `None`: the one that the server
+    /// names.
     pub issuer: Option<String>,
-    /// What to ask for; empty: what the server says.
+    /// The scopes to request; empty: those that the server names.
     pub scopes: BTreeSet<String>,
-    /// How long one request may take.
+    /// Limit for one request.
     pub timeout: Duration,
 }
 
@@ -72,18 +73,18 @@ impl Default for OAuthOptions {
     }
 }
 
-/// What a client is known by at an authorization server.
+/// A client registration at an authorization server.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OAuthClient {
-    /// Its id.
+    /// The client id.
     pub id: String,
-    /// Its secret, where it has one.
+    /// The client secret, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret: Option<String>,
-    /// How it shows the secret, where that was agreed on.
+    /// The authentication method that was agreed on, if one was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// Where people come back to, as it was registered.
+    /// The registered redirect URI.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect_uri: Option<String>,
 }
@@ -94,35 +95,35 @@ impl std::fmt::Debug for OAuthClient {
     }
 }
 
-/// What is known about a resource: who grants access to it, and what was granted.
+/// What is stored for a resource: client registrations and the grant.
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct OAuthRecord {
-    /// The client's names, by the issuer that gave them.
+    /// Client registrations, by issuer.
     #[serde(default)]
     pub clients: BTreeMap<String, OAuthClient>,
-    /// What was granted.
+    /// The current grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grant: Option<OAuthGrant>,
 }
 
-/// A token, and what belongs to it.
+/// A token, and what is needed to use and renew it.
 #[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct OAuthGrant {
-    /// Who gave it.
+    /// The issuer of the token.
     pub issuer: String,
-    /// Where it is renewed.
+    /// The endpoint that renews it.
     pub token_endpoint: Url,
-    /// For what it was given, as the resource calls itself.
+    /// The resource that it is bound to, by the resource's own identifier.
     pub resource: String,
-    /// The token.
+    /// The bearer token.
     pub access_token: String,
-    /// What renews it.
+    /// The refresh token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh_token: Option<String>,
-    /// When it ends, in seconds since 1970.
+    /// When the token expires, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
-    /// What was asked for and granted so far.
+    /// The scopes requested and granted so far.
     #[serde(default)]
     pub scopes: BTreeSet<String>,
 }
@@ -137,7 +138,7 @@ impl OAuthGrant {
     }
 }
 
-/// An [`Authorizer`] that gets its tokens by OAuth.
+/// An [`Authorizer`] that obtains its tokens by OAuth.
 pub struct OAuth(Arc<OAuthInner>);
 
 struct OAuthInner {
@@ -145,24 +146,24 @@ struct OAuthInner {
     http: OAuthHttp,
     keeper: Arc<dyn TokenStore>,
     consent: Arc<dyn Consent>,
-    /// One at a time for each resource: a token is renewed once, and others do not wait for it.
+    /// One attempt at a time per resource, so that a token is renewed once; other resources do not wait.
     rounds: parking_lot::Mutex<BTreeMap<Url, Arc<Mutex<OAuthAttempts>>>>,
-    /// A person is asked one thing at a time.
+    /// The user is asked one thing at a time.
     person: Mutex<()>,
 }
 
-/// How far it went with one resource since it last took a token.
+/// The attempts for one resource since it last accepted a token.
 #[derive(Default)]
 struct OAuthAttempts {
     sought: Vec<Instant>,
-    /// The token that was last shown; another one is news.
+    /// The token that was sent last; a different one resets the attempts.
     shown: Option<String>,
-    /// The token that a refused one was renewed to, and when: refused as well it is not renewed once more.
+    /// The token that replaced a rejected one, and when. If it is rejected as well it is not renewed again.
     renewed: Option<(String, Instant)>,
 }
 
 impl OAuth {
-    /// With these options; what is granted is kept by `keeper`, people are asked by `consent`.
+    /// An authorizer that stores grants in `keeper` and asks the user through `consent`.
     pub fn new(
         options: OAuthOptions,
         keeper: Arc<dyn TokenStore>,
@@ -181,12 +182,12 @@ impl OAuth {
 }
 
 impl OAuthInner {
-    /// What this client is known by at an issuer, as far as that is known already.
+    /// The known registration of this client at an issuer.
     fn known_at(&self, issuer: &str, kept: &OAuthRecord) -> Option<OAuthClient> {
         self.options.client.clone().or_else(|| kept.clients.get(issuer).cloned())
     }
 
-    /// Renews a grant. `None`: it cannot be renewed any more.
+    /// Renews a grant. `None`: it can no longer be renewed.
     async fn renewed(&self, kept: &OAuthRecord, grant: &OAuthGrant) -> Option<OAuthGrant> {
         let refresh = grant.refresh_token.as_deref()?;
         let client = self.known_at(&grant.issuer, kept)?;
@@ -201,14 +202,14 @@ impl OAuthInner {
                 let mut renewed = grant.clone();
                 renewed.access_token = token.access_token;
                 renewed.expires_at = token.expires_in.map(|seconds| now().saturating_add(seconds));
-                // It is replaced where a new one comes: the old one may be void then.
+                // A new refresh token replaces the old one, which may be void then.
                 if token.refresh_token.is_some() {
                     renewed.refresh_token = token.refresh_token;
                 }
                 Some(renewed)
             }
             Err(why) => {
-                tracing::info!(why, "a token could not be renewed: a person will be asked");
+                tracing::info!(why, "a token could not be renewed: a new login is needed");
                 None
             }
         }
@@ -233,7 +234,7 @@ impl OAuthInner {
         if !self.options.scopes.is_empty() {
             scopes.clone_from(&self.options.scopes);
         }
-        // What was granted before is not given up for what is missing.
+        // The new token must keep the scopes granted before.
         scopes.extend(before.into_iter().flat_map(|grant| grant.scopes));
         let grant = match self.options.for_itself {
             true => self.as_itself(&found, &scopes).await?,
@@ -280,7 +281,7 @@ impl OAuthInner {
             Some(client) if client.redirect_uri.as_ref().is_none_or(|uri| *uri == redirect_uri) => client,
             _ => self.client_at(found, &redirect_uri).await?,
         };
-        // What was given is given anew with every start, and may be another one then.
+        // A configured client id is given at every start and may change, so it is not stored.
         if self.options.client.is_none() {
             kept.clients.insert(found.issuer.clone(), client.clone());
         }
@@ -321,7 +322,7 @@ impl OAuthInner {
         Ok(token.granted(found, scopes))
     }
 
-    /// What this client becomes known by there: its own address, or what it gets now.
+    /// Registers this client: by its metadata URL, or dynamically.
     async fn client_at(&self, found: &OAuthEndpoints, redirect_uri: &str) -> Result<OAuthClient, String> {
         if let (true, Some(url)) = (found.takes_metadata_urls, &self.options.metadata_url) {
             return Ok(OAuthClient {
@@ -357,8 +358,8 @@ impl Authorizer for OAuth {
     ) -> Result<bool, String> {
         let (inner, resource) = (Arc::clone(&self.0), resource.clone());
         let challenge = OAuthChallenge::read(www_authenticate.unwrap_or_default());
-        // On its own: a request has less time than a person, who is still waited for when it has run out. Whoever
-        // asks next waits for the same person.
+        // In a task of its own, because the caller's timeout is shorter than the user may take. The next
+        // caller waits for the same consent.
         let asked = tokio::spawn(async move { inner.challenged(&resource, status, &challenge).await });
         asked.await.unwrap_or_else(|_| Err("the way to a token broke off".into()))
     }
@@ -382,7 +383,7 @@ impl OAuthInner {
             kept.grant = Some(grant.clone());
             self.keeper.store(resource, &kept).await;
         }
-        // What has run out is shown to nobody.
+        // An expired token is not sent.
         if grant.has_ended() {
             return None;
         }
@@ -402,7 +403,7 @@ impl OAuthInner {
         let round = self.round(resource);
         let round = &mut *round.lock().await;
         let mut kept = self.keeper.load(resource).await.unwrap_or_default();
-        // Somebody else got a new one while this caller waited for its turn.
+        // Another caller obtained a new token while this one waited for the lock.
         if let Some(grant) = &kept.grant
             && status == 401
             && !grant.has_ended()
@@ -428,19 +429,19 @@ impl OAuthInner {
             && let Some(grant) = kept.grant.clone().filter(|grant| !in_vain(grant))
             && let Some(renewed) = self.renewed(&kept, &grant).await
         {
-            // It is tried once; if it is refused, too, a person is asked.
+            // The renewed token is tried once; if it is rejected, too, the user is asked.
             round.renewed = Some((renewed.access_token.clone(), Instant::now()));
             kept.grant = Some(renewed);
             self.keeper.store(resource, &kept).await;
             return Ok(true);
         }
         round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);
-        // A token that has had its time was not refused.
+        // An expired token was not rejected by the server.
         if kept.grant.as_ref().is_some_and(OAuthGrant::has_ended) {
             round.sought.clear();
         }
         if round.sought.len() >= MOST_ROUNDS as usize {
-            return Err(format!("{resource} was not satisfied by {MOST_ROUNDS} tokens in a row"));
+            return Err(format!("{resource} rejected {MOST_ROUNDS} tokens in a row"));
         }
         self.seek(resource, challenge, &mut kept).await?;
         round.sought.push(Instant::now());

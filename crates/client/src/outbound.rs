@@ -1,9 +1,9 @@
-//! The one HTTP client for addresses that somebody else named: webhooks, cards, key sets.
+//! The HTTP client for addresses that a caller named: webhooks, cards, key sets.
 //!
-//! Every address is judged when the connection is opened: names by a resolver that hands out allowed
-//! addresses only, so that a name which changes its mind between a check and a connection gains nothing;
-//! literal addresses before the request, because they never reach a resolver. No redirects, no proxy, no
-//! cookies; time and size are capped. What is said over the connection is up to the caller.
+//! Every address is checked when the connection is opened. Names are resolved by a resolver that returns
+//! only allowed addresses, so DNS rebinding between a check and a connection gains nothing; literal
+//! addresses are checked before the request, because they never reach a resolver. No redirects, no proxy, no
+//! cookies; time and size are capped. The content of requests is up to the caller.
 
 use std::{error::Error as _, io, net::IpAddr, net::SocketAddr, sync::Arc, time::Duration};
 
@@ -19,22 +19,22 @@ pub use url::Url;
 
 use crate::address::{AddressPolicy, RefusedAddress};
 
-/// How this server calls itself.
+/// The `User-Agent` of this server.
 pub const USER_AGENT: &str = concat!("nuncio/", env!("CARGO_PKG_VERSION"));
 
-/// No address that anybody needs is longer.
+/// Bytes of a URL; no real webhook needs more.
 const MAX_URL: usize = 2048;
 
-/// How the client is set up.
+/// Options of [`Outbound`].
 #[derive(Debug, Clone)]
 pub struct OutboundOptions {
-    /// What may be connected to.
+    /// Which addresses may be connected to.
     pub policy: AddressPolicy,
-    /// How long looking up a name, connecting and the TLS handshake may take together.
+    /// Limit for name lookup, connection and TLS handshake together.
     pub connect_timeout: Duration,
-    /// How long a request may take, from looking up the name to the end of the answer.
+    /// Limit for a whole request, from name lookup to the end of the response.
     pub timeout: Duration,
-    /// How much of an answer is read; the connection is dropped after it.
+    /// Bytes of a response that are read; then the connection is dropped.
     pub max_answer: usize,
 }
 
@@ -49,10 +49,10 @@ impl Default for OutboundOptions {
     }
 }
 
-/// How names become addresses. Injected, so that tests own it.
+/// Resolves host names. Injected, so that tests control it.
 #[async_trait]
 pub trait HostLookup: Send + Sync + 'static {
-    /// The addresses of a host, in the order in which they are to be tried.
+    /// The addresses of a host, in the order in which to try them.
     async fn lookup(&self, host: &str) -> io::Result<Vec<IpAddr>>;
 }
 
@@ -67,55 +67,55 @@ impl HostLookup for SystemHostLookup {
     }
 }
 
-/// What came back. A status of any kind is an answer; what it means is the caller's business.
+/// A response. Every status is a response; the caller decides what it means.
 #[derive(Debug, Clone)]
 pub struct OutboundResponse {
-    /// The status.
+    /// The HTTP status.
     pub status: StatusCode,
-    /// The headers.
+    /// The response headers.
     pub headers: HeaderMap,
     /// The body as far as it was read.
     pub body: Bytes,
-    /// Whether `body` is all of it: not cut at the cap, nor by time, nor by a broken connection.
+    /// Whether `body` is complete: not cut at the size cap, by the timeout, or by a broken connection.
     pub complete: bool,
 }
 
-/// Why there is no answer. None of them shows more of a URL than its host: paths carry secrets.
+/// Why there is no response. No case shows more of a URL than its host, because paths carry secrets.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum OutboundError {
-    /// Not a URL that could be called.
+    /// Not a URL that can be requested.
     #[error("{0}")]
     Url(String),
-    /// The policy forbids every address that the host has.
+    /// The policy refuses every address of the host.
     #[error("{host} is refused: {refused}")]
     Refused {
-        /// The host as the URL has it.
+        /// The host as written in the URL.
         host: String,
         /// One of its addresses.
         refused: RefusedAddress,
     },
-    /// The name means this machine, whatever a resolver says.
+    /// The name means this machine, whatever a resolver returns.
     #[error("{0} is this machine: start the server with --allow-private-webhooks to allow it")]
     Localhost(String),
-    /// No answer in time.
+    /// No response within the timeout.
     #[error("no answer within {} s", .0.as_secs_f32())]
     Timeout(Duration),
     /// No connection, or a broken one.
     #[error("{0}")]
     Failed(String),
-    /// This process cannot make outbound calls.
+    /// The HTTP client could not be built.
     #[error("the HTTP client could not be set up: {0}")]
     Setup(String),
 }
 
 impl OutboundError {
-    /// Whether another try would end the same way, as long as the server's configuration stays.
+    /// Whether a retry would fail the same way as long as the server's configuration is unchanged.
     pub fn is_permanent(&self) -> bool {
         matches!(self, Self::Url(_) | Self::Refused { .. } | Self::Localhost(_))
     }
 }
 
-/// The client. Cheap to clone; clones share their connections.
+/// The HTTP client. Cheap to clone; clones share their connections.
 #[derive(Debug, Clone)]
 pub struct Outbound {
     http: reqwest::Client,
@@ -123,14 +123,14 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// A client that asks the operating system for addresses.
+    /// A client that resolves names with the operating system.
     pub fn new(options: OutboundOptions) -> Result<Self, OutboundError> {
         Self::with_lookup(options, Arc::new(SystemHostLookup))
     }
 
-    /// A client that asks `lookup` for addresses.
+    /// A client that resolves names with `lookup`.
     pub fn with_lookup(options: OutboundOptions, lookup: Arc<dyn HostLookup>) -> Result<Self, OutboundError> {
-        // An error means that one is installed already, which is as good.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder()
             .dns_resolver(PolicyResolver { policy: options.policy, lookup })
@@ -149,8 +149,8 @@ impl Outbound {
         Ok(Self { http, options })
     }
 
-    /// Whether a URL is worth keeping: the cheap part of the guard, without asking a resolver. What passes
-    /// here may still be refused when the connection is opened.
+    /// Checks a URL without resolving its name: the cheap part of the check, for URLs that are about to be
+    /// stored. The address may still be refused when the connection is opened.
     pub fn check_url(&self, url: &str) -> Result<Url, OutboundError> {
         if url.len() > MAX_URL {
             return Err(OutboundError::Url(format!("the URL is longer than {MAX_URL} bytes")));
@@ -160,7 +160,7 @@ impl Outbound {
         Ok(url)
     }
 
-    /// Sends a request and reads the answer up to the cap.
+    /// Sends a request and reads the response up to the cap.
     pub async fn send(
         &self,
         method: Method,
@@ -172,7 +172,7 @@ impl Outbound {
         Ok(read(response, self.options.max_answer).await)
     }
 
-    /// Sends a request and gives the answer to whoever reads it piece by piece, and bounds what is read.
+    /// Sends a request; the caller reads the response piece by piece and bounds what it reads.
     pub(crate) async fn open(
         &self,
         method: Method,
@@ -211,7 +211,7 @@ impl Outbound {
         if bare.split('.').any(str::is_empty) {
             return Err(OutboundError::Url("the URL's host has an empty label".to_owned()));
         }
-        // RFC 6761: these names are loopback, and resolvers are not to be asked.
+        // RFC 6761: these names are loopback, and must not be resolved.
         let localhost = bare.rsplit('.').next().is_some_and(|top| top.eq_ignore_ascii_case("localhost"));
         if localhost && !self.options.policy.allow_private {
             return Err(OutboundError::Localhost(name.to_owned()));
@@ -236,8 +236,8 @@ impl Outbound {
     }
 }
 
-/// Reads the body up to the cap. The status has arrived and counts, so that a body that breaks off is a
-/// short body, not an error.
+/// Reads the body up to the cap. The status has arrived and is valid, so a body that breaks off is a short
+/// body, not an error.
 async fn read(mut response: reqwest::Response, max: usize) -> OutboundResponse {
     let (status, headers) = (response.status(), response.headers().clone());
     let mut body = Vec::new();
@@ -255,7 +255,7 @@ async fn read(mut response: reqwest::Response, max: usize) -> OutboundResponse {
     OutboundResponse { status, headers, body: body.into(), complete }
 }
 
-/// An error with its causes, in one line; a cause that its effect already quotes is not said twice.
+/// An error with its causes, in one line; a cause that the outer error already quotes is not repeated.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -269,7 +269,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// The resolver that stands in every connection's way.
+/// The resolver behind every connection; it returns only allowed addresses.
 struct PolicyResolver {
     policy: AddressPolicy,
     lookup: Arc<dyn HostLookup>,
@@ -289,8 +289,8 @@ impl Resolve for PolicyResolver {
     }
 }
 
-/// The addresses that may be connected to: the forbidden ones are left out, and if none is left that is an
-/// error which names one.
+/// The addresses that may be connected to, without the refused ones. If none is left, the error names one of
+/// them.
 fn allowed(policy: AddressPolicy, host: &str, found: &[IpAddr]) -> Result<Vec<IpAddr>, OutboundError> {
     let (mut allowed, mut first_refused) = (Vec::with_capacity(found.len()), None);
     for address in found {

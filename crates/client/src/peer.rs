@@ -1,9 +1,10 @@
-//! Somebody elsewhere, whatever protocol they speak: what they offer, and calls that can be taken up again.
+//! A remote A2A agent or MCP server behind one trait: what it can be called for, and calls that can be
+//! resumed.
 //!
-//! A [`Peer`] is an A2A agent or an MCP server. A call of what it offers is one stream of what happens in the words
-//! of the engine, with questions that are answered on the way, and a [`CallHandle`] that leads back to it after this
-//! process has died. A stream that is cut is continued by the peer itself as far as its protocol allows; what ends
-//! without an end is an error, never a success.
+//! A call of a [`Peer`] is one stream of engine events, with questions that are answered on the way, and a
+//! [`CallHandle`] with which another process can resume it after this one has died. The peer itself
+//! reconnects a cut stream as far as its protocol allows. A stream that stops without a final event is an
+//! error, never a success.
 
 mod connect;
 mod error;
@@ -27,10 +28,10 @@ pub use self::{
     error::PeerError,
 };
 
-/// How much of what happened waits for whoever follows a call; then the peer waits.
+/// Batches of events that are buffered for the follower of a call; then the peer waits (backpressure).
 pub const HAPPENED: usize = 64;
 
-/// What a peer speaks.
+/// The protocol of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerProtocol {
@@ -40,25 +41,25 @@ pub enum PeerProtocol {
     Mcp,
 }
 
-/// Where somebody is.
+/// Where a peer is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeerLocation {
-    /// At an address: an A2A agent, its card, or an MCP endpoint.
+    /// An HTTP address: an A2A agent, its card, or an MCP endpoint.
     Url(url::Url),
-    /// In a process that is started, and spoken to by its pipes: an MCP server.
+    /// A process that this one starts and speaks to over its pipes: an MCP server.
     Command(PeerProgram),
 }
 
 /// A program to start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerProgram {
-    /// The program and its arguments.
+    /// The program, then its arguments.
     pub command: Vec<String>,
-    /// What it finds in its environment beside what this process lets through.
+    /// Environment variables that are set for it, in addition to those that are inherited.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where it starts.
+    /// Its working directory; `None`: that of this process.
     #[serde(default)]
     pub dir: Option<std::path::PathBuf>,
 }
@@ -66,180 +67,181 @@ pub struct PeerProgram {
 /// Something that a peer can be called for: an A2A agent, or a tool of an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerCapability {
-    /// What it is called for under.
+    /// The name that a call refers to it by.
     pub name: String,
-    /// For people.
+    /// A display name.
     pub title: Option<String>,
-    /// What it does.
+    /// What it does, as the peer describes it.
     pub description: String,
-    /// What structured input has to satisfy. `None`: it takes text.
+    /// The JSON Schema of structured input. `None`: it takes text.
     pub input_schema: Option<Value>,
-    /// What its structured result satisfies.
+    /// The JSON Schema of its structured result.
     pub output_schema: Option<Value>,
-    /// What it is good at: an agent's skills. Of a tool, the tool itself.
+    /// An agent's skills; for a tool, the tool itself as the only one.
     pub skills: Vec<nuncio_engine::Skill>,
-    /// Whether calling it twice does no more than calling it once, as far as it says: by its nature, or because a
-    /// repeat under the same message id is the same call to it.
+    /// Whether calling it twice has the same effect as calling it once, as the peer declares: by its nature,
+    /// or because it recognizes a repeated message id.
     pub idempotent: bool,
 }
 
 /// A call to begin.
 #[derive(Debug, Clone)]
 pub struct PeerCallRequest {
-    /// What to call: the name of an [`PeerCapability`].
+    /// What to call: the name of a [`PeerCapability`].
     pub offer: String,
-    /// What to say: text, files, and arguments as the first data part. The message's id is the same whenever the
-    /// same call is begun again.
+    /// The message: text, files, and arguments as the first data part. Its id is the idempotency key: it
+    /// must be the same whenever the same call is begun again.
     pub input: Message,
-    /// The conversation that it belongs to, where there is one already.
+    /// The peer's id of the conversation that the call belongs to, if there is one already.
     pub context: Option<String>,
-    /// W3C `traceparent`.
+    /// The W3C `traceparent` to send along.
     pub trace: Option<String>,
 }
 
-/// What leads back to a call: to be written down, and given to [`Peer::resume`] by another process. What is inside
-/// is the peer's own business. It holds no credentials.
+/// What is needed to resume a call: to be stored, and given to [`Peer::resume`], by this or another process.
+/// Its content is private to the peer. It holds no credentials.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallHandle {
-    /// What was called.
+    /// The name of the [`PeerCapability`] that was called.
     pub offer: String,
-    /// The task's id, where the protocol has given it one.
+    /// The task's id, if the protocol has assigned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<String>,
-    /// Where the call stands, in the protocol's own words.
+    /// The position in the call, in the protocol's own form.
     pub state: Value,
 }
 
-/// Something that happened in a call, in the order in which it did.
+/// Something that happened in a call; events come in the order in which they happened.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEvent {
-    /// From now on this leads back to the call, to what follows. Whoever wants to come back writes it down.
+    /// The handle that resumes the call after this point. It replaces the one before; a follower that may
+    /// resume stores it.
     HandleUpdated(CallHandle),
-    /// The peer's own name of the conversation: to be named with the next call that belongs to it. Where there is
-    /// none, the peer makes one for each call.
+    /// The peer's id of the conversation, to be sent with the next call that belongs to it. Without one the
+    /// peer starts a new conversation for each call.
     Context(String),
-    /// How far the work is.
+    /// How far the work has got.
     Progress(Progress),
-    /// A line of the log.
+    /// A line of the peer's log.
     Log(LogLine),
-    /// A piece of the result. `index` is the peer's own.
+    /// A chunk of the result. `index` is the peer's own.
     Artifact(ArtifactChunk),
-    /// Words on the way.
+    /// An intermediate message.
     Message(Message),
-    /// It wants to know something, and waits for [`PeerCall::answer`]. It may be told twice, under one id.
+    /// The peer waits for [`PeerCall::answer`]. The same question may be reported twice, under one id.
     Question(Question),
-    /// A question needs no answer any more.
+    /// The question with this id no longer needs an answer.
     QuestionClosed(String),
-    /// It is over. Nothing follows.
+    /// The call is over. No event follows.
     Ended(PeerCallEnd),
 }
 
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PeerCallEnd {
-    /// A terminal state. A tool that says it failed has failed.
+    /// A terminal state. A tool that reports an error is `Failed`.
     pub state: State,
-    /// The last words.
+    /// The final message.
     pub message: Option<Message>,
 }
 
 impl PeerCallEnd {
-    /// Done, nothing to add.
+    /// Completed, without a final message.
     pub fn completed() -> Self {
         Self { state: State::Completed, message: None }
     }
 }
 
-/// A call that goes on. Dropped it is let go, not stopped, as far as the protocol knows the difference.
+/// A running call. Dropping it stops following it, not the work, where the protocol can tell the two apart.
 pub struct PeerCall {
     events: mpsc::Receiver<Result<Vec<CallEvent>, PeerError>>,
-    /// What came together and was not taken yet.
+    /// Events of the last batch that `next` has not returned yet.
     rest: VecDeque<CallEvent>,
     commands: mpsc::Sender<CallCommand>,
 }
 
-/// What whoever follows a call wants of it.
+/// A command from the follower of a call to its driver.
 pub enum CallCommand {
-    /// Answers a question; says whether the answer was taken.
+    /// Answers a question and reports whether the answer was accepted.
     Answer {
-        /// The question's id.
+        /// The id of the question.
         question: String,
-        /// The answer.
+        /// The answer to send.
         answer: Answer,
-        /// Where to say it.
+        /// Receives the result.
         taken: oneshot::Sender<Result<(), PeerError>>,
     },
-    /// Sends a message to the work that goes on; says whether it was taken.
+    /// Sends a message to the running task and reports whether it was accepted.
     Message {
-        /// The message. Its id is the same whenever it is sent again.
+        /// The message. Its id stays the same whenever it is sent again.
         message: Message,
-        /// Where to say it.
+        /// Receives the result.
         taken: oneshot::Sender<Result<(), PeerError>>,
     },
-    /// Stops the work; says when the peer has been told.
+    /// Cancels the work and reports when the peer has received the request.
     Cancel {
-        /// Where to say it.
+        /// Receives the result.
         told: oneshot::Sender<Result<(), PeerError>>,
     },
 }
 
 /// The peer's side of a call.
 pub struct CallDriver {
-    /// Where what happened goes. When it is closed nobody follows the call any more.
+    /// Where the driver sends events. It is closed when the call no longer has a follower.
     pub events: CallEventSender,
-    /// What is wanted.
+    /// Commands of the follower.
     pub commands: mpsc::Receiver<CallCommand>,
 }
 
-/// Where what happened in a call goes.
+/// The sending side of a call's events.
 pub struct CallEventSender(mpsc::Sender<Result<Vec<CallEvent>, PeerError>>);
 
 impl CallEventSender {
-    /// Sends one thing that happened, or why nothing more will.
+    /// Sends one event, or the error that ends the call.
     pub async fn send(&self, happened: Result<CallEvent, PeerError>) -> Result<(), CallClosed> {
         self.0.send(happened.map(|happened| vec![happened])).await.map_err(|_| CallClosed)
     }
 
-    /// Waits for room.
+    /// Waits for a free slot in the buffer.
     pub(crate) async fn reserve(&self) -> Result<CallEventPermit<'_>, CallClosed> {
         self.0.reserve().await.map(CallEventPermit).map_err(|_| CallClosed)
     }
 
-    /// Whether the call is not followed any more.
+    /// Whether the call no longer has a follower.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
 
-    /// Returns when the call is not followed any more.
+    /// Waits until the call no longer has a follower.
     pub async fn closed(&self) {
         self.0.closed().await;
     }
 }
 
-/// Room for what happened.
+/// A reserved slot for one batch of events.
 pub(crate) struct CallEventPermit<'a>(mpsc::Permit<'a, Result<Vec<CallEvent>, PeerError>>);
 
 impl CallEventPermit<'_> {
-    /// Sends the first things of a queue that belong together: everything up to the handle that leads back to what
-    /// follows them, so that a follower can record both at once.
+    /// Sends the first events of a queue that belong together: everything up to the handle that resumes the
+    /// call after them, so that a follower can record both in one commit.
     pub(crate) fn send_first(self, queue: &mut VecDeque<CallEvent>) {
         let kept = queue.iter().position(|happened| matches!(happened, CallEvent::HandleUpdated(_)));
         let count = kept.map_or(queue.len(), |at| at + 1);
         self.0.send(Ok(queue.drain(..count).collect()));
     }
 
-    /// Sends one thing.
+    /// Sends one event or error.
     pub(crate) fn send(self, happened: Result<CallEvent, PeerError>) {
         self.0.send(happened.map(|happened| vec![happened]));
     }
 }
 
-/// The call is not followed any more.
+/// The call no longer has a follower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallClosed;
 
 impl PeerCall {
-    /// Both sides of a new call.
+    /// A new call: the follower's side and the driver's side.
     pub fn new() -> (Self, CallDriver) {
         let (happened, seen) = mpsc::channel(HAPPENED);
         let (orders, wanted) = mpsc::channel(4);
@@ -247,8 +249,8 @@ impl PeerCall {
         (call, CallDriver { events: CallEventSender(happened), commands: wanted })
     }
 
-    /// What happens next. After [`CallEvent::Ended`] or an error there is nothing more. A stream of it that ends in
-    /// any other way is an error, too.
+    /// The next event. After [`CallEvent::Ended`] or an error there is none. A stream that ends without
+    /// either is an error, too.
     pub async fn next(&mut self) -> Result<CallEvent, PeerError> {
         loop {
             if let Some(happened) = self.rest.pop_front() {
@@ -258,8 +260,8 @@ impl PeerCall {
         }
     }
 
-    /// As [`Self::next`]: everything that belongs together, with the handle that leads back to what follows it, where
-    /// the peer gives one.
+    /// As [`Self::next`], for all events that belong together: with the handle that resumes the call after
+    /// them, if the peer gives one.
     pub async fn next_batch(&mut self) -> Result<Vec<CallEvent>, PeerError> {
         match self.rest.is_empty() {
             true => self.receive().await,
@@ -274,24 +276,25 @@ impl PeerCall {
         }
     }
 
-    /// Answers a question. An error says that the answer was not taken; the question is open still, unless the
-    /// error is [`PeerError::Gone`].
+    /// Answers a question. An error means that the answer was not accepted. The question is then still open,
+    /// unless the error is [`PeerError::Gone`].
     pub async fn answer(&self, question: &str, answer: Answer) -> Result<(), PeerError> {
         self.control().answer(question, answer).await
     }
 
-    /// Stops the work. Returns when the peer has been told; the end comes as any other.
+    /// Cancels the work. Returns when the peer has received the request; the end arrives as an event like
+    /// any other.
     pub async fn cancel(&self) -> Result<(), PeerError> {
         self.control().cancel().await
     }
 
-    /// What answers and cancels while somebody else waits for what happens next.
+    /// A handle that can answer and cancel while another task waits in [`Self::next`].
     pub fn control(&self) -> CallControl {
         CallControl { commands: self.commands.clone() }
     }
 }
 
-/// The way to order something of a call, beside whoever follows it.
+/// Sends commands to a call, independently of its follower.
 #[derive(Debug, Clone)]
 pub struct CallControl {
     commands: mpsc::Sender<CallCommand>,
@@ -305,8 +308,8 @@ impl CallControl {
         self.order(order, said).await
     }
 
-    /// Sends a message to the work that goes on, where the protocol knows such a thing: A2A does, MCP does not. An
-    /// error says that it was not taken, or that this is not known.
+    /// Sends a message to the running task. A2A can do this, MCP cannot. An error means that the message was
+    /// not accepted or that the protocol has no such thing.
     pub async fn send_message(&self, message: Message) -> Result<(), PeerError> {
         let (taken, said) = oneshot::channel();
         self.order(CallCommand::Message { message, taken }, said).await
@@ -329,25 +332,27 @@ impl CallControl {
     }
 }
 
-/// Somebody elsewhere.
+/// A remote A2A agent or MCP server.
 #[async_trait]
 pub trait Peer: Send + Sync + 'static {
-    /// What it speaks.
+    /// The protocol that it speaks.
     fn protocol(&self) -> PeerProtocol;
 
-    /// Where it is, for people: without credentials.
+    /// Its address for display, without credentials.
     fn address(&self) -> String;
 
-    /// What it calls itself, once that is known.
+    /// The name that it gives itself, once that is known.
     fn name(&self) -> Option<String>;
 
-    /// What it offers now.
+    /// What it can be called for now.
     async fn list_capabilities(&self) -> Result<Vec<PeerCapability>, PeerError>;
 
-    /// Returns when what it offers may have changed. Never, where it does not tell.
+    /// Returns when the list of capabilities may have changed. Never returns if the peer does not announce
+    /// changes.
     async fn wait_for_change(&self);
 
-    /// From which level on log lines are wanted from now on. Where the protocol knows no such wish it keeps its own.
+    /// Sets the lowest level of log lines to receive from now on. Without effect where the protocol has no
+    /// such setting.
     async fn set_log_level(&self, level: Level) -> Result<(), PeerError> {
         let _ = level;
         Ok(())
@@ -356,27 +361,26 @@ pub trait Peer: Send + Sync + 'static {
     /// Whether it can be reached.
     async fn check_reachable(&self) -> Result<(), PeerError>;
 
-    /// Begins a call. The first thing that happens is [`CallEvent::HandleUpdated`] where the call can be taken up again.
+    /// Begins a call. The first event is [`CallEvent::HandleUpdated`] if the call can be resumed.
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError>;
 
-    /// Goes on with a call that was begun by this process or by another. [`PeerError::Gone`] when there is no way
-    /// back to it.
+    /// Resumes a call that this or another process began. [`PeerError::Gone`]: it cannot be resumed.
     async fn resume(&self, handle: &CallHandle) -> Result<PeerCall, PeerError>;
 
-    /// Whether an answer to what is open under this handle goes over by making the whole call again, so that to give
-    /// it twice may do the work twice.
+    /// Whether answering what is open under this handle repeats the whole call. If so, answering twice may
+    /// do the work twice.
     fn answer_repeats_call(&self, _handle: &CallHandle) -> bool {
         false
     }
 
-    /// Lets go of connections and child processes. Calls that go on end with an error.
+    /// Closes connections and child processes. Running calls end with an error.
     async fn close(&self);
 }
 
-/// The artifact that the result of a tool becomes.
+/// The id of the artifact that holds a tool's result.
 pub const RESULT: &str = "result";
 
-/// A whole artifact in one chunk.
+/// A complete artifact in one chunk.
 pub fn whole_artifact(id: &str, parts: Vec<Part>) -> ArtifactChunk {
     ArtifactChunk {
         id: id.into(),

@@ -1,9 +1,9 @@
-//! Who is calling, and what they may do.
+//! Callers and their grants.
 //!
-//! Every call of the engine takes a `Caller`, so that no protocol can forget to ask. What a caller may not
-//! see is answered exactly as what does not exist. A caller belongs to a tenant; tasks belong to callers,
-//! shared knowledge (memory, workflows, batches) to tenants. What a caller may do in its tenant is said by
-//! its grants.
+//! Every engine operation takes a `Caller`, so that no protocol can forget the check. A resource that a
+//! caller may not see is reported exactly like one that does not exist. A caller belongs to a tenant. Tasks
+//! belong to callers; shared data (memory, workflows, batches) belongs to tenants. Grants define what a
+//! caller may do in its tenant.
 
 use std::{
     fmt,
@@ -13,15 +13,15 @@ use std::{
 
 use serde::{Deserialize, Serialize};
 
-/// The tenant of callers whose name has none.
+/// The tenant of callers whose name has no tenant part.
 pub const HOME_TENANT: &str = "home";
-/// What grants call tasks.
+/// The name of tasks in grants.
 pub const TASKS: &str = "tasks";
-/// The operator's name.
+/// The operator's caller name.
 const LOCAL: &str = "local";
-/// The longest scope that is read.
+/// The maximum length of a scope, in bytes.
 const MAX_SCOPE: usize = 256;
-/// Grants that one caller may have.
+/// The maximum number of grants of one caller.
 const MAX_GRANTS: usize = 64;
 
 /// The verified principal behind a request.
@@ -42,8 +42,8 @@ struct ActingAgent {
 }
 
 impl ActingAgent {
-    /// Whether a namespace is this agent's and this context's to touch. `agent:NAME/…` belongs to the agent of that
-    /// name, `context:ID/…` to tasks of that context; all others belong to the tenant.
+    /// Whether this agent, in this context, may access a namespace. `agent:NAME/…` belongs to the agent of
+    /// that name, `context:ID/…` to tasks of that context; all others belong to the tenant.
     fn may_touch(&self, namespace: &str) -> bool {
         let owned_by = |kind: &str| {
             let rest = namespace.strip_prefix(kind)?;
@@ -58,78 +58,80 @@ impl ActingAgent {
 }
 
 impl Caller {
-    /// The operator: this process itself, or a request that shows the secret of the data folder. May do everything.
+    /// The operator: this process itself, or a request that presents the secret of the data folder. May do
+    /// everything.
     pub fn local() -> Self {
         Self::named(LOCAL)
     }
 
-    /// A request that shows no credentials to a server that asks for none. It acts in the operator's name, and may
-    /// administer nothing: a proxy or another user of the same machine reaches the server just as the operator does.
+    /// A request without credentials to a server that requires none. It acts in the operator's name but has
+    /// no admin rights: a proxy or another user of the same machine reaches the server just as the operator
+    /// does.
     pub fn unverified() -> Self {
         Self::local().limited_to(Grants::unverified())
     }
 
-    /// The caller of that name, `name` or `tenant/name`, who may do everything. The name has been verified by
-    /// whoever calls this.
+    /// The caller of that name, `name` or `tenant/name`, with all grants. The calling code has verified the
+    /// name.
     pub fn named(owner: impl Into<Arc<str>>) -> Self {
         Self { owner: owner.into(), grants: Grants::all(), from: None, credential: None, acting: None }
     }
 
-    /// The same caller, who may do only this.
+    /// Restricts the caller to these grants.
     #[must_use]
     pub fn limited_to(mut self, grants: Grants) -> Self {
         self.grants = grants;
         self
     }
 
-    /// The same caller, reached from that address.
+    /// Sets the network address that the request came from.
     #[must_use]
     pub fn from_address(mut self, from: impl Into<Arc<str>>) -> Self {
         self.from = Some(from.into());
         self
     }
 
-    /// The same caller, known by the token of that id.
+    /// Sets the id of the token that the caller presented.
     #[must_use]
     pub fn with_credential(mut self, id: impl Into<Arc<str>>) -> Self {
         self.credential = Some(id.into());
         self
     }
 
-    /// The same caller, through a task of that agent in that context.
+    /// The same caller, acting through a task of that agent in that context.
     #[must_use]
     pub(crate) fn through(mut self, agent: &str, context: &str) -> Self {
         self.acting = Some(ActingAgent { agent: agent.into(), context: context.into() });
         self
     }
 
-    /// Whose tasks the caller makes and sees: `name`, or `tenant/name`.
+    /// The owner name of the caller's tasks: `name`, or `tenant/name`.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Whether it is the operator.
+    /// Whether the caller acts under the operator's name.
     pub fn is_local(&self) -> bool {
         &*self.owner == LOCAL
     }
 
-    /// Whose knowledge the caller shares.
+    /// The tenant whose shared data the caller uses.
     pub fn tenant(&self) -> &str {
         tenant_of(&self.owner)
     }
 
-    /// What the caller may do.
+    /// What the caller may do in its tenant.
     pub fn grants(&self) -> &Grants {
         &self.grants
     }
 
-    /// Where the request came from, where it is known.
+    /// The network address that the request came from, if known.
     pub fn address(&self) -> Option<&str> {
         self.from.as_deref()
     }
 
-    /// The id of the token that the caller showed, where it was one of this server. Kept with what it makes, so that
-    /// all of it can be stopped.
+    /// The id of the token that the caller presented, if this server issued it. Stored with the tasks it
+    /// creates, so that all of them can be stopped when the token is revoked.
     pub fn credential(&self) -> Option<&str> {
         self.credential.as_deref()
     }
@@ -139,14 +141,15 @@ impl Caller {
         *self.owner == *owner
     }
 
-    /// Whether the caller may do this to what is named so.
+    /// Whether the caller may do this to the resource of that name.
     pub fn may(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         self.grants.allow(action, kind, name)
             && (kind != AccessKind::Memory
                 || self.acting.as_ref().is_none_or(|acting| acting.may_touch(name)))
     }
 
-    /// What all names begin with that begin with `prefix` and may be touched so; `None` where there can be none.
+    /// A common prefix of all names that begin with `prefix` and on which the action is allowed;
+    /// `None` if there can be no such name.
     pub fn narrowed(&self, action: Action, kind: AccessKind, prefix: &str) -> Option<String> {
         let common = self.grants.common_prefix(action, kind);
         match (common.starts_with(prefix), prefix.starts_with(&common)) {
@@ -162,23 +165,23 @@ pub fn tenant_of(owner: &str) -> &str {
     owner.split_once('/').map_or(HOME_TENANT, |(tenant, _)| tenant)
 }
 
-/// What is done to a thing.
+/// The kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is looked at.
+    /// Reads the resource.
     Read,
-    /// It is changed.
+    /// Changes the resource.
     Write,
-    /// It is made to do something.
+    /// Makes the resource do something, such as running an agent.
     Execute,
 }
 
 impl Action {
-    /// All of them.
+    /// All actions.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Execute];
 
-    /// Its name in scopes, metadata and the audit.
+    /// The name in scopes, metadata and the audit.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -188,7 +191,7 @@ impl Action {
     }
 }
 
-/// The types of things that permissions and rate limits are about, each with what its names are.
+/// The resource types of permissions and rate limits, each with the meaning of its names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AccessKind {
@@ -205,10 +208,10 @@ pub enum AccessKind {
 }
 
 impl AccessKind {
-    /// All of them.
+    /// All resource types.
     pub const ALL: [Self; 5] = [Self::A2a, Self::Memory, Self::Sparc, Self::Batchtools, Self::Admin];
 
-    /// Its name in scopes, metadata and the audit.
+    /// The name in scopes, metadata and the audit.
     pub fn name(self) -> &'static str {
         match self {
             Self::A2a => "a2a",
@@ -220,17 +223,17 @@ impl AccessKind {
     }
 }
 
-/// What a caller may do.
+/// The set of a caller's grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grants(Option<Arc<[Grant]>>);
 
 impl Grants {
-    /// Everything.
+    /// Allows everything.
     pub fn all() -> Self {
         Self(None)
     }
 
-    /// Everything but administration; figures may be read.
+    /// Allows everything but administration; metrics may be read.
     pub fn unverified() -> Self {
         static UNVERIFIED: LazyLock<Grants> = LazyLock::new(|| {
             let grant = |actions: &[Action], kind, names: &str| Grant {
@@ -246,12 +249,12 @@ impl Grants {
         UNVERIFIED.clone()
     }
 
-    /// Only these.
+    /// Allows only these.
     pub fn only(grants: impl IntoIterator<Item = Grant>) -> Self {
         Self(Some(grants.into_iter().collect()))
     }
 
-    /// Reads scopes that are separated by spaces. Nothing said grants nothing.
+    /// Parses scopes separated by spaces. An empty text grants nothing.
     pub fn parse(scopes: &str) -> Result<Self, ScopeError> {
         let grants = scopes.split_whitespace().map(str::parse).collect::<Result<Vec<Grant>, _>>()?;
         match grants.len() > MAX_GRANTS {
@@ -260,20 +263,20 @@ impl Grants {
         }
     }
 
-    /// Whether there is nothing that they do not allow.
+    /// Whether they allow everything.
     pub fn is_all(&self) -> bool {
         self.0.is_none()
     }
 
-    /// Whether they allow this. Whoever may make an agent work may see what becomes of it, answer and end it: the
-    /// tasks that grants are about are always the caller's own.
+    /// Whether they allow this. A caller that may execute an agent may also read, answer and cancel the
+    /// resulting tasks: grants on tasks are always about the caller's own.
     pub fn allow(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         let Some(grants) = &self.0 else { return true };
         grants.iter().any(|grant| grant.allows(action, kind, name))
             || (kind == AccessKind::A2a && name == TASKS && self.allow_some(Action::Execute, AccessKind::A2a))
     }
 
-    /// Whether there is any name for which they allow this.
+    /// Whether they allow this for at least one name.
     pub fn allow_some(&self, action: Action, kind: AccessKind) -> bool {
         match &self.0 {
             None => true,
@@ -281,7 +284,7 @@ impl Grants {
         }
     }
 
-    /// What all names begin with for which they allow this.
+    /// The common prefix of all names for which they allow this.
     fn common_prefix(&self, action: Action, kind: AccessKind) -> String {
         let Some(grants) = &self.0 else { return String::new() };
         let literal = |grant: &Grant| grant.names.split('*').next().unwrap_or_default().to_owned();
@@ -292,7 +295,7 @@ impl Grants {
         begins.reduce(common).unwrap_or_default()
     }
 
-    /// Whether they allow everything that the others do: nobody hands on more than it has.
+    /// Whether they allow everything that the others do: a caller cannot delegate more than it has.
     pub fn cover(&self, others: &Self) -> bool {
         match (&self.0, &others.0) {
             (None, _) => true,
@@ -301,7 +304,7 @@ impl Grants {
         }
     }
 
-    /// What they allow to be done to what is named so.
+    /// The actions that they allow on the resource of that name.
     pub fn actions(&self, kind: AccessKind, name: &str) -> Vec<Action> {
         Action::ALL.into_iter().filter(|action| self.allow(*action, kind, name)).collect()
     }
@@ -318,8 +321,8 @@ impl fmt::Display for Grants {
     }
 }
 
-/// One scope: actions × type × names, written `read,write:memory:team-*`. `*` stands for all actions and for
-/// all types but `admin`; without names it is about all of them.
+/// One scope: actions × type × names, written `read,write:memory:team-*`. `*` stands for all actions, and for
+/// all types but `admin`. Without names it covers all of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grant {
     actions: Vec<Action>,
@@ -328,7 +331,7 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Whether it allows this.
+    /// Whether this grant allows the access.
     pub fn allows(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         self.allows_some(action, kind) && wildcard(&self.names, name)
     }
@@ -348,13 +351,14 @@ impl Grant {
             Some(only) => only == *kind,
             None => *kind != AccessKind::Admin,
         });
-        // A `*` of these names stands within one of the other's, so that whatever it stands for does, too.
+        // The other's pattern is matched as if it were a name: if its `*` falls within one of ours, ours
+        // covers whatever it stands for.
         let mut each = kinds.flat_map(|kind| self.actions.iter().map(move |action| (*action, kind)));
         each.all(|(action, kind)| grants.iter().any(|grant| grant.allows(action, kind, &self.names)))
     }
 }
 
-/// A scope that cannot be read.
+/// Why a scope could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ScopeError(String);
@@ -414,7 +418,7 @@ impl fmt::Display for Grant {
     }
 }
 
-/// Whether a name fits a pattern in which `*` stands for any characters. Linear in both, whatever the pattern.
+/// Whether a name matches a pattern in which `*` stands for any characters. Linear in both lengths.
 fn wildcard(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -478,7 +482,7 @@ mod tests {
             }
         }
         assert!(caller.may(Action::Read, AccessKind::Admin, "metrics"));
-        // A task keeps them as text.
+        // A task stores them as text.
         assert_eq!(&Grants::parse(&caller.grants().to_string()).unwrap(), caller.grants());
     }
 

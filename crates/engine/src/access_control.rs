@@ -1,7 +1,7 @@
-//! The one place where a caller is let through: what it may do, how often, and the line of the audit about it.
+//! The access check: permission, rate limit, and the audit entry of every request.
 //!
-//! Every command of the engine, and everything that is built on it, asks here first. What is refused is refused
-//! before anything is looked up, so that a refusal says nothing about what there is.
+//! Every engine operation, and everything built on it, calls it first. A refusal comes before anything is
+//! looked up, so that it reveals nothing about what exists.
 
 mod audit;
 mod rate;
@@ -23,39 +23,39 @@ use crate::{
     store::Store,
 };
 
-/// Bytes of an address or a reason that a line of the audit keeps, about.
+/// About how many bytes of a URI or a reason an audit entry keeps.
 const LINE: usize = 512;
-/// Bytes of it that are looked at: what is cut after that has no half of a secret before it.
+/// How many bytes are redacted before the cut to `LINE`: the kept part has no half of a secret at its end.
 const LOOKED_AT: usize = 2 * LINE;
 
-/// What an operator may set about access.
+/// The operator's access settings.
 #[derive(Debug, Clone, Default)]
 pub struct AccessOptions {
-    /// How often one caller may do something to things of a type. What is not named has no limit.
+    /// The rate limit of one caller, by resource type. Types that are not listed have no limit.
     pub rates: Vec<(AccessKind, Rate)>,
-    /// What goes into the audit.
+    /// Which accesses are written to the audit.
     pub audit: AuditLevel,
-    /// How long lines of the audit are kept; `None`: for ever.
+    /// How long audit entries are retained; `None`: forever.
     pub audit_retention: Option<Duration>,
-    /// Filters secrets out of what is logged, audited and previewed.
+    /// Filters secrets out of log lines, audit entries and previews.
     pub redactor: Arc<Redactor>,
 }
 
-/// Something that a caller wants to do.
+/// An access that a caller requests.
 pub struct AccessRequest<'a> {
-    /// What kind of thing it does.
+    /// Whether it reads, writes or executes.
     pub action: Action,
-    /// To what type of thing.
+    /// The type of the resource.
     pub kind: AccessKind,
-    /// What grants go by: an agent, a namespace, a context.
+    /// The name that grants match: an agent, a namespace, a context.
     pub name: &'a str,
     /// The operation, such as `memory.store`.
     pub operation: &'static str,
-    /// The address of the thing, for the audit.
+    /// The URI of the resource, for the audit.
     pub resource: &'a dyn Display,
 }
 
-/// Lets callers through, or not.
+/// Checks permissions and rate limits, and writes the audit.
 pub(crate) struct AccessControl {
     rates: Rates,
     audit: Audit,
@@ -75,7 +75,7 @@ impl AccessControl {
         &self.redactor
     }
 
-    /// Lets a caller through, or says why not. Either way it is noted.
+    /// Allows an access, or refuses it with the reason. Audits both.
     pub(crate) fn allow(
         &self,
         caller: &Caller,
@@ -87,7 +87,7 @@ impl AccessControl {
         refused.map_or(Ok(()), Err)
     }
 
-    /// As `allow`, where something of that type, whatever its name, is enough.
+    /// Like `allow`; a grant for any name of that type is enough.
     pub(crate) fn allow_some(
         &self,
         caller: &Caller,
@@ -105,7 +105,8 @@ impl AccessControl {
         refused.map_or(Ok(()), Err)
     }
 
-    /// As `allow`, for what the caller did not choose: it needs no permission, and it is counted and noted the same.
+    /// Like `allow`, for an access that the caller did not choose: it needs no permission, but is
+    /// rate-limited and audited.
     pub(crate) fn allow_wired(
         &self,
         caller: &Caller,
@@ -126,7 +127,7 @@ impl AccessControl {
         self.rates.take(caller, *kind, now)
     }
 
-    /// Writes a line of the audit, where its level wants one.
+    /// Queues an audit entry, if the audit level includes it.
     pub(crate) fn note(
         &self,
         caller: &Caller,
@@ -151,7 +152,7 @@ impl AccessControl {
         })
     }
 
-    /// A text as the audit keeps it: short, without secrets and without what no store takes.
+    /// A text as the audit stores it: short, redacted, and without characters that a store rejects.
     fn line(&self, text: &str) -> String {
         let beginning = &text[..text.floor_char_boundary(LOOKED_AT)];
         let mut kept = self.redactor.text(beginning).into_owned();
@@ -162,7 +163,7 @@ impl AccessControl {
         kept.replace(char::is_control, "\u{fffd}")
     }
 
-    /// Writes what is noted, until the engine stops; returns when all of it is written.
+    /// Writes queued audit entries until the engine stops; returns when all of them are written.
     pub(crate) async fn keep_audit(
         &self,
         store: &Arc<dyn Store>,
@@ -171,12 +172,12 @@ impl AccessControl {
         self.audit.keep(store, closing).await;
     }
 
-    /// Writes what is noted so far.
+    /// Writes all audit entries that are queued now.
     pub(crate) async fn flush_audit(&self, store: &Arc<dyn Store>) {
         self.audit.flush(store).await;
     }
 
-    /// Tells other nodes what was used here, and hears what was used there.
+    /// Exchanges rate-limit usage with other nodes.
     pub(crate) async fn share_rates(&self, store: &Arc<dyn Store>, clock: &Arc<dyn Clock>) {
         self.rates.share(store, clock.now()).await;
     }
@@ -186,8 +187,8 @@ impl AccessControl {
     }
 }
 
-/// The refusal of a caller without that scope. The operator's own name without its grants is a request that did not
-/// show the folder's secret ([`Caller::unverified`]): it needs that, and no scope.
+/// The refusal of a caller without that scope. The operator's name without its grants is a request that did
+/// not present the data folder's secret ([`Caller::unverified`]): it needs that secret, not a scope.
 fn forbidden(caller: &Caller, kind: AccessKind, needs: String) -> Error {
     match kind == AccessKind::Admin && caller.is_local() {
         true => Error::NotOperator(needs),

@@ -1,12 +1,14 @@
-//! What the operator does: tasks of any tenant, the stop of a token's work, and tenants that are suspended, resumed,
-//! exported and erased.
+//! The operator's operations: tasks of any tenant, stopping a token's work, and suspending, resuming,
+//! exporting and erasing tenants.
 //!
-//! Every method asks the guard for `AccessKind::Admin`, so that it is granted by name, audited, and refused before anything
-//! is looked up. An administrator of another tenant than `home` reaches its own tenant only; what lies beyond is
-//! answered as what does not exist. Ordinary methods see no more than before: `Caller::sees` knows no operator.
+//! Every method checks access to `AccessKind::Admin`, so that it is granted by name, audited, and refused
+//! before anything is looked up. An administrator of a tenant other than `home` reaches only its own tenant;
+//! other tenants' data is reported as nonexistent. Ordinary methods give an administrator no additional
+//! access: `Caller::sees` makes no exception for the operator.
 //!
-//! What takes long is an order: a record of the store (`orders.rs`) that every node reads and one of them carries out,
-//! so that a crash in the middle goes on with the next start, and a node that was told nothing finds it by polling.
+//! A long operation is an order: a record in the store (`orders.rs`) that every node reads and one of them
+//! carries out. After a crash it continues at the next start, and a node that missed the notification finds
+//! it by polling.
 
 mod erase;
 mod export;
@@ -39,26 +41,26 @@ use crate::{
     error::Error,
 };
 
-/// What grants call other callers' tasks.
+/// The name of other callers' tasks in grants.
 pub const ADMIN_TASKS: &str = "tasks";
-/// What grants call tenants.
+/// The name of tenants in grants.
 pub const ADMIN_TENANTS: &str = "tenants";
 
-/// Deletes what a module keeps of a tenant under another name than the tenant's own.
+/// Deletes data of a tenant that a module stores under another name than the tenant's own.
 #[async_trait]
 pub trait Eraser: Send + Sync {
-    /// Deletes all of it; how many things. Called again after a crash, until it finds nothing.
+    /// Deletes all of it; returns how many items. Called again after a crash, until it returns 0.
     async fn erase(&self, tenant: &str) -> Result<u64, Error>;
 }
 
-/// What an engine knows of orders.
+/// The engine's in-memory state of orders.
 #[derive(Default)]
 pub(crate) struct Admin {
     /// Tenants whose callers are refused.
     closed: RwLock<HashMap<String, OrderState>>,
-    /// Wakes the loop that carries orders out.
+    /// Wakes the loop that carries out orders.
     wake: Notify,
-    /// Orders that are carried out here now.
+    /// Orders in progress on this node.
     under_way: Mutex<HashSet<String>>,
     erasers: Mutex<Vec<Arc<dyn Eraser>>>,
     /// Salts of tenants whose name was used before.
@@ -76,7 +78,8 @@ impl Admin {
         }
     }
 
-    /// Refuses callers of these tenants and of no others; whether one of them has been erased since.
+    /// Refuses callers of exactly these tenants; returns whether one of them has been erased since the last
+    /// call.
     fn close(&self, tenants: HashMap<String, OrderState>) -> bool {
         let mut closed = self.closed.write();
         let erased = |state: Option<&OrderState>| state == Some(&OrderState::Erased);
@@ -85,7 +88,7 @@ impl Admin {
         more
     }
 
-    /// Has orders read now.
+    /// Triggers a read of the orders.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
     }
@@ -100,13 +103,13 @@ impl Admin {
 }
 
 impl Engine {
-    /// Has that asked, too, when a tenant is erased.
+    /// Registers an eraser, which is called when a tenant is erased.
     pub fn add_eraser(&self, eraser: Arc<dyn Eraser>) {
         self.0.admin.erasers.lock().push(eraser);
     }
 
-    /// Refuses callers of a tenant that is suspended or erased, as every method does: for bindings that keep a
-    /// connection open.
+    /// Refuses callers of a tenant that is suspended or erased, as every method does. For bindings that keep
+    /// a connection open.
     pub fn check_tenant(&self, tenant: &str) -> Result<(), Error> {
         self.0.admin.check_open(tenant)
     }
@@ -126,7 +129,7 @@ impl Engine {
     }
 }
 
-/// Whether an administrator reaches things of that tenant.
+/// Whether an administrator may access that tenant's data.
 fn reaches(caller: &Caller, tenant: &str) -> bool {
     caller.tenant() == HOME_TENANT || caller.tenant() == tenant
 }

@@ -1,4 +1,4 @@
-//! The trait that does work, and how an agent describes itself.
+//! The [`Agent`] trait, and the profile with which an agent describes itself.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,78 +12,80 @@ use crate::{
 
 /// Something that works on tasks.
 ///
-/// `run` starts again from the top after a crash and after an answered question; what it did before is
-/// replayed from the log and the journal, not redone. So it does its effects through the context: in
-/// [`TaskContext::step`], and in no other place.
+/// `run` starts again from the top after a crash and after an answered question. What it did before is
+/// replayed from the log and the journal, not repeated. Therefore an agent performs its side effects in
+/// [`TaskContext::step`] and nowhere else.
 #[async_trait]
 pub trait Agent: Send + Sync + 'static {
-    /// Who it is. Read once, when the agent is registered.
+    /// The agent's name and abilities. Read once, at registration.
     fn profile(&self) -> Profile;
 
     /// Works on one task to its end.
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError>;
 
-    /// How to find out whether it can work now, for an agent that stands for somebody elsewhere. `None`: it is
-    /// here, and can work while the engine runs.
+    /// A health check, for an agent that is a proxy for a remote one. `None`: the agent is local, and
+    /// available while the engine runs.
     fn probe(&self) -> Option<Arc<dyn Probe>> {
         None
     }
 
-    /// Whether work of a task goes on elsewhere while the task itself waits. Then it is run once more when it is
-    /// canceled, so that the agent can stop that.
+    /// Whether remote work continues while the task itself waits. If so, the task is run once more when it is
+    /// canceled, so that the agent can stop the remote work.
     fn works_elsewhere(&self) -> bool {
         false
     }
 }
 
-/// Finds out whether somebody elsewhere can be reached.
+/// A health check of a remote agent.
 #[async_trait]
 pub trait Probe: Send + Sync + 'static {
-    /// Looks, and says why not. Whoever asks bounds the time.
+    /// Checks whether the remote agent can be reached; the error is the reason. The caller sets the deadline.
     async fn check_reachable(&self) -> Result<(), String>;
 }
 
-/// A model of the server's own, asked where the caller of a task has none.
+/// The server's own model, used where the caller of a task has none.
 #[async_trait]
 pub trait Sampler: Send + Sync + 'static {
-    /// A text of at most `max_tokens`, or why there is none.
+    /// Generates a text of at most `max_tokens`; the error is the reason for a failure.
     async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String>;
 }
 
-/// How an agent presents itself; cards and tool lists are made of it.
+/// An agent's description of itself, from which agent cards and tool lists are made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Profile {
     /// The name in URLs: letters, digits, `-` and `_`.
     pub name: String,
-    /// What it does, for people and for other agents.
+    /// What the agent does, for people and for other agents.
     pub description: String,
-    /// The version of the agent, kept with each of its tasks.
+    /// The version of the agent, stored with each of its tasks.
     pub version: String,
-    /// What it is good at.
+    /// What the agent can do, one entry per capability.
     pub skills: Vec<Skill>,
-    /// Media types that it takes.
+    /// Media types that it accepts.
     pub input_modes: Vec<String>,
-    /// Media types that it makes.
+    /// Media types that it produces.
     pub output_modes: Vec<String>,
-    /// A JSON Schema of its structured input, where it has one. Calls as a tool are held against it.
+    /// A JSON Schema of its structured input, if it has one. Tool calls are validated against it.
     pub input_schema: Option<Value>,
-    /// Whether every message that begins a task is held against it, in every protocol; see [`crate::catalog::Registered`].
-    /// Else the agent takes free text beside, and what it makes of that is its own affair.
+    /// Whether every message that begins a task is validated against the schema, in every protocol; see
+    /// [`crate::catalog::RegisteredAgent`]. Otherwise the agent also accepts free text, which it interprets
+    /// itself.
     pub strict_input: bool,
-    /// A JSON Schema of its structured result, where it has one: the first data part of its artifacts.
+    /// A JSON Schema of its structured result, if it has one. The result is the first data part of its
+    /// artifacts.
     pub output_schema: Option<Value>,
-    /// Whether callers wait for the result, or come back for it.
+    /// Whether callers wait for the result, or get a task and poll it.
     pub tasks: TaskUse,
     /// Whether callers may stream.
     pub streaming: bool,
     /// Whether callers may register webhooks.
     pub push_notifications: bool,
-    /// How long it may run, waiting not counted. `None`: the server's default.
+    /// How long it may run, not counting time spent waiting. `None`: the server's default.
     pub time_limit: Option<Duration>,
 }
 
 impl Profile {
-    /// A text agent, version 1, with one skill, streaming and webhooks on.
+    /// A text agent, version 1, with one skill; streaming and webhooks are on.
     pub fn new(name: &str, description: &str) -> Self {
         Self {
             name: name.into(),
@@ -116,14 +118,14 @@ impl Profile {
         self
     }
 
-    /// Holds every message that begins a task against the schema of the input.
+    /// Validates every message that begins a task against the input schema.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict_input = true;
         self
     }
 
-    /// Adds something to say to the agent, to its first skill.
+    /// Adds an example prompt to the agent's first skill.
     #[must_use]
     pub fn example(mut self, example: impl Into<String>) -> Self {
         if let Some(skill) = self.skills.first_mut() {
@@ -133,31 +135,31 @@ impl Profile {
     }
 }
 
-/// Whether callers wait for the result of a call, or get the task at once and come back for it. For protocols
-/// that know both.
+/// Whether a call returns the result, or returns the task at once so that the caller polls it. For protocols
+/// that support both.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum TaskUse {
-    /// They wait: the agent is quick.
+    /// Callers wait for the result: the agent is quick.
     Never,
-    /// Whoever can come back gets the task, unless it has ended at once.
+    /// A caller that supports tasks gets the task, unless it has ended at once.
     #[default]
     Offered,
-    /// Whoever cannot come back is refused.
+    /// A caller that does not support tasks is refused.
     Required,
 }
 
-/// One thing that an agent can do.
+/// One capability of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skill {
     /// Unique within the agent.
     pub id: String,
-    /// For people.
+    /// A display name.
     pub name: String,
-    /// What it does.
+    /// What the skill does, for people and for models.
     pub description: String,
-    /// Words to find it by.
+    /// Keywords for search.
     pub tags: Vec<String>,
-    /// Things to say to it.
+    /// Example prompts.
     pub examples: Vec<String>,
 }
 
@@ -177,38 +179,38 @@ impl Skill {
 /// How a task ends when its agent returns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    /// Done, with a last word if there is one.
+    /// The work is done, with an optional final message.
     Completed(Option<Message>),
-    /// Not done, with the reason.
+    /// The work failed, for this reason.
     Failed(String),
-    /// Not taken, with the reason.
+    /// The agent refused the task, for this reason.
     Rejected(String),
-    /// Stopped on request.
+    /// The task was canceled on request, with an optional explanation.
     Canceled(Option<String>),
 }
 
 impl Outcome {
-    /// Done, nothing to add.
+    /// Completed without a final message.
     pub fn done() -> Self {
         Self::Completed(None)
     }
 
-    /// Not done, with the reason.
+    /// Failed, for this reason.
     pub fn failed(why: impl Into<String>) -> Self {
         Self::Failed(why.into())
     }
 
-    /// Not taken, with the reason.
+    /// Refused, for this reason.
     pub fn rejected(why: impl Into<String>) -> Self {
         Self::Rejected(why.into())
     }
 
-    /// Stopped, with what became of it.
+    /// Canceled, with this explanation.
     pub fn canceled(why: impl Into<String>) -> Self {
         Self::Canceled(Some(why.into()))
     }
 
-    /// Done, with a sentence. The message's id is given when it is written.
+    /// Completed with a final text message. The message's id is assigned when it is written.
     pub fn said(text: impl Into<String>) -> Self {
         Self::Completed(Some(Message::of("", Role::Agent, vec![Part::text(text)])))
     }
@@ -217,26 +219,27 @@ impl Outcome {
 /// Why an agent stopped without an outcome.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// The work failed. The text goes to the caller.
+    /// The work failed. The text is sent to the caller.
     #[error("{0}")]
     Failed(String),
-    /// Whoever was to do the work cannot be reached, and has not begun it: another may be asked. The text goes to the
-    /// caller, with a mark that says so. Not kept as the result of a step: it may be another the next time.
+    /// The remote agent cannot be reached and has not begun the work, so the caller may try another agent.
+    /// The text is sent to the caller, marked as unreachable. It is not recorded as a step's result, because
+    /// a retry may succeed.
     #[error("{0}")]
     Unreachable(String),
     /// The task was canceled; the agent noticed and stopped.
     #[error("canceled")]
     Canceled,
-    /// The agent did something else than before its restart.
+    /// After a restart the agent took another path than before.
     #[error("nondeterministic: {0}")]
     Nondeterministic(String),
-    /// The agent used the context in a way that cannot be made durable, or went over a cap.
+    /// The agent used the context in a way that cannot be made durable, or exceeded a limit.
     #[error("{0}")]
     Misuse(String),
 }
 
 impl AgentError {
-    /// A failure with these words.
+    /// A failure with this text.
     pub fn failed(why: impl std::fmt::Display) -> Self {
         Self::Failed(why.to_string())
     }

@@ -1,10 +1,10 @@
-//! A budget of the bytes that requests hold in memory: bodies that were read, tasks that are being folded, answers
-//! that are not sent yet. Bounded in all and per caller, so that neither many large requests nor clients that do not
-//! read their answers can take the memory of the process.
+//! A budget of the bytes that requests hold in memory: bodies that were read, tasks that are being folded,
+//! responses that are not sent yet. It is bounded in total and per caller, so that neither many large
+//! requests nor clients that do not read their responses can exhaust the memory of the process.
 //!
-//! A tenant holds at most as much as is still free: alone it gets half, the second gets a third, and there is always
-//! something left for the next one. A reservation waits for a while until others give their bytes back. The bytes are
-//! counted in the ledger of what owners and tenants use.
+//! A tenant holds at most as much as is still free: alone it gets half, the second gets a third, and there is
+//! always something left for the next one. A reservation waits for a limited time until other permits are
+//! released. The bytes are counted in the usage ledger (`usage.rs`).
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -17,11 +17,11 @@ use crate::{
     usage::{MeteredResource, UsageLedger, UsagePermit},
 };
 
-/// Less than this is not worth counting: it is bounded by the number of connections.
+/// Smaller amounts are not counted: the number of connections bounds them.
 const UNCOUNTED: u64 = 16 * 1024;
 /// How long a reservation waits before it is refused.
 const WAIT: Duration = Duration::from_secs(10);
-/// Reservations of one caller that wait at once; more are refused immediately.
+/// The maximum number of waiting reservations per caller; more are refused immediately.
 const MAX_WAITING: usize = 256;
 
 /// Reserves bytes in flight.
@@ -29,7 +29,7 @@ pub(crate) struct ByteBudget {
     ledger: Arc<UsageLedger>,
     in_all: u64,
     per_caller: u64,
-    /// Reservations that wait, by owner.
+    /// The number of waiting reservations, by owner.
     waiting: Mutex<HashMap<String, usize>>,
 }
 
@@ -43,8 +43,8 @@ impl ByteBudget {
         Self { ledger: Arc::clone(ledger), in_all, per_caller, waiting: Mutex::default() }
     }
 
-    /// Reserves bytes before they are read. More than a caller may hold at all counts as that much, so that one large
-    /// thing at a time is always possible.
+    /// Reserves bytes before they are read. An amount above a caller's whole limit counts as that limit, so
+    /// that one large request at a time is always possible.
     pub(crate) async fn reserve(&self, caller: &Caller, bytes: u64) -> Result<BytePermit, Error> {
         if bytes < UNCOUNTED {
             return Ok(BytePermit(None));
@@ -68,7 +68,7 @@ impl ByteBudget {
         }
     }
 
-    /// Counts bytes that are there already. It may exceed the budget; then reservations wait.
+    /// Counts bytes that are in memory already. It may exceed the budget; reservations then wait.
     pub(crate) fn charge(&self, caller: &Caller, bytes: u64) -> BytePermit {
         if bytes < UNCOUNTED {
             return BytePermit(None);
@@ -117,7 +117,7 @@ impl ByteBudget {
 }
 
 impl BytePermit {
-    /// Gives back all but so many bytes.
+    /// Releases all but this many bytes.
     pub fn shrink_to(&mut self, bytes: u64) {
         if let Some(permit) = &mut self.0
             && permit.amount() > bytes
@@ -127,7 +127,7 @@ impl BytePermit {
     }
 }
 
-/// A reservation that waits.
+/// Counts a waiting reservation until it is dropped.
 struct WaitingReservation<'a> {
     budget: &'a ByteBudget,
     owner: String,
@@ -168,7 +168,7 @@ mod tests {
         let first = budget.reserve(&a, 8 * MIB).await.unwrap();
         let mut second = Box::pin(budget.reserve(&a, 8 * MIB));
         assert!(second.as_mut().now_or_never().is_none(), "it waits");
-        // Another caller does not.
+        // Another caller does not wait.
         drop(budget.reserve(&caller("acme/b"), 8 * MIB).await.unwrap());
         drop(first);
         let second = second.await.unwrap();

@@ -1,4 +1,5 @@
-//! What is served here: the agents, by name, and what a program offers beside them.
+//! The catalog of what this server provides: its agents, by name, and the surface (tools, resources,
+//! prompts).
 
 mod input;
 
@@ -11,8 +12,8 @@ use crate::{
 };
 use parking_lot::RwLock;
 
-/// The agents of a server, and its surface. Both may change while the engine runs: a task that is under way keeps
-/// the agent that it began with, the next run of it gets the new one.
+/// The agents of a server, and its surface. Both may change while the engine runs: a run in progress keeps
+/// the agent that it began with, the next run of the task gets the new one.
 #[derive(Default)]
 pub struct Catalog {
     agents: RwLock<AgentTable>,
@@ -23,18 +24,18 @@ pub struct Catalog {
 struct AgentTable {
     by_name: BTreeMap<String, Arc<RegisteredAgent>>,
     default: Option<String>,
-    /// How often the agents have changed.
+    /// The number of changes so far.
     generation: u64,
 }
 
 /// An agent with its profile, which is read once.
 #[derive(Clone)]
 pub struct RegisteredAgent {
-    /// How it presents itself.
+    /// The agent's description of itself.
     pub profile: Arc<Profile>,
-    /// The agent.
+    /// The implementation that runs its tasks.
     pub agent: Arc<dyn Agent>,
-    /// What structured input has to satisfy.
+    /// The compiled schema of structured input, if the agent has one.
     pub input: Option<Arc<CompiledSchema>>,
 }
 
@@ -44,19 +45,19 @@ impl std::fmt::Debug for RegisteredAgent {
     }
 }
 
-/// An agent could not be registered.
+/// Why an agent could not be registered.
 #[derive(Debug, thiserror::Error)]
 pub enum CatalogError {
-    /// The name would not survive in a URL.
+    /// The name is not valid in a URL.
     #[error("an agent's name is 1 to 64 letters, digits, '-' and '_', not {0:?}")]
     Name(String),
-    /// Two agents of one name.
+    /// Two agents have the same name.
     #[error("there are two agents named {0:?}")]
     Twice(String),
     /// The schema of its input cannot be used.
     #[error("the input schema of the agent {0:?} cannot be used: {1}")]
     Schema(String, SchemaError),
-    /// The default names nobody.
+    /// The default agent is not registered.
     #[error("the default agent {0:?} is not registered; there are: {1}")]
     NoDefault(String, String),
 }
@@ -75,7 +76,7 @@ impl RegisteredAgent {
 }
 
 impl Catalog {
-    /// Adds an agent. The first one is the default until another is named.
+    /// Adds an agent. The first one is the default until `set_default` names another.
     pub fn add(&mut self, agent: Arc<dyn Agent>) -> Result<(), CatalogError> {
         let registered = RegisteredAgent::new(agent)?;
         let name = registered.profile.name.clone();
@@ -88,7 +89,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// Names the agent that answers at the root.
+    /// Sets the agent that serves the root URL.
     pub fn set_default(&mut self, name: &str) -> Result<(), CatalogError> {
         let mut agents = self.agents.write();
         if !agents.by_name.contains_key(name) {
@@ -99,8 +100,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Takes agents away and adds others, or puts them in the place of those of the same name, all at once; and
-    /// tells whoever follows the list of tools. With an error nothing has changed.
+    /// Removes agents, and adds or replaces others, atomically. Then notifies subscribers of the list of
+    /// tools. On an error nothing has changed.
     pub fn change(&self, put: Vec<Arc<dyn Agent>>, remove: &[String]) -> Result<(), CatalogError> {
         let put: Vec<RegisteredAgent> =
             put.into_iter().map(RegisteredAgent::new).collect::<Result<_, _>>()?;
@@ -120,12 +121,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// How often the agents have changed since the start: what is made of all of them is as new as this.
+    /// The number of changes since the start. Caches derived from all agents are keyed by it.
     pub fn generation(&self) -> u64 {
         self.read().generation
     }
 
-    /// Offers what is on that surface beside the agents.
+    /// Sets the tools, resources and prompts that are served beside the agents.
     pub fn set_surface(&mut self, surface: Arc<Surface>) {
         self.surface = surface;
     }
@@ -135,7 +136,7 @@ impl Catalog {
         &self.surface
     }
 
-    /// The agent that answers at the root.
+    /// The agent that serves the root URL.
     pub fn default_agent(&self) -> Option<Arc<RegisteredAgent>> {
         let agents = self.read();
         agents.default.as_ref().and_then(|name| agents.by_name.get(name)).cloned()

@@ -1,4 +1,4 @@
-//! Time, identity and chance, injected so that tests own them.
+//! The source of time, ids and randomness, injected so that tests control it.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -23,25 +23,25 @@ impl Timestamp {
         Self(self.0.saturating_sub(i64::try_from(by.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// How long it is from now until `self`; zero when that is past.
+    /// The duration from `now` until `self`; zero if that is past.
     pub fn since(self, now: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(now.0)).unwrap_or(0))
     }
 }
 
-/// The world outside, as far as the engine needs it.
+/// The sources of time, ids and randomness that the engine uses.
 pub trait Clock: Send + Sync + 'static {
-    /// The wall clock.
+    /// The wall-clock time.
     fn now(&self) -> Timestamp;
-    /// A new identity, ordered by time.
+    /// A new id, ordered by time.
     fn new_id(&self) -> Uuid;
-    /// A number in `0.0..1.0`, to spread retries.
+    /// A random number in `0.0..1.0`, for retry jitter.
     fn chance(&self) -> f64;
-    /// Bytes that nobody can guess, for keys.
+    /// Unpredictable bytes, for keys.
     fn random_bytes(&self) -> [u8; 32];
 }
 
-/// The real world.
+/// The system's clock and random numbers.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
 

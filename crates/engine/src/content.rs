@@ -1,4 +1,4 @@
-//! What is said and made: messages, parts and artifacts, in words that belong to no protocol.
+//! Messages, parts and artifacts, independent of any protocol.
 //!
 //! These types are stored as they are serialized here, so a change of a field is a change of the stored
 //! format: see `event.rs`. Dialects convert to and from them at the edge.
@@ -12,11 +12,11 @@ pub type Metadata = Map<String, Value>;
 /// One turn of a conversation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Chosen by whoever made the message; the engine never interprets it.
+    /// Chosen by the sender of the message; the engine never interprets it.
     pub id: String,
-    /// Who speaks.
+    /// The sender: the caller or the agent.
     pub role: Role,
-    /// What is said, in order.
+    /// The content, in order.
     pub parts: Vec<Part>,
     /// Attributes of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,7 +24,7 @@ pub struct Message {
     /// URIs of the protocol extensions that the message uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
-    /// Other tasks that the message speaks of.
+    /// Ids of other tasks that the message refers to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reference_task_ids: Vec<String>,
 }
@@ -40,7 +40,7 @@ impl Message {
         Self { id: id.into(), role, parts, metadata: None, extensions: vec![], reference_task_ids: vec![] }
     }
 
-    /// About how many bytes the message holds.
+    /// The approximate size in bytes.
     pub fn size(&self) -> usize {
         self.parts.iter().map(Part::size).sum()
     }
@@ -60,7 +60,7 @@ impl Message {
     }
 }
 
-/// Who made a message.
+/// The sender of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -70,16 +70,16 @@ pub enum Role {
     Agent,
 }
 
-/// One piece of a message or of an artifact.
+/// One part of a message or of an artifact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Part {
-    /// The piece itself.
+    /// The content itself: text, bytes, a URL or data.
     pub content: Content,
     /// Attributes of the part.
     pub metadata: Option<Metadata>,
-    /// A name, where the part is a file.
+    /// The file name, if the part is a file.
     pub filename: Option<String>,
-    /// The media type, where it is known.
+    /// The media type, if known.
     pub media_type: Option<String>,
 }
 
@@ -94,7 +94,7 @@ impl Part {
         Content::Data(value).into()
     }
 
-    /// The text, where the part is text.
+    /// The text, if the part is text.
     pub fn as_text(&self) -> Option<&str> {
         match &self.content {
             Content::Text(text) => Some(text),
@@ -102,7 +102,7 @@ impl Part {
         }
     }
 
-    /// About how many bytes the part holds; what the caps on a task's size count.
+    /// The approximate size in bytes, which counts towards the limit on a task's size.
     pub fn size(&self) -> usize {
         match &self.content {
             Content::Text(text) | Content::Url(text) => text.len(),
@@ -123,23 +123,23 @@ impl From<Content> for Part {
 pub enum Content {
     /// Plain text.
     Text(String),
-    /// A file's bytes; base64 where the format is text.
+    /// A file's bytes; base64 in text formats.
     Bytes(Vec<u8>),
-    /// A file elsewhere. The engine never fetches it.
+    /// A file at a URL. The engine never fetches it.
     Url(String),
     /// A structured value.
     Data(Value),
 }
 
-/// A result of a task, complete as far as it is known.
+/// A result of a task, with all chunks received so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
     /// Unique within the task.
     pub id: String,
-    /// A name for people.
+    /// A display name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What it is.
+    /// What the artifact contains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// The content so far; adjacent text chunks are merged.
@@ -150,12 +150,12 @@ pub struct Artifact {
     /// URIs of the protocol extensions that the artifact uses.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub extensions: Vec<String>,
-    /// Whether its last chunk has come.
+    /// Whether its last chunk was received.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub complete: bool,
 }
 
-/// About how long a value is as JSON, without writing it.
+/// The approximate length of a value as JSON, without serializing it.
 pub fn json_size(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 4,
@@ -168,8 +168,8 @@ pub fn json_size(value: &Value) -> usize {
     }
 }
 
-/// How a part is stored: one flat object, by hand, because serde's `flatten` and tagged enums buffer every
-/// value and a log of chunks is mostly parts.
+/// The stored form of a part: one flat object, implemented manually, because serde's `flatten` and tagged
+/// enums buffer every value and a log of chunks is mostly parts.
 mod stored {
     use base64::{Engine as _, prelude::BASE64_STANDARD};
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error, ser::SerializeStruct};
@@ -206,7 +206,7 @@ mod stored {
         text: Option<String>,
         bytes: Option<String>,
         url: Option<String>,
-        /// `null` is a value here, so that its presence is what counts.
+        /// `null` is a valid value here, so the field's presence is what counts.
         #[serde(default, deserialize_with = "present")]
         data: Option<Value>,
         metadata: Option<Metadata>,

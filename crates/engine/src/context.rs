@@ -1,9 +1,9 @@
-//! What an agent holds while it works: its input, and every effect that is durable.
+//! The context of an agent's run: the task's input, and every durable effect that the agent may have.
 //!
-//! `run` starts again from the top after a crash or an answered question, so each effect is keyed by its
-//! scope and its ordinal there: what the log or the journal holds is not done again. `progress`, `log` and
-//! `artifact` return when they are buffered; `step`, `ask`, `sample`, `call` and `sleep` are barriers that
-//! wait for their commit.
+//! `run` starts again from the top after a crash or an answered question. Each effect is therefore keyed by
+//! its scope and its ordinal there: an effect that the log or the journal holds is not repeated. `progress`,
+//! `log` and `artifact` return when they are buffered. `step`, `ask`, `sample`, `call` and `sleep` are
+//! barriers that wait for their commit.
 
 mod calls;
 mod digest;
@@ -40,35 +40,35 @@ pub(crate) use self::calls::CancelTrigger;
 pub use self::report::FailureReport;
 pub use crate::run::ParkableGuard;
 
-/// A sleep that is longer than this gives the task back to the store, to be run again when it is over.
+/// A sleep longer than this releases the task to the store; it is run again when the sleep is over.
 const LONGEST_HELD_SLEEP: Duration = Duration::from_secs(10);
 
-/// What an agent holds while it works on one task.
+/// The context in which an agent works on one task.
 ///
-/// One context is one line of work. Work that runs in parallel takes a [`TaskContext::branch`] each, so
-/// that every branch finds its own past again.
+/// One context is one sequential scope. Parallel work takes a [`TaskContext::branch`] each, so that every
+/// branch replays its own history.
 pub struct TaskContext {
     run: Arc<TaskRun>,
     scope: String,
     line: Mutex<ScopeProgress>,
 }
 
-/// How far one line of work has come in this run.
+/// How far one scope has come in this run.
 #[derive(Default)]
 struct ScopeProgress {
     ordinal: u32,
     emitted: EmitCursor,
-    /// What an earlier run had emitted here.
+    /// What an earlier run had emitted in this scope.
     before: EmitCursor,
-    /// The last place at which an earlier run did something, once that was looked for.
+    /// The last ordinal at which an earlier run did something; looked up once.
     last_before: Option<u32>,
-    /// Artifacts that have their first chunk.
+    /// Artifacts whose first chunk was written.
     begun: HashSet<String>,
-    /// What was put and not waited for: durable with this ticket.
+    /// The ticket of the last record that was put without waiting for its commit.
     noted: u64,
-    /// A barrier is under way.
+    /// Whether a barrier is in progress.
     occupied: bool,
-    /// Why nothing can be done here.
+    /// Why this scope can no longer be used.
     misused: Option<String>,
 }
 
@@ -87,63 +87,64 @@ impl TaskContext {
         self.run.origin.id
     }
 
-    /// The conversation that the task belongs to, by the name that its caller chose. What leaves the server names it by
-    /// [`TaskContext::context_digest`].
+    /// The conversation that the task belongs to, by the name that its caller chose. Outgoing requests name
+    /// it by [`TaskContext::context_digest`] instead.
     pub fn context_id(&self) -> &str {
         &self.run.origin.context
     }
 
-    /// The trace that the task belongs to: what the agent asks of others belongs to it, too, with
-    /// [`Trace::header`] as its `traceparent`.
+    /// The trace that the task belongs to. Requests that the agent sends to others join it, with
+    /// [`Trace::header`] as their `traceparent`.
     pub fn trace(&self) -> Trace {
         Trace::of(&self.run.origin)
     }
 
-    /// In whose name the agent acts: the caller that made the task, with what it might do then.
+    /// The caller in whose name the agent acts: the creator of the task, with the grants it had then.
     pub fn caller(&self) -> Caller {
         self.run.caller()
     }
 
-    /// The agents of the tasks that called each other down to this one, from the top; empty where a caller sent it.
+    /// The agents of the calling tasks, from the top of the call chain; empty if a client sent the task.
     pub fn called_by(&self) -> &[String] {
         &self.run.called_by
     }
 
-    /// The engine, for what is shared beyond the task. What it says may be another thing after a restart, so ask it
-    /// inside a [`TaskContext::step`].
+    /// The engine, for data that is shared beyond the task. Its results may differ after a restart, so read
+    /// them inside a [`TaskContext::step`].
     pub fn engine(&self) -> Engine {
         Engine(Arc::clone(&self.run.engine))
     }
 
-    /// The message that made the task.
+    /// The message that created the task.
     pub fn input(&self) -> &Message {
         static NOTHING: std::sync::OnceLock<Message> = std::sync::OnceLock::new();
         let nothing = || Message::of("", Role::User, vec![]);
         self.run.messages.first().unwrap_or_else(|| NOTHING.get_or_init(nothing))
     }
 
-    /// Whether the caller can be asked; else [`TaskContext::ask`] answers Unavailable at once.
+    /// Whether the caller can answer questions; otherwise [`TaskContext::ask`] returns Unavailable at once.
     pub fn can_ask(&self) -> bool {
         self.run.abilities().ask
     }
 
-    /// Whether another task made this one, by [`TaskContext::call`].
+    /// Whether another task created this one, by [`TaskContext::call`].
     pub fn is_called(&self) -> bool {
         self.run.depth > 0
     }
 
-    /// Everything the caller has said when this run began, oldest first.
+    /// The caller's messages up to the start of this run, oldest first.
     pub fn messages(&self) -> &[Message] {
         &self.run.messages
     }
 
-    /// The same up to the last answer: what is there when a run begins again after a restart, whatever was said since.
+    /// The caller's messages up to the last answer. Unlike [`TaskContext::messages`], the same in every run
+    /// that starts after that answer.
     pub fn messages_until_answer(&self) -> &[Message] {
         &self.run.messages[..self.run.messages_answered.min(self.run.messages.len())]
     }
 
-    /// Everything the caller has said by now, oldest first, without what answers a question. It may be more after a
-    /// restart, so ask inside a [`TaskContext::step`].
+    /// The caller's messages up to now, oldest first, without answers to questions. There may be more after a
+    /// restart, so read them inside a [`TaskContext::step`].
     pub async fn read_messages(&self) -> Result<Vec<Message>, AgentError> {
         let engine = &self.run.engine;
         let opened = engine.find(&self.run.caller(), &self.run.origin.id.to_string()).await;
@@ -151,13 +152,13 @@ impl TaskContext {
         Ok(task::messages_beside_answers(task.history))
     }
 
-    /// Keeps these out of what is logged and of what is said about progress from here on, in this run.
+    /// Removes these secrets from log lines and progress from here on, in this run.
     pub fn hide(&self, secrets: &KnownSecrets) {
-        // Set once, by whoever made the agent.
+        // Set once, by the code that built the agent.
         let _ = self.run.hidden.set(secrets.clone());
     }
 
-    /// The text of the message that made the task.
+    /// The text of the message that created the task.
     pub fn text(&self) -> String {
         self.input().joined_text()
     }
@@ -167,7 +168,7 @@ impl TaskContext {
         self.input().data().and_then(|data| data.get(name))
     }
 
-    /// Says how far the work is.
+    /// Reports how far the work has come.
     pub async fn progress(
         &self,
         done: f64,
@@ -178,7 +179,7 @@ impl TaskContext {
         self.emit("progress", text.len() + 32, Event::Progress(progress(done, total, text))).await
     }
 
-    /// Says how far the work is, with what happened for programs: an object with a `type`.
+    /// Reports how far the work has come, with data for programs: an object with a `type`.
     pub async fn progress_with(
         &self,
         done: f64,
@@ -191,14 +192,14 @@ impl TaskContext {
         self.emit("progress", size, Event::Progress(said)).await
     }
 
-    /// Adds a line to the task's log. Said here it is said once; said inside a step it is said again when
-    /// the step is redone.
+    /// Adds a line to the task's log. Written here it appears once; written inside a step it appears again
+    /// when the step is repeated.
     pub async fn log(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
         let line = LogLine { level, text: text.into() };
         self.emit("log", line.text.len() + 32, Event::Log(line)).await
     }
 
-    /// Writes to an artifact: the first chunk begins it, later ones follow.
+    /// Writes to an artifact: the first chunk begins it, later ones are appended.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
         let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
         let (id, scope) = (chunk.id.clone(), self.scope.as_str());
@@ -212,8 +213,8 @@ impl TaskContext {
         self.run.skip_chunk(&id, scope, anew)
     }
 
-    /// Adds to an artifact that several lines of work write, in the order in which it happens. Each line's own words
-    /// are in it once; a step cannot write it, because a step that is redone begins its artifacts anew.
+    /// Appends to an artifact that several scopes write, in the order of the calls. Each chunk appears once.
+    /// A step cannot use it, because a repeated step begins its artifacts anew.
     pub async fn add(&self, chunk: Chunk) -> Result<(), AgentError> {
         let id = chunk.id.clone();
         let size = chunk.size();
@@ -231,7 +232,7 @@ impl TaskContext {
         self.emit_or_skip(kind, size, |_| Ok(event)).await.map(|_| ())
     }
 
-    /// Emits, unless an earlier run did; false when it was skipped.
+    /// Emits, unless an earlier run already did; returns false if it was skipped.
     async fn emit_or_skip(
         &self,
         kind: &str,
@@ -255,10 +256,11 @@ impl TaskContext {
         self.run.emit(Some((&self.scope, mark)), size, event).await.map(|()| true)
     }
 
-    /// Does a named piece of work once: its result is kept, and after a restart it is returned, not redone.
+    /// Runs a named piece of work once: its result is recorded, and after a restart it is returned without
+    /// running the work again.
     ///
-    /// Everything that touches the world belongs in a step. A step may be cut by a crash and then it is
-    /// begun again, so it is done at least once and finished once. Inside, use the context it is given.
+    /// All side effects belong in a step. A crash may interrupt a step, which then starts over: it runs at
+    /// least once and finishes once. Inside the step, use the context that it is given.
     pub async fn step<T, F>(&self, name: &str, body: F) -> Result<T, AgentError>
     where
         T: Serialize + DeserializeOwned,
@@ -270,9 +272,9 @@ impl TaskContext {
         result
     }
 
-    /// The same, but its result is not waited for: it is kept with what is written next. The next step or call of this
-    /// line of work begins when it is durable, and so is the end of a task that ends with it: a step before the end
-    /// costs no commit of its own.
+    /// Like [`TaskContext::step`], but does not wait for the commit of its result, which is written with the
+    /// next commit. The next step or call of this scope begins after that commit, and a task that ends here
+    /// ends in it: a step right before the end costs no commit of its own.
     pub async fn step_unwaited<T, F>(&self, name: &str, body: F) -> Result<T, AgentError>
     where
         T: Serialize + DeserializeOwned,
@@ -282,15 +284,15 @@ impl TaskContext {
         self.work(at, name, body).await
     }
 
-    /// Whether an earlier run did the step of that name next: for an agent that goes another way by now, and goes on
-    /// with older tasks as they began.
+    /// Whether an earlier run ran the step of that name next. For an agent whose code has changed and that
+    /// still finishes older tasks in the old way.
     pub fn did_next(&self, name: &str) -> bool {
         let at = format!("{}#{}", self.scope, self.lock().ordinal + 1);
         matches!(self.run.replayed(|replay| replay.step(&at, name)), Ok(Some(_)))
     }
 
-    /// Decides something at once, without touching the world: a step that is not waited for and does not wait, not even
-    /// until the task is durable.
+    /// Records a decision without side effects: a step that does not wait for any commit, not even for the
+    /// task to be durable.
     pub fn decide<T>(&self, name: &str, find: impl FnOnce() -> T) -> Result<T, AgentError>
     where
         T: Serialize + DeserializeOwned,
@@ -334,14 +336,15 @@ impl TaskContext {
         let read = |value| {
             serde_json::from_value(value).map_err(|e| {
                 AgentError::Nondeterministic(format!(
-                    "what step {name:?} returned before the restart is not what it returns now: {e}"
+                    "the recorded result of step {name:?} does not have the type that it returns now: {e}"
                 ))
             })
         };
         Ok(Some(result.map_err(AgentError::Failed).and_then(read)))
     }
 
-    /// Puts what a step returned. What is returned now is what a restart would return: read back from what is kept.
+    /// Records a step's result. Returns the value as read back from the record, which is what a restart would
+    /// return.
     fn record_step_result<T>(
         &self,
         at: String,
@@ -364,20 +367,20 @@ impl TaskContext {
         result
     }
 
-    /// Puts a record that is not waited for.
+    /// Puts a record without waiting for its commit.
     fn note(&self, record: JournalEntry) -> Result<(), AgentError> {
         let ticket = self.run.note(record, None)?;
         self.lock().noted = ticket;
         Ok(())
     }
 
-    /// Waits until what this line of work has put is durable.
+    /// Waits until everything that this scope has put is durable.
     async fn wait_until_recorded(&self) {
         let noted = self.lock().noted;
         self.run.wait_until_durable(noted).await;
     }
 
-    /// Waits until the world may be touched: the task is durable, and what this line of work has put.
+    /// Waits until side effects are allowed: the task, and everything that this scope has put, is durable.
     async fn wait_until_effects_allowed(&self) {
         self.run.wait_until_created().await;
         self.wait_until_recorded().await;
@@ -395,15 +398,15 @@ impl TaskContext {
         engine.trace(span);
     }
 
-    /// Asks the caller, or whoever answers for them, to fill in a form: a JSON Schema of a flat object of
-    /// primitives. The task waits, for a minute or a week, and holds nothing meanwhile.
+    /// Asks the caller, or its representative, to fill in a form: a JSON Schema of a flat object of
+    /// primitives. The task waits, for a minute or a week, and holds no resources meanwhile.
     pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
         self.put_question(text, Ask::Form { schema }).await.and_then(answered)
     }
 
-    /// Puts a question that may be taken back while it waits, by a [`TaskContext::withdrawer`]. As with
-    /// [`TaskContext::ask`], [`TaskContext::sample`] and [`TaskContext::authorize`] it is answered with Unavailable at
-    /// once where nobody can be asked.
+    /// Asks a question that may be withdrawn while it waits, by a [`TaskContext::withdrawer`]. Like
+    /// [`TaskContext::ask`], [`TaskContext::sample`] and [`TaskContext::authorize`], it returns Unavailable
+    /// at once if the caller cannot answer questions.
     pub async fn put_question(
         &self,
         text: impl Into<String>,
@@ -428,12 +431,12 @@ impl TaskContext {
         }
     }
 
-    /// The id that the next question of this line of work will have.
+    /// The id that the next question of this scope will have.
     pub fn next_question_id(&self) -> String {
         question_id(&format!("{}#{}", self.scope, self.lock().ordinal + 1))
     }
 
-    /// What takes questions of this task back, also while the task waits and holds nothing.
+    /// A handle that withdraws questions of this task, also while the task is parked.
     pub fn withdrawer(&self) -> QuestionWithdrawer {
         QuestionWithdrawer {
             engine: Arc::clone(&self.run.engine),
@@ -442,8 +445,8 @@ impl TaskContext {
         }
     }
 
-    /// Asks the caller's model for a text of at most `max_tokens`; the server's own, where the caller has none.
-    /// `Unavailable` where neither has one.
+    /// Asks the caller's model for a text of at most `max_tokens`, or the server's own model if the caller
+    /// has none. `Unavailable` if neither exists.
     pub async fn sample(
         &self,
         prompt: impl Into<String>,
@@ -453,12 +456,13 @@ impl TaskContext {
         self.put_question(prompt, Ask::Sample { system, max_tokens }).await.and_then(answered)
     }
 
-    /// Whether [`TaskContext::sample`] asks the server's own model, because the caller has none.
+    /// Whether [`TaskContext::sample`] uses the server's own model, because the caller has none.
     pub fn samples_own_model(&self) -> bool {
         !self.run.abilities().sample && self.run.has_own_model()
     }
 
-    /// Asks the server's own model, as a step. One that fails is as good as none, and the log says why.
+    /// Asks the server's own model, as a step. A failure counts as having no model; the task's log gets the
+    /// reason.
     async fn sample_here(
         &self,
         prompt: String,
@@ -487,7 +491,7 @@ impl TaskContext {
         Ok(text.map_or(Answer::Unavailable, |text| Answer::Accept(Value::String(text))))
     }
 
-    /// Asks for an authorization that a person gives at a link.
+    /// Asks for an authorization that a person grants at a link.
     pub async fn authorize(
         &self,
         text: impl Into<String>,
@@ -503,7 +507,7 @@ impl TaskContext {
             let question = Question { id: id.clone(), text: text.clone(), ask };
             self.run.record(JournalEntry::Asked { at, text }, Some(Event::Question(question))).await?;
         }
-        // Not parked yet, or another branch is at work: a cancel must not wait for the grace period.
+        // Not parked yet, or another branch is working: a cancel must not wait for the grace period.
         tokio::select! {
             biased;
             outcome = self.run.wait_for_outcome(&id, &self.scope) => Ok(outcome),
@@ -511,7 +515,7 @@ impl TaskContext {
         }
     }
 
-    /// Waits. A long sleep holds nothing and survives restarts.
+    /// Waits. A long sleep holds no resources and survives restarts.
     pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
         let (at, _occupied) = self.next_barrier()?;
         let clock = &self.run.engine.clock;
@@ -532,11 +536,11 @@ impl TaskContext {
         }
     }
 
-    /// A line of work that may run beside others. The name is its identity across restarts: there is one
-    /// branch of a name, and it has no `/` or `#` in it.
+    /// A scope that may run in parallel to others. The name is its identity across restarts: it is unique,
+    /// and contains no `/` or `#`.
     ///
-    /// A branch is at work until it is dropped, and a task is only parked when all of its lines wait. So move
-    /// it into the future that uses it.
+    /// A branch counts as working until it is dropped, and a task is parked only when all of its scopes wait.
+    /// So move the branch into the future that uses it.
     pub fn branch(&self, name: &str) -> Branch {
         let scope = match self.scope.as_str() {
             "" => name.to_owned(),
@@ -557,30 +561,30 @@ impl TaskContext {
         Branch { line, entered }
     }
 
-    /// Adds a line to the task's log that belongs to this run alone: after a restart it is not looked for. For the
-    /// words of somebody whose order cannot be repeated, such as what a program prints beside its work.
+    /// Adds a line to the task's log that belongs to this run alone: it is not matched on replay. For output
+    /// whose order cannot be reproduced, such as what a child process prints.
     pub async fn remark(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
         let line = LogLine { level, text: text.into() };
         self.run.emit(None, line.text.len() + 32, |_| Ok(Event::Log(line))).await
     }
 
-    /// Waits until the task itself is durable. What touches the world outside of a step begins after this.
+    /// Waits until the task itself is durable. Side effects outside of a step may begin only after this.
     pub async fn wait_until_durable(&self) {
         self.run.wait_until_created().await;
     }
 
-    /// Begins again from the top within this run, as after a restart: for an agent whose work is done by somebody
-    /// who crashed. What was done so far is replayed. There must be no branches.
+    /// Starts from the top within this run, as after a restart: for an agent whose work is done by a process
+    /// that crashed. What was done so far is replayed. There must be no branches.
     #[must_use]
     pub fn restart(self) -> Self {
         let again = Self::root(Arc::clone(&self.run));
-        // Whoever crashed has not ended, so that it need not have said everything again.
+        // The crashed attempt did not finish, so it need not have re-emitted everything.
         self.lock().before = EmitCursor::default();
         again
     }
 
-    /// Asks those who follow the task on this node to go away and come again for more, where their protocol
-    /// knows how: work that is quiet for long need not hold their connections.
+    /// Asks the task's followers on this node to disconnect and reconnect later, if their protocol supports
+    /// it. Work that is silent for long need not hold their connections.
     pub async fn release_followers(&self) -> Result<(), AgentError> {
         let (engine, origin) = (&self.run.engine, &self.run.origin);
         let caller = self.run.caller();
@@ -589,18 +593,18 @@ impl TaskContext {
         Ok(())
     }
 
-    /// Whether the task is to end.
+    /// Whether cancelling was requested.
     pub fn is_canceled(&self) -> bool {
         self.run.is_canceled()
     }
 
-    /// Waits until the task is to end. An agent that tidies up selects on it; one that does not is dropped
-    /// after the grace period.
+    /// Waits until cancelling is requested. An agent that cleans up selects on it; one that does not is
+    /// dropped after the grace period.
     pub async fn canceled(&self) {
         self.run.canceled().await;
     }
 
-    /// The place of the next barrier, which is the only one of this line until the guard is dropped.
+    /// The id of the next barrier, which is the only one of this scope until the guard is dropped.
     fn next_barrier(&self) -> Result<(String, BarrierGuard<'_>), AgentError> {
         let mut line = self.vacant()?;
         line.occupied = true;
@@ -608,7 +612,7 @@ impl TaskContext {
         Ok((format!("{}#{}", self.scope, line.ordinal), BarrierGuard(self)))
     }
 
-    /// The line, if something can be done in it now.
+    /// The scope's progress, if no barrier is in progress and it can still be used.
     fn vacant(&self) -> Result<parking_lot::MutexGuard<'_, ScopeProgress>, AgentError> {
         let line = self.lock();
         match &line.misused {
@@ -635,10 +639,10 @@ impl Drop for TaskContext {
     }
 }
 
-/// What became of a call.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CallResult {
-    /// How it ended.
+    /// How the call ended, with the called task.
     pub end: CallEnd,
     /// Whether it had ended before this run began.
     pub replayed: bool,
@@ -647,11 +651,11 @@ pub struct CallResult {
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CallEnd {
-    /// The called task ended by itself, in whatever way.
+    /// The called task ended by itself, in any terminal state.
     Ended(Task),
-    /// Its time was up, and it was canceled.
+    /// The call's deadline passed, and the called task was canceled.
     Late(Task),
-    /// There is no such task: it was not taken.
+    /// The task was not created, for this reason.
     Refused(String),
 }
 
@@ -663,7 +667,7 @@ impl Drop for BarrierGuard<'_> {
     }
 }
 
-/// A context of a line of work that runs beside others.
+/// The context of a parallel scope.
 pub struct Branch {
     line: TaskContext,
     entered: bool,
@@ -685,9 +689,9 @@ impl Drop for Branch {
     }
 }
 
-/// What a step holds: it can say what it does, and nothing that would have to be remembered on its own.
+/// The context inside a step. It can report, but offers no effect that would have to be recorded on its own.
 ///
-/// When the step is redone after a crash it says everything again, and its artifacts begin anew.
+/// When the step is repeated after a crash, it emits everything again, and its artifacts begin anew.
 pub struct StepContext {
     run: Arc<TaskRun>,
     scope: String,
@@ -695,7 +699,7 @@ pub struct StepContext {
 }
 
 impl StepContext {
-    /// Says how far the work is.
+    /// Reports how far the work has come.
     pub async fn progress(
         &self,
         done: f64,
@@ -706,7 +710,7 @@ impl StepContext {
         self.run.emit(None, text.len() + 32, |_| Ok(Event::Progress(progress(done, total, text)))).await
     }
 
-    /// Says how far the work is, with what happened for programs: an object with a `type`.
+    /// Reports how far the work has come, with data for programs: an object with a `type`.
     pub async fn progress_with(
         &self,
         done: f64,
@@ -737,17 +741,17 @@ impl StepContext {
             .await
     }
 
-    /// Whether the task is to end.
+    /// Whether cancelling was requested.
     pub fn is_canceled(&self) -> bool {
         self.run.is_canceled()
     }
 
-    /// Waits until the task is to end.
+    /// Waits until cancelling is requested.
     pub async fn canceled(&self) {
         self.run.canceled().await;
     }
 
-    /// Waits, unless the task is to end.
+    /// Waits; returns early with an error if cancelling is requested.
     pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
         tokio::select! {
             () = tokio::time::sleep(length) => Ok(()),
@@ -755,19 +759,19 @@ impl StepContext {
         }
     }
 
-    /// Says that the step only waits for what a branch asks, until the guard is dropped. The task may be parked
-    /// meanwhile: then the step is begun again when it is answered.
+    /// Declares that the step only waits for a question of a branch, until the guard is dropped. The task may
+    /// be parked meanwhile; the step then starts over when the question is answered.
     pub fn allow_parking(&self) -> ParkableGuard<'_> {
         self.run.allow_parking()
     }
 
-    /// A key that is the same whenever this step is redone: for services that take one.
+    /// A key that is the same whenever this step is repeated: for services that accept an idempotency key.
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.run.origin.id, self.scope)
     }
 }
 
-/// A piece of an artifact, as an agent writes it.
+/// A chunk of an artifact, as an agent writes it.
 #[derive(Debug, Clone)]
 pub struct Chunk {
     id: String,
@@ -777,7 +781,7 @@ pub struct Chunk {
     last: bool,
     metadata: Option<Metadata>,
     extensions: Vec<String>,
-    /// Whether it replaces what is there.
+    /// Whether it replaces the existing content.
     anew: bool,
 }
 
@@ -806,43 +810,43 @@ impl Chunk {
         }
     }
 
-    /// A piece of somebody else's artifact, as it came. Unless it appends it replaces what is there, also what an
-    /// earlier step of the same line of work has written.
+    /// A chunk of a remote agent's artifact, as received. Unless it appends, it replaces the existing
+    /// content, including what an earlier step of the same scope has written.
     pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
         let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } =
             chunk;
         Self { id, name, description, parts, last, metadata, extensions, anew: !append }
     }
 
-    /// Names the artifact.
+    /// Sets the artifact's display name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Says what the artifact is.
+    /// Sets the artifact's description.
     #[must_use]
     pub fn described(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
         self
     }
 
-    /// Says that the artifact is complete with this.
+    /// Marks the artifact as complete with this chunk.
     #[must_use]
     pub fn last(mut self) -> Self {
         self.last = true;
         self
     }
 
-    /// Begins the artifact anew: this replaces what is there, whoever wrote it before.
+    /// Begins the artifact anew: this chunk replaces all existing content, including that of other steps.
     #[must_use]
     pub fn anew(mut self) -> Self {
         self.anew = true;
         self
     }
 
-    /// Gives the artifact attributes, in the place of those that it has.
+    /// Sets the artifact's attributes, replacing those that it has.
     #[must_use]
     pub fn with_metadata(mut self, metadata: Metadata) -> Self {
         self.metadata = Some(metadata);
@@ -868,7 +872,7 @@ impl Chunk {
     }
 }
 
-/// What is not a number (0/0) is no progress: JSON, and with it the log, has no word for it.
+/// Replaces NaN (0/0) and infinities: JSON, and therefore the log, cannot represent them.
 fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
     Progress {
         done: if done.is_finite() { done } else { 0.0 },
@@ -878,28 +882,29 @@ fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
     }
 }
 
-/// A short hash that grows with every emission (FNV-1a over the kinds, each with an end that no text has).
+/// A short hash over all emissions so far (FNV-1a over their kinds, each followed by a terminator that no
+/// text contains).
 fn extend(trail: u32, kind: &str) -> u32 {
     let seed = if trail == 0 { 0x811c_9dc5 } else { trail };
     kind.bytes().chain([0xff]).fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The id of the question at a place.
+/// The id of the question at a barrier.
 fn question_id(at: &str) -> String {
     at.replace('#', "q")
 }
 
-/// The answer to a question that nobody but its agent could have taken back.
+/// The answer to a question that only its own agent could have withdrawn.
 fn answered(outcome: QuestionOutcome) -> Result<Answer, AgentError> {
     match outcome {
         QuestionOutcome::Answered(answer) => Ok(answer),
         QuestionOutcome::Withdrawn => Err(AgentError::Misuse(
-            "the question was taken back, and the agent waits for its answer: put_question says which".into(),
+            "the question was withdrawn, but the agent waits for an answer: use put_question".into(),
         )),
     }
 }
 
-/// Forms on the wire are flat objects of primitives; anything else would be refused by some protocol.
+/// Forms on the wire are flat objects of primitives; some protocol would refuse anything else.
 fn check_form(schema: &Value) -> Result<(), AgentError> {
     let refuse = |why: &str| Err(AgentError::Misuse(format!("a form is a flat object of primitives: {why}")));
     if schema["type"] != "object" {

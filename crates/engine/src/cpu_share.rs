@@ -1,11 +1,12 @@
-//! The processor, shared by tenants: while several of them are active and the process is busy, a tenant that uses
-//! more than its fair part is slowed down, and nobody else is.
+//! Fair sharing of the processor among tenants: while several are active and the process is busy, a tenant
+//! that uses more than its fair share is slowed down, and only that one.
 //!
-//! Work done in a tenant's name is metered where it is polled ([`CpuShares::meter`]). What the process uses beyond
-//! that (the writer's thread, connections, timers) is charged in proportion. Every tenth of a second the fair part is
-//! worked out anew: tenants that use little keep what they use, and those that use more divide the rest evenly. Whoever is
-//! limited waits at points where it holds nothing that others need: before a request is looked at, and before a run
-//! goes on. A wait is never refused and never longer than [`MAX_WAIT`]; a tenant that is alone never waits.
+//! Work done in a tenant's name is metered where it is polled ([`CpuShares::meter`]). What the process uses
+//! beyond that (the writer's thread, connections, timers) is charged in proportion. Every 100 ms the fair
+//! share is recalculated: tenants that use little keep what they use, and the others divide the rest evenly.
+//! A limited tenant waits where it holds nothing that others need: before a request is processed, and before
+//! a run continues. A request is never refused for it and never waits longer than [`MAX_WAIT`]; a tenant that
+//! is alone never waits.
 
 use std::{
     collections::HashMap,
@@ -24,24 +25,24 @@ use pin_project_lite::pin_project;
 
 use crate::access::tenant_of;
 
-/// How often fair parts are worked out.
+/// How often fair shares are recalculated.
 const WINDOW: Duration = Duration::from_millis(100);
-/// A tenant that did nothing for so long has no part in it.
+/// A tenant that was idle for this long gets no share.
 const IDLE: Duration = Duration::from_secs(2);
-/// Below this much of the processor nobody is limited.
+/// Below this utilization of the processors no tenant is limited.
 const BUSY: f64 = 0.5;
-/// One wait is no longer than this; then it is worked out anew.
+/// The longest single sleep; after it the wait is recalculated.
 const LONGEST_SLEEP: Duration = Duration::from_secs(2);
-/// The longest that anything waits for its tenant's part.
+/// The longest that anything waits for its tenant's share.
 pub const MAX_WAIT: Duration = Duration::from_secs(30);
-/// A rate is never less than this, so that a wait can be worked out.
+/// The lower bound of a rate, so that a wait stays finite.
 const LEAST_RATE: f64 = 0.001;
-/// What a limited tenant may use at once, in seconds of its rate.
+/// The burst of a limited tenant, in seconds of its rate.
 const BURST: f64 = 0.05;
 
-/// What tenants use of the processor, and who has to wait.
+/// The processor time that tenants use, and which of them have to wait.
 pub struct CpuShares {
-    /// How many processors tenants may use together while there are several; 0: whatever there is.
+    /// How many processors tenants may use together while several are active; 0: all of them.
     capacity: f64,
     processors: f64,
     started: Instant,
@@ -57,40 +58,40 @@ struct CpuAccounts {
     process_used: Duration,
 }
 
-/// What one tenant used.
+/// The processor time of one tenant.
 #[derive(Default)]
 pub(crate) struct CpuAccount {
-    /// In nanoseconds, ever.
+    /// Total, in nanoseconds.
     used: AtomicU64,
     is_limited: AtomicBool,
     pace: Mutex<CpuPace>,
 }
 
-/// How fast a limited tenant may go.
+/// A token bucket: how fast a limited tenant may go.
 #[derive(Default)]
 struct CpuPace {
     /// `used` at the last window.
     counted: u64,
-    /// `used` when the balance was last brought up to date.
+    /// `used` when the balance was last updated.
     charged: u64,
-    /// Processors.
+    /// The refill rate, in processors.
     rate: f64,
-    /// What the process uses for each second that is metered.
+    /// Seconds that the process uses for each metered second.
     overhead: f64,
     /// Seconds that it may use now; below 0 it waits.
     balance: f64,
     at: Duration,
     active_at: Duration,
     waiting: u32,
-    /// Let go since then, and what was taken from the balance for them.
+    /// Admissions since then, and what was deducted from the balance for them in advance.
     admitted: u64,
     advanced: f64,
-    /// Seconds that one admission costs, on average.
+    /// The average cost of one admission, in seconds.
     cost: f64,
 }
 
 impl CpuShares {
-    /// `percent`: how much of the processors tenants use together while several are active; 0: no limit.
+    /// `percent`: how much of the processors tenants may use together while several are active; 0: no limit.
     pub(crate) fn new(percent: u32) -> Self {
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         Self {
@@ -102,13 +103,13 @@ impl CpuShares {
         }
     }
 
-    /// Counts what polling a future takes as an owner's.
+    /// Charges the time of polling a future to an owner's tenant.
     pub fn meter<F: Future>(&self, owner: &str, future: F) -> Metered<F> {
         let account = (self.capacity > 0.0).then(|| self.account(tenant_of(owner)));
         Metered { future, account }
     }
 
-    /// Counts work that was done on a thread of its own.
+    /// Charges work that was done on a separate thread.
     pub(crate) fn charge(&self, owner: &str, used: Duration) {
         if self.capacity > 0.0 {
             self.account(tenant_of(owner)).charge(used);
@@ -126,7 +127,7 @@ impl CpuShares {
         }
     }
 
-    /// How long an owner's tenant should wait before it goes on; `None`: not at all.
+    /// How long an owner's tenant should wait before it continues; `None`: not at all.
     pub(crate) fn wait(&self, owner: &str) -> Option<CpuWait> {
         if self.capacity == 0.0 {
             return None;
@@ -146,7 +147,7 @@ impl CpuShares {
         }
     }
 
-    /// Works the fair parts out where a window has passed.
+    /// Recalculates the fair shares if a window has passed.
     fn roll(&self, now: Duration) {
         let (next, due) = (nanos(now + WINDOW), self.next_window.load(Ordering::Relaxed));
         if nanos(now) < due
@@ -169,7 +170,7 @@ impl CpuShares {
 }
 
 impl CpuAccounts {
-    /// `used` of `processors` were used by the process in the window that `passed`.
+    /// `used`: what the process used of its `processors` in a window of length `passed`.
     fn divide(&mut self, now: Duration, passed: f64, used: f64, capacity: f64, processors: f64) {
         let mut uses = Vec::with_capacity(self.by_tenant.len());
         let mut metered = 0.0;
@@ -185,7 +186,7 @@ impl CpuAccounts {
             metered += seconds;
             uses.push((seconds, Arc::clone(account)));
             let is_idle = now.saturating_sub(account.lock().active_at) > IDLE;
-            // Whoever holds it goes on metering, so it stays.
+            // An account that is still referenced continues to meter, so it stays.
             if is_idle && Arc::strong_count(account) <= 2 {
                 uses.pop();
                 return false;
@@ -200,7 +201,7 @@ impl CpuAccounts {
             }
             return;
         }
-        // What nobody's future did is charged in proportion.
+        // Time outside of metered futures is charged in proportion.
         let overhead = if metered > 0.0 { (used / metered).max(1.0) } else { 1.0 };
         uses.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         let (mut left, mut sharers) = (capacity, uses.len());
@@ -208,7 +209,7 @@ impl CpuAccounts {
             let wanted = metered * overhead / passed;
             let fair = left / sharers as f64;
             let mut pace = account.lock();
-            // One that waits would use more than it does.
+            // A tenant that waits would use more than it does.
             let is_over = wanted > fair || (pace.waiting > 0 && wanted > fair / 2.0);
             if is_over {
                 pace.limit(account.used.load(Ordering::Relaxed), fair, overhead, now);
@@ -229,13 +230,13 @@ impl CpuAccount {
         self.used.fetch_add(nanos(used), Ordering::Relaxed);
     }
 
-    /// How long until there is something for whoever asks now, after those who wait already.
+    /// How long until the next caller may continue, behind those that wait already.
     fn wait(&self, now: Duration) -> Option<Duration> {
         let mut pace = self.lock();
         pace.update_balance(self.used.load(Ordering::Relaxed), now);
         if pace.balance > 0.0 {
             pace.admitted += 1;
-            // Until it is metered, so that not all of them go at once.
+            // Deducted until it is metered, so that not all of them continue at once.
             pace.advanced += pace.cost;
             pace.balance -= pace.cost;
             return None;
@@ -247,7 +248,7 @@ impl CpuAccount {
 }
 
 impl CpuPace {
-    /// Goes on at this rate from now on.
+    /// Sets the rate from now on.
     fn limit(&mut self, used: u64, rate: f64, overhead: f64, now: Duration) {
         if self.at.is_zero() {
             (self.charged, self.at, self.balance) = (used, now, 0.0);
@@ -256,7 +257,7 @@ impl CpuPace {
         (self.rate, self.overhead) = (rate, overhead);
     }
 
-    /// Brings the balance up to date.
+    /// Updates the balance.
     fn update_balance(&mut self, used: u64, now: Duration) {
         let spent = seconds(used - self.charged) * self.overhead;
         let passed = now.saturating_sub(self.at).as_secs_f64();
@@ -264,22 +265,22 @@ impl CpuPace {
             let cost = spent / self.admitted as f64;
             self.cost = if self.cost > 0.0 { 0.9 * self.cost + 0.1 * cost } else { cost };
         }
-        // What was taken in advance comes back, and what was really used goes.
+        // Return what was deducted in advance, and deduct what was really used.
         self.balance = (self.balance + self.advanced - spent + passed * self.rate).min(self.rate * BURST);
-        // A debt of more than a window would punish for long what was not seen in time.
+        // A debt of many windows would punish the tenant for long for what was metered late.
         self.balance = self.balance.max(-self.rate * WINDOW.as_secs_f64() * 5.0);
         (self.charged, self.at) = (used, now);
         (self.admitted, self.advanced) = (0, 0.0);
     }
 }
 
-/// A wait that is due. It is counted for as long as this is held, so that those who come later wait longer.
+/// A wait to be done. It counts while this value is alive, so that later callers wait longer.
 pub(crate) struct CpuWait {
     pub(crate) sleep: Duration,
     _waiting: CpuWaitGuard,
 }
 
-/// One that waits, counted for as long as it does.
+/// Counts a waiting caller until it is dropped.
 struct CpuWaitGuard(Arc<CpuAccount>);
 
 impl CpuWaitGuard {
@@ -297,7 +298,7 @@ impl Drop for CpuWaitGuard {
 }
 
 pin_project! {
-    /// A future whose polls are counted as a tenant's.
+    /// A future whose polls are charged to a tenant.
     pub struct Metered<F> {
         #[pin]
         future: F,
@@ -326,7 +327,7 @@ fn seconds(nanos: u64) -> f64 {
     Duration::from_nanos(nanos).as_secs_f64()
 }
 
-/// What the process has used of the processors.
+/// The processor time of this process.
 fn process_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))

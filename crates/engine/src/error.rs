@@ -1,4 +1,4 @@
-//! Why the engine did not do what it was asked. Each protocol maps each case to its own code, in one table.
+//! The engine's errors. Each protocol maps each case to its own code, in one table.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::{
     task::State,
 };
 
-/// An answer other than the one that was hoped for. Unless it says otherwise, nothing has changed.
+/// Why an operation failed. Unless a case states otherwise, nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is none, or the caller may not see it: the two are not told apart.
+    /// The task does not exist, or the caller may not see it: the two are indistinguishable.
     #[error("there is no task {0}")]
     NoSuchTask(String),
     /// No agent of that name is served here.
@@ -28,31 +28,31 @@ pub enum Error {
     /// The request contradicts itself or the task.
     #[error("{0}")]
     Invalid(String),
-    /// The answer does not fit the question.
+    /// The answer does not match the question's schema.
     #[error(transparent)]
     Answer(#[from] AnswerError),
-    /// The task does not ask this, or not any more.
+    /// The question is not, or no longer, open.
     #[error("questionId: the task does not ask {0:?}, or not any more")]
     NotAsked(String),
-    /// The agent does not take this kind of content.
+    /// The agent does not accept this kind of content.
     #[error("{0}")]
     ContentType(String),
-    /// The agent does not do this; its card says so.
+    /// The agent does not support this, as its card states.
     #[error("{0}")]
     Unsupported(String),
-    /// The agent's card does not offer streams.
+    /// The agent's card does not advertise streaming.
     #[error("this agent does not stream: its card says streaming: false; send without a stream instead")]
     StreamingUnsupported,
-    /// The agent's card does not offer webhooks.
+    /// The agent's card does not advertise webhooks.
     #[error("this agent sends no push notifications: its card says pushNotifications: false")]
     PushUnsupported,
-    /// No webhook of that id on that task.
+    /// The task has no webhook of that id.
     #[error("the task has no push notification config {0:?}")]
     NoSuchWebhook(String),
     /// The task has no webhook at all.
     #[error("the task {0:?} has no push notification config: set one first")]
     NoWebhooks(String),
-    /// The same idempotency key came with another request.
+    /// The idempotency key was used with another request.
     #[error(
         "the idempotency key was used before with another request: use a new key, or repeat the first request unchanged"
     )]
@@ -60,49 +60,49 @@ pub enum Error {
     /// A follower's cursor lies beyond the log.
     #[error("there is no event {asked} to continue after: the task's last event is {last}")]
     UnknownCursor {
-        /// What was asked for.
+        /// The requested cursor.
         asked: u64,
-        /// What there is.
+        /// The last sequence number of the log.
         last: u64,
     },
-    /// A cap was reached; it has a name and a value.
+    /// A limit was reached; the text has its name and value.
     #[error("{0}")]
     Limit(String),
     /// The caller may not do this. The text is the scope that would allow it.
     #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
     Forbidden(String),
-    /// Only the operator may do this, and the request does not show that it is the operator's. The text is the scope
-    /// that would allow it.
+    /// Only the operator may do this, and the request does not prove that it is the operator's. The text is
+    /// the scope that would allow it.
     #[error(
         "administration needs the secret of the data folder: run this command as the user who owns that folder, \
          or use a token with the scope {0}"
     )]
     NotOperator(String),
-    /// The caller's tenant is not served; the second is what the operator did to it.
+    /// The caller's tenant is not served; the second field is what the operator did to it.
     #[error("the tenant {0:?} is {1} by the operator of this server and not served: ask the operator")]
     Suspended(String, &'static str),
-    /// The caller does this too often. Nothing was done.
+    /// The caller exceeds its rate limit. Nothing was done.
     #[error("{why}: try again in {} s", whole_seconds(*.retry_after))]
     TooFast {
-        /// Which limit.
+        /// The limit that was exceeded.
         why: String,
-        /// When it is worth another try.
+        /// The suggested delay before a retry.
         retry_after: Duration,
     },
-    /// Too much to do. Nothing was accepted.
+    /// The server is overloaded. Nothing was accepted.
     #[error("{why}: try again in {} s", whole_seconds(*.retry_after))]
     Busy {
-        /// Which cap.
+        /// The limit that was reached.
         why: String,
-        /// When it is worth another try.
+        /// The suggested delay before a retry.
         retry_after: Duration,
     },
-    /// Something inside. The log has more.
+    /// An internal failure. The log has more.
     #[error("internal error: {0}")]
     Internal(String),
 }
 
-/// A wait in whole seconds, as clients are told it: never too short.
+/// A delay in whole seconds, rounded up so that clients never retry too early.
 pub fn whole_seconds(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX)
 }

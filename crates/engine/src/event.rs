@@ -1,8 +1,8 @@
-//! The public log of a task, and the format in which it is stored.
+//! The public log of a task, and its storage format.
 //!
-//! `Event` is closed: everything that anybody sees of a task, in any protocol, is one of these. A batch is
-//! what one commit wrote; the store keeps it as one opaque row. Stored bytes begin with a format version,
-//! and `tests/it/golden/` holds a file of every version that was ever written: they must decode for ever.
+//! `Event` is closed: everything that a client sees of a task, in any protocol, is one of its variants. A
+//! batch is what one commit wrote; the store keeps it as one opaque row. Stored bytes begin with a format
+//! version. `tests/it/golden/` holds a file of every version ever written, and each must decode forever.
 
 use std::sync::Arc;
 
@@ -23,26 +23,26 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Event {
-    /// Somebody spoke. The first event of every task is the message that made it.
+    /// A message of the caller or the agent. The first event of every task is the message that created it.
     Message(Message),
     /// The state changed.
     Status(Status),
-    /// A piece of a result.
+    /// A chunk of a result.
     Artifact(ArtifactChunk),
-    /// How far the work is. Not part of the history.
+    /// How far the work has come. Not part of the history.
     Progress(Progress),
     /// A line of the agent's log.
     Log(LogLine),
-    /// The agent asks; the task waits.
+    /// The agent asks a question; the task waits.
     Question(Question),
-    /// A question was answered; the task goes on.
+    /// A question was answered; the task continues.
     Answer(QuestionAnswer),
-    /// A question was taken back by whoever put it: nobody has answered, and nobody needs to.
+    /// A question was withdrawn by the agent that asked it: it has no answer and needs none.
     Withdrawn(QuestionWithdrawal),
 }
 
 impl Event {
-    /// About how many bytes it holds.
+    /// The approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {
             Self::Message(message) => message.size(),
@@ -63,38 +63,38 @@ impl Event {
     }
 }
 
-/// A change of state, with what the agent says about it.
+/// A change of state, with the agent's message about it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// The new state.
+    /// The state that the task enters.
     pub state: State,
-    /// Words for the caller.
+    /// A message for the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Message>,
 }
 
-/// A piece of an artifact.
+/// A chunk of an artifact.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ArtifactChunk {
     /// The artifact that it belongs to.
     pub id: String,
     /// The artifact's position among the task's artifacts, from 0.
     pub index: u32,
-    /// The pieces.
+    /// The content of this chunk.
     pub parts: Vec<Part>,
-    /// Whether the pieces follow what is there; otherwise they replace it.
+    /// Whether the parts are appended to the existing ones; otherwise they replace them.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub append: bool,
-    /// Whether the artifact is complete with this.
+    /// Whether this chunk completes the artifact.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub last: bool,
-    /// A name for people; in the first chunk.
+    /// A display name; in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// What the artifact is; in the first chunk.
+    /// What the artifact contains; in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Attributes of the artifact.
+    /// Attributes of the artifact, from the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
     /// URIs of the protocol extensions that the artifact uses.
@@ -102,18 +102,18 @@ pub struct ArtifactChunk {
     pub extensions: Vec<String>,
 }
 
-/// How far the work is.
+/// How far the work has come.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What is done so far, in the agent's own unit.
+    /// The amount done so far, in the agent's own unit.
     pub done: f64,
-    /// What there is to do, where that is known.
+    /// The total amount, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
-    /// What is going on, for people.
+    /// What is being done, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// What is going on, for programs: a `type`, and what belongs to it.
+    /// What is being done, for programs: an object with a `type` and its fields.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<serde_json::Value>,
 }
@@ -121,9 +121,9 @@ pub struct Progress {
 /// A line of the agent's log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// How grave it is.
+    /// The severity.
     pub level: Level,
-    /// The line.
+    /// What the agent logged.
     pub text: String,
 }
 
@@ -142,24 +142,24 @@ pub enum Level {
     Emergency,
 }
 
-/// The end of a question.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct QuestionAnswer {
-    /// Which question.
+    /// The id of the question.
     pub question: String,
-    /// The answer.
+    /// What the caller answered.
     pub answer: Answer,
-    /// Whether other questions are still open, so that the task goes on waiting.
+    /// Whether other questions are still open, so that the task keeps waiting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
 }
 
-/// A question that needs no answer any more.
+/// A question that no longer needs an answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuestionWithdrawal {
-    /// Which question.
+    /// The id of the question.
     pub question: String,
-    /// Whether other questions are still open, so that the task goes on waiting.
+    /// Whether other questions are still open, so that the task keeps waiting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
 }
@@ -174,13 +174,13 @@ impl Entry {
         self.0
     }
 
-    /// What happened.
+    /// The event itself, without its time.
     pub fn event(&self) -> &Event {
         &self.1
     }
 }
 
-/// Consecutive entries of one task's log: what one commit wrote, or a run of it.
+/// Consecutive entries of one task's log: what one commit wrote, or a part of it.
 #[derive(Debug, Clone)]
 pub struct EntryBatch {
     /// The sequence number of the first entry.
@@ -201,30 +201,30 @@ impl EntryBatch {
     }
 }
 
-/// The version that is written today.
+/// The format version that this release writes.
 pub const FORMAT: u8 = 1;
 
-/// The bytes of a batch, as a store keeps them.
+/// The encoded bytes of a batch, as a store keeps them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EncodedBatch {
-    /// How many entries.
+    /// The number of entries.
     pub count: u32,
     /// A format version, then the entries.
     pub bytes: Bytes,
 }
 
-/// A stored batch could not be read.
+/// Why a stored batch could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum FormatError {
-    /// Written by a newer version.
+    /// Written by a newer version of nuncio.
     #[error("events in format {0}; this version reads up to {FORMAT}: run a newer nuncio")]
     Newer(u8),
-    /// Not what was written.
+    /// The bytes are not a valid batch.
     #[error("a stored batch of events is damaged: {0}")]
     Damaged(String),
 }
 
-/// Writes entries in today's format.
+/// Encodes entries in the current format.
 pub fn encode(entries: &[Entry]) -> EncodedBatch {
     let mut bytes = Vec::with_capacity(64 + entries.len() * 192);
     bytes.push(FORMAT);
@@ -233,7 +233,7 @@ pub fn encode(entries: &[Entry]) -> EncodedBatch {
     EncodedBatch { count: entries.len() as u32, bytes: bytes.into() }
 }
 
-/// An entry of an outline: an artifact or a line of the log is passed over, however large it is.
+/// An entry of an outline. Artifacts and log lines are skipped, whatever their size.
 #[derive(Debug, Deserialize)]
 pub(crate) struct OutlineEntry(pub(crate) Timestamp, pub(crate) OutlineEvent);
 
@@ -251,7 +251,7 @@ pub(crate) enum OutlineEvent {
 }
 
 impl OutlineEntry {
-    /// The entry, unless it was passed over.
+    /// The entry, unless it was skipped.
     pub(crate) fn shown(self) -> Option<Entry> {
         let event = match self.1 {
             OutlineEvent::Message(message) => Event::Message(message),
@@ -265,12 +265,12 @@ impl OutlineEntry {
     }
 }
 
-/// Reads entries in any format that was ever written, without artifacts and log lines.
+/// Decodes entries in any format ever written, skipping artifacts and log lines.
 pub(crate) fn decode_outline(bytes: &[u8]) -> Result<Vec<OutlineEntry>, FormatError> {
     decode_as(bytes)
 }
 
-/// Reads entries in any format that was ever written.
+/// Decodes entries in any format ever written.
 pub fn decode(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
     decode_as(bytes)
 }

@@ -1,9 +1,9 @@
-//! Cursors and live fan-out: a follower reads the log from a cursor and is live once it has caught up.
+//! Followers: cursors into a task's log, with live fan-out once they have caught up.
 //!
-//! The log is the truth; the hub only saves reading it again. It keeps a short ring of what was committed
-//! last for tasks that somebody follows, and a follower that finds its next event there takes it, else it
-//! reads the store. So a slow follower holds no memory, and batches that arrive out of order (two
-//! committers of one task) cost a read and never an event.
+//! The log is the source of truth; the hub only saves reads. It keeps a short ring buffer of the latest
+//! commits of each followed task. A follower takes its next event from there if it can, and reads the store
+//! otherwise. So a slow follower holds no memory, and batches that arrive out of order (two committers of one
+//! task) cost a read and never lose an event.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,31 +23,31 @@ use crate::{
     task::TaskId,
 };
 
-/// Entries that the ring keeps per followed task, and bytes of content in them.
+/// The ring buffer's capacity per followed task: entries, and bytes of their content.
 const RING_ENTRIES: usize = 256;
 const RING_BYTES: usize = 256 * 1024;
-/// What a follower reads from the store at once, about. Written out in some dialect it is several times that,
-/// and held for as long as its reader does not read.
+/// About how much a follower reads from the store at once. Rendered in a dialect it is several times that,
+/// and is held until the client has read it.
 const READ_BYTES: usize = 32 * 1024;
-/// What a follower gets next.
+/// The next thing that a follower receives.
 #[derive(Debug)]
 pub enum Next {
     /// More of the log; never empty.
     Batch(EntryBatch),
     /// The task has ended and everything was delivered.
     End,
-    /// The server stops. Continue elsewhere, or later, after [`Follower::cursor`].
+    /// The server is stopping. Continue elsewhere, or later, after [`Follower::cursor`].
     Closing,
-    /// Somebody wants followers to do something. Whoever does not care goes on.
+    /// A request to all followers. A follower that does not support it ignores it.
     Nudge(Nudge),
 }
 
-/// What followers of a task are asked for. Not kept: who does not follow here and now never hears of it.
+/// A request to the followers of a task. Not stored: only those connected to this node now receive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Nudge {
-    /// To go away and to come again for more, where the protocol knows how.
+    /// Disconnect and reconnect later, if the protocol supports it.
     ReleaseFollowers,
-    /// To put the open questions again: the last answer was none.
+    /// Ask the open questions again: the last answer was not valid.
     AskAgain,
 }
 
@@ -60,20 +60,20 @@ pub struct Follower {
     task: TaskNo,
     id: TaskId,
     cursor: u64,
-    /// What the log held when the follower was made.
+    /// The log's length when the follower was created.
     known: u64,
-    /// Whether the log may hold more than the channel has told.
+    /// Whether the log may hold more than the channel has published.
     look: bool,
-    /// The channel's `shaken` when it last looked.
+    /// The channel's `rechecks` at the last read.
     shaken: u64,
-    /// How many nudges of each kind it has heard.
+    /// How many nudges of each kind it has received.
     nudged: [u64; 2],
     ended: bool,
 }
 
 impl Follower {
-    /// Follows the task of a row. The row may be old by now: the first thing that a follower does after
-    /// joining the channel is to look into the log, so that nothing falls between the two.
+    /// Follows the task of a row. The row may be stale: after joining the channel a follower first reads the
+    /// log, so that no event falls between the two.
     pub(crate) fn new(
         store: Arc<dyn Store>,
         hub: Arc<FollowerHub>,
@@ -110,8 +110,8 @@ impl Follower {
         self.cursor
     }
 
-    /// Waits for what comes next. Safe to drop at any point: nothing is lost, the cursor stands where the
-    /// last returned batch ended.
+    /// Waits for the next batch. Cancel-safe: nothing is lost if it is dropped, and the cursor stays at the
+    /// end of the last returned batch.
     pub async fn next(&mut self) -> Result<Next, Error> {
         loop {
             if self.ended {
@@ -137,7 +137,7 @@ impl Follower {
                     return Ok(self.deliver(batch));
                 }
                 if latest.max(self.known) > self.cursor {
-                    // It ended and expired before this follower had read it: there is no more to wait for.
+                    // It ended and expired before this follower had read it: no more will come.
                     return Err(Error::NoSuchTask(self.id.to_string()));
                 }
                 self.look = false;
@@ -185,20 +185,20 @@ fn ends(event: &Event) -> bool {
     matches!(event, Event::Status(status) if status.state.is_terminal())
 }
 
-/// Where committed batches meet those who follow.
+/// Fans committed batches out to followers.
 #[derive(Default)]
 pub(crate) struct FollowerHub {
     shards: [Mutex<HashMap<TaskNo, FollowedTask>>; 16],
 }
 
-/// A task that somebody follows, and how many do.
+/// A followed task, and the number of its followers.
 struct FollowedTask {
     channel: Arc<TaskChannel>,
     followers: usize,
 }
 
 impl FollowerHub {
-    /// Tells followers what was committed. Does nothing when nobody follows.
+    /// Publishes a commit to the task's followers. Does nothing if there are none.
     pub(crate) fn publish(&self, task: TaskNo, batch: impl FnOnce() -> EntryBatch) {
         let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
         if let Some(channel) = channel {
@@ -206,7 +206,7 @@ impl FollowerHub {
         }
     }
 
-    /// Tells followers that the log goes up to `seq`, written elsewhere.
+    /// Notifies followers that another process has extended the log up to `seq`.
     pub(crate) fn note_external_write(&self, task: TaskNo, seq: u64) {
         let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
         if let Some(channel) = channel {
@@ -217,7 +217,7 @@ impl FollowerHub {
         }
     }
 
-    /// Asks the followers of a task for something.
+    /// Sends a nudge to the followers of a task.
     pub(crate) fn nudge(&self, task: TaskNo, nudge: Nudge) {
         let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
         if let Some(channel) = channel {
@@ -226,12 +226,12 @@ impl FollowerHub {
         }
     }
 
-    /// The tasks that somebody follows.
+    /// All tasks that have followers.
     pub(crate) fn followed(&self) -> Vec<TaskNo> {
         self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect()
     }
 
-    /// Tells all followers that something may have been written that nobody told of.
+    /// Makes all followers read the log: a notification may have been lost.
     pub(crate) fn recheck_all(&self) {
         for shard in &self.shards {
             for followed in lock(shard).values() {
@@ -267,15 +267,15 @@ impl FollowerHub {
 struct TaskChannel {
     recent: Mutex<RecentBatches>,
     changed: Notify,
-    /// How often the log had to be looked at whatever was told.
+    /// How often followers were made to read the log, whatever was published.
     rechecks: AtomicU64,
-    /// How often followers were asked for something, by what it was.
+    /// How many nudges were sent, by kind.
     nudged: [AtomicU64; 2],
 }
 
 #[derive(Default)]
 struct RecentBatches {
-    /// Each with the bytes that it holds.
+    /// Each batch with its size in bytes.
     ring: VecDeque<(EntryBatch, usize)>,
     entries: usize,
     bytes: usize,
@@ -297,7 +297,7 @@ impl TaskChannel {
         let mut recent = self.lock();
         let expected = recent.ring.back().map(|(last, _)| last.last_seq() + 1);
         if expected.is_some_and(|expected| expected != batch.first_seq) {
-            // Out of order: whoever needs the rest reads the log.
+            // Out of order: followers read the missing part from the log.
             recent.clear();
         }
         recent.latest = recent.latest.max(batch.last_seq());
@@ -311,7 +311,7 @@ impl TaskChannel {
         self.changed.notify_waiters();
     }
 
-    /// What follows the cursor, if the ring has it; else the highest number that was published.
+    /// The batch after the cursor, if the ring has it; else the highest sequence number that was published.
     fn after(&self, cursor: u64) -> Result<EntryBatch, u64> {
         let recent = self.lock();
         let next = recent.ring.iter().map(|(batch, _)| batch).find(|batch| batch.last_seq() > cursor);

@@ -1,8 +1,8 @@
-//! The private record that lets a restarted agent skip what it has done.
+//! The private journal that lets a restarted agent skip what it has done.
 //!
-//! Every durable effect of the context has a place: its scope and its ordinal there (`branch#3`). A record
-//! says what happened at a place; `ReplayJournal` finds it again, and notices when the agent asks for something
-//! else at the same place than it did before.
+//! Every durable effect of the context has a position: its scope and its ordinal there (`branch#3`). An entry
+//! records what happened at a position. `ReplayJournal` looks it up, and detects an agent that does something
+//! else at the same position than before.
 
 use std::collections::HashMap;
 
@@ -25,35 +25,36 @@ const FORMAT: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum JournalEntry {
-    /// A step ended: with a value, or with the words of its failure.
+    /// A step ended: with a value, or with the text of its error.
     Step { at: String, name: String, result: Result<Value, String> },
-    /// A question was put.
+    /// A question was asked.
     Asked { at: String, text: String },
-    /// It was answered. Written by whoever took the answer.
+    /// A question was answered. Written by the command that accepted the answer.
     Answered { question: String, answer: Answer },
-    /// It was taken back: there will be no answer.
+    /// A question was withdrawn: there will be no answer.
     Withdrawn { question: String },
-    /// A message that came while the agent worked was given to it here: after so many emissions, or `within` the
-    /// barrier of this place. `number` counts the messages behind the one that made the task.
+    /// A message that arrived while the agent worked was delivered to it here: after `emitted` emissions, or
+    /// `within` the barrier at this position. `number` counts the messages after the one that created the
+    /// task.
     Received { at: String, number: u64, emitted: u64, within: bool },
     /// A sleep began.
     Slept { at: String, until: Timestamp },
-    /// A called task ended like this. Kept whole: the called task may expire before its caller ends.
+    /// A called task ended in this state. Stored whole: the called task may expire before its caller ends.
     Called { at: String, agent: String, task: Box<Task> },
-    /// A call was not taken, and why.
+    /// A call was refused, for this reason.
     Refused { at: String, agent: String, why: String },
-    /// A branch ended, and had emitted so much. Kept here and no longer in the head, which is written with every commit
-    /// and would grow with each branch that ever was.
+    /// A branch ended with this emit cursor. Stored here and removed from the header, which is written with
+    /// every commit and would otherwise grow with each branch that ever existed.
     Left { scope: String, mark: EmitCursor },
-    /// A message came under an idempotency key. Not for the agent: a repeat of the message finds it here, and
-    /// it was committed with what the message did.
+    /// A message arrived with an idempotency key. Not for the agent: a repeat of the message finds it here.
+    /// It was committed together with the message's effect.
     Heard { key: String, digest: String },
 }
 
 impl JournalEntry {
     pub(crate) fn encode(&self) -> JournalRecord {
         let mut bytes = vec![FORMAT];
-        // As in `event::encode`: there is nothing in it that could fail.
+        // As in `event::encode`: serializing these types cannot fail.
         let _ = serde_json::to_writer(&mut bytes, self);
         JournalRecord(bytes.into())
     }
@@ -70,7 +71,7 @@ impl JournalEntry {
     }
 }
 
-/// Where a message was given to the agent.
+/// The position at which a message was delivered to the agent.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MessageReceipt {
     pub(crate) at: String,
@@ -78,7 +79,7 @@ pub(crate) struct MessageReceipt {
     pub(crate) within: bool,
 }
 
-/// What a task's earlier runs did, by place.
+/// What a task's earlier runs did, by position.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayJournal {
     steps: HashMap<String, (String, Result<Value, String>)>,
@@ -122,7 +123,7 @@ impl ReplayJournal {
         }
     }
 
-    /// Adds what another reading of the same journal found.
+    /// Merges another read of the same journal.
     pub(crate) fn merge(&mut self, other: Self) {
         self.steps.extend(other.steps);
         self.asked.extend(other.asked);
@@ -134,12 +135,12 @@ impl ReplayJournal {
         self.records = self.records.max(other.records);
     }
 
-    /// How many records there are.
+    /// The number of entries.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// What the step at this place returned, if it ended.
+    /// What the step at this position returned, if it ended.
     pub(crate) fn step(&self, at: &str, name: &str) -> Result<Option<Result<Value, String>>, AgentError> {
         self.same_kind(at, "step", self.steps.contains_key(at))?;
         match self.steps.get(at) {
@@ -149,7 +150,7 @@ impl ReplayJournal {
         }
     }
 
-    /// Whether the question at this place was put already.
+    /// Whether the question at this position was asked already.
     pub(crate) fn asked(&self, at: &str, text: &str) -> Result<bool, AgentError> {
         self.same_kind(at, "question", self.asked.contains_key(at))?;
         match self.asked.get(at) {
@@ -161,41 +162,41 @@ impl ReplayJournal {
         }
     }
 
-    /// How much a branch had emitted when it ended, if it did.
+    /// The emit cursor of a branch at its end, if it ended.
     pub(crate) fn left(&self, scope: &str) -> Option<EmitCursor> {
         self.left.get(scope).copied()
     }
 
-    /// Where the message of that number was given to the agent, if it was.
+    /// Where the message of that number was delivered to the agent, if it was.
     pub(crate) fn received(&self, number: u64) -> Option<&MessageReceipt> {
         self.received.get(&number)
     }
 
-    /// How many messages were given to a scope before a place of it.
+    /// How many messages were delivered to a scope before this ordinal.
     pub(crate) fn received_before(&self, scope: &str, ordinal: u32) -> u64 {
         let places = self.received.values().filter_map(|received| ordinal_in(scope, &received.at));
         places.filter(|at| *at < ordinal).count() as u64
     }
 
-    /// The last place of a scope at which anything is recorded; 0 where nothing is.
+    /// The last ordinal of a scope with an entry; 0 if there is none.
     pub(crate) fn last_ordinal(&self, scope: &str) -> u32 {
         let places = self.steps.keys().chain(self.asked.keys()).chain(self.sleeps.keys());
         let places = places.chain(self.calls.keys()).filter_map(|at| ordinal_in(scope, at));
         places.max().unwrap_or(0)
     }
 
-    /// How a question ended, if it did.
+    /// The outcome of a question, if it has one.
     pub(crate) fn outcome(&self, question: &str) -> Option<&QuestionOutcome> {
         self.answers.get(question)
     }
 
-    /// Until when the sleep at this place lasts, if it began.
+    /// The end of the sleep at this position, if it began.
     pub(crate) fn slept(&self, at: &str) -> Result<Option<Timestamp>, AgentError> {
         self.same_kind(at, "sleep", self.sleeps.contains_key(at))?;
         Ok(self.sleeps.get(at).copied())
     }
 
-    /// How the call at this place ended, if it did; or why it was not taken.
+    /// The result of the call at this position, if it ended; or why it was refused.
     pub(crate) fn called(
         &self,
         at: &str,
@@ -211,7 +212,7 @@ impl ReplayJournal {
         }
     }
 
-    /// At a place where nothing of the wanted kind is recorded, nothing of another kind may be either.
+    /// At a position without an entry of the wanted kind, there must be no entry of another kind.
     fn same_kind(&self, at: &str, wanted: &str, found: bool) -> Result<(), AgentError> {
         let there = [
             ("step", self.steps.contains_key(at)),
@@ -226,7 +227,7 @@ impl ReplayJournal {
     }
 }
 
-/// The ordinal of a place, if it is one of this scope.
+/// The ordinal of a position, if it belongs to this scope.
 pub(crate) fn ordinal_in(scope: &str, at: &str) -> Option<u32> {
     at.strip_prefix(scope)?.strip_prefix('#')?.parse().ok()
 }
@@ -245,7 +246,7 @@ mod tests {
     use super::*;
     use crate::task::{Origin, TaskId};
 
-    /// Every kind of record that is written today. The file is never changed: see `tests/it/golden.rs`.
+    /// Every kind of entry that is written today. The file is never changed: see `tests/it/golden.rs`.
     #[test]
     fn records_in_format_1() {
         let golden = include_str!("../tests/it/golden/journal-1.json");

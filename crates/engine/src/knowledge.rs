@@ -1,8 +1,8 @@
-//! The seam to storage for what outlives tasks: memory, records, the audit, and how much was used.
+//! The storage interface for data that outlives tasks: memory, records, the audit, and usage counters.
 //!
-//! A store keeps all of it per tenant. As in `store.rs`, every method says what a crash means where it is
-//! not obvious: what returned is durable. Times are given by whoever calls; an entry whose time has come is
-//! gone from every answer, whether it has been swept or not.
+//! A store keeps all of it per tenant. As in `store.rs`, every method states what a crash means where it is
+//! not obvious: what returned is durable. The caller passes the time. An expired entry is absent from every
+//! result, whether it has been swept or not.
 
 use std::time::Duration;
 
@@ -16,20 +16,20 @@ use crate::{
     store::StoreError,
 };
 
-/// Where knowledge is kept. Every store has one: [`crate::store::Store::knowledge`].
+/// The storage of shared data. Every store has one: [`crate::store::Store::knowledge`].
 #[async_trait]
 pub trait Knowledge: Send + Sync {
     /// Writes one entry of the memory bank; returns after it is durable.
     ///
-    /// A crash before the return may have kept it or not; whoever repeats it under [`ExpectedVersion::Version`] or
-    /// [`ExpectedVersion::Absent`] does not write twice.
+    /// After a crash before the return, the entry may or may not have been written. A caller that repeats the
+    /// write under [`ExpectedVersion::Version`] or [`ExpectedVersion::Absent`] does not write twice.
     async fn put_memory(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError>;
 
-    /// The entry of that key, with its value. Sees every write that returned before the call, on whichever node.
+    /// The entry of that key, with its value. Sees every write that returned before the call, on any node.
     async fn memory(&self, key: &MemoryKey, now: Timestamp) -> Result<Option<MemoryEntry>, StoreError>;
 
-    /// Forgets one entry; the version it had, if there was one. Under `expected` only if it is at that version:
-    /// where there is none, that is [`MemoryError::Moved`].
+    /// Deletes one entry; returns the version it had, if it existed. With `expected`, only at that version: a
+    /// missing entry is then [`MemoryError::Moved`].
     async fn delete_memory(
         &self,
         key: &MemoryKey,
@@ -37,10 +37,11 @@ pub trait Knowledge: Send + Sync {
         now: Timestamp,
     ) -> Result<Option<u64>, MemoryError>;
 
-    /// Forgets up to `limit` entries of a namespace, expired ones too; how many. Called until it returns none.
+    /// Deletes up to `limit` entries of a namespace, including expired ones; returns how many. Called until
+    /// it returns 0.
     async fn clear_memory(&self, tenant: &str, namespace: &str, limit: usize) -> Result<u64, StoreError>;
 
-    /// How much a namespace holds; `None` where it holds nothing.
+    /// How much a namespace holds; `None` if it is empty.
     async fn memory_stats(
         &self,
         tenant: &str,
@@ -48,8 +49,8 @@ pub trait Knowledge: Send + Sync {
         now: Timestamp,
     ) -> Result<Option<MemoryStats>, StoreError>;
 
-    /// Names of a tenant's namespaces that hold something and begin with `prefix`, in the order of their bytes, from
-    /// the one after `after` on (empty: from the first).
+    /// Names of a tenant's non-empty namespaces that begin with `prefix`, in byte order, after `after`
+    /// (empty: from the first).
     async fn namespaces(
         &self,
         tenant: &str,
@@ -59,145 +60,148 @@ pub trait Knowledge: Send + Sync {
         now: Timestamp,
     ) -> Result<Vec<String>, StoreError>;
 
-    /// Entries of a namespace in the order of their keys (by bytes). However many keys there are, a page costs
-    /// what a page holds.
+    /// Entries of a namespace in the byte order of their keys. The cost depends on the page, not on the
+    /// number of keys.
     async fn memory_page(&self, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>, StoreError>;
 
     /// Searches a namespace; see [`MemorySearch`].
     async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError>;
 
-    /// Adds to the counts of reads. Passes over what is gone. A crash may lose what was not added yet.
+    /// Adds to the read counters. Ignores missing entries. A crash may lose counts that were not added yet.
     async fn count_reads(&self, reads: &[MemoryReads]) -> Result<(), StoreError>;
 
-    /// Deletes up to `limit` entries whose time has come; which.
+    /// Deletes up to `limit` expired entries; returns their keys.
     async fn expire_memory(&self, now: Timestamp, limit: usize) -> Result<Vec<MemoryKey>, StoreError>;
 
-    /// Writes records, all of them or none, each under what it expects; their new versions in the same order, 0 for
-    /// one that was deleted. What is expected is what was there before the first of them was written.
+    /// Writes records, all of them or none, each under its precondition. Returns their new versions in the
+    /// same order, 0 for a deleted one. Preconditions are checked against the state before the first write.
     ///
-    /// Returns after they are durable. A crash before the return may have kept all or none.
+    /// Returns after they are durable. After a crash before the return, either all or none are written.
     async fn write_records(&self, writes: Vec<RecordWrite>) -> Result<Vec<u64>, RecordError>;
 
-    /// The record of that id.
+    /// The record of that key, if it exists and has not expired.
     async fn record(&self, key: &RecordKey, now: Timestamp) -> Result<Option<Record>, StoreError>;
 
-    /// Records of a kind whose ids begin with `prefix` and come after `after`, in the order of their ids (by bytes).
+    /// Records of a kind whose ids begin with `prefix` and come after `after`, in the byte order of their
+    /// ids.
     async fn records(&self, query: &RecordQuery) -> Result<Vec<Record>, StoreError>;
 
-    /// Deletes up to `limit` records whose time has come; how many.
+    /// Deletes up to `limit` expired records; returns how many.
     async fn expire_records(&self, now: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
-    /// Appends to the audit. Nothing but `expire_audit` ever removes a line.
+    /// Appends to the audit. Only `expire_audit` ever removes an entry.
     async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError>;
 
-    /// A page of the audit, newest first.
+    /// A page of the audit, newest first, each entry with its number.
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError>;
 
-    /// Deletes up to `limit` lines older than that; how many.
+    /// Deletes up to `limit` audit entries older than `before`; returns how many.
     async fn expire_audit(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
-    /// Adds to counters that all nodes share; their totals afterwards, in the same order. Only asked of a store
-    /// that is shared. A counter that nobody added to for a day begins at none again.
+    /// Adds to counters that all nodes share; returns the totals in the same order. Only called on a shared
+    /// store. A counter without additions for a day restarts at 0.
     async fn add_usage(&self, uses: &[(String, u64)], now: Timestamp) -> Result<Vec<u64>, StoreError>;
 
-    /// Tells other nodes that what is shared has changed: a short text that only the engine reads, told there as
-    /// [`crate::store::News::Knowledge`]. Nothing depends on it but time.
+    /// Notifies other nodes that shared data has changed. The topic is a short text that only the engine
+    /// interprets; it arrives as [`crate::store::StoreNotification::Knowledge`]. A lost notification only
+    /// costs time.
     fn notify_nodes(&self, _topic: String) {}
 }
 
-/// How an entry of the memory bank is named.
+/// The address of an entry of the memory bank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct MemoryKey {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
-    /// The namespace.
+    /// The namespace within the tenant.
     pub namespace: String,
-    /// The key.
+    /// The key within the namespace.
     pub key: String,
 }
 
-/// Bytes that an entry counts for beside its value and its names: what a store keeps around them, at least.
+/// Bytes that an entry counts in addition to its value and its names: a lower bound of the store's overhead.
 pub const ENTRY_OVERHEAD: u64 = 200;
 
-/// An entry that is about to be written.
+/// An entry to be written.
 #[derive(Debug, Clone)]
 pub struct MemoryPut {
-    /// Its name.
+    /// Where it is written.
     pub key: MemoryKey,
     /// The value, as JSON.
     pub value: String,
-    /// What is found by full text: the runs of letters and digits in it, whatever their case. Bounded by whoever
-    /// calls.
+    /// The text for full-text search: its runs of letters and digits, case-insensitive. The caller bounds its
+    /// length.
     pub text: String,
-    /// For how long it is kept, from `now` on; `None`: until it is deleted.
+    /// The time to live, from `now` on; `None`: until it is deleted.
     pub ttl_ms: Option<u64>,
-    /// What must hold.
+    /// The precondition.
     pub expected: ExpectedVersion,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
-    /// Entries that its namespace may have with it.
+    /// The limit on the namespace's entries, including this one.
     pub max_entries: u64,
-    /// Bytes that its tenant may have with it: for each entry those of the value, of the key and of the namespace's
-    /// name, and [`ENTRY_OVERHEAD`].
+    /// The limit on the tenant's bytes, including this entry. Each entry counts its value, its key, its
+    /// namespace's name, and [`ENTRY_OVERHEAD`].
     pub max_bytes: u64,
-    /// Namespaces that its tenant may have with it; those count of which all has expired and is not swept yet.
+    /// The limit on the tenant's namespaces, including this one's. Namespaces whose entries have all expired
+    /// count until they are swept.
     pub max_namespaces: u64,
 }
 
 impl MemoryPut {
-    /// The bytes that it counts for.
+    /// The bytes that the entry counts for.
     pub fn weight(&self) -> u64 {
         self.value.len() as u64 + self.key.weight()
     }
 }
 
 impl MemoryKey {
-    /// The bytes that an entry of that name counts for beside its value.
+    /// The bytes that an entry of that name counts for, without its value.
     pub fn weight(&self) -> u64 {
         (self.namespace.len() + self.key.len()) as u64 + ENTRY_OVERHEAD
     }
 }
 
-/// What a write takes for granted.
+/// The precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExpectedVersion {
-    /// Nothing.
+    /// No precondition.
     Any,
-    /// There is none (or its time has come).
+    /// The entry does not exist, or has expired.
     Absent,
-    /// There is one at this version.
+    /// The entry exists at this version.
     Version(u64),
 }
 
-/// What a write did.
+/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryWriteResult {
-    /// The version, from 1; one more with every write of the key. An entry that was deleted or has expired begins
-    /// at 1 again.
+    /// The new version: 1 for a new entry, one more with every write. An entry that was deleted or has
+    /// expired restarts at 1.
     pub version: u64,
     /// When the key was first written.
     pub created_at: Timestamp,
 }
 
-/// Why the memory bank was not changed.
+/// Why a write to the memory bank was refused.
 #[derive(Debug, thiserror::Error)]
 pub enum MemoryError {
-    /// It is not as expected.
+    /// The precondition does not hold.
     #[error("the entry has changed: it is at version {}", found.map_or("none".into(), |v| v.to_string()))]
     Moved {
-        /// The version that is there.
+        /// The current version; `None` if the entry does not exist.
         found: Option<u64>,
     },
-    /// The namespace has as many entries as it may.
+    /// The namespace has the maximum number of entries.
     #[error("the namespace has {0} entries")]
     TooManyEntries(u64),
-    /// The tenant has as many bytes as it may.
+    /// The tenant has the maximum number of bytes.
     #[error("the tenant has {0} bytes")]
     TooManyBytes(u64),
-    /// The tenant has as many namespaces as it may.
+    /// The tenant has the maximum number of namespaces.
     #[error("the tenant has {0} namespaces")]
     TooManyNamespaces(u64),
-    /// The store failed.
+    /// The storage operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -205,11 +209,11 @@ pub enum MemoryError {
 /// An entry of the memory bank.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryEntry {
-    /// The key.
+    /// The key within the namespace.
     pub key: String,
-    /// The value, as JSON; empty where only the rest was asked for.
+    /// The value, as JSON; empty if the query excluded values.
     pub value: String,
-    /// The version, from 1.
+    /// The version; 1 for a new entry.
     pub version: u64,
     /// When it was first written.
     pub created_at: Timestamp,
@@ -217,112 +221,113 @@ pub struct MemoryEntry {
     pub updated_at: Timestamp,
     /// When it was last read or written, as far as reads are counted.
     pub accessed_at: Timestamp,
-    /// How often it was read, as far as that is counted.
+    /// How often it was read, as far as reads are counted.
     pub reads: u64,
-    /// Bytes of the value.
+    /// The size of the value in bytes.
     pub size: u64,
-    /// For how long it is kept from `updated_at` on.
+    /// The time to live in milliseconds, from `updated_at` on.
     pub ttl_ms: Option<u64>,
 }
 
 /// How much a namespace holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Entries.
+    /// The number of entries.
     pub entries: u64,
-    /// Bytes of their values.
+    /// The total size of their values.
     pub bytes: u64,
-    /// When the oldest was first written.
+    /// When the oldest entry was first written.
     pub oldest: Timestamp,
-    /// When the newest was last written.
+    /// When the newest entry was last written.
     pub newest: Timestamp,
 }
 
-/// Which entries to list.
+/// A filter and a page position for listing entries.
 #[derive(Debug, Clone)]
 pub struct MemoryPageQuery {
-    /// Whose.
+    /// The tenant to read.
     pub tenant: String,
-    /// Where.
+    /// The namespace to read.
     pub namespace: String,
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     pub prefix: String,
     /// Only keys after this one; empty: from the first.
     pub after: String,
-    /// How many.
+    /// The maximum number of entries.
     pub limit: usize,
-    /// Whether with their values.
+    /// Whether to return values.
     pub values: bool,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What to search for in a namespace: keys of a shape, or values with all of some words in them.
+/// A search in a namespace: by a key pattern, or by words in values.
 #[derive(Debug, Clone)]
 pub struct MemorySearch {
-    /// Whose.
+    /// The tenant to search.
     pub tenant: String,
-    /// Where.
+    /// The namespace to search.
     pub namespace: String,
-    /// What.
+    /// The key pattern or the words.
     pub what: MemoryQuery,
-    /// Entries to pass over.
+    /// The number of results to skip.
     pub offset: u64,
-    /// Entries to return, with their values up to [`SEARCHED_BYTES`].
+    /// The maximum number of results; their values are included up to [`SEARCHED_BYTES`].
     pub limit: usize,
-    /// Keys to look at, or values with the words, before the search is cut.
+    /// How many keys, or values with the words, may be examined before the search is aborted.
     pub max_keys: u64,
-    /// How long it may take before it is cut.
+    /// The time after which the search is aborted.
     pub within: Duration,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What is searched for.
+/// The criterion of a search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemoryQuery {
-    /// Keys that fit a pattern: `*` any characters, `?` one, `[abc]` and `[a-z]` one of these, `[!a]` or `[^a]`
-    /// one of the others; all else stands for itself. Those with the fewest characters come first (the score is
-    /// the share of a key's characters that the pattern says literally), then by key.
+    /// Keys that match a pattern: `*` any characters, `?` one, `[abc]` and `[a-z]` one of these, `[!a]` or
+    /// `[^a]` one of the others; every other character matches itself. Keys with the fewest characters come
+    /// first (the score is the share of a key's characters that the pattern contains literally), then by key.
     Keys(String),
-    /// Values that have all of these words in them; each a run of letters and digits, whatever its case. The best
-    /// come first, by the store's own measure.
+    /// Values that contain all of these words. A word is a run of letters and digits, case-insensitive. The
+    /// best matches come first, by the store's own ranking.
     Words(Vec<String>),
 }
 
-/// The largest value that a search returns, in bytes. Those that are larger are found, and come without it.
+/// The largest value that a search returns, in bytes. Entries with larger values are found, but returned
+/// without them.
 pub const SEARCHED_BYTES: u64 = 16 * 1024;
 
-/// A page of what was found.
+/// A page of search results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MemorySearchPage {
-    /// The entries, each with its rank from 0 to 1 where words were searched for.
+    /// The entries, each with its rank from 0 to 1 if the search was for words.
     pub entries: Vec<(MemoryEntry, Option<f64>)>,
-    /// How many there are on all pages.
+    /// The number of results on all pages.
     pub total: u64,
-    /// Whether the search was cut by its cap or its deadline: then there is nothing in it.
+    /// Whether the search hit its limit or its deadline; the page is then empty.
     pub is_cut: bool,
 }
 
-/// Reads that were not counted yet.
+/// Reads that are not in the counters yet.
 #[derive(Debug, Clone)]
 pub struct MemoryReads {
-    /// Of which entry.
+    /// The entry that was read.
     pub key: MemoryKey,
-    /// How many.
+    /// The number of reads to add.
     pub reads: u64,
-    /// The last of them.
+    /// The time of the last of them.
     pub at: Timestamp,
 }
 
-/// How a record is named.
+/// The address of a record.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RecordKey {
-    /// Whose it is.
+    /// The tenant that owns it.
     pub tenant: String,
-    /// What it is, such as `sparc.workflow`. Each kind belongs to one module.
+    /// Its type, such as `sparc.workflow`. Each kind belongs to one module.
     pub kind: String,
-    /// Its name, unique for its kind and tenant.
+    /// Its id, unique for its kind and tenant.
     pub id: String,
 }
 
@@ -333,14 +338,14 @@ impl RecordKey {
     }
 }
 
-/// A small document with a version.
+/// A small versioned document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Its name.
+    /// Its id, unique for its kind and tenant.
     pub id: String,
-    /// What it holds. Opaque to the store.
+    /// The content. Opaque to the store.
     pub body: Bytes,
-    /// Counts its changes, from 1. A record that was deleted or has expired begins at 1 again.
+    /// The number of writes, from 1. A record that was deleted or has expired restarts at 1.
     pub version: u64,
     /// When it was last written.
     pub updated_at: Timestamp,
@@ -349,93 +354,93 @@ pub struct Record {
 /// One change of one record.
 #[derive(Debug, Clone)]
 pub struct RecordWrite {
-    /// Which.
+    /// The record to write.
     pub key: RecordKey,
-    /// What it holds from now on; `None` deletes it.
+    /// The new content; `None` deletes the record.
     pub body: Option<Bytes>,
-    /// What must hold.
+    /// The precondition.
     pub expected: ExpectedVersion,
-    /// When it is gone by itself; `None`: never.
+    /// When it expires; `None`: never.
     pub expires_at: Option<Timestamp>,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
 /// Why records were not written.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// One of them is not as expected; nothing was written.
+    /// The precondition of one of the writes does not hold; nothing was written.
     #[error("record {at} has changed: it is at version {}", found.map_or("none".into(), |v| v.to_string()))]
     Moved {
-        /// Which of the writes.
+        /// The index of that write.
         at: usize,
-        /// The version that is there.
+        /// The current version; `None` if the record does not exist.
         found: Option<u64>,
     },
-    /// The store failed.
+    /// The storage operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Which records to list.
+/// A filter and a page position for listing records.
 #[derive(Debug, Clone)]
 pub struct RecordQuery {
-    /// Whose; `None`: everybody's, each id then preceded by its tenant and a line feed, in that order. `prefix` and
-    /// `after` are of such ids then.
+    /// The tenant; `None`: all tenants. Each id is then preceded by its tenant and a line feed, and `prefix`,
+    /// `after` and the order refer to such ids.
     pub tenant: Option<String>,
-    /// Of which kind.
+    /// The type of the records.
     pub kind: String,
-    /// Only ids that begin so.
+    /// Only ids with this prefix.
     pub prefix: String,
-    /// Only ids after this one.
+    /// Only ids after this one; empty: from the first.
     pub after: String,
-    /// How many.
+    /// The maximum number of records.
     pub limit: usize,
-    /// The time.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// One line of the audit.
+/// One entry of the audit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// When.
+    /// The time of the request.
     pub at: Timestamp,
-    /// In which tenant.
+    /// The caller's tenant.
     pub tenant: String,
-    /// Who.
+    /// The name of the caller.
     pub caller: String,
-    /// From where, where it is known.
+    /// The network address of the caller, if known.
     pub from: Option<String>,
-    /// What: the operation, such as `memory.store`.
+    /// The operation, such as `memory.store`.
     pub operation: String,
-    /// What kind of thing was done.
+    /// Whether it read, wrote or executed.
     pub action: Action,
-    /// To what type of thing.
+    /// The type of the resource.
     pub kind: AccessKind,
-    /// To which thing: its address.
+    /// The URI of the resource.
     pub resource: String,
-    /// Whether it was allowed; else why not.
+    /// Why it was refused; `None` if it was allowed.
     pub refused: Option<String>,
-    /// The id of the token that the caller showed, where it was one of this server.
+    /// The id of the token that the caller presented, if this server issued it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<String>,
 }
 
-/// Which lines of the audit to show.
+/// A filter and a page position for reading the audit.
 #[derive(Debug, Clone, Default)]
 pub struct AuditQuery {
-    /// Only of this tenant.
+    /// Only entries of this tenant.
     pub tenant: Option<String>,
-    /// Only of this caller.
+    /// Only entries of this caller.
     pub caller: Option<String>,
-    /// Only about things of this type.
+    /// Only entries about resources of this type.
     pub kind: Option<AccessKind>,
-    /// Only what was refused.
+    /// Only refusals.
     pub refused: bool,
-    /// Only at or after this.
+    /// Only entries at or after this time.
     pub since: Option<Timestamp>,
-    /// Only lines before the one of this number.
+    /// Only entries before the one of this number.
     pub before: Option<u64>,
-    /// How many.
+    /// The maximum number of entries.
     pub limit: usize,
 }

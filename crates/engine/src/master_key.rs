@@ -1,6 +1,6 @@
 //! The server's master key: 32 random bytes in the database, the same on all nodes and part of every backup.
 //!
-//! Nothing uses it directly. Each use derives a key of its own by a purpose (HMAC-SHA256), so that no two uses can be
+//! It is never used directly. Each purpose derives a key of its own (HMAC-SHA256), so that no two uses can be
 //! confused: digests of contexts, webhook signatures, encrypted values.
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,18 +13,18 @@ use crate::{
     store::Store,
 };
 
-/// No tenant has a slash in its name, so that erasing one never takes the key along.
+/// No tenant's name contains a slash, so erasing a tenant never deletes the key.
 const TENANT: &str = "/server";
 const KIND: &str = "server.key";
 const ID: &str = "master";
-/// Bytes of every key.
+/// The length of every key, in bytes.
 const BYTES: usize = 32;
 
-/// The random key that all others derive from.
+/// The random key from which all others are derived.
 pub(crate) struct MasterKey([u8; BYTES]);
 
 impl MasterKey {
-    /// The key of this database; made by the first node that looks for it.
+    /// The key of this database; created by the first node that reads it.
     pub(crate) async fn load(store: &dyn Store, clock: &dyn Clock) -> Result<Self, Error> {
         let (key, knowledge, now) = (RecordKey::new(TENANT, KIND, ID), store.knowledge(), clock.now());
         if let Some(record) = knowledge.record(&key, now).await? {
@@ -43,7 +43,7 @@ impl MasterKey {
             // Another node was first.
             Err(RecordError::Moved { .. }) => match knowledge.record(&key, now).await? {
                 Some(record) => Self::read(&record),
-                None => Err(Error::Internal("the server's master key is gone from the database".into())),
+                None => Err(Error::Internal("the server's master key is missing from the database".into())),
             },
             Err(RecordError::Store(error)) => Err(error.into()),
         }

@@ -1,8 +1,8 @@
 //! The memory bank: JSON values under keys, in namespaces that a tenant shares.
 //!
-//! Every operation checks its names, asks the guard, and only then looks anything up, in the caller's tenant and
-//! no other. What returned is durable, and whoever reads afterwards, on whichever node, sees it. Whoever follows
-//! a resource of it is told when it was written, deleted or has expired; a read tells nobody.
+//! Every operation validates its names, checks access, and only then looks anything up, in the caller's
+//! tenant and no other. What returned is durable and visible to later reads on every node. Subscribers of a
+//! resource are notified when it is written, deleted or has expired, but not when it is read.
 
 mod address;
 mod agent;
@@ -41,19 +41,19 @@ use crate::{
     usage::MeteredResource,
 };
 
-/// Entries that are forgotten at once when a namespace is cleared; others write in between.
+/// The batch size when a namespace is cleared; other writers get their turn between batches.
 const CLEARED_AT_ONCE: usize = 256;
-/// Namespaces that are asked for at once; those that the caller may not read are passed over.
+/// How many namespaces are read at once; those that the caller may not read are skipped.
 const NAMESPACES_AT_ONCE: usize = 1_000;
 
 /// An entry of the memory bank.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BankEntry {
-    /// The key.
+    /// The key within the namespace.
     pub key: String,
-    /// The value; null where only the rest was asked for.
+    /// The value; null if the query excluded values.
     pub value: Value,
-    /// The version, from 1.
+    /// The version; 1 for a new entry.
     pub version: u64,
     /// When it was first written.
     pub created: Timestamp,
@@ -61,22 +61,23 @@ pub struct BankEntry {
     pub updated: Timestamp,
     /// When it was last read or written.
     pub accessed: Timestamp,
-    /// How often it was read, this read included. Reads on other nodes are seen when those have written them.
+    /// How often it was read, including this read. Reads on other nodes count once those nodes have written
+    /// them.
     pub reads: u64,
-    /// Bytes of the value as JSON.
+    /// The size of the value as JSON, in bytes.
     pub size: u64,
-    /// For how many seconds it is kept from `updated` on; `None`: until it is deleted.
+    /// The time to live in seconds, from `updated` on; `None`: until it is deleted.
     pub ttl: Option<u64>,
 }
 
-/// Which entries to list.
+/// A filter and a page position for listing entries.
 #[derive(Debug, Clone, Default)]
 pub struct BankPageQuery {
-    /// Only keys that begin so.
+    /// Only keys with this prefix.
     pub prefix: String,
     /// Only keys after this one; empty: from the first.
     pub after: String,
-    /// How many.
+    /// The maximum number of entries.
     pub limit: usize,
 }
 
@@ -85,7 +86,7 @@ pub struct BankPageQuery {
 pub struct BankPage {
     /// How much the whole namespace holds.
     pub stats: MemoryStats,
-    /// The entries, without their values, in the order of their keys (by bytes).
+    /// The entries, without their values, in the byte order of their keys.
     pub entries: Vec<BankEntry>,
     /// Whether there are more after the last one.
     pub more: bool,
@@ -94,19 +95,19 @@ pub struct BankPage {
 /// A page of the names of namespaces.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NamespacePage {
-    /// The names, in their order.
+    /// The names, in byte order.
     pub names: Vec<String>,
-    /// Where to go on, where there may be more.
+    /// The cursor of the next page, if there may be one.
     pub next: Option<String>,
 }
 
-/// A page of what was found.
+/// A page of search results.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BankSearchPage {
-    /// The entries, each with its value up to 16 KiB (null where it is larger: read it by its key) and its score from 0 to 1: see [`KeyPattern::score`]; where words were
-    /// searched for, the store's rank.
+    /// The entries, each with its value (null if larger than 16 KiB: read it by its key) and its score from 0
+    /// to 1. The score is [`KeyPattern::score`] for a key pattern, and the store's rank for words.
     pub results: Vec<(BankEntry, f64)>,
-    /// How many there are on all pages.
+    /// The number of results on all pages.
     pub total: u64,
 }
 
@@ -117,14 +118,14 @@ pub struct Memory {
 }
 
 impl Engine {
-    /// The memory bank.
+    /// The memory bank of this engine.
     pub fn memory(&self) -> Memory {
         Memory { engine: self.clone() }
     }
 }
 
 impl Memory {
-    /// Its limits.
+    /// The limits on names, values and pages.
     pub fn limits(&self) -> &MemoryLimits {
         &self.engine.0.options.memory
     }
@@ -147,7 +148,7 @@ impl Memory {
         self.entry(found, &key).map(Some)
     }
 
-    /// Writes an entry, kept for `ttl` (whole seconds) from now on, or until it is deleted.
+    /// Writes an entry with a time to live of `ttl` (whole seconds), or without an end.
     pub async fn store(
         &self,
         caller: &Caller,
@@ -162,7 +163,7 @@ impl Memory {
         self.put(key, value, ttl, expected).await
     }
 
-    /// Writes an entry that comes from an export. The caller has been let through by [`Memory::begin_import`].
+    /// Writes an entry that comes from an export. [`Memory::begin_import`] has checked the caller's access.
     async fn put(
         &self,
         key: MemoryKey,
@@ -196,7 +197,7 @@ impl Memory {
         let stored = self.knowledge().put_memory(put).await.map_err(|error| self.refusal(error))?;
         if stored.version == 1 {
             usage.add_stored(&key.tenant, MeteredResource::StoredBytes, weight);
-            // Reads of an earlier entry of that name are not this one's.
+            // The reads of an earlier entry of that name do not count for this one.
             self.engine.0.reads.forget(&key);
             // It may be the first of its namespace.
             self.engine.list_changed(&key.tenant);
@@ -205,7 +206,7 @@ impl Memory {
         Ok(stored)
     }
 
-    /// What [`Memory::store`] would say about a value, without writing it; the value as JSON.
+    /// The validation of [`Memory::store`] for a value, without writing it; returns the value as JSON.
     pub fn check_value(&self, value: &Value) -> Result<String, BankError> {
         let limits = self.limits();
         limits.check_depth(value)?;
@@ -215,7 +216,7 @@ impl Memory {
         Ok(json)
     }
 
-    /// What it would say about the rest.
+    /// The validation of [`Memory::store`] for names and time to live, without writing anything.
     pub fn check_entry(&self, namespace: &str, key: &str, ttl: Option<Duration>) -> Result<(), BankError> {
         let limits = self.limits();
         limits.check_namespace(namespace)?;
@@ -223,7 +224,7 @@ impl Memory {
         limits.check_ttl(ttl)
     }
 
-    /// Forgets an entry; the version it had, if there was one. Under `expected` only if it is at that version.
+    /// Deletes an entry; returns the version it had, if it existed. With `expected`, only at that version.
     pub async fn delete(
         &self,
         caller: &Caller,
@@ -243,13 +244,13 @@ impl Memory {
         Ok(deleted)
     }
 
-    /// Forgets all entries of a namespace; how many there were. Whatever is written meanwhile may stay.
+    /// Deletes all entries of a namespace; returns how many. Entries written meanwhile may remain.
     pub async fn clear(&self, caller: &Caller, namespace: &str) -> Result<u64, BankError> {
         self.limits().check_namespace(namespace)?;
         self.allow(caller, Action::Write, namespace, "memory.clear", &keys_uri(namespace))?;
         let tenant = caller.tenant();
         let mut cleared = 0;
-        // More than a namespace holds, but not for ever where others write as fast.
+        // More than a namespace holds, but bounded, in case other callers write just as fast.
         while cleared <= 2 * self.limits().entries_per_namespace {
             let some = self.knowledge().clear_memory(tenant, namespace, CLEARED_AT_ONCE).await;
             let some = match some {
@@ -279,15 +280,14 @@ impl Memory {
         self.engine.0.namespace_changed(tenant, namespace);
     }
 
-    /// How much a namespace holds; `None` where it holds nothing.
+    /// How much a namespace holds; `None` if it is empty.
     pub async fn stats(&self, caller: &Caller, namespace: &str) -> Result<Option<MemoryStats>, BankError> {
         self.limits().check_namespace(namespace)?;
         self.allow(caller, Action::Read, namespace, "memory.list", &keys_uri(namespace))?;
         Ok(self.knowledge().memory_stats(caller.tenant(), namespace, self.now()).await?)
     }
 
-    /// The namespaces that hold something, from `after` on, that begin with `prefix`, as far as the caller may read
-    /// them.
+    /// The non-empty namespaces after `after` that begin with `prefix` and that the caller may read.
     pub async fn namespaces(
         &self,
         caller: &Caller,
@@ -309,8 +309,8 @@ impl Memory {
                 resource: &"memory://namespace/",
             },
         )?;
-        // Nobody is told a name that it may not read, not as the place to go on from either. So all of them are looked
-        // at until the page is full; there are only so many (`namespaces_per_tenant`).
+        // A caller must not learn a name that it may not read, not even as a cursor. So all names are
+        // examined until the page is full; `namespaces_per_tenant` bounds them.
         let Some(prefix) = caller.narrowed(Action::Read, AccessKind::Memory, prefix) else {
             return Ok(NamespacePage::default());
         };
@@ -337,7 +337,7 @@ impl Memory {
         }
     }
 
-    /// A page of a namespace, with how much all of it holds; `None` where it holds nothing.
+    /// A page of a namespace, with the size of the whole; `None` if it is empty.
     pub async fn page(
         &self,
         caller: &Caller,
@@ -354,8 +354,8 @@ impl Memory {
         Ok(Some(BankPage { stats, entries, more }))
     }
 
-    /// A page of a namespace with the values, of which there are at most so many bytes (or one, whatever its
-    /// size); and whether there are more.
+    /// A page of a namespace with the values, limited in bytes (but at least one entry, whatever its size);
+    /// and whether there are more.
     pub async fn export(
         &self,
         caller: &Caller,
@@ -366,7 +366,7 @@ impl Memory {
         self.check_page(namespace, query)?;
         self.allow(caller, Action::Read, namespace, "memory.export", &keys_uri(namespace))?;
         let now = self.now();
-        // First the sizes, so that no more is read than may be told.
+        // The sizes first, so that no more values are read than fit.
         let (sizes, more) = self.entries(caller, namespace, query, false, now).await?;
         let mut sum = 0;
         let fits = |entry: &&BankEntry| {
@@ -383,14 +383,14 @@ impl Memory {
         Ok((entries, more || cut))
     }
 
-    /// Lets a caller through who is about to write what was exported.
+    /// Checks that a caller may write an export into a namespace.
     pub fn begin_import(&self, caller: &Caller, namespace: &str) -> Result<MemoryImport, BankError> {
         self.limits().check_namespace(namespace)?;
         self.allow(caller, Action::Write, namespace, "memory.import", &keys_uri(namespace))?;
         Ok(MemoryImport { memory: self.clone(), tenant: caller.tenant().into(), namespace: namespace.into() })
     }
 
-    /// Searches a namespace; the pages have `limit` results and are counted from 1.
+    /// Searches a namespace. Pages have `limit` results and are counted from 1.
     pub async fn search(
         &self,
         caller: &Caller,
@@ -424,14 +424,14 @@ impl Memory {
             within: limits.search_within,
             now: self.now(),
         };
-        // A tenant that fills its share of searches waits for its own.
+        // A tenant that uses its whole share of searches waits for its own.
         let usage = &self.engine.0.usage;
         let _scan = usage.acquire(caller.owner(), MeteredResource::Scans, 1, limits.search_within).await?;
         let reads = &self.engine.0.reads;
         let _steady = reads.steady().await;
         let began = std::time::Instant::now();
         let found = self.knowledge().search_memory(&query).await?;
-        // It keeps a thread of its own busy for about as long.
+        // The search occupies a thread for about this long.
         self.engine.cpu().charge(caller.owner(), began.elapsed());
         if found.is_cut {
             return Err(Error::Limit(format!(
@@ -477,7 +477,7 @@ impl Memory {
             namespace: namespace.to_owned(),
             prefix: query.prefix.clone(),
             after: query.after.clone(),
-            // One more says whether there are more.
+            // One more than the page, to know whether there is a next one.
             limit: query.limit + usize::from(!values),
             values,
             now,
@@ -513,7 +513,7 @@ impl Memory {
         Ok(self.engine.allow(caller, &access)?)
     }
 
-    /// An entry as it is shown: opened, and with the reads that the store does not know of yet.
+    /// An entry as clients see it: decrypted, and including reads that are not in the store yet.
     fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
         let secret = || self.engine.derive_key(privacy::PURPOSE);
         found.value = privacy::open(secret, key, found.value)?;
@@ -533,7 +533,7 @@ impl Memory {
     }
 }
 
-/// A caller who was let through to write what was exported.
+/// Permission to write an export into a namespace; see [`Memory::begin_import`].
 pub struct MemoryImport {
     memory: Memory,
     tenant: String,
@@ -541,7 +541,7 @@ pub struct MemoryImport {
 }
 
 impl MemoryImport {
-    /// Which of these keys there are, which is no read of them.
+    /// Whether the key exists. Does not count as a read.
     pub async fn exists(&self, key: &str) -> Result<bool, BankError> {
         self.memory.limits().check_key(key)?;
         let found = self.memory.knowledge().memory(&self.key(key), self.memory.now()).await?;
@@ -566,14 +566,14 @@ impl MemoryImport {
 }
 
 impl EngineCore {
-    /// Tells whoever follows it that an entry is another one now, or gone.
+    /// Notifies subscribers that an entry was changed or deleted.
     pub(crate) fn memory_changed(&self, key: &MemoryKey) {
         self.notify_changed(&key.tenant, &data_uri(&key.namespace, &key.key));
         self.notify_changed_within(&key.tenant, &keys_uri(&key.namespace));
         self.notify_search_changed(&key.tenant, &search_uri(&key.namespace), &key.key);
     }
 
-    /// Tells whoever follows the keys of a namespace, any page of them, or a search there.
+    /// Notifies subscribers of a namespace's keys, of any page of them, and of searches in it.
     pub(crate) fn namespace_changed(&self, tenant: &str, namespace: &str) {
         self.notify_changed_within(tenant, &keys_uri(namespace));
         self.notify_changed_within(tenant, &search_uri(namespace));

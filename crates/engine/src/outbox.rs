@@ -1,10 +1,9 @@
-//! Webhook deliveries: claim, order, retry schedule, dead letters. How a delivery travels is a `WebhookSender`'s
-//! business.
+//! Webhook deliveries: claims, order, retry schedule, dead letters. A [`WebhookSender`] does the transport.
 //!
-//! A webhook is a durable follower: a cursor into its task's log, kept by the store. Claiming one leases it;
-//! a round delivers what follows the cursor, one event after another, and settles how far it came. So the
-//! order per webhook is the log's, a crash repeats at most one round (with the same delivery ids), and a
-//! webhook that fails waits for its own next time while all others go on.
+//! A webhook is a durable follower: a cursor into its task's log, kept by the store. Claiming one leases it.
+//! A round delivers the events after the cursor, one after another, and records how far it came. So the order
+//! per webhook is the log's, a crash repeats at most one round (with the same delivery ids), and a failing
+//! webhook waits for its own retry while all others continue.
 
 mod endpoint_queues;
 mod log_reader;
@@ -36,54 +35,53 @@ use crate::{
     webhook::WebhookConfig,
 };
 
-/// Carries parcels to where they are wanted.
+/// Sends deliveries to their endpoints.
 #[async_trait]
 pub trait WebhookSender: Send + Sync + 'static {
-    /// Tries to deliver once. Called again with the same parcel after a failure, and possibly after a crash
-    /// although it succeeded: the receiver tells repeats by the delivery id.
+    /// Attempts one delivery. Called again with the same delivery after a failure, and after a crash possibly
+    /// although it succeeded: the receiver recognizes repeats by the delivery id.
     async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult;
 }
 
 /// One event for one webhook.
 #[derive(Debug)]
 pub struct WebhookDelivery<'a> {
-    /// The same on every repeat: see [`delivery_id`].
+    /// The same on every retry: see [`delivery_id`].
     pub delivery_id: &'a str,
-    /// Where to, and how.
+    /// The endpoint, its credentials and its dialect.
     pub webhook: &'a WebhookConfig,
     /// The task as of the event.
     pub task: &'a Task,
     /// The event's sequence number.
     pub seq: u64,
-    /// The event.
+    /// The event to deliver.
     pub entry: &'a Entry,
-    /// Counts from 1.
+    /// The number of this attempt, from 1.
     pub attempt: u32,
 }
 
-/// How an attempt at a delivery ended.
+/// The result of a delivery attempt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryResult {
-    /// The receiver has it.
+    /// The receiver has accepted it.
     Delivered,
-    /// The receiver's protocol has no words for this event.
+    /// The receiver's protocol cannot express this event.
     NothingToSend,
-    /// Not this time.
+    /// Failed; to be retried.
     Retry {
-        /// When the receiver wants to be asked again, if it said so.
+        /// The delay that the receiver asked for, if it did.
         after: Option<Duration>,
-        /// Why, for people.
+        /// The error, for people.
         reason: String,
     },
-    /// Not ever.
+    /// Failed; a retry would not help.
     Dead {
-        /// Why, for people.
+        /// The error, for people.
         reason: String,
     },
 }
 
-/// The id of a delivery, derived from what it delivers, so that a repeat is known as one, also after a
-/// restart.
+/// The id of a delivery, derived from its content, so that a repeat has the same id, also after a restart.
 pub fn delivery_id(task: TaskId, webhook: &str, seq: u64) -> String {
     format!("{task}.{webhook}.{seq}")
 }
@@ -91,28 +89,28 @@ pub fn delivery_id(task: TaskId, webhook: &str, seq: u64) -> String {
 /// The limits of the outbox.
 #[derive(Debug, Clone)]
 pub struct OutboxOptions {
-    /// When a failed delivery is tried again, and how long.
+    /// When a failed delivery is retried, and for how long.
     pub schedule: RetrySchedule,
-    /// Deliveries under way at one time.
+    /// The maximum number of deliveries in progress.
     pub concurrency: usize,
-    /// The same, to one endpoint (scheme, host and port).
+    /// The maximum number of deliveries in progress to one endpoint (scheme, host and port).
     pub per_endpoint: usize,
-    /// Webhooks of one endpoint that wait here for a delivery to it to end. What is claimed beyond that is
-    /// left alone until its lease is over.
+    /// The maximum number of webhooks of one endpoint that are queued in memory. Webhooks claimed beyond that
+    /// are left alone until their lease expires.
     pub waiting_per_endpoint: usize,
-    /// Webhooks claimed at one time, waiting ones included.
+    /// The maximum number of claimed webhooks, including queued ones.
     pub claimed: usize,
-    /// How long one attempt may take, whatever the courier thinks.
+    /// The deadline of one attempt, whatever the sender's own timeout.
     pub timeout: Duration,
-    /// How long a claimed webhook belongs to this process. At least twice the `timeout`.
+    /// How long a claimed webhook is leased to this process. At least twice the `timeout`.
     pub lease: Duration,
-    /// A round ends after so many deliveries, and what it did is settled.
+    /// The maximum number of deliveries per round; after that, its progress is recorded.
     pub round_events: usize,
-    /// A round ends with the delivery during which so much time has passed.
+    /// A round ends with the delivery during which this time has passed.
     pub round_time: Duration,
-    /// At shutdown, how long a delivery under way may still take.
+    /// At shutdown, how long a delivery in progress may still take.
     pub grace: Duration,
-    /// How often to look when nothing has been heard.
+    /// The poll interval without notifications.
     pub poll: Duration,
 }
 
@@ -134,27 +132,27 @@ impl Default for OutboxOptions {
     }
 }
 
-/// How many webhooks are claimed at once.
+/// How many webhooks are claimed at a time.
 const CLAIM: usize = 256;
-/// When a store says that something is due and then gives nothing, or fails: how long until the next look.
+/// The pause after a store reported something due but returned nothing, or after it failed.
 const BREATH: Duration = Duration::from_millis(100);
 const TROUBLE: Duration = Duration::from_secs(1);
 
-/// The loop that empties the outbox.
+/// The loop that delivers webhooks.
 pub struct Outbox {
     shared: Arc<OutboxShared>,
     wake: Arc<Notify>,
     queues: EndpointQueues<ClaimedWebhook>,
-    /// What this process holds, waiting or under way, each with what was claimed of it since: a webhook
-    /// never has two rounds at once. The next claim may come as soon as the store has settled the last,
-    /// which is before the round has ended here, or because the lease is over.
+    /// The webhooks that this process holds, queued or in progress, each with a later claim of it, if any: a
+    /// webhook never has two rounds at once. A later claim may come as soon as the store has recorded the
+    /// last round, which is before the round has ended here, or because the lease has expired.
     held: HashMap<WebhookKey, Option<ClaimedWebhook>>,
     rounds: JoinSet<EndpointSpeed>,
-    /// Whose rounds they are.
+    /// The endpoint and the webhook of each round in progress.
     tickets: HashMap<Id, (String, WebhookKey)>,
 }
 
-/// What all rounds need.
+/// What all rounds share.
 struct OutboxShared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
@@ -163,19 +161,19 @@ struct OutboxShared {
     options: OutboxOptions,
 }
 
-/// A webhook; a dead letter of it that is replayed goes beside it, not after it.
+/// A webhook. A replayed dead letter of it is an entry of its own, in parallel to it.
 type WebhookKey = (TaskNo, String, Option<u64>);
 
 /// A leased webhook.
 struct ClaimedWebhook {
     delivery: DueWebhook,
-    /// `None` when the record cannot be read.
+    /// `None` if the stored record cannot be decoded.
     config: Option<WebhookConfig>,
     lease_ends: Timestamp,
 }
 
 impl Outbox {
-    /// A loop over `store` that is told by `wake` (`notify_one`) when something new may be due.
+    /// A loop over `store`; `wake` (`notify_one`) signals that something new may be due.
     pub fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
@@ -198,18 +196,18 @@ impl Outbox {
         }
     }
 
-    /// Delivers until `shutdown` says true or its sender is gone; then claims nothing more, lets what is
-    /// under way finish within the grace, and settles it.
+    /// Delivers until `shutdown` becomes true or its sender is dropped. Then it claims nothing more, lets
+    /// deliveries in progress finish within the grace period, and records them.
     pub async fn run(mut self, mut shutdown: watch::Receiver<bool>) {
         let wake = Arc::clone(&self.wake);
         loop {
-            // Heard from here on, so that what is committed while the store is read is not missed.
+            // Registered before the store is read, so that a commit during the read is not missed.
             let mut woken = std::pin::pin!(wake.notified());
             woken.as_mut().enable();
             let pause = match self.claim().await {
                 Ok(pause) => pause,
                 Err(error) => {
-                    tracing::warn!(%error, "the outbox cannot read what is due");
+                    tracing::warn!(%error, "could not read due webhooks from the store; retrying");
                     TROUBLE
                 }
             };
@@ -229,13 +227,13 @@ impl Outbox {
         }
     }
 
-    /// Takes what is due as long as there is room for it. Returns how long nothing more will be.
+    /// Claims due webhooks while there is room. Returns how long to wait until the next claim.
     async fn claim(&mut self) -> Result<Duration, StoreError> {
         let OutboxShared { store, clock, node, options, .. } = &*Arc::clone(&self.shared);
         loop {
             let limit = CLAIM.min(options.claimed.saturating_sub(self.held.len()));
             if limit == 0 {
-                // The end of a round makes room, and ends the pause.
+                // The end of a round makes room, and ends the wait.
                 return Ok(options.poll);
             }
             let now = clock.now();
@@ -278,7 +276,7 @@ impl Outbox {
         while let Some((endpoint, claim)) = self.queues.next() {
             let OutboxShared { clock, options, .. } = &*self.shared;
             if clock.now().after(options.timeout) > claim.lease_ends {
-                // It waited too long behind its endpoint; the store hands it out again after the lease.
+                // It was queued too long behind its endpoint; the store hands it out again after the lease.
                 self.let_go(&endpoint, &claim.key(), EndpointSpeed::Untried);
                 continue;
             }
@@ -293,7 +291,7 @@ impl Outbox {
         let (id, pace) = match done {
             Ok(done) => done,
             Err(error) => {
-                tracing::error!(%error, "a webhook delivery broke; it is repeated after its lease");
+                tracing::error!(%error, "a webhook delivery panicked; it is repeated when its lease expires");
                 (error.id(), EndpointSpeed::Slow)
             }
         };
@@ -320,7 +318,7 @@ impl ClaimedWebhook {
     }
 }
 
-/// Scheme, host and port of a URL: what is slow or broken together.
+/// Scheme, host and port of a URL: deliveries that are slow or fail together.
 fn endpoint(url: &str) -> String {
     let host = url.find("://").map_or(0, |at| at + 3);
     let end = url[host..].find(['/', '?', '#', '\\']).map_or(url.len(), |at| host + at);

@@ -1,6 +1,7 @@
-//! What a list shows of a task: its outline, which is the task without its artifacts, or the whole of it. An outline
-//! is read from the beginning of the newest snapshot and from the log after that, in pieces, so that however large a
-//! task is, a list holds no more of it than it shows.
+//! The outline of a task for lists: the task without its artifacts, or the whole task.
+//!
+//! An outline is read from the beginning of the newest snapshot and from the log after that, in pieces.
+//! However large a task is, a list holds no more of it than it returns.
 
 use crate::{
     engine::EngineCore,
@@ -10,20 +11,20 @@ use crate::{
     task_header::{self, TaskHeader},
 };
 
-/// Bytes of a snapshot that are read first: nearly all outlines are shorter.
+/// How many bytes of a snapshot are read first: nearly all outlines are shorter.
 const BEGINNING: usize = 16 * 1024;
-/// Bytes of log that are read at a time, or one batch.
+/// How many bytes of the log are read at a time (at least one batch).
 const PIECE: usize = 256 * 1024;
 
-/// A task as it is listed.
+/// A task as listed.
 pub(crate) struct OutlinedTask {
     pub(crate) task: Task,
-    /// Bytes of storage that were read for it.
+    /// The number of bytes read from storage for it.
     pub(crate) read: usize,
 }
 
 impl EngineCore {
-    /// The outline of a task with the last `history` messages; `None` where the task is not there any more.
+    /// The outline of a task with the last `history` messages; `None` if the task was deleted.
     pub(crate) async fn outline(
         &self,
         row: &TaskRow,
@@ -32,7 +33,7 @@ impl EngineCore {
         let mut task = None;
         let mut read = 0;
         if row.state.is_terminal() && history == Some(0) {
-            // The last batch of a task that has ended says how.
+            // The last batch of a task that has ended holds its final status.
             let mut ending = Task::new(TaskHeader::decode(&row.head)?.origin(row));
             ending.seq = row.seq.saturating_sub(1);
             task = Some(ending);
@@ -66,7 +67,8 @@ impl EngineCore {
         if end <= beginning.len() {
             return Ok(task_header::decode_outline(&beginning).map(|task| (task, beginning.len())));
         }
-        // A newer one may have come between: then it is read to an end that is not its own, and left aside.
+        // A newer snapshot may have been written in between: it is then cut at the wrong length, fails to
+        // decode, and is ignored.
         let Some(whole) = self.store.snapshot_beginning(row.no, end).await? else { return Ok(None) };
         Ok(task_header::decode_outline(&whole).map(|task| (task, beginning.len() + whole.len())))
     }

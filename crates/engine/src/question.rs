@@ -1,8 +1,7 @@
-//! A durable request for input, and its answer.
+//! Durable requests for input, and their answers.
 //!
-//! A question is asked once and answered once, in whatever protocol the answer comes. What a form may ask is
-//! a flat object of primitives; an answer is checked here, below all protocols, so that none accepts what
-//! another would refuse.
+//! A question is asked once and answered once, in any protocol. A form is a flat object of primitives. An
+//! answer is validated here, below all protocols, so that none accepts what another would refuse.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -12,17 +11,17 @@ use crate::{
     surface::CompiledSchema,
 };
 
-/// How a note is called that goes with a decline.
+/// The field names under which a decline may carry a note.
 const NOTES: [&str; 3] = ["note", "notes", "reason"];
 
-/// What an agent wants to know before it goes on.
+/// A request for input that an agent needs before it continues.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Question {
     /// Unique within the task; an answer names it when several are open.
     pub id: String,
-    /// The words put to a person, or to a model.
+    /// The prompt for a person, or for a model.
     pub text: String,
-    /// What kind of answer is wanted.
+    /// The kind of answer that is wanted.
     pub ask: Ask,
 }
 
@@ -43,28 +42,28 @@ pub enum Ask {
         /// The longest answer that is wanted, in tokens.
         max_tokens: u32,
     },
-    /// An authorization that happens elsewhere, at a link.
+    /// An authorization that a person grants elsewhere, at a link.
     Authorization {
-        /// Where the person goes.
+        /// The link to open.
         url: String,
     },
 }
 
-/// What somebody answered.
+/// The answer to a question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "StoredAnswer", into = "StoredAnswer")]
 pub enum Answer {
-    /// Yes, with the data that was asked for.
+    /// Accepted, with the requested data.
     Accept(Value),
-    /// An explicit no, with the note that came with it.
+    /// Declined explicitly, with an optional note.
     Decline(Option<String>),
     /// Dismissed without a choice.
     Cancel,
-    /// Nobody there who could answer: the agent goes its own way without.
+    /// The caller cannot answer questions: the agent continues without an answer.
     Unavailable,
 }
 
-/// An answer as it is stored: one without a note as it was before there were any.
+/// The stored form of an answer. Without a note it is the same as before notes existed.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum StoredAnswer {
@@ -100,13 +99,13 @@ impl From<Answer> for StoredAnswer {
 }
 
 impl Answer {
-    /// A no, with a note if there is one.
+    /// A decline, with a note if the text is not empty.
     pub fn decline(note: &str) -> Self {
         let note = note.trim();
         Self::Decline((!note.is_empty()).then(|| note.to_owned()))
     }
 
-    /// The note with which it was declined.
+    /// The note of a decline.
     pub fn note(&self) -> Option<&str> {
         match self {
             Self::Decline(note) => note.as_deref(),
@@ -114,7 +113,7 @@ impl Answer {
         }
     }
 
-    /// The answer as a message that names its question. Its id is given when it is written.
+    /// The answer as a message that names its question. The message's id is assigned when it is written.
     pub fn message(&self, question: &str) -> Message {
         let mut data = match self {
             Self::Accept(content) => json!({ "action": "accept", "content": content }),
@@ -127,7 +126,7 @@ impl Answer {
         Message::of("", Role::User, vec![Part::data(data)])
     }
 
-    /// The accepted data as a type; `None` where it was not accepted, or is of another shape.
+    /// The accepted data as a type; `None` if it was not accepted, or has another shape.
     pub fn accepted<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
         match self {
             Self::Accept(data) => serde_json::from_value(data.clone()).ok(),
@@ -135,7 +134,7 @@ impl Answer {
         }
     }
 
-    /// The accepted text: of a model, `"…"` or `{"text": "…"}`.
+    /// The accepted text of a model: `"…"` or `{"text": "…"}`.
     pub fn text(&self) -> Option<&str> {
         match self {
             Self::Accept(Value::String(text)) => Some(text),
@@ -148,19 +147,19 @@ impl Answer {
 /// How a question ended.
 #[derive(Debug, Clone, PartialEq)]
 pub enum QuestionOutcome {
-    /// It was answered by somebody.
+    /// The caller answered, or cannot answer.
     Answered(Answer),
-    /// It was taken back by whoever put it. That is no answer, and is passed on to nobody as one.
+    /// The agent that asked it withdrew it. This is not an answer, and is never passed on as one.
     Withdrawn,
 }
 
-/// Why an answer was refused. Nothing changed.
+/// Why an answer was refused. The question stays open.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
-    /// The data breaks the schema.
+    /// The data violates the schema.
     #[error("the answer does not fit the question's schema: {0}")]
     Schema(String),
-    /// A bare text where the form has several required fields.
+    /// A bare text, but the form has several required fields.
     #[error("the question asks for {0}: answer with a data part of that shape")]
     NeedsData(String),
 }
@@ -168,7 +167,7 @@ pub enum AnswerError {
 impl Question {
     /// The question as a message: its text, and a data part that a program can act on.
     ///
-    /// `task` and `seq` make the message id, so that it is the same whenever the log is read again.
+    /// `task` and `seq` make the message id, so that it is the same whenever the log is read.
     pub fn message(&self, task: &str, seq: u64) -> Message {
         let mut data = Map::new();
         data.insert("questionId".into(), self.id.clone().into());
@@ -181,7 +180,7 @@ impl Question {
         Message::of(format!("{task}-{seq}"), Role::Agent, parts)
     }
 
-    /// About how many bytes the question holds.
+    /// The approximate size in bytes.
     pub fn size(&self) -> usize {
         let ask = match &self.ask {
             Ask::Form { schema } => json_size(schema),
@@ -191,11 +190,11 @@ impl Question {
         self.text.len() + ask
     }
 
-    /// Reads a message as the answer to this question.
+    /// Parses a message as the answer to this question.
     ///
     /// A data part is the answer itself, or `{"action": "accept" | "decline" | "cancel" | "unavailable",
-    /// "content": …}`. A note goes with a decline as `note`, in its content, or as text beside the data.
-    /// A bare text is taken as JSON, else as the value of the form's only required property.
+    /// "content": …}`. A note of a decline is its `note`, in its content, or text beside the data. A bare
+    /// text is parsed as JSON, else taken as the value of the form's only required property.
     pub fn read_answer(&self, message: &Message) -> Result<Answer, AnswerError> {
         let answer = match message.data() {
             Some(data) => match answer_in_data(data) {
@@ -207,10 +206,11 @@ impl Question {
         self.check(answer)
     }
 
-    /// Checks an answer that came in a structured way.
+    /// Validates an answer that arrived in structured form.
     pub fn check(&self, answer: Answer) -> Result<Answer, AnswerError> {
         if let (Ask::Form { schema }, Answer::Accept(data)) = (&self.ask, &answer) {
-            // One that was asked here was compiled then. One that a remote server asks may be anything: it is bounded.
+            // A schema from a local agent was compiled when it was asked. A remote server's may be anything,
+            // so compiling is bounded.
             let shape = CompiledSchema::compile(schema).map_err(|e| AnswerError::Schema(e.to_string()))?;
             if let Some((at, error)) = shape.violations(data, 1).0.into_iter().next() {
                 let at = if at.is_empty() { String::new() } else { format!(" (at {at})") };
@@ -253,7 +253,7 @@ fn answer_in_data(data: &Value) -> Answer {
     }
 }
 
-/// The note beside a decline: a member of its own, or of the content, or the content itself.
+/// The note of a decline: a field of its own, or of the content, or the content itself.
 pub fn note_in(declined: &Value) -> Option<&str> {
     let note = |value: &'_ Value| NOTES.iter().find(|name| value[**name].is_string()).copied();
     if let Some(name) = note(declined) {
@@ -265,8 +265,8 @@ pub fn note_in(declined: &Value) -> Option<&str> {
     }
 }
 
-/// A word typed by a person, as the type that the schema wants. What does not fit stays text, and the
-/// schema refuses it with its own words.
+/// Converts text typed by a person to the type that the schema wants. Text that does not convert stays text,
+/// and the schema's validation reports it.
 fn primitive(text: &str, wanted: &str) -> Value {
     let parsed = match (wanted, text.to_ascii_lowercase().as_str()) {
         ("boolean", "true" | "yes" | "y" | "ok") => Some(Value::Bool(true)),
@@ -281,7 +281,7 @@ fn primitive(text: &str, wanted: &str) -> Value {
 mod tests {
     use super::*;
 
-    /// What was stored before there were notes is stored the same way. Never changed.
+    /// Answers stored before notes existed keep their encoding. Never change these.
     #[test]
     fn a_decline_is_stored_as_it_was_and_with_its_note_if_it_has_one() {
         let check = |answer: Answer, stored: &str| {

@@ -1,5 +1,5 @@
-//! Filters what looks like a secret out of text that others will read: log lines, the audit, previews. Never
-//! out of values that their owner reads back.
+//! A filter that removes what looks like a secret from text that other parties will read: log lines, the
+//! audit, previews. It is never applied to values that their owner reads back.
 
 mod known_secrets;
 
@@ -11,18 +11,18 @@ use serde_json::Value;
 
 pub use self::known_secrets::KnownSecrets;
 
-/// What stands where a secret stood.
+/// The replacement of a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// Shapes of secrets. Where a shape has a group `keep`, that much of it stays.
+/// Patterns of secrets. If a pattern has a group `keep`, that part of the match stays.
 const SHAPES: &[&str] = &[
-    // Private keys, also when the text ends before they do.
+    // Private keys, also if the text ends before the key does.
     r"-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(-----END [A-Z ]*PRIVATE KEY-----|\z)",
     // JSON Web Tokens.
     r"\beyJ[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]*",
-    // What stands in an Authorization header.
+    // The value of an Authorization header.
     r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}",
-    // Keys that say what they are: ours, and those of known providers.
+    // Keys with a known prefix: ours, and those of known providers.
     r"\bnun_[A-Za-z0-9]+_[A-Za-z0-9_-]+",
     r"\b(?:sk|pk|rk|whsec)[-_][A-Za-z0-9_-]{12,}",
     r"\bgh[pousr]_[A-Za-z0-9]{16,}",
@@ -33,13 +33,13 @@ const SHAPES: &[&str] = &[
     r"\bAIza[0-9A-Za-z_-]{30,}",
     // A password in a URL.
     r"(?P<keep>://[^/\s:@]*:)[^@\s/]+(?:@)",
-    // Something that is called a secret.
+    // A value whose name marks it as a secret.
     r#"(?i)(?P<keep>\b[a-z0-9_-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|authorization|credential)s?\\?["']?\s*[:=]\s*\\?["']?)[^\s"',;&}\\]+"#,
 ];
 
-/// A piece of an address that is percent-encoded: behind the code of a space or of `=` no shape is recognised.
+/// A percent-encoded piece of a URI: a pattern does not match across an encoded space or `=`.
 const ENCODED: &str = r#"[^\s"'<>\\/?&#]*%[0-9A-Fa-f]{2}[^\s"'<>\\/?&#]*"#;
-/// How often a piece is decoded: what is encoded more often than this is not looked at.
+/// How many times a piece is decoded; deeper encodings are not examined.
 const DECODINGS: usize = 4;
 
 /// Names of fields whose values are secrets, compared without case, `-` and `_`.
@@ -60,7 +60,7 @@ const FIELDS: &[&str] = &[
     "pin",
 ];
 
-/// Finds secrets by their shape and by the names of their fields.
+/// Finds secrets by their pattern and by the names of their fields.
 #[derive(Debug)]
 pub struct Redactor {
     shapes: Vec<Regex>,
@@ -72,7 +72,7 @@ pub struct Redactor {
 
 impl Default for Redactor {
     fn default() -> Self {
-        // The shapes above are tested; one that did not compile would be missing there.
+        // A test covers every pattern above; one that did not compile would fail it.
         let shapes = SHAPES.iter().filter_map(|shape| Regex::new(shape).ok()).collect();
         let cards = Regex::new(r"\b\d(?:[ -]?\d){12,18}\b").ok();
         Self { shapes, cards, encoded: Regex::new(ENCODED).ok(), known: RwLock::default() }
@@ -80,7 +80,7 @@ impl Default for Redactor {
 }
 
 impl Redactor {
-    /// With more shapes: regular expressions, all of whose matches are secrets.
+    /// Adds patterns: regular expressions whose matches are secrets.
     pub fn with(patterns: &[String]) -> Result<Self, String> {
         let mut redactor = Self::default();
         for pattern in patterns {
@@ -90,13 +90,13 @@ impl Redactor {
         Ok(redactor)
     }
 
-    /// Filters these out as well from here on, also where they have been replaced in the configuration since: what was
-    /// sent with them may come back later.
+    /// Also filters these secrets from here on, even after the configuration has replaced them: a request
+    /// sent with an old secret may be echoed later.
     pub fn learn(&self, secrets: &KnownSecrets) {
         self.known.write().extend(secrets);
     }
 
-    /// The text without secrets. A piece of an address that holds one when it is decoded is left out whole.
+    /// The text without secrets. A piece of a URI that contains one when decoded is removed whole.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let plain = self.plain(text);
         match &self.encoded {
@@ -111,7 +111,7 @@ impl Redactor {
         }
     }
 
-    /// Whether an encoded piece is a secret when it is decoded.
+    /// Whether an encoded piece contains a secret when decoded.
     fn hides(&self, piece: &str) -> bool {
         let mut piece = Cow::Borrowed(piece);
         for _ in 0..DECODINGS {
@@ -127,7 +127,7 @@ impl Redactor {
         false
     }
 
-    /// The same, of what is not encoded.
+    /// Removes secrets from text without decoding it.
     fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = self.known.read().clean(text);
         for shape in &self.shapes {
@@ -153,7 +153,7 @@ impl Redactor {
         }
     }
 
-    /// The value without secrets: neither in its texts nor in fields that are named so.
+    /// The value without secrets, neither in its texts nor in fields with secret names.
     pub fn json(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text).into_owned()),
@@ -173,7 +173,7 @@ impl Redactor {
     }
 }
 
-/// Percent-decoded; what is no code stays as it is.
+/// Percent-decodes a text; invalid codes stay as they are.
 pub(crate) fn decoded(text: &str) -> String {
     let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
     while at < bytes.len() {
@@ -196,13 +196,13 @@ fn is_secret(field: &str) -> bool {
     let plain: String =
         field.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect();
     FIELDS.iter().any(|name| match *name {
-        // Short words are parts of others.
+        // Short names occur within other words.
         "pin" | "cvv" => plain == *name,
         name => plain.contains(name),
     })
 }
 
-/// Whether digits are a payment card's number: 13 to 19 of them, with the right check digit.
+/// Whether digits are a payment card number: 13 to 19 of them, with a valid check digit.
 fn is_card(text: &str) -> bool {
     let digits: Vec<u32> = text.chars().filter_map(|c| c.to_digit(10)).collect();
     if !(13..=19).contains(&digits.len()) || digits.iter().all(|digit| *digit == digits[0]) {

@@ -1,8 +1,8 @@
-//! What an agent's context and the driver of its run share: the buffer of what was emitted, what earlier
-//! runs did, and who waits for what.
+//! The state that an agent's context and the driver of its run share: the buffer of emitted events, the
+//! replay journal, and the waits of each scope.
 //!
-//! The agent's side only puts things in and waits; the driver's side (`runner.rs`) takes them out, commits
-//! them, and says how far it got. Neither holds the lock across an await.
+//! The agent's side only puts things in and waits. The driver's side (`runner/driver.rs`) takes them out,
+//! commits them, and reports how far it got. Neither holds the lock across an await.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -33,7 +33,7 @@ use crate::{
     task_header::{EmitCursor, TaskHeader},
 };
 
-/// How much may wait for a commit before an emitting agent has to.
+/// How many entries may wait for a commit before an emitting agent has to wait (backpressure).
 const BUFFER_ENTRIES: usize = 256;
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -42,29 +42,30 @@ pub(crate) struct TaskRun {
     pub(crate) engine: Arc<Engine>,
     pub(crate) origin: Origin,
     pub(crate) profile: Arc<Profile>,
-    /// What the caller has said up to the start of this run, oldest first.
+    /// The caller's messages up to the start of this run, oldest first.
     pub(crate) messages: Vec<Message>,
-    /// How many of them were said when the last question was answered; one, where none was.
+    /// How many of them existed when the last question was answered; 1 if none was.
     pub(crate) messages_answered: usize,
     pub(crate) depth: u32,
-    /// The task at the top of the calls that led here; this one, where none did.
+    /// The task at the top of the call chain; this task, if it was not called.
     pub(crate) root: TaskId,
-    /// The agents of the tasks that called down to here.
+    /// The agents of the calling tasks, from the top.
     pub(crate) called_by: Vec<String>,
-    /// Keeps the count of what was made below the root, from the first call on.
+    /// Keeps the count of tasks created below the root, from the first call on.
     tree: OnceLock<TreeUse>,
     /// Wakes the driver: there is something to commit, to park, or to stop.
     pub(crate) driver: Notify,
     /// Wakes the agent: there is room, something is durable, or an answer came.
     pub(crate) agent: Notify,
-    /// Whether webhooks want to hear of commits.
+    /// Whether the task has webhooks, which must be notified of commits.
     pub(crate) hooked: AtomicBool,
-    /// Secrets that the agent works with, which followers do not see.
+    /// The agent's secrets, which are removed from what followers see.
     pub(crate) hidden: OnceLock<KnownSecrets>,
     canceled: AtomicBool,
-    /// Whether somebody else wrote to the task.
+    /// Whether another process wrote to the task.
     external_write: AtomicBool,
-    /// Whether the agent receives messages while it works, and whether those have been read that came before it did.
+    /// Whether the agent receives messages while it works; `messages_read`: whether earlier ones have been
+    /// read.
     receives: AtomicBool,
     messages_read: AtomicBool,
     shared: Mutex<RunState>,
@@ -75,40 +76,40 @@ struct RunState {
     replay: ReplayJournal,
     entries: Vec<Entry>,
     entry_bytes: usize,
-    /// The state that the entries lead to, where they do, and the question that would lead to another.
+    /// The state that the buffered entries lead to, if any, and the question that would lead to the next one.
     state: Option<(State, Timestamp)>,
     next_status: Option<NextStatus>,
     journal: Vec<JournalRecord>,
-    /// Things put in since the start of the run, and how many of them are durable.
+    /// Tickets issued since the start of the run, and how many of them are durable.
     queued: u64,
     durable: u64,
-    /// Whether the task itself is durable: only then may effects begin.
+    /// Whether the task itself is durable: side effects may begin only then.
     is_created: bool,
-    /// The log's length with what is buffered; what the cap counts.
+    /// The log's length including what is buffered; the event limit applies to it.
     events: u64,
     /// Artifacts by position, each with the scope that writes it in this run.
     artifacts: Vec<(String, Option<String>)>,
-    /// Questions without an answer, as far as the run knows, oldest first.
+    /// Open questions, as far as the run knows, oldest first.
     open: Vec<String>,
-    /// The lines of work that exist, by scope, and all scopes that ever did in this run.
+    /// The live scopes, and all scopes that ever existed in this run.
     lines: HashMap<String, ScopeState>,
     scopes: HashSet<String>,
-    /// Steps and calls under way, and how many of them are calls.
+    /// Steps and calls in progress, and how many of them are calls.
     busy: usize,
     calls: usize,
-    /// A scope that did not emit all that it had emitted before.
+    /// A scope that ended before it had emitted everything that an earlier run emitted.
     incomplete_scope: Option<String>,
-    /// What the caller has said beside answers, the message that made the task first.
+    /// The caller's messages without answers, beginning with the one that created the task.
     received: Vec<Message>,
 }
 
-/// A place in a line of work, and how far the line has come there.
+/// A position within a scope, and how far the scope has come there.
 #[derive(Clone)]
 pub(crate) struct Position {
     pub(crate) scope: String,
     pub(crate) ordinal: u32,
     pub(crate) emitted: u64,
-    /// The barrier of this ordinal goes on, or has not been answered to the agent yet.
+    /// The barrier of this ordinal is in progress, or its result has not been returned to the agent yet.
     pub(crate) within: bool,
     /// An earlier run came further.
     pub(crate) replays: bool,
@@ -116,7 +117,7 @@ pub(crate) struct Position {
 
 impl Position {
     fn has_reached(&self, received: &MessageReceipt) -> bool {
-        // A place of another scope is none that could be waited for.
+        // A position in another scope can never be waited for.
         let Some(ordinal) = ordinal_in(&self.scope, &received.at) else { return true };
         match self.ordinal.cmp(&ordinal) {
             std::cmp::Ordering::Less => false,
@@ -128,29 +129,29 @@ impl Position {
     }
 }
 
-/// A message that the agent is to be given.
+/// A message to be delivered to the agent.
 pub(crate) struct DueMessage {
     pub(crate) message: Message,
-    /// Whether an earlier run was given it.
+    /// Whether an earlier run received it.
     pub(crate) is_recorded: bool,
 }
 
-/// One line of work: the root, or a branch.
+/// The state of one scope: the root, or a branch.
 #[derive(Default)]
 struct ScopeState {
-    /// Branches that came out of it. While there are any, it waits for them and they are what counts.
+    /// The number of its live branches. While there are any, it waits for them and only they count.
     branches: usize,
-    /// What it waits for, while it does.
+    /// What it waits for, if it does.
     waits: Option<ScopeWait>,
 }
 
-/// What a line of work waits for outside of the run.
+/// What a scope waits for outside of the run.
 pub(crate) enum ScopeWait {
     /// The answer to this question.
     Answer(String),
-    /// This time.
+    /// This point in time.
     Until(Timestamp),
-    /// The answer to this question, or this time.
+    /// The answer to this question, or this point in time.
     AnswerBy(String, Timestamp),
 }
 
@@ -159,18 +160,18 @@ pub(crate) struct PendingCommit {
     pub(crate) entries: Arc<[Entry]>,
     pub(crate) journal: Vec<JournalRecord>,
     pub(crate) head: TaskHeader,
-    /// The state that the entries lead to, where they do.
+    /// The state that the entries lead to, if any.
     pub(crate) state: Option<(State, Timestamp)>,
-    /// A question that is put while another one is open: it is the status once that one is answered.
+    /// A question that is asked while another one is open: it becomes the status once that one is answered.
     pub(crate) next_status: Option<NextStatus>,
     ticket: u64,
 }
 
-/// A question, the state that it puts its task into, and since when.
+/// A question, the state into which it puts its task, and since when.
 pub(crate) type NextStatus = (String, State, Timestamp);
 
 impl TaskRun {
-    /// A run of a task that stands as `task` says. `born`: it is in the store already.
+    /// A run of a task in the state `task`. `born`: the store has the task already.
     pub(crate) fn new(
         engine: Arc<Engine>,
         profile: Arc<Profile>,
@@ -195,7 +196,7 @@ impl TaskRun {
             canceled: AtomicBool::new(false),
             external_write: AtomicBool::new(false),
             receives: AtomicBool::new(false),
-            // Where the caller has said nothing but what made the task, there is nothing to read.
+            // If the caller has sent only the message that created the task, there is nothing to read.
             messages_read: AtomicBool::new(
                 task.history.iter().filter(|m| m.role == crate::content::Role::User).count() < 2,
             ),
@@ -237,7 +238,7 @@ impl TaskRun {
 
     // The agent's side.
 
-    /// Buffers an event, when there is room. `mark`: the emitting scope and where it stands with this.
+    /// Buffers an event as soon as there is room. `mark`: the emitting scope and its cursor after this event.
     pub(crate) async fn emit(
         &self,
         mark: Option<(&str, EmitCursor)>,
@@ -290,23 +291,23 @@ impl TaskRun {
         Ok(())
     }
 
-    /// Where a scope stood at the last commit of an earlier run.
+    /// A scope's cursor at the last commit of an earlier run.
     pub(crate) fn mark(&self, scope: &str) -> EmitCursor {
         let shared = self.lock();
         shared.head.marks.get(scope).copied().or_else(|| shared.replay.left(scope)).unwrap_or_default()
     }
 
-    /// Notes that a chunk which is in the log already was written by this scope.
+    /// Records that this scope wrote a chunk which is in the log already.
     pub(crate) fn skip_chunk(&self, id: &str, scope: &str, anew: bool) -> Result<(), AgentError> {
         ArtifactIndex(&mut self.lock().artifacts).index_for_writer(id, scope, anew).map(|_| ())
     }
 
-    /// The same for an artifact that all lines of work add to.
+    /// Like `skip_chunk`, for an artifact to which all scopes append.
     pub(crate) fn skip_shared(&self, id: &str) -> Result<(), AgentError> {
         ArtifactIndex(&mut self.lock().artifacts).index_for_writer(id, SHARED, false).map(|_| ())
     }
 
-    /// Runs a question against what earlier runs did.
+    /// Runs a query against the replay journal.
     pub(crate) fn replayed<T>(&self, look: impl FnOnce(&ReplayJournal) -> T) -> T {
         look(&self.lock().replay)
     }
@@ -316,14 +317,15 @@ impl TaskRun {
         self.until(|shared| shared.is_created.then_some(())).await;
     }
 
-    /// Puts a record, and an event with it, and waits until both are durable.
+    /// Puts a record, with an optional event, and waits until both are durable.
     pub(crate) async fn record(&self, record: JournalEntry, event: Option<Event>) -> Result<(), AgentError> {
         let ticket = self.note(record, event)?;
         self.wait_until_durable(ticket).await;
         Ok(())
     }
 
-    /// Puts a record, and an event with it, and does not wait. The ticket says when both are durable.
+    /// Puts a record, with an optional event, and does not wait. Both are durable when the returned ticket
+    /// is.
     pub(crate) fn note(&self, record: JournalEntry, event: Option<Event>) -> Result<u64, AgentError> {
         let encoded = record.encode();
         let said = event.as_ref().map_or(0, Event::size);
@@ -345,13 +347,13 @@ impl TaskRun {
         self.until(|shared| (shared.durable >= ticket).then_some(())).await;
     }
 
-    /// Waits for the end of a question. The run may be dropped meanwhile; then it never returns.
+    /// Waits until a question is answered or withdrawn. If the run is dropped meanwhile, it never returns.
     pub(crate) async fn wait_for_outcome(&self, question: &str, scope: &str) -> QuestionOutcome {
         let _waiting = self.wait_in(scope, ScopeWait::Answer(question.to_owned()));
         self.until(|shared| shared.replay.outcome(question).cloned()).await
     }
 
-    /// The same, for so long; `None` when the time is up.
+    /// Like `wait_for_outcome`, with a deadline; `None` when it has passed.
     pub(crate) async fn wait_for_outcome_until(
         &self,
         question: &str,
@@ -367,7 +369,7 @@ impl TaskRun {
         }
     }
 
-    /// Has messages read from now on that come while the agent works, and those that came before.
+    /// Starts delivering messages that arrive while the agent works, including those that arrived before.
     pub(crate) fn receive_messages(&self) {
         self.receives.store(true, Ordering::Release);
         if !self.messages_read.load(Ordering::Acquire) {
@@ -375,13 +377,13 @@ impl TaskRun {
         }
     }
 
-    /// Waits until messages were read since they are received.
+    /// Waits until messages have been read at least once after `receive_messages`.
     pub(crate) async fn wait_for_messages(&self) {
         self.until(|_| self.messages_read.load(Ordering::Acquire).then_some(())).await;
     }
 
-    /// The message of that number, if it is due at this position: where an earlier run was given it, or, beyond all
-    /// that earlier runs did, anywhere.
+    /// The message of that number, if it is due at this position: where an earlier run received it, or
+    /// anywhere beyond all that earlier runs did.
     pub(crate) fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {
         self.lock().due_message(number, here)
     }
@@ -391,7 +393,7 @@ impl TaskRun {
         self.until(|shared| shared.due_message(number, here).map(|_| ())).await;
     }
 
-    /// Says that a line of work waits for somebody, or for a time, until the guard is dropped.
+    /// Marks a scope as waiting for an answer or a point in time, until the guard is dropped.
     pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: ScopeWait) -> ScopeWaitGuard<'a> {
         if let Some(line) = self.lock().lines.get_mut(scope) {
             line.waits = Some(wait);
@@ -400,20 +402,20 @@ impl TaskRun {
         ScopeWaitGuard { run: self, scope }
     }
 
-    /// Says that work is under way that the driver must not park, until the guard is dropped.
+    /// Marks work in progress, during which the driver must not park the run, until the guard is dropped.
     pub(crate) fn busy(&self) -> BusyGuard<'_> {
         self.lock().busy += 1;
         BusyGuard(self)
     }
 
-    /// Says that work which was under way waits for somebody, until the guard is dropped.
+    /// Marks work in progress as waiting, so that the run may be parked, until the guard is dropped.
     pub(crate) fn allow_parking(&self) -> ParkableGuard<'_> {
         self.lock().busy -= 1;
         self.driver.notify_one();
         ParkableGuard(self)
     }
 
-    /// Says that another task is waited for, until the guard is dropped.
+    /// Marks the run as waiting for another task, until the guard is dropped.
     pub(crate) fn calling(&self) -> CallGuard<'_> {
         let mut shared = self.lock();
         shared.calls += 1;
@@ -424,12 +426,12 @@ impl TaskRun {
         CallGuard { _busy: self.busy(), run: self }
     }
 
-    /// Has the count of what was made below the root kept as long as this run goes on.
+    /// Keeps the count of tasks created below the root for as long as this run lasts.
     pub(crate) fn enter_tree(&self) {
         self.tree.get_or_init(|| self.engine.enter_tree(self.root));
     }
 
-    /// Begins a line of work; false when there was one of that scope in this run.
+    /// Begins a scope; returns false if one of that name existed in this run.
     pub(crate) fn enter_branch(&self, scope: &str) -> bool {
         let mut shared = self.lock();
         if !shared.scopes.insert(scope.to_owned()) {
@@ -442,7 +444,7 @@ impl TaskRun {
         true
     }
 
-    /// Ends a line of work. What it emitted is known from the journal from now on: a branch is not entered twice.
+    /// Ends a scope. Its emit cursor moves from the header to the journal: a branch is not entered twice.
     pub(crate) fn leave_branch(&self, scope: &str) {
         let mut shared = self.lock();
         if let Some(mark) = shared.head.marks.remove(scope) {
@@ -474,37 +476,37 @@ impl TaskRun {
         self.canceled.load(Ordering::Acquire)
     }
 
-    /// Waits until somebody wants the task to end.
+    /// Waits until cancelling is requested.
     pub(crate) async fn canceled(&self) {
         self.until(|_| self.is_canceled().then_some(())).await;
     }
 
     // The driver's side, and that of the commands.
 
-    /// Tells the run that its task is to be canceled.
+    /// Notifies the run that its task is to be canceled.
     pub(crate) fn cancel(&self) {
         self.canceled.store(true, Ordering::Release);
         self.agent.notify_waiters();
         self.driver.notify_one();
     }
 
-    /// Tells the run that another node wrote to its task: an answer, or the wish to cancel it.
+    /// Notifies the run that another node wrote to its task: an answer, or a cancel request.
     pub(crate) fn notify_external_write(&self) {
         self.external_write.store(true, Ordering::Release);
         self.driver.notify_one();
     }
 
-    /// Whether that was told since the last time.
+    /// Takes the notification: whether another node has written since the last call.
     pub(crate) fn take_external_write(&self) -> bool {
         self.external_write.swap(false, Ordering::AcqRel)
     }
 
-    /// Tells the run an answer that is durable already.
+    /// Passes an answer, which is durable already, to the run.
     pub(crate) fn answered(&self, question: String, answer: Answer) {
         self.question_ended(JournalEntry::Answered { question, answer });
     }
 
-    /// Tells the run that a question was taken back, which is durable already.
+    /// Passes the withdrawal of a question, which is durable already, to the run.
     pub(crate) fn withdrawn(&self, question: String) {
         self.question_ended(JournalEntry::Withdrawn { question });
     }
@@ -519,7 +521,7 @@ impl TaskRun {
         self.driver.notify_one();
     }
 
-    /// Adds what the journal holds by now; an answer may have been told that is not in that reading.
+    /// Merges the journal as read now. The run may already have an answer that this read does not contain.
     pub(crate) fn merge_replay(&self, replay: ReplayJournal) {
         {
             let mut shared = self.lock();
@@ -529,16 +531,16 @@ impl TaskRun {
         self.agent.notify_waiters();
     }
 
-    /// Whether messages are to be read now. `has_news`: others have written to the task.
+    /// Whether messages are to be read now. `has_news`: another process has written to the task.
     pub(crate) fn wants_messages(&self, has_news: bool) -> bool {
         if has_news {
-            // An agent that begins to receive later has them read then.
+            // Also while the agent does not receive: if it begins to later, they are read then.
             self.messages_read.store(false, Ordering::Release);
         }
         self.receives.load(Ordering::Acquire) && !self.messages_read.load(Ordering::Acquire)
     }
 
-    /// Tells the run everything that the caller has said so far beside answers.
+    /// Passes all messages of the caller so far, without answers, to the run.
     pub(crate) fn learn_messages(&self, messages: Vec<Message>) {
         {
             let mut shared = self.lock();
@@ -550,7 +552,7 @@ impl TaskRun {
         self.agent.notify_waiters();
     }
 
-    /// Whether all questions that were put before this one are answered, as far as the run knows.
+    /// Whether all earlier questions are answered, as far as the run knows.
     pub(crate) fn is_oldest(&self, question: &str) -> bool {
         self.lock().open.first().is_some_and(|oldest| oldest == question)
     }
@@ -561,7 +563,7 @@ impl TaskRun {
         if shared.entries.is_empty() && shared.journal.is_empty() {
             return None;
         }
-        // A run that gets on is not to blame for what becomes of its process.
+        // A run that makes progress is not to blame for the fate of its process.
         shared.head.suspicion = None;
         let work = shared.take();
         drop(shared);
@@ -569,17 +571,17 @@ impl TaskRun {
         Some(work)
     }
 
-    /// What is held against the run.
+    /// The suspicion that this run crashes its process, if there is one.
     pub(crate) fn suspicion(&self) -> Option<Suspicion> {
         self.lock().head.suspicion.clone()
     }
 
-    /// Holds something else against the run, from the next commit on.
+    /// Replaces the suspicion, from the next commit on.
     pub(crate) fn suspect(&self, suspicion: Option<Suspicion>) {
         self.lock().head.suspicion = suspicion;
     }
 
-    /// Takes what is left together with the event that ends or parks the run, if there is one.
+    /// Takes the remaining work, with the event that ends or parks the run, if there is one.
     pub(crate) fn take_last(&self, last: Option<Event>) -> PendingCommit {
         let mut shared = self.lock();
         if let Some(event) = last {
@@ -588,7 +590,7 @@ impl TaskRun {
         shared.take()
     }
 
-    /// Takes the first work of a task that is not in the store yet, behind the message that makes it.
+    /// Takes the first work of a task that is not in the store yet, behind the message that creates it.
     pub(crate) fn take_first(&self, made_by: Entry, last: Option<Event>) -> PendingCommit {
         let mut shared = self.lock();
         if let Some(event) = last {
@@ -598,7 +600,7 @@ impl TaskRun {
         shared.take()
     }
 
-    /// Says that taken work is durable.
+    /// Reports that the taken work is durable.
     pub(crate) fn done(&self, work: &PendingCommit) {
         {
             let mut shared = self.lock();
@@ -608,8 +610,8 @@ impl TaskRun {
         self.agent.notify_waiters();
     }
 
-    /// Whether nothing goes on in the agent but waiting, so that the run can be let go; with the time at
-    /// which it wants to be run again by itself.
+    /// Whether the agent does nothing but wait, so that the run can be parked; with the time at which it is
+    /// due again by itself.
     pub(crate) fn parkable(&self) -> Option<Option<Timestamp>> {
         let shared = self.lock();
         let idle = shared.busy == 0 && shared.entries.is_empty() && shared.journal.is_empty();
@@ -619,7 +621,7 @@ impl TaskRun {
         let mut wake_at: Option<Timestamp> = None;
         for line in shared.lines.values().filter(|line| line.branches == 0) {
             match line.waits.as_ref()? {
-                // The agent has it before it can take it: not parked in between.
+                // Answered, but the agent has not taken the answer yet: do not park in between.
                 ScopeWait::Answer(question) | ScopeWait::AnswerBy(question, _)
                     if shared.replay.outcome(question).is_some() =>
                 {
@@ -643,13 +645,13 @@ impl TaskRun {
         self.lock().head.ran_ms
     }
 
-    /// Notes that a line of work was let go before it had emitted what an earlier run had.
+    /// Records that a scope was dropped before it had emitted what an earlier run had.
     pub(crate) fn note_incomplete_scope(&self, scope: &str) {
         self.lock().incomplete_scope = Some(scope.to_owned());
     }
 
-    /// An agent that returns and has emitted less than before its restart did something else. One that was
-    /// told to end did so for a reason.
+    /// An agent that returns after emitting less than before its restart is nondeterministic. A canceled
+    /// agent may emit less.
     pub(crate) fn check_replayed(&self) -> Result<(), AgentError> {
         match &self.lock().incomplete_scope {
             _ if self.is_canceled() => Ok(()),
@@ -660,22 +662,22 @@ impl TaskRun {
         }
     }
 
-    /// In whose name the agent acts.
+    /// The caller in whose name the agent acts.
     pub(crate) fn caller(&self) -> Caller {
         self.lock().head.caller(&self.origin.owner).through(&self.origin.agent, &self.origin.context)
     }
 
-    /// How long its caller waits for an answer of its own, if it waits at a connection.
+    /// How long the caller waits for a response, if it waits on an open connection.
     pub(crate) fn waiting(&self) -> Option<Duration> {
         self.lock().head.waiting_ms.map(Duration::from_millis)
     }
 
-    /// Whether the server's own model is asked where the caller has none.
+    /// Whether the server's own model is used where the caller has none.
     pub(crate) fn has_own_model(&self) -> bool {
         self.lock().head.own_model
     }
 
-    /// What the caller's side can be asked.
+    /// Which kinds of questions the caller's client can answer.
     pub(crate) fn abilities(&self) -> Abilities {
         let shared = self.lock();
         let TaskHeader { can_ask, can_authorize, can_sample, .. } = shared.head;
@@ -743,12 +745,12 @@ impl RunState {
     }
 }
 
-/// The scope of the line of work out of which a branch came.
+/// The scope from which a branch was made.
 fn outer_scope(scope: &str) -> &str {
     scope.rsplit_once('/').map_or("", |(outer, _)| outer)
 }
 
-/// The line of work that a step belongs to; a line that is no step is its own.
+/// The scope that a step belongs to; a scope that is not a step is its own.
 fn line_of(scope: &str) -> &str {
     scope.split_once('#').map_or(scope, |(line, _)| line)
 }
@@ -757,8 +759,8 @@ fn line_of(scope: &str) -> &str {
 pub(crate) struct ArtifactIndex<'a>(&'a mut Vec<(String, Option<String>)>);
 
 impl ArtifactIndex<'_> {
-    /// The position of an artifact that this scope writes. `anew`: it replaces what is there; then it may have
-    /// been written by an earlier step of the same line, which has ended and is not redone.
+    /// The position of an artifact that this scope writes. `anew`: it replaces the existing content, which
+    /// may then have been written by an earlier step of the same scope that has ended and is not repeated.
     pub(crate) fn index_for_writer(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
         let index = match self.0.iter().position(|(known, _)| known == id) {
             Some(index) => index,
@@ -771,7 +773,7 @@ impl ArtifactIndex<'_> {
         match writer {
             Some(writer) if writer == scope => {}
             Some(writer) if anew && line_of(writer) == line_of(scope) => scope.clone_into(writer),
-            // A step that is redone replaces what it wrote, so nobody else may have written there.
+            // A repeated step replaces what it wrote, so no other scope may have written there.
             Some(writer) => {
                 return Err(AgentError::Misuse(format!(
                     "artifact {id:?} is written by {writer:?} and by {scope:?}: a step or a branch writes its own artifacts"
@@ -784,17 +786,17 @@ impl ArtifactIndex<'_> {
 }
 
 impl ArtifactIndex<'_> {
-    /// The position of an artifact that all lines of work add to, and whether it was there.
+    /// The position of an artifact to which all scopes append, and whether it existed.
     pub(crate) fn shared_index(&mut self, id: &str) -> Result<(u32, bool), AgentError> {
         let known = self.0.iter().any(|(known, _)| known == id);
         Ok((self.index_for_writer(id, SHARED, false)?, known))
     }
 }
 
-/// Who writes an artifact that all lines of work add to. No scope is called so.
+/// The writer of an artifact to which all scopes append. No scope has this name.
 const SHARED: &str = "#";
 
-/// A line of work that waits.
+/// Marks a scope as waiting.
 pub(crate) struct ScopeWaitGuard<'a> {
     run: &'a TaskRun,
     scope: &'a str,
@@ -808,7 +810,7 @@ impl Drop for ScopeWaitGuard<'_> {
     }
 }
 
-/// A call under way.
+/// Marks a call in progress.
 pub(crate) struct CallGuard<'a> {
     _busy: BusyGuard<'a>,
     run: &'a TaskRun,
@@ -824,7 +826,7 @@ impl Drop for CallGuard<'_> {
     }
 }
 
-/// A step that waits for what a branch asks, see [`crate::StepContext::rest`].
+/// Marks a step that waits for a question of a branch; see [`crate::StepContext::allow_parking`].
 pub struct ParkableGuard<'a>(&'a TaskRun);
 
 impl Drop for ParkableGuard<'_> {
@@ -833,7 +835,7 @@ impl Drop for ParkableGuard<'_> {
     }
 }
 
-/// Work that must not be parked.
+/// Marks work during which the run must not be parked.
 pub(crate) struct BusyGuard<'a>(&'a TaskRun);
 
 impl Drop for BusyGuard<'_> {
@@ -843,7 +845,7 @@ impl Drop for BusyGuard<'_> {
     }
 }
 
-/// Cleans what an agent says beside its results.
+/// Removes the agent's secrets from its progress and log lines.
 fn hide(hidden: &KnownSecrets, event: &mut Event) {
     match event {
         Event::Log(line) => line.text = hidden.clean(&line.text).into_owned(),

@@ -1,8 +1,8 @@
-//! What a program offers beside its agents: tools, resources and prompts.
+//! The tools, resources and prompts that a program provides beside its agents.
 //!
-//! A tool here answers at once and keeps nothing. What takes time, talks or has to survive is an agent: it
-//! is a tool as well, with a durable task behind every call. A handler that wants to know something returns
-//! its questions and is called again with the answers, so that no call is held meanwhile.
+//! A tool here returns at once and stores nothing. Work that takes time, asks questions or must survive a
+//! crash is an agent: it is a tool as well, with a durable task behind every call. A handler that needs input
+//! returns its questions and is called again with the answers, so that no call stays open meanwhile.
 
 mod cost;
 mod handler;
@@ -38,40 +38,41 @@ pub use self::{
     tools::{ContentBlock, Tool, ToolOutput, ToolProfile, tool},
 };
 
-/// Changes that a slow listener may have behind it before it is told that it missed some.
+/// How many changes a slow listener may lag behind before it gets [`SurfaceChange::Missed`].
 const CHANGES: usize = 1024;
 
-/// Something that listeners want to know.
+/// A notification for listeners.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SurfaceChange {
-    /// Other tools than before.
+    /// The list of tools has changed.
     Tools,
-    /// Other prompts than before.
+    /// The list of prompts has changed.
     Prompts,
-    /// Other resources than before.
+    /// The list of resources has changed.
     Resources,
-    /// A resource holds something else.
+    /// The content of a resource has changed.
     Updated(ResourceUpdate),
-    /// Some changes may have been missed: whoever follows anything looks again.
+    /// Changes may have been lost: every subscriber must read its resources again.
     Missed,
 }
 
-/// A resource, or several, that hold something else.
+/// One or several resources whose content has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceUpdate {
-    /// The address.
+    /// The URI of the resource, or their common prefix.
     pub uri: Arc<str>,
-    /// Whose it is: others have another one of that address. `None`: everybody's.
+    /// The tenant that owns it: other tenants have another resource of that URI. `None`: shared by all
+    /// tenants.
     pub tenant: Option<Arc<str>>,
-    /// Whether all resources are meant whose addresses begin so.
+    /// Whether it means all resources whose URIs begin with `uri`.
     pub within: bool,
-    /// Of searches: the key that was written or deleted. Those are meant whose pattern it fits.
+    /// For searches: the key that was written or deleted. It means only searches whose pattern matches it.
     pub key: Option<Arc<str>>,
 }
 
 impl ResourceUpdate {
-    /// Whether a follower of that address, in that tenant, wants to know. Addresses that differ only in what is
-    /// percent-encoded lead to the same resource.
+    /// Whether a subscriber of that URI, in that tenant, is affected. URIs that differ only in their
+    /// percent-encoding denote the same resource.
     pub fn concerns(&self, tenant: &str, uri: &str) -> bool {
         if self.tenant.as_deref().is_some_and(|owner| owner != tenant) {
             return false;
@@ -83,13 +84,13 @@ impl ResourceUpdate {
     }
 }
 
-/// Whether a search may find that key. One for words in values may always.
+/// Whether a search may find that key. A search for words in values always may.
 fn finds(search: &str, key: &str) -> bool {
     let found = matches(crate::memory::SEARCH_TEMPLATE, search);
     found.is_none_or(|found| found.get("pattern").is_none_or(|pattern| crate::memory::fits(pattern, key)))
 }
 
-/// The bytes of an address, decoded; each with whether it is a slash that separates nothing.
+/// The percent-decoded bytes of a URI, each with whether it is an encoded slash, which separates nothing.
 fn units(uri: &str) -> impl Iterator<Item = (u8, bool)> {
     let bytes = uri.as_bytes();
     let mut at = 0;
@@ -111,7 +112,7 @@ fn units(uri: &str) -> impl Iterator<Item = (u8, bool)> {
 type Resources = BTreeMap<String, Arc<SurfaceItem<dyn Resource, ResourceProfile>>>;
 type Prompts = BTreeMap<String, Arc<SurfaceItem<dyn Prompt, PromptProfile>>>;
 
-/// The tools, resources and prompts of a server. May change while it runs.
+/// The tools, resources and prompts of a server. They may change while it runs.
 pub struct Surface {
     tools: RwLock<BTreeMap<String, Arc<SurfaceTool>>>,
     resources: RwLock<Resources>,
@@ -126,21 +127,21 @@ pub struct Surface {
 
 /// A handler with its description, which is read once.
 pub struct SurfaceItem<H: ?Sized, P> {
-    /// How it presents itself.
+    /// The handler's description in listings.
     pub profile: P,
-    /// What answers.
+    /// The handler of requests.
     pub handler: Arc<H>,
 }
 
-/// A tool with what its calls are held against.
+/// A tool with the schemas against which its calls are validated.
 pub struct SurfaceTool {
-    /// How it presents itself.
+    /// The tool's description in listings.
     pub profile: ToolProfile,
-    /// What answers.
+    /// The handler of calls.
     pub handler: Arc<dyn Tool>,
-    /// What arguments have to satisfy.
+    /// The schema of the arguments.
     pub input: CompiledSchema,
-    /// What structured results have to satisfy.
+    /// The schema of structured results, if the tool has one.
     pub output: Option<CompiledSchema>,
 }
 
@@ -161,7 +162,7 @@ impl Default for Surface {
 }
 
 impl Surface {
-    /// Offers a tool; one of the same name is replaced. An error names the schema that cannot be used.
+    /// Adds a tool, replacing one of the same name. The error names the schema that cannot be used.
     pub fn add_tool(&self, tool: impl Tool) -> Result<(), SchemaError> {
         let profile = tool.profile();
         let input = CompiledSchema::compile(&profile.input_schema)?;
@@ -172,7 +173,7 @@ impl Surface {
         Ok(())
     }
 
-    /// Withdraws a tool. Returns whether there was one.
+    /// Removes a tool. Returns whether it existed.
     pub fn remove_tool(&self, name: &str) -> bool {
         let removed = write(&self.tools).remove(name).is_some();
         if removed {
@@ -181,7 +182,7 @@ impl Surface {
         removed
     }
 
-    /// Offers a resource; one of the same address is replaced.
+    /// Adds a resource, replacing one of the same URI.
     pub fn add_resource(&self, resource: impl Resource) {
         let offered =
             SurfaceItem { profile: resource.profile(), handler: Arc::new(resource) as Arc<dyn Resource> };
@@ -189,7 +190,7 @@ impl Surface {
         self.broadcast_change(SurfaceChange::Resources);
     }
 
-    /// Withdraws a resource. Returns whether there was one.
+    /// Removes a resource. Returns whether it existed.
     pub fn remove_resource(&self, uri: &str) -> bool {
         let removed = write(&self.resources).remove(uri).is_some();
         if removed {
@@ -198,7 +199,7 @@ impl Surface {
         removed
     }
 
-    /// Offers a family of resources.
+    /// Adds a resource template.
     pub fn add_template(&self, template: impl Template) {
         let offered =
             SurfaceItem { profile: template.profile(), handler: Arc::new(template) as Arc<dyn Template> };
@@ -206,14 +207,14 @@ impl Surface {
         self.broadcast_change(SurfaceChange::Resources);
     }
 
-    /// Offers a prompt; one of the same name is replaced.
+    /// Adds a prompt, replacing one of the same name.
     pub fn add_prompt(&self, prompt: impl Prompt) {
         let offered = SurfaceItem { profile: prompt.profile(), handler: Arc::new(prompt) as Arc<dyn Prompt> };
         write(&self.prompts).insert(offered.profile.name.clone(), Arc::new(offered));
         self.broadcast_change(SurfaceChange::Prompts);
     }
 
-    /// Withdraws a prompt. Returns whether there was one.
+    /// Removes a prompt. Returns whether it existed.
     pub fn remove_prompt(&self, name: &str) -> bool {
         let removed = write(&self.prompts).remove(name).is_some();
         if removed {
@@ -222,7 +223,7 @@ impl Surface {
         removed
     }
 
-    /// Says that a resource holds something else now.
+    /// Notifies listeners that the content of a resource has changed.
     pub fn updated(&self, uri: &str) {
         self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
             uri: uri.into(),
@@ -232,7 +233,7 @@ impl Surface {
         }));
     }
 
-    /// Says that a resource of a tenant holds something else now.
+    /// Notifies listeners that the content of a tenant's resource has changed.
     pub fn updated_for(&self, tenant: &str, uri: &str) {
         let tenant = Some(tenant.into());
         self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
@@ -243,7 +244,7 @@ impl Surface {
         }));
     }
 
-    /// Says so of all resources of a tenant whose addresses begin so.
+    /// Like [`Surface::updated_for`], for all resources of a tenant whose URIs begin with `prefix`.
     pub fn updated_within(&self, tenant: &str, prefix: &str) {
         let tenant = Some(tenant.into());
         self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
@@ -254,7 +255,7 @@ impl Surface {
         }));
     }
 
-    /// Says so of searches of a tenant whose addresses begin so, as far as they may find that key.
+    /// Like [`Surface::updated_within`], only for searches that may find `key`.
     pub fn updated_search(&self, tenant: &str, prefix: &str, key: &str) {
         let (tenant, key) = (Some(tenant.into()), Some(key.into()));
         self.broadcast_change(SurfaceChange::Updated(ResourceUpdate {
@@ -265,7 +266,7 @@ impl Surface {
         }));
     }
 
-    /// Says that changes may have been missed.
+    /// Notifies listeners that changes may have been lost.
     pub(crate) fn missed(&self) {
         self.broadcast_change(SurfaceChange::Missed);
     }
@@ -285,17 +286,17 @@ impl Surface {
         format!("{}/schemas/{name}.json", read(&self.base_url))
     }
 
-    /// Where the server is, without a slash at the end; empty where it listens nowhere.
+    /// The server's base URL, without a trailing slash; empty if it listens nowhere.
     pub fn base_url(&self) -> String {
         read(&self.base_url).clone()
     }
 
-    /// Says where the server is.
+    /// Sets the server's base URL.
     pub fn set_base_url(&self, url: &str) {
         *write(&self.base_url) = url.trim_end_matches('/').into();
     }
 
-    /// Lets `mcp://{host}/{scheme}/…` stand for `{scheme}://…`, for these hosts.
+    /// Makes `mcp://{host}/{scheme}/…` an alias of `{scheme}://…`, for these hosts.
     pub fn set_aliases(&self, hosts: &[String], schemes: &[&str]) {
         let mut aliases = vec![];
         for host in hosts {
@@ -306,7 +307,7 @@ impl Surface {
         *write(&self.aliases) = aliases;
     }
 
-    /// The address that an alias stands for; any other stands for itself.
+    /// The URI behind an alias; any other URI is returned unchanged.
     pub fn canonical<'a>(&self, uri: &'a str) -> Cow<'a, str> {
         for (alias, meant) in &*read(&self.aliases) {
             if let Some(rest) = uri.strip_prefix(alias.as_str()) {
@@ -316,7 +317,7 @@ impl Surface {
         Cow::Borrowed(uri)
     }
 
-    /// The addresses of a resource under its aliases.
+    /// The aliases of a resource's URI.
     pub fn aliases_of(&self, uri: &str) -> Vec<String> {
         let aliases = read(&self.aliases);
         aliases
@@ -325,12 +326,12 @@ impl Surface {
             .collect()
     }
 
-    /// Tenants that have other resources than before, until they are told.
+    /// Tenants whose list of resources has changed and whose listeners have not been notified yet.
     pub fn list_changes(&self) -> &ListChanges {
         &self.list_changes
     }
 
-    /// What changes from now on.
+    /// A receiver of all changes from now on.
     pub fn changes(&self) -> broadcast::Receiver<SurfaceChange> {
         self.changes.subscribe()
     }
@@ -345,17 +346,17 @@ impl Surface {
         read(&self.tools).values().cloned().collect()
     }
 
-    /// The resource of that address.
+    /// The resource of that URI.
     pub fn resource(&self, uri: &str) -> Option<Arc<SurfaceItem<dyn Resource, ResourceProfile>>> {
         read(&self.resources).get(uri).cloned()
     }
 
-    /// All resources, by address.
+    /// All resources, by URI.
     pub fn resources(&self) -> Vec<Arc<SurfaceItem<dyn Resource, ResourceProfile>>> {
         read(&self.resources).values().cloned().collect()
     }
 
-    /// All families of resources, in the order in which they were added.
+    /// All resource templates, in the order in which they were added.
     pub fn templates(&self) -> Vec<Arc<SurfaceItem<dyn Template, ResourceProfile>>> {
         read(&self.templates).clone()
     }
@@ -371,7 +372,7 @@ impl Surface {
     }
 
     pub(crate) fn broadcast_change(&self, change: SurfaceChange) {
-        // An error says that nobody listens.
+        // An error means that there are no listeners.
         let _ = self.changes.send(change);
     }
 }

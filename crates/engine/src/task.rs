@@ -1,7 +1,7 @@
-//! What a task is: its states, and the fold from events to the `Task` that people see.
+//! A task's states, and the fold from its events to the [`Task`] that clients see.
 //!
-//! The fold is the only way to a `Task`. It never fails on a log that the engine wrote; an event that
-//! breaks a rule is a bug of the writer, found by the property tests, not an error of the reader.
+//! The fold is the only way to a `Task`. It never fails on a log that the engine wrote: an event that breaks
+//! a rule is a bug of the writer, found by the property tests, not an error of the reader.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -13,7 +13,7 @@ use crate::{
     question::{Ask, Question},
 };
 
-/// What the caller said beside answers, of a task's history, oldest first.
+/// The caller's messages in a task's history that do not answer a question, oldest first.
 pub(crate) fn messages_beside_answers(history: Vec<Message>) -> Vec<Message> {
     let mut asked = false;
     let said = history.into_iter().filter(|message| {
@@ -23,7 +23,7 @@ pub(crate) fn messages_beside_answers(history: Vec<Message>) -> Vec<Message> {
     said.collect()
 }
 
-/// How many messages of the caller there are in a task's history up to its last answer; one, where there is none.
+/// How many messages of the caller are in a task's history up to its last answer; 1 if there is no answer.
 pub(crate) fn count_until_answer(history: &[Message]) -> usize {
     let (mut asked, mut said, mut until) = (false, 0, 1);
     for message in history {
@@ -36,8 +36,8 @@ pub(crate) fn count_until_answer(history: &[Message]) -> usize {
     until
 }
 
-/// Whether a message of the history is a question. With its answer it becomes history, and the answer is what was said
-/// right after it.
+/// Whether a message of the history is a question. A question moves to the history when it is answered, and
+/// the message right after it is the answer.
 fn asks(message: &Message) -> bool {
     message.role == Role::Agent && message.data().is_some_and(|data| data.get("questionId").is_some())
 }
@@ -54,15 +54,14 @@ impl std::fmt::Display for TaskId {
 }
 
 impl TaskId {
-    /// Reads the hyphenated form, and no other: `{…}`, `urn:uuid:` and unhyphenated spellings are not
-    /// names of a task.
+    /// Parses the hyphenated form only: `{…}`, `urn:uuid:` and unhyphenated spellings are not task ids.
     pub fn parse(text: &str) -> Option<Self> {
         (text.len() == 36).then(|| Uuid::try_parse(text).ok().map(Self)).flatten()
     }
 
-    /// When it was given.
+    /// The time at which the id was generated.
     pub fn made_at(self) -> Timestamp {
-        // The time stands in the first 48 bits of an id that is ordered by time.
+        // UUIDv7: the first 48 bits are the time in milliseconds.
         Timestamp((self.0.as_u128() >> 80) as i64)
     }
 
@@ -71,36 +70,36 @@ impl TaskId {
         format!("ctx-{self}")
     }
 
-    /// The task whose own context this is.
+    /// The task that opened this context, if a task did.
     pub fn of_own_context(context: &str) -> Option<Self> {
         context.strip_prefix("ctx-").and_then(Self::parse)
     }
 }
 
-/// Where a task stands.
+/// A task's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Accepted, not started.
     Submitted,
-    /// An agent is at it.
+    /// An agent is working on it.
     Working,
     /// Waits for an answer.
     InputRequired,
     /// Waits for an authorization.
     AuthRequired,
-    /// Done.
+    /// Ended successfully.
     Completed,
     /// Ended by an error.
     Failed,
     /// Ended on request.
     Canceled,
-    /// The agent would not take it.
+    /// Refused by the agent.
     Rejected,
 }
 
 impl State {
-    /// All states; the position is the code that stores keep.
+    /// All states; the position is the code that stores write.
     pub const ALL: [Self; 8] = [
         Self::Submitted,
         Self::Working,
@@ -112,7 +111,7 @@ impl State {
         Self::Rejected,
     ];
 
-    /// Its name, as it is stored and shown.
+    /// The state's name, as stored and displayed.
     pub fn name(self) -> &'static str {
         match self {
             Self::Submitted => "submitted",
@@ -126,64 +125,64 @@ impl State {
         }
     }
 
-    /// The number that stores keep. States from 4 on are terminal.
+    /// The code that stores write. States from 4 on are terminal.
     pub fn code(self) -> u8 {
         self as u8
     }
 
-    /// The state of a stored number.
+    /// The state of a stored code.
     pub fn from_code(code: u8) -> Option<Self> {
         Self::ALL.get(usize::from(code)).copied()
     }
 
-    /// Whether nothing leaves this state.
+    /// Whether the state is final.
     pub fn is_terminal(self) -> bool {
         self.code() >= Self::Completed.code()
     }
 
-    /// Whether the task waits for somebody.
+    /// Whether the task waits for an answer or an authorization.
     pub fn is_interrupted(self) -> bool {
         matches!(self, Self::InputRequired | Self::AuthRequired)
     }
 
-    /// The legal transitions: from terminal states none, back to submitted none, everything else.
+    /// The legal transitions: none from a terminal state, none back to submitted, every other one.
     pub fn may_become(self, next: Self) -> bool {
         !self.is_terminal() && next != Self::Submitted
     }
 }
 
-/// What a task is before anything happened to it.
+/// A task's immutable attributes, set when it is created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Origin {
-    /// The task's identity.
+    /// The task's id, the same in every protocol.
     pub id: TaskId,
-    /// The id that the client chose, in the one dialect where clients do (A2A 0.1).
+    /// The id that the client chose. Only clients of A2A 0.1 choose one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client_id: Option<String>,
     /// The conversation that it belongs to.
     pub context: String,
     /// The agent that works on it.
     pub agent: String,
-    /// Whose it is.
+    /// The owner: the caller that created it.
     pub owner: String,
-    /// The dialect in which it was made, e.g. `a2a/1.0`.
+    /// The protocol dialect in which it was created, e.g. `a2a/1.0`.
     pub dialect: String,
-    /// Attributes that the caller gave with the request.
+    /// Attributes that the caller sent with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metadata: Option<Metadata>,
-    /// W3C `traceparent` of the request that made it.
+    /// W3C `traceparent` of the request that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
 }
 
 impl Origin {
-    /// The id that callers use: their own where they chose one.
+    /// The id that callers use: the client's own if it chose one.
     pub fn public_id(&self) -> String {
         self.client_id.clone().unwrap_or_else(|| self.id.to_string())
     }
 }
 
-/// Marks the last word of a task that failed by a fault of the program.
+/// Marks the final message of a task that failed because of a server fault, not by its agent's decision.
 const FAULT: &str = "nuncio/fault";
 
 pub(crate) fn as_fault(mut message: Message) -> Message {
@@ -191,7 +190,7 @@ pub(crate) fn as_fault(mut message: Message) -> Message {
     message
 }
 
-/// Marks the last word of a task that failed because nobody could be reached who would do the work.
+/// Marks the final message of a task that failed because the remote agent could not be reached.
 const UNREACHABLE: &str = "nuncio/unreachable";
 
 pub(crate) fn as_unreachable(mut message: Message) -> Message {
@@ -202,26 +201,26 @@ pub(crate) fn as_unreachable(mut message: Message) -> Message {
 /// A task as of some sequence number: the fold of its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
-    /// What it was before its first event.
+    /// The immutable attributes.
     pub origin: Origin,
-    /// Where it stands.
+    /// The current state.
     pub state: State,
-    /// When that state was entered.
+    /// When the current state was entered.
     pub status_at: Timestamp,
-    /// What the agent said about the state.
+    /// The agent's message about the state.
     pub status_message: Option<Message>,
-    /// The last word on progress since the state was entered, with its sequence number.
+    /// The latest progress since the state was entered, with its sequence number.
     pub progress: Option<(u64, Progress)>,
-    /// The results.
+    /// The results so far.
     pub artifacts: Vec<Artifact>,
-    /// What was said, oldest first. The current status message is not in it yet.
+    /// All messages, oldest first. The current status message is not in it yet.
     pub history: Vec<Message>,
-    /// Questions that wait for an answer, oldest first, with the sequence number at which each was asked.
+    /// Open questions, oldest first, each with the sequence number at which it was asked.
     pub questions: Vec<(u64, Question)>,
     /// The number of events folded: the cursor after which a follower continues.
     pub seq: u64,
-    /// When anything that is shown of it last changed; before the first event, and where a snapshot of an earlier
-    /// release did not know, the beginning of time.
+    /// When any visible part of it last changed. The epoch before the first event, and in snapshots of
+    /// earlier releases, which did not record it.
     #[serde(default, skip_serializing_if = "is_unknown")]
     pub changed_at: Timestamp,
 }
@@ -247,25 +246,25 @@ impl Task {
         }
     }
 
-    /// When it last changed.
+    /// When any visible part of it last changed.
     pub fn modified_at(&self) -> Timestamp {
         self.changed_at.max(self.status_at)
     }
 
-    /// Whether it failed by a fault of the program (a panic, an agent that is gone) and not by its agent's
-    /// own word.
+    /// Whether it failed because of a server fault (a panic, an agent that is no longer served) and not by
+    /// its agent's decision.
     pub fn is_fault(&self) -> bool {
         let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
         self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(FAULT))
     }
 
-    /// Whether it failed because whoever was to do the work could not be reached: another may be asked.
+    /// Whether it failed because the remote agent could not be reached: the caller may try another agent.
     pub fn is_unreachable(&self) -> bool {
         let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
         self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(UNREACHABLE))
     }
 
-    /// The task after the given entries.
+    /// Folds the given entries into the task.
     #[must_use]
     pub fn fold<'a>(mut self, entries: impl IntoIterator<Item = &'a Entry>) -> Self {
         for entry in entries {
@@ -274,15 +273,15 @@ impl Task {
         self
     }
 
-    /// Applies the next event of the log, and leaves it to whoever has it.
+    /// Applies the next event of the log, from a reference.
     pub fn apply(&mut self, entry: &Entry) {
         self.take(entry.clone());
     }
 
-    /// Takes the next event of the log.
+    /// Applies the next event of the log, by value.
     pub fn take(&mut self, Entry(at, event): Entry) {
         self.seq += 1;
-        // A log line is no part of what is shown.
+        // Log lines are not part of the visible task.
         if !matches!(event, Event::Log(_)) {
             self.changed_at = at;
         }
@@ -304,7 +303,7 @@ impl Task {
             Event::Answer(QuestionAnswer { question, .. })
             | Event::Withdrawn(QuestionWithdrawal { question, .. }) => {
                 self.questions.retain(|(_, open)| open.id != question);
-                // Where others are open, a status that shows the next one follows if it has to.
+                // If other questions are open, a status event for the next one follows where needed.
                 if self.questions.is_empty() {
                     self.enter(State::Working, at, None);
                 }
@@ -314,7 +313,7 @@ impl Task {
 
     fn enter(&mut self, state: State, at: Timestamp, message: Option<Message>) {
         debug_assert!(self.state.may_become(state), "{:?} -> {state:?}", self.state);
-        // What was said about the old state becomes history, as the official servers do it.
+        // The message about the old state moves to the history, as in the official A2A servers.
         self.history.extend(self.status_message.take());
         if state.is_terminal() {
             self.questions.clear();
@@ -325,7 +324,7 @@ impl Task {
         self.progress = None;
     }
 
-    /// While anything is asked, the oldest open question is the status.
+    /// While questions are open, the oldest of them is the status.
     fn show_oldest_question(&mut self, at: Timestamp) {
         let Some((seq, question)) = self.questions.first() else { return };
         let message = question.message(&self.origin.public_id(), *seq);
@@ -374,8 +373,8 @@ pub fn state_while_asking(question: &Question) -> State {
     }
 }
 
-/// Adds a part; a plain text that follows a plain text is merged into it, so that a text of 100,000 chunks
-/// is one part.
+/// Adds a part. A plain text that follows a plain text is merged into it, so that a text of 100,000 chunks is
+/// one part.
 fn append_part(parts: &mut Vec<Part>, part: Part) {
     if let (
         Some(Part { content: Content::Text(text), metadata: None, filename: None, media_type: None }),

@@ -1,4 +1,4 @@
-//! The engine's own small record of a task, kept in its row: what is needed to go on without the log.
+//! The engine's header of a task, stored in its row: what is needed to continue without the log.
 
 use std::collections::BTreeMap;
 
@@ -16,73 +16,73 @@ use crate::{
     task::{Origin, Task, TaskId},
 };
 
-/// What the row carries for the engine. Stored as JSON; fields are only ever added.
+/// The engine's part of the row. Stored as JSON; fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct TaskHeader {
-    /// The dialect in which the task was made.
+    /// The protocol dialect in which the task was created.
     pub(crate) dialect: String,
     /// The version of the agent that started it.
     pub(crate) agent_version: String,
-    /// Whether the caller can be asked; otherwise `ask` answers Unavailable at once.
+    /// Whether the caller can answer questions; otherwise `ask` returns Unavailable at once.
     pub(crate) can_ask: bool,
-    /// Whether the caller's model can be asked.
+    /// Whether the caller has a model that can be asked.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) can_sample: bool,
-    /// Whether the server's own model is asked instead. Decided once: a run after a restart, under another
-    /// configuration, finds the same places in its journal.
+    /// Whether the server's own model is used instead. Decided once: a run after a restart, under another
+    /// configuration, must find the same positions in its journal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) own_model: bool,
-    /// Whether the caller can be sent to a link.
+    /// Whether the caller can open a link.
     #[serde(default = "yes", skip_serializing_if = "is_true")]
     pub(crate) can_authorize: bool,
-    /// What the caller gave with the request.
+    /// Attributes that the caller sent with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<Metadata>,
-    /// What the binding that made the task wants to find again with it.
+    /// Data that the binding stored when it created the task, to read back later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<Value>,
-    /// How long its caller waits for an answer of its own, at a connection that dies with the node.
+    /// How long its caller waits for a response, on a connection that dies with the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting_ms: Option<u64>,
-    /// W3C `traceparent` of the request that made the task.
+    /// W3C `traceparent` of the request that created the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) trace: Option<String>,
-    /// What its caller may do, where that is not everything: the agent may do no more in its name.
+    /// The caller's grants, unless it has all: the agent may do no more in its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) grants: Option<String>,
-    /// The id of the token with which its caller made it, or made what called it.
+    /// The id of the token with which the task, or the task that called it, was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) credential: Option<String>,
-    /// How many tasks called each other down to this one.
+    /// The depth in the call chain: how many tasks are above this one.
     #[serde(default, skip_serializing_if = "is_none_deep")]
     pub(crate) depth: u32,
-    /// The task at the top of those calls.
+    /// The task at the top of the call chain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) root: Option<TaskId>,
-    /// The agents of those tasks, from the top down.
+    /// The agents of the call chain, from the top down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) called_by: Vec<String>,
     /// Per scope: how much of what the agent emitted is in the log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) marks: BTreeMap<String, EmitCursor>,
-    /// How long the agent has run, waiting not counted.
+    /// How long the agent has run, not counting time spent waiting.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) ran_ms: u64,
-    /// About how much the log holds.
+    /// The approximate size of the log in bytes.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) bytes: u64,
-    /// What is held against its runs since processes died under them.
+    /// The suspicion that its runs crash the process, after processes died during them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) suspicion: Option<Suspicion>,
 }
 
-/// A scope's position: a restarted agent emits again from its start, and what lies before the mark is
+/// A scope's position: a restarted agent emits again from its start, and what lies before the cursor is
 /// already in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct EmitCursor {
-    /// How many emissions.
+    /// The number of emissions.
     pub(crate) n: u64,
-    /// What kinds of emissions they were, to notice an agent that does something else the second time.
+    /// A hash of the kinds of emissions, to detect an agent that does something else after a restart.
     pub(crate) trail: u32,
 }
 
@@ -130,7 +130,8 @@ fn is_zero(n: &u64) -> bool {
 }
 
 impl TaskHeader {
-    /// The caller that made the task, with what it might do then. Scopes that cannot be read allow nothing.
+    /// The caller that created the task, with its grants at that time. Scopes that cannot be parsed allow
+    /// nothing.
     pub(crate) fn caller(&self, owner: &str) -> Caller {
         let caller = Caller::named(owner);
         let caller = match &self.credential {
@@ -144,11 +145,11 @@ impl TaskHeader {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a task's head is damaged: {e}")))
+        serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a task's header is damaged: {e}")))
     }
 
     pub(crate) fn encode(&self) -> Bytes {
-        // Strings, numbers and string keys: it cannot fail, and an empty head would be refused on reading.
+        // Strings, numbers and string keys: it cannot fail, and decoding would refuse an empty header.
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
@@ -166,13 +167,14 @@ impl TaskHeader {
     }
 }
 
-/// The version of a stored fold. 1: the task as JSON. 2: the length of the outline (four bytes, little-endian), the
-/// outline (the task without its artifacts) as JSON, and the artifacts as JSON: a list reads the beginning alone.
+/// The version of a stored snapshot. 1: the task as JSON. 2: the length of the outline (four bytes,
+/// little-endian), the outline (the task without its artifacts) as JSON, and the artifacts as JSON. A list
+/// reads only the beginning.
 const SNAPSHOT_FORMAT: u8 = 2;
-/// What stands before an outline: the version and the length.
+/// The length of what precedes an outline: the version and the length field.
 const OUTLINE_AT: usize = 5;
 
-/// A fold as it is kept. See `Store::put_snapshot`.
+/// Encodes a snapshot. See `TaskStore::put_snapshot`.
 pub(crate) fn encode_snapshot(task: &Task) -> Bytes {
     let mut bytes = vec![SNAPSHOT_FORMAT, 0, 0, 0, 0];
     // As in `event::encode`, a failure is not possible; an unreadable snapshot is skipped on reading.
@@ -212,20 +214,20 @@ fn decode_snapshot(bytes: &[u8]) -> Option<Task> {
     }
 }
 
-/// Where the outline of a snapshot ends that begins so; `None` where it has none.
+/// Where the outline of a snapshot with this beginning ends; `None` if it has no outline.
 pub(crate) fn outline_end(beginning: &[u8]) -> Option<usize> {
     let (&SNAPSHOT_FORMAT, rest) = beginning.split_first()? else { return None };
     let length = u32::from_le_bytes(rest.get(..4)?.try_into().ok()?);
     usize::try_from(length).ok()?.checked_add(OUTLINE_AT)
 }
 
-/// The outline in the beginning of a snapshot; `None` where it has none, or where that is not all of it.
+/// The outline at the beginning of a snapshot; `None` if there is none, or if it is cut off.
 pub(crate) fn decode_outline(beginning: &[u8]) -> Option<Task> {
     let end = outline_end(beginning)?;
     serde_json::from_slice(beginning.get(OUTLINE_AT..end)?).ok()
 }
 
-/// About how many bytes a task's log holds, as its row tells it.
+/// The approximate size of a task's log in bytes, from its header.
 pub(crate) fn weight(head: &[u8]) -> u64 {
     #[derive(Deserialize)]
     struct Weight {
@@ -235,8 +237,8 @@ pub(crate) fn weight(head: &[u8]) -> u64 {
     serde_json::from_slice::<Weight>(head).map_or(0, |weight| weight.bytes)
 }
 
-/// Folds what a store returned. `Ok(None)`: the snapshot is of a format that this version does not read and
-/// the log before it was not fetched; the caller folds from the start instead.
+/// Folds what a store returned. `Ok(None)`: this version cannot read the snapshot's format, and the log
+/// before it was not fetched; the caller folds from the start instead.
 pub(crate) fn fold(opened: &OpenedTask) -> Result<Option<Task>, Error> {
     let mut task = match &opened.snapshot {
         Some((_, bytes)) => match decode_snapshot(bytes) {
@@ -249,8 +251,8 @@ pub(crate) fn fold(opened: &OpenedTask) -> Result<Option<Task>, Error> {
     Ok(Some(task))
 }
 
-/// Applies what stored batches hold beyond the task, without artifacts and log lines; of the history only the last
-/// `history` messages stay.
+/// Applies the stored batches after the task's cursor, without artifacts and log lines. Only the last
+/// `history` messages of the history are retained.
 pub(crate) fn fold_outline_onto(
     task: &mut Task,
     log: &[StoredBatch],
@@ -277,7 +279,7 @@ pub(crate) fn shorten(task: &mut Task, history: Option<usize>) {
     }
 }
 
-/// Applies what stored batches hold beyond the task.
+/// Applies the stored batches after the task's cursor.
 pub(crate) fn fold_onto(task: &mut Task, log: &[StoredBatch]) -> Result<(), Error> {
     for batch in log {
         let entries = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
@@ -303,7 +305,8 @@ mod tests {
         task::State,
     };
 
-    /// The oldest head there is, and one with everything. The file is never changed: see `tests/it/golden.rs`.
+    /// The oldest header there is, and one with every field. The file is never changed: see
+    /// `tests/it/golden.rs`.
     #[test]
     fn heads() {
         let bare = TaskHeader {

@@ -1,8 +1,8 @@
 //! One trace through a task, its children, its resumed work and its webhooks (W3C Trace Context).
 //!
-//! Nothing of it has to be remembered but the `traceparent` of the request that made a task: the ids of spans are
-//! made of what they stand for, so that whoever goes on after a crash names the same ones. A task that was made
-//! without a trace begins one, under its own id. What ended is told to a [`Tracer`], where there is one.
+//! Only the `traceparent` of the request that created a task is stored. Span ids are derived from what they
+//! stand for, so that a node that continues after a crash uses the same ones. A task created without a trace
+//! begins one, under its own id. Finished spans are sent to a [`Tracer`], if there is one.
 
 use std::fmt::Write as _;
 
@@ -14,35 +14,35 @@ use crate::{
     task::{Origin, State, TaskId},
 };
 
-/// Takes what ended, and sends it to wherever traces are looked at. It must not wait.
+/// Exports finished spans to a tracing backend. It must not block.
 pub trait Tracer: Send + Sync + 'static {
-    /// A piece of work has ended.
+    /// Records a finished span.
     fn record_span(&self, span: Span);
 }
 
-/// The trace that a task belongs to, and the task's own place in it.
+/// The trace that a task belongs to, and the task's own span in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trace {
-    /// The trace.
+    /// The trace id.
     pub id: [u8; 16],
-    /// Who asked for the task, if somebody did who takes part in the trace.
+    /// The span of the request that created the task, if the request had a trace.
     pub parent: Option<[u8; 8]>,
-    /// The task's own span.
+    /// The id of the task's own span.
     pub span: [u8; 8],
-    /// Whether somebody wants to see it.
+    /// Whether the trace is to be recorded.
     pub sampled: bool,
 }
 
-/// A piece of work that has ended.
+/// A finished piece of work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
-    /// The trace that it belongs to.
+    /// The id of its trace.
     pub trace: [u8; 16],
-    /// Its own id.
+    /// The span's own id.
     pub id: [u8; 8],
-    /// What it is a part of.
+    /// The id of the enclosing span.
     pub parent: Option<[u8; 8]>,
-    /// What was done.
+    /// The operation, for display.
     pub name: String,
     /// Which side of a request it is.
     pub kind: SpanKind,
@@ -50,20 +50,20 @@ pub struct Span {
     pub start: Timestamp,
     /// When it ended.
     pub end: Timestamp,
-    /// Why it failed, if it did.
+    /// The error, if it failed.
     pub error: Option<String>,
-    /// What there is to know about it.
+    /// Key-value attributes of the span.
     pub attributes: Vec<(&'static str, String)>,
 }
 
 /// Which side of a request a span is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanKind {
-    /// Work of its own.
+    /// Internal work, not a request.
     Internal,
-    /// Somebody asked for it.
+    /// The serving side of a request.
     Server,
-    /// It asks somebody else.
+    /// The requesting side of a call to another server.
     Client,
 }
 
@@ -77,17 +77,17 @@ impl Trace {
         }
     }
 
-    /// `traceparent` for whatever the task asks of others.
+    /// The `traceparent` of the task's outgoing requests.
     pub fn header(&self) -> String {
         self.header_under(self.span)
     }
 
-    /// `traceparent` for what that span asks of others.
+    /// The `traceparent` of outgoing requests of that span.
     pub fn header_under(&self, span: [u8; 8]) -> String {
         let mut text = String::with_capacity(55);
         text.push_str("00-");
         for byte in self.id {
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(text, "{byte:02x}");
         }
         text.push('-');
@@ -98,12 +98,12 @@ impl Trace {
         text
     }
 
-    /// The id of a part of the task's work that has this name, whoever does it and however often.
+    /// The span id of a named part of the task's work: the same on every node and every attempt.
     pub fn part(&self, name: &str) -> [u8; 8] {
         derived(&[&self.span, name.as_bytes()])
     }
 
-    /// A part of the task's work.
+    /// The span of a part of the task's work.
     pub(crate) fn span(&self, task: TaskId, name: String, start: Timestamp, end: Timestamp) -> Span {
         Span {
             trace: self.id,
@@ -118,7 +118,7 @@ impl Trace {
         }
     }
 
-    /// The whole of a task that ended with that event; `None` if it did not.
+    /// The span of a whole task that ended with that event; `None` if it did not end.
     pub(crate) fn whole(origin: &Origin, last: &Entry) -> Option<Span> {
         let Entry(at, Event::Status(status)) = last else { return None };
         if !status.state.is_terminal() {
@@ -142,11 +142,11 @@ impl Trace {
     }
 }
 
-/// Reads a `traceparent`: the trace, the span that asks, whether it is wanted. `None`: it is none.
+/// Parses a `traceparent`: trace id, parent span id, sampled flag. `None` if it is invalid.
 pub fn parse(text: &str) -> Option<([u8; 16], [u8; 8], bool)> {
     let bytes = text.trim().as_bytes();
     let version = bytes.get(..2)?;
-    // Later versions may say more behind what is known of them; this one may not, and ff is none.
+    // Later versions may append fields; version 00 may not, and ff is invalid.
     let legal = version != b"ff" && (bytes.len() == 55 || (version != b"00" && bytes.get(55) == Some(&b'-')));
     let dashes = [2, 35, 52].iter().all(|at| bytes.get(*at) == Some(&b'-'));
     if !legal || !dashes {
@@ -171,7 +171,7 @@ fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(out)
 }
 
-/// An id that is made of what it stands for.
+/// An id derived from what it stands for.
 fn derived(of: &[&[u8]]) -> [u8; 8] {
     let mut hash = Sha256::new();
     for piece in of {
@@ -181,7 +181,7 @@ fn derived(of: &[&[u8]]) -> [u8; 8] {
     let digest = hash.finalize();
     let mut id = [0; 8];
     id.copy_from_slice(&digest[..8]);
-    // All zeros would be no id.
+    // All zeros is not a valid id.
     id[7] |= u8::from(id == [0; 8]);
     id
 }

@@ -1,9 +1,10 @@
-//! One ledger of what owners and tenants use on this node: running and waiting tasks, streams, sessions, scans, bytes.
+//! A ledger of what owners and tenants use on this node: running and waiting tasks, streams, sessions, scans,
+//! bytes.
 //!
-//! A permit counts from the moment it is taken until it is dropped. A limit is per owner, per tenant or for all
-//! together; whoever is over one is refused with the limit's name. The ledger is in memory: what outlives a process
-//! (stored bytes, webhooks, tokens) is measured from the store every so often (`stored.rs`, `engine/measure.rs`), per
-//! tenant.
+//! A permit counts from the moment it is taken until it is dropped. A limit is per owner, per tenant or
+//! global; a request over a limit is refused with the limit's name. The ledger is in memory: what outlives a
+//! process (stored bytes, webhooks, tokens) is measured from the store periodically (`stored.rs`,
+//! `engine/measure.rs`), per tenant.
 
 mod limits;
 mod stored;
@@ -26,34 +27,34 @@ use crate::{
     error::Error,
 };
 
-/// When a caller that is over its share may try again.
+/// The retry delay suggested to a caller that is over its limit.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Something of which callers have a share.
+/// A resource whose use is limited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MeteredResource {
     /// Tasks that hold a slot on this node.
     RunningTasks,
     /// Tasks that wait for a slot.
     WaitingTasks,
-    /// Open streams.
+    /// Streams that clients have open.
     Streams,
-    /// Sessions of clients.
+    /// Client sessions.
     Sessions,
-    /// Searches and other scans under way.
+    /// Searches and other scans in progress.
     Scans,
-    /// Bytes of requests that were read, and of answers that are not sent.
+    /// Bytes of requests that were read, and of responses not sent yet.
     BytesInFlight,
     /// Bytes in the store.
     StoredBytes,
-    /// Webhooks.
+    /// Registered webhooks.
     Webhooks,
-    /// Tokens.
+    /// Issued tokens.
     Tokens,
 }
 
 impl MeteredResource {
-    /// All of them.
+    /// All resources, in the order of their counters.
     pub const ALL: [Self; 9] = [
         Self::RunningTasks,
         Self::WaitingTasks,
@@ -66,7 +67,7 @@ impl MeteredResource {
         Self::Tokens,
     ];
 
-    /// Its name in limits, reports and metrics.
+    /// The name in limits, reports and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::RunningTasks => "running-tasks",
@@ -81,7 +82,7 @@ impl MeteredResource {
         }
     }
 
-    /// What it is counted in, where it is something that is stored.
+    /// The unit of a stored resource.
     fn unit(self) -> &'static str {
         match self {
             Self::StoredBytes => "bytes",
@@ -94,32 +95,32 @@ impl MeteredResource {
     }
 }
 
-/// How much is used of each resource.
+/// The amount used of each resource.
 type ResourceCounts = [u64; MeteredResource::ALL.len()];
 
-/// How much of one resource is used, where a caller asks for more of it.
+/// The current use of one resource, against which a request for more is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceUse {
-    /// By the caller's owner.
+    /// The use by the caller's owner.
     pub owner: u64,
-    /// By all owners of its tenant.
+    /// The use by all owners of its tenant.
     pub tenant: u64,
-    /// By everybody.
+    /// The use by all tenants.
     pub total: u64,
 }
 
 /// What a tenant uses, for the operator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantUsage {
-    /// The tenant.
+    /// The tenant's name.
     pub tenant: String,
-    /// How many owners of it use something now.
+    /// How many of its owners use something now.
     pub owners: usize,
     counts: ResourceCounts,
 }
 
 impl TenantUsage {
-    /// A tenant that uses nothing.
+    /// The report of a tenant that uses nothing.
     pub fn none(tenant: &str) -> Self {
         Self { tenant: tenant.to_owned(), owners: 0, counts: ResourceCounts::default() }
     }
@@ -130,17 +131,17 @@ impl TenantUsage {
     }
 }
 
-/// What owners and tenants use.
+/// The in-memory counters of what owners and tenants use.
 #[derive(Debug, Default)]
 pub struct UsageLedger {
     limits: UsageLimits,
     books: Mutex<UsageCounts>,
     stored: Mutex<StoredAmounts>,
-    /// Wakes callers that wait for something to be given back.
+    /// Wakes callers that wait for a release.
     released: Notify,
 }
 
-/// The counts. An owner or tenant that uses nothing has no entry, so the maps are as large as what is in use.
+/// The counters. An owner or tenant that uses nothing has no entry, which bounds the maps by what is in use.
 #[derive(Debug, Default)]
 struct UsageCounts {
     owners: HashMap<Arc<str>, ResourceCounts>,
@@ -154,12 +155,12 @@ impl UsageLedger {
         Arc::new(Self { limits, ..Self::default() })
     }
 
-    /// Takes one of a resource for a caller, until the permit is dropped.
+    /// Takes one unit of a resource for a caller, until the permit is dropped.
     pub fn take(self: &Arc<Self>, caller: &Caller, resource: MeteredResource) -> Result<UsagePermit, Error> {
         self.take_amount(caller.owner(), resource, 1)
     }
 
-    /// Takes so much of a resource for an owner, until the permit is dropped.
+    /// Takes an amount of a resource for an owner, until the permit is dropped.
     pub fn take_amount(
         self: &Arc<Self>,
         owner: &str,
@@ -175,7 +176,7 @@ impl UsageLedger {
         permit.ok_or_else(|| refused.unwrap_or_else(full))
     }
 
-    /// As [`UsageLedger::take_amount`]; where there is too little, waits for so long until some is given back.
+    /// Like [`UsageLedger::take_amount`]; if the limit is reached, waits up to a deadline for a release.
     pub async fn acquire(
         self: &Arc<Self>,
         owner: &str,
@@ -197,7 +198,7 @@ impl UsageLedger {
         }
     }
 
-    /// Takes so much where a rule allows it. The rule decides on what is used before, and nothing changes meanwhile.
+    /// Takes an amount if a rule allows it. The rule sees the use before; the ledger stays locked meanwhile.
     pub fn take_if(
         self: &Arc<Self>,
         owner: &str,
@@ -213,25 +214,25 @@ impl UsageLedger {
         Some(UsagePermit { ledger: Arc::clone(self), owner, resource, amount })
     }
 
-    /// Becomes ready at the next release of anything, from the moment that it is enabled.
+    /// Completes at the next release of anything after it is enabled.
     pub(crate) fn released(&self) -> Notified<'_> {
         self.released.notified()
     }
 
-    /// How much is used of a resource.
+    /// How much of a resource is used, by owner, tenant and in total.
     pub fn used(&self, owner: &str, resource: MeteredResource) -> ResourceUse {
         self.books.lock().used(owner, resource)
     }
 
-    /// Lets a tenant store so much more, or refuses it with the limit's name. It counts until the next measurement,
-    /// which finds it in the store, or does not.
+    /// Lets a tenant store an additional amount, or refuses it with the limit's name. The amount counts until
+    /// the next measurement replaces it with what the store really holds.
     pub fn accept_stored(&self, tenant: &str, resource: MeteredResource, amount: u64) -> Result<(), Error> {
         self.check_stored(tenant, resource, amount)?;
         self.add_stored(tenant, resource, amount);
         Ok(())
     }
 
-    /// Refuses a tenant, with the limit's name, that may not store so much more.
+    /// Refuses, with the limit's name, if the tenant may not store this additional amount.
     pub fn check_stored(&self, tenant: &str, resource: MeteredResource, amount: u64) -> Result<(), Error> {
         if self.limits.of(resource).tenant.is_none() {
             return Ok(());
@@ -240,7 +241,7 @@ impl UsageLedger {
         self.check_counted(tenant, resource, has, amount)
     }
 
-    /// The same where it was counted how much the tenant has.
+    /// Like [`UsageLedger::check_stored`], where the caller has just counted what the tenant has.
     pub fn check_counted(
         &self,
         tenant: &str,
@@ -259,12 +260,12 @@ impl UsageLedger {
         )))
     }
 
-    /// Counts what a tenant has stored until the next measurement finds it.
+    /// Counts what a tenant has stored, until the next measurement includes it.
     pub fn add_stored(&self, tenant: &str, resource: MeteredResource, amount: u64) {
         self.lock_stored().accept(tenant, resource, amount);
     }
 
-    /// When it was last measured what tenants store; `None` before the first time.
+    /// When tenants' storage was last measured; `None` before the first measurement.
     pub fn measured_at(&self) -> Option<Timestamp> {
         self.lock_stored().measured_at()
     }
@@ -277,7 +278,7 @@ impl UsageLedger {
         self.lock_stored().end_measurement(measured, at);
     }
 
-    /// What each tenant uses on this node, and what it stores, by name.
+    /// What each tenant uses on this node, and what it stores, sorted by name.
     pub fn report(&self) -> Vec<TenantUsage> {
         let mut report: BTreeMap<String, TenantUsage> = BTreeMap::new();
         {
@@ -302,7 +303,7 @@ impl UsageLedger {
         report.into_values().collect()
     }
 
-    /// The limits.
+    /// The limits that the ledger enforces.
     pub fn limits(&self) -> &UsageLimits {
         &self.limits
     }
@@ -327,7 +328,7 @@ impl UsageCounts {
         }
     }
 
-    /// The owner's name as the ledger keeps it, so that permits of one owner share it.
+    /// Returns the ledger's own copy of the owner's name, which permits of one owner share.
     fn add(&mut self, owner: &str, resource: MeteredResource, amount: u64) -> Arc<str> {
         let at = resource.index();
         let name = match self.owners.get_key_value(owner) {
@@ -364,7 +365,7 @@ impl UsageCounts {
     }
 }
 
-/// A share of a resource that is in use. Dropping it gives it back.
+/// An amount of a resource in use. Dropping it releases the amount.
 #[derive(Debug)]
 #[must_use = "a permit that is dropped is given back"]
 pub struct UsagePermit {
@@ -375,17 +376,17 @@ pub struct UsagePermit {
 }
 
 impl UsagePermit {
-    /// How much it stands for.
+    /// The amount that it holds.
     pub fn amount(&self) -> u64 {
         self.amount
     }
 
-    /// Whose it is.
+    /// The owner for whom it was taken.
     pub fn owner(&self) -> &str {
         &self.owner
     }
 
-    /// Adds to it, or leaves it as it is and refuses.
+    /// Increases the amount; if that is refused, leaves it unchanged.
     pub fn grow(&mut self, by: u64) -> Result<(), Error> {
         let mut more = self.ledger.take_amount(&self.owner, self.resource, by)?;
         // Counted in this permit from now on.
@@ -393,7 +394,7 @@ impl UsagePermit {
         Ok(())
     }
 
-    /// Gives a part of it back.
+    /// Releases a part of the amount.
     pub fn shrink(&mut self, by: u64) {
         let by = by.min(self.amount);
         self.amount -= by;
@@ -499,7 +500,7 @@ mod tests {
             .collect();
         assert_eq!(shown, [("acme", 1, 100, 1), ("other", 0, 100, 0)]);
         drop(held);
-        // What was deleted is found by the next measurement.
+        // The next measurement notices what was deleted.
         ledger.begin_measurement();
         ledger.end_measurement(Measurement::default(), Timestamp(1));
         assert_eq!((ledger.report(), ledger.measured_at()), (vec![], Some(Timestamp(1))));

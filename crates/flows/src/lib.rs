@@ -1,9 +1,9 @@
-//! What agents and people share and build on: the memory bank, SPARC workflows, the batch engine, plans
-//! and the registry.
+//! The features built on the engine: the memory bank, SPARC workflows, the batch engine, plans and the agent
+//! registry.
 //!
-//! All of it stands on the engine: what is kept is kept in its store, who may do what is decided by its guard, and
-//! work that takes time is a task like any other. It is offered on the surface, as tools, resources and prompts;
-//! so it is reached over MCP, and by the command line through that.
+//! Each one uses the engine's store for its data, the engine's guard for authorization, and ordinary tasks for
+//! long-running work. They are published on the surface as tools, resources and prompts, so they are reached
+//! over MCP, and by the command line through MCP.
 
 pub mod batch;
 pub mod memory;
@@ -26,20 +26,20 @@ use crate::{
     sparc::{SparcEngine, SparcModel, SparcOptions},
 };
 
-/// What an operator may set.
+/// The options that an operator can set, by feature.
 #[derive(Debug, Clone)]
 pub struct FlowsOptions {
-    /// The memory bank.
+    /// Options of the memory bank.
     pub memory: MemoryOptions,
-    /// SPARC workflows.
+    /// Options of SPARC workflows.
     pub sparc: SparcOptions,
-    /// The batch engine.
+    /// Options of the batch engine.
     pub batch: BatchOptions,
-    /// The registry.
+    /// Options of the agent registry.
     pub registry: RegistryOptions,
-    /// Plans.
+    /// Options of plans.
     pub plan: PlanOptions,
-    /// Hosts of `mcp://{host}/{type}/…`, which stands for `{type}://…`.
+    /// Hosts for which `mcp://{host}/{type}/…` is an alias of `{type}://…`.
     pub alias_hosts: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ impl Default for FlowsOptions {
     }
 }
 
-/// Everything that is shared, before the engine starts and after.
+/// All features, created before the engine starts and installed after.
 pub struct Flows {
     options: FlowsOptions,
     sparc: Arc<SparcEngine>,
@@ -66,7 +66,7 @@ pub struct Flows {
 }
 
 impl Flows {
-    /// With these options.
+    /// All features with these options.
     pub fn new(options: FlowsOptions) -> Self {
         let registry = Arc::new(Registry::new(options.registry.clone()));
         let mut plan = options.plan.clone();
@@ -80,18 +80,18 @@ impl Flows {
         }
     }
 
-    /// The agents that belong to it.
+    /// The agents of all features.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
         let (sparc, batch) = (self.sparc.agents(), self.batch.agents());
         sparc.into_iter().chain(batch).chain(self.plans.agents()).collect()
     }
 
-    /// Says that callers of this server have to show a token.
+    /// Declares that this server requires a token from its callers.
     pub fn require_tokens(&self) {
         self.registry.require_tokens();
     }
 
-    /// Offers everything on the surface of an engine that has started, and begins what goes on in the background
+    /// Registers every feature on the surface of a started engine, and starts the background work, which runs
     /// until the engine stops.
     pub fn install(&self, engine: &Engine) -> Result<(), SchemaError> {
         let surface = engine.catalog().surface();

@@ -1,18 +1,17 @@
-//! The memory bank: JSON values under keys, in namespaces, for agents and people.
+//! The memory bank on the surface: JSON values under keys, in namespaces, for agents and people.
 //!
-//! The engine keeps it and decides who may do what ([`nuncio_engine::memory`]); here it is offered, as resources
-//! `memory://…` and as tools `memory_*`.
+//! The engine stores the values and authorizes access ([`nuncio_engine::memory`]). This module publishes them
+//! as resources `memory://…` and as tools `memory_*`.
 //!
-//! Search by pattern: `*` stands for any characters, `?` for one, `[abc]`, `[a-z]` and `[!a]` for one of (or not
-//! of) these. The score of a key is the number of characters that the pattern says literally, divided by the
-//! number of characters of the key, rounded to four digits: `task:*:specification` finds
-//! `task:123:specification` with 19 ÷ 22 = 0.8636, a key that is spelled out has 1, and `*` alone gives 0. The best
-//! come first, then by key. Search by text finds values that have all of the words in them, and the score is the
-//! store's own rank, from 0 to 1, which compares the results of one search with each other: a word that most
-//! values have says little, and its rank is near 0.
+//! Search by pattern: `*` matches any characters, `?` one character, `[abc]`, `[a-z]` and `[!a]` one of (or not
+//! of) a set. The score of a key is the number of literal characters in the pattern, divided by the number of
+//! characters of the key, rounded to four digits: `task:*:specification` finds `task:123:specification` with 19
+//! ÷ 22 = 0.8636, an exact key scores 1, and `*` alone scores 0. Results are sorted by score, then by key.
+//! Search by text finds values that contain all of the words. Its score is the store's rank, from 0 to 1, which
+//! is comparable only within one search: a word that most values contain ranks near 0.
 //!
-//! Only what is read by its key counts as a read (`accessed`, `accessCount`, that read included); lists,
-//! searches and exports do not.
+//! Only a read by key counts as an access (`accessed`, `accessCount`, that read included); lists, searches and
+//! exports do not.
 
 mod entry_json;
 mod preview;
@@ -30,14 +29,14 @@ use nuncio_engine::{
     surface::{HandlerError, SchemaError},
 };
 
-/// What an operator may set about the memory bank. What it holds at most is set in the engine.
+/// The memory bank options that an operator can set. Capacity limits are set in the engine.
 #[derive(Debug, Clone)]
 pub struct MemoryOptions {
-    /// Bytes of values that one export returns; one value is returned whatever its size.
+    /// Maximum bytes of values that one export returns. One value is always returned, whatever its size.
     pub export_bytes: u64,
-    /// Bytes that one import takes.
+    /// Maximum bytes of one import.
     pub import_bytes: usize,
-    /// Lines that one import takes.
+    /// Maximum lines of one import.
     pub import_lines: usize,
 }
 
@@ -47,7 +46,7 @@ impl Default for MemoryOptions {
     }
 }
 
-/// The memory bank.
+/// The memory bank, as published on the surface.
 pub struct MemoryBank {
     engine: Engine,
     options: MemoryOptions,
@@ -59,20 +58,20 @@ impl MemoryBank {
         Arc::new(Self { engine, options })
     }
 
-    /// What the engine offers of it.
+    /// The engine's API to the memory bank.
     pub fn memory(&self) -> Memory {
         self.engine.memory()
     }
 }
 
-/// Offers the memory bank on a surface.
+/// Registers the memory bank's tools and resources on a surface.
 pub fn install(bank: &Arc<MemoryBank>, surface: &Arc<Surface>) -> Result<(), SchemaError> {
     schemas::publish(surface);
     resources::install(bank, surface);
     tools::install(bank, surface)
 }
 
-/// What to search for, of which exactly one is to be given.
+/// The query of a search: exactly one of the two must be given.
 fn sought(pattern: Option<&str>, text: Option<&str>) -> Result<MemoryQuery, HandlerError> {
     match (pattern, text) {
         (Some(pattern), None) => Ok(MemoryQuery::Keys(pattern.to_owned())),

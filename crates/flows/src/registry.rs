@@ -1,8 +1,8 @@
-//! The registry: who can be reached, and how they are. Local agents are well while the engine runs; remotes that the
-//! operator configured, and agents that stand for somebody elsewhere, are probed in the background, and calls that
-//! somebody makes to them count as well. Agents come and go with the catalog.
+//! The registry of reachable agents and their health. Local agents are healthy while the engine runs. Remotes
+//! that the operator configured, and local agents that proxy a remote one, are probed in the background; calls
+//! to them count like probes. Agents are added and removed with the catalog.
 //!
-//! Nothing of it is kept: a server that starts looks for itself. What others read of it is in `offer.rs`.
+//! Nothing is persisted: a server that starts probes for itself. The published view is in `tools.rs`.
 
 mod health;
 mod probe;
@@ -37,28 +37,28 @@ pub use self::{
     tools::URI,
 };
 
-/// Characters of an error that is kept.
+/// Maximum characters of an error that are retained.
 const MAX_ERROR: usize = 300;
-/// The shortest wait between two looks, whatever the clock says; and while there is no place for another probe.
+/// The shortest wait between two scans, whatever the clock reads; and the wait while no probe permit is free.
 const SHORTEST_WAIT: Duration = Duration::from_millis(5);
 const WAIT_FOR_PLACE: Duration = Duration::from_millis(100);
-/// Whoever asks for a probe of somebody who was probed less than this ago is told what that one found.
+/// A probe request within this time after the last probe gets that probe's result.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// What an operator may set.
+/// The registry options that an operator can set.
 #[derive(Debug, Clone)]
 pub struct RegistryOptions {
-    /// Who is known beside the local agents.
+    /// The remotes known beside the local agents.
     pub remotes: Vec<RegistryRemote>,
-    /// From probe to probe of one remote, ±20 %.
+    /// The interval between two probes of one remote, ±20 %.
     pub interval: Duration,
-    /// How long a probe may take.
+    /// The time limit of one probe.
     pub timeout: Duration,
-    /// Probes at once.
+    /// Maximum concurrent probes.
     pub max_probes: usize,
-    /// Failures in a row that open a breaker.
+    /// Consecutive failures that open a breaker.
     pub failures_to_open: u32,
-    /// The longest pause of a breaker that stays open; the first one is the interval.
+    /// The longest pause of a breaker that stays open; the first pause is `interval`.
     pub longest_pause: Duration,
 }
 
@@ -75,12 +75,12 @@ impl Default for RegistryOptions {
     }
 }
 
-/// Where somebody known is.
+/// The location of a registered agent or server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentLocation {
     /// An agent of this server.
     Local,
-    /// Elsewhere.
+    /// A remote, reached by that protocol.
     Remote(RemoteKind),
 }
 
@@ -94,53 +94,53 @@ impl AgentLocation {
     }
 }
 
-/// Somebody who is known, as of now.
+/// The current state of one agent or MCP server in the registry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RegistryEntry {
-    /// What it is called.
+    /// The name, unique in the registry.
     pub name: String,
-    /// Where it is, without what looks like a secret; `None` where that is not told.
+    /// Its address, with secrets redacted; `None` where the caller may not see it.
     pub url: Option<String>,
-    /// Whether it is here, and what it speaks if not.
+    /// Whether it is local, or by which protocol it is reached.
     pub location: AgentLocation,
-    /// Whether the last attempt to reach it was a good one.
+    /// Whether the last attempt to reach it succeeded.
     pub healthy: bool,
-    /// Whether calls are worth trying.
+    /// Whether calls are worthwhile.
     pub breaker: Breaker,
-    /// What it can do: an agent's skills, or what an MCP server offers.
+    /// What it can do: the skills of an agent, or the capabilities of an MCP server.
     pub capabilities: Vec<String>,
-    /// The last good attempt.
+    /// The time of the last successful attempt.
     pub last_seen: Option<Timestamp>,
-    /// Why the last attempt was not a good one.
+    /// Why the last attempt failed.
     pub last_error: Option<String>,
-    /// How long the last probe took.
+    /// The duration of the last probe.
     pub latency: Option<Duration>,
-    /// The card of an agent, as of the last good probe.
+    /// The agent card, from the last successful probe.
     pub card: Option<Value>,
-    /// The name and version of an MCP server, as of the last good probe.
+    /// The name and version of an MCP server, from the last successful probe.
     pub server_info: Option<Value>,
 }
 
-/// The registry.
+/// The agents and MCP servers that this server knows, and their health.
 pub struct Registry {
     options: RegistryOptions,
     prober: Arc<dyn Prober>,
     engine: OnceLock<Engine>,
     probe_permits: Semaphore,
     state: Mutex<RegistryState>,
-    /// Moves when somebody is not as they were.
+    /// Notified when the health of an entry changes.
     news: watch::Sender<()>,
-    /// Whether the cards of local agents ask for a token.
+    /// Whether the cards of local agents require a token.
     bearer: AtomicBool,
 }
 
 #[derive(Default)]
 struct RegistryState {
-    /// Whoever is probed: remotes, and agents with a probe.
+    /// The probed entries: remotes, and local agents with a probe.
     remotes: BTreeMap<String, ProbeRecord>,
-    /// The catalog's generation whose agents are among them.
+    /// The generation of the catalog that was last synchronized.
     generation: Option<u64>,
-    /// When it was last looked who is due; local agents were seen then.
+    /// When due probes were last collected; it is also the time at which local agents were last seen.
     last_scan: Option<Timestamp>,
 }
 
@@ -151,22 +151,22 @@ struct ProbeRecord {
     latency: Option<Duration>,
     /// When the last probe ended.
     probed_at: Option<Timestamp>,
-    /// The last probe: it goes on as long as there is somebody at the other end.
+    /// The last probe: in progress as long as the sender exists.
     probe_in_progress: Option<watch::Receiver<()>>,
 }
 
-/// A probe that is to be made; when it is dropped, those who wait for it go on.
+/// A probe that is to be made. Dropping it releases the callers that wait for it.
 struct PendingProbe {
     who: ProbeTarget,
     _done: watch::Sender<()>,
 }
 
-/// Who is probed.
+/// The target of a probe.
 #[derive(Clone)]
 enum ProbeTarget {
     /// A remote that the operator configured.
     Remote(RegistryRemote),
-    /// An agent of this server that stands for somebody elsewhere.
+    /// An agent of this server that proxies a remote one.
     Agent { name: String, agent: Arc<dyn Agent>, probe: Arc<dyn Probe> },
 }
 
@@ -180,8 +180,8 @@ impl ProbeTarget {
 }
 
 impl RegistryState {
-    /// Follows the catalog: who came is due at once, who went is forgotten, and who was put in another's place is
-    /// looked at anew.
+    /// Synchronizes with the catalog: a new agent is due at once, a removed one is dropped, and a replaced one
+    /// starts over.
     fn sync_with_catalog(&mut self, engine: &Engine) {
         let catalog = engine.catalog();
         let generation = Some(catalog.generation());
@@ -211,13 +211,13 @@ impl RegistryState {
 }
 
 impl Registry {
-    /// With these options, over the network.
+    /// A registry with these options that probes over the network.
     pub fn new(options: RegistryOptions) -> Self {
         let prober = Arc::new(NetworkProber::new(options.timeout));
         Self::with_prober(options, prober)
     }
 
-    /// With another way to find out whether somebody is there.
+    /// A registry that uses the given prober.
     pub fn with_prober(options: RegistryOptions, prober: Arc<dyn Prober>) -> Self {
         let probe_permits = Semaphore::new(options.max_probes.max(1));
         Self {
@@ -231,12 +231,12 @@ impl Registry {
         }
     }
 
-    /// Says that callers of this server have to show a token, as its cards do.
+    /// Declares that callers of this server need a token; the cards of local agents state it.
     pub fn require_tokens(&self) {
         self.bearer.store(true, Ordering::Relaxed);
     }
 
-    /// Offers it on a surface, and probes until the engine stops.
+    /// Registers the tools and the resource on a surface, and probes until the engine stops.
     pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaError> {
         self.watch(engine);
         tools::install(self, engine, surface)?;
@@ -244,7 +244,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Knows who there is from now on; all remotes are due. Who has the name of a local agent is left out.
+    /// Adds the configured remotes, all due at once, and the agents of the engine. A remote with the name of a
+    /// local agent is left out.
     pub fn watch(&self, engine: &Engine) {
         let engine = self.engine.get_or_init(|| engine.clone());
         let now = engine.clock().now();
@@ -254,7 +255,7 @@ impl Registry {
             if engine.catalog().get(&remote.name).is_ok() {
                 tracing::error!(
                     name = remote.name,
-                    "a remote has the name of an agent of this server: it is left out"
+                    "a remote has the name of an agent of this server and is ignored: rename it"
                 );
                 continue;
             }
@@ -264,7 +265,7 @@ impl Registry {
         state.sync_with_catalog(engine);
     }
 
-    /// Everybody who is known, by name.
+    /// All entries, by name.
     pub fn agents(&self) -> Vec<RegistryEntry> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let mut state = self.state.lock();
@@ -274,7 +275,7 @@ impl Registry {
         let local = engine.catalog().iter().map(|agent| {
             let profile = &agent.profile;
             let url = format!("{base}/agents/{}", profile.name);
-            // One that stands for somebody elsewhere is as well as that one.
+            // A local agent that proxies a remote one has the health of that remote.
             let watched = state.remotes.get(&profile.name);
             let health = watched.map(|watched| &watched.health);
             RegistryEntry {
@@ -297,19 +298,18 @@ impl Registry {
         all
     }
 
-    /// The one of that name.
+    /// The entry with that name.
     pub fn agent(&self, name: &str) -> Option<RegistryEntry> {
         self.agents().into_iter().find(|known| known.name == name)
     }
 
-    /// Those who are well and can do that.
+    /// The healthy entries that have that capability.
     pub fn healthy(&self, skill: &str) -> Vec<RegistryEntry> {
         let able = |known: &RegistryEntry| known.healthy && known.capabilities.iter().any(|can| can == skill);
         self.agents().into_iter().filter(able).collect()
     }
 
-    /// Why somebody is not worth a call now, as far as that is known: the last attempt was a bad one. `None`: nothing
-    /// is known against it.
+    /// Why a call is not worthwhile now: the last attempt failed. `None`: no failure is known.
     pub fn down_reason(&self, name: &str) -> Option<String> {
         let engine = self.engine.get()?;
         let mut state = self.state.lock();
@@ -320,7 +320,7 @@ impl Registry {
         is_down.then(why)
     }
 
-    /// Why somebody is given up for a while: their breaker is open.
+    /// Why calls are suspended: the breaker is open.
     pub fn open_breaker_reason(&self, name: &str) -> Option<String> {
         let state = self.state.lock();
         let health = &state.remotes.get(name)?.health;
@@ -328,25 +328,25 @@ impl Registry {
         (health.breaker != Breaker::Closed).then(why)
     }
 
-    /// Tells when somebody is not as they were.
+    /// Subscribes to changes of health.
     pub fn subscribe_health(&self) -> watch::Receiver<()> {
         self.news.subscribe()
     }
 
-    /// Looks at somebody now, and says why they are not worth a call. `None`: nothing speaks against it, or nobody of
-    /// that name is ever probed.
+    /// Probes an entry now, and returns why a call is not worthwhile. `None`: the probe succeeded, or no entry
+    /// of that name is ever probed.
     pub async fn probe_down_reason(self: &Arc<Self>, name: &str) -> Option<String> {
-        // What was seen a moment ago says nothing: something has happened since.
+        // A recent probe is not enough: a call has failed since.
         self.probe_unless(name, Duration::ZERO).await?;
         self.down_reason(name)
     }
 
-    /// When it was last looked who is due.
+    /// When due probes were last collected.
     pub fn last_scan(&self) -> Option<Timestamp> {
         self.state.lock().last_scan
     }
 
-    /// A call to somebody did well, or not: it counts as a probe does. Who is never probed is passed over.
+    /// Reports the outcome of a call, which counts like a probe. Entries that are never probed are ignored.
     pub fn report(&self, name: &str, outcome: Result<(), &str>) {
         self.update_health(name, |watched, note| match outcome {
             Ok(()) => watched.health.record_success(note.pace, note.now, note.chance),
@@ -354,13 +354,14 @@ impl Registry {
         });
     }
 
-    /// Probes somebody now, due or not, and returns how they are. `None`: nobody is called so. One probe of somebody
-    /// is made at a time, and shared by all who ask meanwhile and a moment later; it goes on when they leave.
+    /// Probes an entry now, due or not, and returns its state. `None`: the name is unknown. At most one probe
+    /// of an entry runs at a time; it is shared by all callers that request one meanwhile or shortly after, and
+    /// continues when they disconnect.
     pub async fn probe(self: &Arc<Self>, name: &str) -> Option<RegistryEntry> {
         self.probe_unless(name, FRESH).await
     }
 
-    /// Probes somebody, unless that was done within that time.
+    /// Probes an entry, unless it was probed within that time.
     async fn probe_unless(self: &Arc<Self>, name: &str, fresh: Duration) -> Option<RegistryEntry> {
         let engine = self.engine.get()?;
         let now = engine.clock().now();
@@ -378,19 +379,19 @@ impl Registry {
             })
         };
         if let Some(mut looking) = looking {
-            // Nothing is ever sent: an error says that it has ended.
+            // Nothing is ever sent: the error means that the probe has ended.
             let _ = looking.changed().await;
         }
         self.agent(name)
     }
 
-    /// Probes all who are due, and returns when that is done.
+    /// Probes all entries that are due, and returns when all probes have ended.
     pub async fn round(&self) {
         let due = self.take_due(usize::MAX);
         futures_util::future::join_all(due.iter().map(|due| self.attempt(due))).await;
     }
 
-    /// Probes whoever is due, until the engine stops.
+    /// Probes entries as they become due, until the engine stops.
     async fn run(self: Arc<Self>) {
         let Some(engine) = self.engine.get() else { return };
         let mut closing = engine.closing();
@@ -406,16 +407,16 @@ impl Registry {
             let wait = self.next_due().since(engine.clock().now()).max(shortest);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                // Its place is free for another who is due.
+                // A probe has ended, so its permit is free for the next one.
                 Some(_) = probes.join_next() => {}
-                // Whoever came is not to wait for a round.
+                // A new agent is probed at once, without waiting for the next scan.
                 () = agents_changed(&mut changes) => {}
                 _ = closing.wait_for(|closing| *closing) => return,
             }
         }
     }
 
-    /// Those who are due, at most so many; they are being probed from now on.
+    /// The entries that are due, at most `most`; they count as being probed from now on.
     fn take_due(&self, most: usize) -> Vec<PendingProbe> {
         let Some(engine) = self.engine.get() else { return vec![] };
         let now = engine.clock().now();
@@ -430,13 +431,13 @@ impl Registry {
         due.into_iter().map(|watched| watched.begin(until)).collect()
     }
 
-    /// Until when somebody who is probed now is not due.
+    /// When an entry that is being probed becomes due again, if its probe ends without a result.
     fn probing_until(&self) -> Timestamp {
         let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
         now.after(self.options.timeout * 2)
     }
 
-    /// When to look again: when the next one is due, and now and then for the local agents.
+    /// The time of the next scan: when the next entry is due, but at least once per interval for the local agents.
     fn next_due(&self) -> Timestamp {
         let now = self.engine.get().map_or(Timestamp(0), |engine| engine.clock().now());
         let state = self.state.lock();
@@ -445,15 +446,15 @@ impl Registry {
         next.map_or(regular, |due| due.min(regular))
     }
 
-    /// Probes somebody, and notes what came of it.
+    /// Probes an entry, and records the outcome.
     async fn attempt(&self, PendingProbe { who, .. }: &PendingProbe) {
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = self.probe_permits.acquire().await;
         let (started, patience) = (Instant::now(), self.options.timeout);
         let looking = async {
             match who {
                 ProbeTarget::Remote(remote) => self.prober.probe(remote).await,
-                // What it can do stands in the catalog.
+                // The capabilities of a local agent are in the catalog.
                 ProbeTarget::Agent { probe, .. } => {
                     probe.check_reachable().await.map(|()| ProbeFindings::default())
                 }
@@ -476,7 +477,7 @@ impl Registry {
         });
     }
 
-    /// Changes what is known of a remote, and tells whoever follows the registry if that is news.
+    /// Changes the record of an entry, and notifies subscribers if its published health has changed.
     fn update_health(&self, name: &str, change: impl FnOnce(&mut ProbeRecord, &HealthUpdate<'_>)) {
         let Some(engine) = self.engine.get() else { return };
         let RegistryOptions { interval, failures_to_open, longest_pause, .. } = self.options;
@@ -495,12 +496,12 @@ impl Registry {
         }
         self.news.send_replace(());
         let (healthy, breaker) = after;
-        tracing::info!(name, healthy, breaker = breaker.name(), why, "how a remote is has changed");
+        tracing::info!(name, healthy, breaker = breaker.name(), why, "the health of a remote has changed");
         engine.catalog().surface().updated(URI);
     }
 }
 
-/// The circumstances of a change.
+/// The context of a change of health.
 struct HealthUpdate<'a> {
     engine: &'a Engine,
     pace: &'a ProbeSchedule,
@@ -509,20 +510,20 @@ struct HealthUpdate<'a> {
 }
 
 impl HealthUpdate<'_> {
-    /// An error as others may read it.
+    /// A redacted and truncated error message.
     fn why(&self, error: &str) -> String {
         let redacted = self.engine.redactor().text(error);
         redacted.chars().take(MAX_ERROR).collect()
     }
 }
 
-/// Returns when agents may have come or gone.
+/// Returns when agents may have been added or removed.
 async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<SurfaceChange>) {
     loop {
         match changes.recv().await {
             Ok(SurfaceChange::Tools) | Err(tokio::sync::broadcast::error::RecvError::Lagged(_)) => return,
             Ok(_) => {}
-            // The surface is there as long as the engine is.
+            // The surface exists as long as the engine.
             Err(tokio::sync::broadcast::error::RecvError::Closed) => std::future::pending().await,
         }
     }
@@ -538,7 +539,7 @@ impl ProbeRecord {
         self.health.due <= now && self.under_way().is_none()
     }
 
-    /// The probe that is being made.
+    /// The probe in progress.
     fn under_way(&self) -> Option<&watch::Receiver<()>> {
         self.probe_in_progress.as_ref().filter(|looking| looking.has_changed().is_ok())
     }
@@ -551,7 +552,7 @@ impl ProbeRecord {
         PendingProbe { who: self.who.clone(), _done: looks }
     }
 
-    /// How a remote is. An agent of this server is shown as one.
+    /// The entry of a remote. A local agent is listed from the catalog instead.
     fn known(&self, engine: &Engine) -> Option<RegistryEntry> {
         let ProbeTarget::Remote(remote) = &self.who else { return None };
         Some(RegistryEntry {

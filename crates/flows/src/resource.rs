@@ -1,4 +1,4 @@
-//! What all resources have in common: the metadata that the source asks for, and how their times are written.
+//! Helpers for all resources: their required metadata, and the format of times.
 
 pub use nuncio_engine::surface::{CachePolicy, STATIC_FRESH_MS};
 use nuncio_engine::{
@@ -8,17 +8,17 @@ use nuncio_engine::{
 };
 use serde_json::Value;
 
-/// What is said about a resource beside its content.
+/// The metadata of a resource beside its content.
 pub struct ResourceDetails<'a> {
     /// The type of the resource.
     pub kind: AccessKind,
-    /// What grants go by: a namespace, a context, an agent.
+    /// The name that grants match: a namespace, a context, an agent.
     pub name: &'a str,
     /// The name of its schema on the surface.
     pub schema: &'a str,
-    /// When it last changed.
+    /// When the resource last changed.
     pub modified: Timestamp,
-    /// How it changes.
+    /// How clients may cache it.
     pub policy: CachePolicy,
 }
 
@@ -36,7 +36,7 @@ pub fn content(
     ResourceContent { meta, ..ResourceContent::json(uri, value) }
 }
 
-/// How a JSON resource presents itself.
+/// The profile of a JSON resource.
 pub fn profile(uri: &str, name: &str, description: &str, policy: CachePolicy) -> ResourceProfile {
     let profile = ResourceProfile::new(uri, name).described(description).media_type("application/json");
     let fresh_ms = (policy == CachePolicy::Static).then_some(STATIC_FRESH_MS);

@@ -1,18 +1,18 @@
-//! Patience inside a step: what fails because the store is away, too much is going on or the caller was too fast is
-//! tried again for a while, so that a short outage does not become the result of a step, which is kept for good.
+//! Retries inside a step: an error because the store is unavailable, the server is busy or the caller is
+//! rate-limited is retried for a while, so that a short outage is not journaled as the permanent result of a step.
 
 use std::time::Duration;
 
 use nuncio_engine::{AgentError, StepContext};
 
-/// How long is waited in all before a passing error is taken for the answer.
+/// The total wait before a transient error is returned.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
-/// The first wait, and the longest that is chosen here; a wait that the error asks for may be longer.
+/// The first backoff, and the longest one; a wait that the error requests may be longer.
 const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
 
-/// An error that may pass.
+/// An error that may be transient.
 pub(crate) trait RetryableError {
-    /// When it is worth another try; `None`: it does not pass by waiting.
+    /// The wait before a retry; `None`: the error is permanent.
     fn retry_after(&self) -> Option<Duration>;
 }
 
@@ -25,7 +25,8 @@ impl RetryableError for nuncio_engine::Error {
     }
 }
 
-/// Does something until it is done, fails for good, or the patience is over. The outer error is the task's end.
+/// Retries the work until it succeeds, fails permanently, or the total wait is used up. The outer error ends
+/// the task.
 pub(crate) async fn retry_step<T, E: RetryableError, W>(
     step: &StepContext,
     work: impl FnMut() -> W,
@@ -66,7 +67,7 @@ mod tests {
 
     use super::*;
 
-    /// What came of work that fails like this so many times, and how long was waited each time.
+    /// The result of work that fails this many times, and the wait before each retry.
     async fn after(
         failures: usize,
         fail: impl Fn() -> Error,

@@ -1,8 +1,9 @@
 //! SPARC workflows: five phases, each of which ends at a gate.
 //!
-//! A workflow is a small state machine in the store (`workflow`, `store`, `workflows`); a phase passes when its artifact does
-//! (`gate`, `command`), and what belongs into an artifact is said by its template (`templates`). People and programs
-//! work on it through tools and resources, agents through their tasks (`agents`); all of them by the same calls.
+//! A workflow is a small state machine in the store (`workflow`, `store`, `workflows`). A phase passes when its
+//! artifact passes the gate (`gate`, `command`); the content of an artifact is defined by its template
+//! (`templates`). People and programs work on it through tools and resources, agents through their tasks
+//! (`agents`); all use the same calls.
 
 mod agents;
 mod command;
@@ -38,31 +39,32 @@ pub use self::{
     workflows::{MAX_CONTEXT_ID, MAX_PAGE, SubmissionResult, WorkflowActor, Workflows},
 };
 
-/// What an operator may set.
+/// The SPARC options that an operator can set.
 #[derive(Debug, Clone)]
 pub struct SparcOptions {
-    /// The command that decides whether refinement has passed, with its arguments. Without one it cannot pass.
+    /// The command that decides whether refinement passes, with its arguments. Without one it cannot pass.
     pub test_command: Option<Vec<String>>,
-    /// The folder that it runs in; `None`: the server's own.
+    /// The working directory of the test command; `None`: the server's own.
     pub test_dir: Option<PathBuf>,
-    /// Variables of the server's environment that it has beside those that every program needs; a `*` at the end
-    /// stands for any ending.
+    /// Environment variables of the server that are passed to the test command, beside those that every program
+    /// needs; a trailing `*` matches any suffix.
     pub test_env: Vec<String>,
-    /// Tenants whose workflows it runs for; `*` stands for all.
+    /// Tenants for whose workflows the test command runs; `*` stands for all.
     pub test_tenants: Vec<String>,
-    /// How long it may run.
+    /// The time limit of one run of the test command.
     pub test_timeout: Duration,
-    /// Bytes of its output that are kept, from the end.
+    /// Bytes of the test command's output that are retained, from the end.
     pub test_output: usize,
-    /// How many of them run at once in this process, of all workflows; at least one. They share a folder.
+    /// Maximum concurrent test commands in this process, of all workflows; at least one. They share a working
+    /// directory.
     pub test_commands: usize,
-    /// The model that is asked where the caller has none.
+    /// The model that is used where the caller has none.
     pub model: Option<SparcModel>,
-    /// Bytes of an artifact.
+    /// Maximum bytes of an artifact.
     pub max_artifact: usize,
-    /// Entries of a workflow's history.
+    /// Maximum entries of a workflow's history.
     pub max_history: u64,
-    /// Bytes of a goal, and of a reason.
+    /// Maximum bytes of a goal, and of a reason.
     pub max_goal: usize,
 }
 
@@ -84,18 +86,18 @@ impl Default for SparcOptions {
     }
 }
 
-/// A language model at an address.
+/// A language model behind an OpenAI-compatible endpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SparcModel {
-    /// The address before `/chat/completions`.
+    /// The URL before `/chat/completions`.
     pub url: String,
-    /// The model's name there.
+    /// The model's name at that endpoint.
     pub name: String,
-    /// The environment variable that holds its key.
+    /// The environment variable that holds its API key.
     pub key_variable: Option<String>,
 }
 
-/// The options, and what all workflows of the process share by them.
+/// The options, and the state that all workflows of the process share.
 pub(crate) struct SparcShared {
     options: SparcOptions,
     test_permits: Semaphore,
@@ -110,26 +112,26 @@ impl Deref for SparcShared {
 }
 
 impl SparcModel {
-    /// How it is asked. The key is looked up now.
+    /// The options of the model client. The API key is read from the environment now.
     pub fn options(&self) -> ModelOptions {
         let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
         ModelOptions { key, ..ModelOptions::new(&self.url, &self.name) }
     }
 }
 
-/// SPARC workflows: five phases, each of which ends at a gate.
+/// SPARC workflows, with their agents, tools, resources and prompts.
 pub struct SparcEngine {
     options: Arc<SparcShared>,
 }
 
 impl SparcEngine {
-    /// With these options.
+    /// A SPARC engine with these options.
     pub fn new(options: SparcOptions) -> Self {
         let test_places = Semaphore::new(options.test_commands.clamp(1, Semaphore::MAX_PERMITS));
         Self { options: Arc::new(SparcShared { options, test_permits: test_places }) }
     }
 
-    /// The agents that belong to it.
+    /// The agents of SPARC workflows.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
         agents::all(&self.options)
     }
@@ -139,7 +141,7 @@ impl SparcEngine {
         Workflows::new(engine.clone(), Arc::clone(&self.options))
     }
 
-    /// Offers it on a surface.
+    /// Registers the tools, resources and prompts on a surface.
     pub fn install(self: &Arc<Self>, engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaError> {
         let workflows = self.workflows(engine);
         resources::install(&workflows, surface);

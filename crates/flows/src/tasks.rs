@@ -1,6 +1,6 @@
-//! Tasks as tools, for those who speak MCP and nothing else: send, look, list, follow, answer, cancel. Everything is
-//! done in the caller's name by the engine, which lets through, counts and audits; a task of somebody else is answered
-//! as one that does not exist.
+//! The task tools, for clients that use only MCP tools: send, get, list, follow, answer, cancel. The engine
+//! runs every call as the caller, and authorizes, rate-limits and audits it. A task of another caller is
+//! answered like one that does not exist.
 
 mod read_tools;
 mod view;
@@ -14,10 +14,10 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
-/// The longest name of a task, a context or an agent that is looked for.
+/// The longest name of a task, a context or an agent that is accepted.
 const MAX_NAME: u64 = 256;
 
-/// Offers them on a surface.
+/// Registers the task tools on a surface.
 pub fn install(engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaError> {
     surface.add_tool(write_tools::send(engine))?;
     surface.add_tool(write_tools::reply(engine))?;
@@ -27,13 +27,13 @@ pub fn install(engine: &Engine, surface: &Arc<Surface>) -> Result<(), SchemaErro
     surface.add_tool(read_tools::events(engine))
 }
 
-/// What a tool says: words, and the same for programs.
+/// The reply of a tool: text, and the same as JSON.
 struct TaskToolReply {
     text: String,
     value: Value,
 }
 
-/// A tool that asks the engine for something.
+/// A tool that is implemented by a call to the engine.
 fn of_engine<F, A>(engine: &Engine, profile: ToolProfile, answer: F) -> impl Tool
 where
     F: Fn(Engine, HandlerRequest) -> A + Send + Sync + 'static,
@@ -51,12 +51,12 @@ where
     })
 }
 
-/// The name of something.
+/// The schema of a name.
 fn name(about: &str) -> Value {
     json!({ "type": "string", "minLength": 1, "maxLength": MAX_NAME, "description": about })
 }
 
-/// Arguments, of which some must be given.
+/// The schema of arguments, of which some are required.
 fn arguments(properties: &Value, required: &[&str]) -> Value {
     json!({ "type": "object", "properties": properties, "required": required, "additionalProperties": false })
 }

@@ -1,5 +1,5 @@
-//! What `bench/mcp` measures: a plain tool, a resource, the built-in echo agent (the same as a durable tool),
-//! and an agent that tells something at once and ends a little later.
+//! The server of `bench/mcp`: a plain tool, a resource, the built-in echo agent (the same as a durable tool),
+//! and an agent that reports progress at once and ends a little later.
 
 use std::{error::Error, io::Write as _, path::PathBuf, sync::Arc, time::Duration};
 
@@ -14,22 +14,22 @@ use nuncio::{
 };
 use nuncio_agents::EchoAgent;
 
-// As the server ships.
+// The same allocator as the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const TEXT: &str = "bench://text";
 const TEXT_BYTES: usize = 1024;
-/// How long the talking agent is at work after its first word.
+/// How long the `Talker` agent works after its first report.
 const WORK: Duration = Duration::from_millis(5);
 
 /// Serves what bench/mcp measures.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
-    /// The folder in which everything is kept.
+    /// The data folder.
     #[arg(long, value_name = "DIR", default_value = "target/mcp-bench-data")]
     data: PathBuf,
 }

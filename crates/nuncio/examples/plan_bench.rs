@@ -1,11 +1,11 @@
-//! What the orchestrator costs: plans of many subtasks whose agent does nothing, on a durable store, beside the same
-//! tasks sent directly. One line of JSON; nothing in it is computed from anything but what was measured.
+//! A benchmark of the orchestrator: plans with many subtasks whose agent does nothing, on a durable store,
+//! beside the same tasks sent directly. Prints one line of JSON with measured numbers only.
 //!
 //! ```text
 //! cargo run --release -p nuncio --example plan_bench FOLDER [SUBTASKS]
 //! ```
 //!
-//! The folder has to be on a real disk: elsewhere a commit costs nothing. `bench/host` runs this.
+//! The folder must be on a real disk: elsewhere a commit costs nothing. `bench/host` runs this.
 
 #![allow(clippy::print_stdout, reason = "a bench says what it measured")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a bench that cannot go on has failed")]
@@ -37,7 +37,7 @@ async fn main() {
     let count: usize = args.next().map_or(1_000, |count| count.parse().unwrap());
     std::fs::create_dir_all(&folder).unwrap();
     let engine = start(&folder).await;
-    // Once for nothing, so that everything is loaded.
+    // A warm-up, so that everything is loaded.
     run(&engine, &parallel(10)).await;
 
     let direct_at_once = timed(count, async {
@@ -66,7 +66,7 @@ async fn main() {
     println!("{said}");
 }
 
-/// Time and CPU of each of so many, and the task that they belong to.
+/// Time and CPU per item, and the task they belong to.
 async fn timed(count: usize, work: impl Future<Output = Option<Task>>) -> Value {
     let (begun, before) = (Instant::now(), cpu_seconds());
     let task = work.await;
@@ -75,7 +75,7 @@ async fn timed(count: usize, work: impl Future<Output = Option<Task>>) -> Value 
     json!({ "ms": per(took), "cpu_ms": per(cpu), "task": task.map(|task| task.origin.id.to_string()) })
 }
 
-/// What this process has used.
+/// The CPU time of this process, in seconds.
 fn cpu_seconds() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9

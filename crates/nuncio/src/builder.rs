@@ -1,4 +1,4 @@
-//! What is served, and how: the front door for programs that bring their own agents.
+//! The server builder: the entry point for programs that bring their own agents.
 
 use std::{
     net::{SocketAddr, ToSocketAddrs},
@@ -17,23 +17,23 @@ use crate::{
     OtlpOptions, RunningServer, SecurityOptions, ServerEnd, ShutdownSignals, StartError, running_server,
 };
 
-/// Where tasks are kept.
+/// Where tasks are stored.
 #[derive(Debug, Clone)]
 pub enum StoreLocation {
     /// In an SQLite database in this folder, for one server.
     Sqlite(PathBuf),
     /// In a PostgreSQL database, which any number of servers share.
     Postgres {
-        /// Its address: `postgres://user@host:5432/database`.
+        /// The database's address: `postgres://user@host:5432/database`.
         url: String,
-        /// How to use it.
+        /// The schema, pool sizes, timeout and durability checks.
         options: PostgresOptions,
     },
 }
 
 /// A server that has not started yet.
 ///
-/// Without further words it listens on `127.0.0.1:8080` and keeps its tasks in `./nuncio-data`.
+/// By default it listens on `127.0.0.1:8080` and stores its tasks in `./nuncio-data`.
 pub struct Nuncio {
     pub(crate) agents: Vec<Arc<dyn Agent>>,
     pub(crate) configured: Vec<AgentSpec>,
@@ -62,7 +62,7 @@ impl Default for Nuncio {
 }
 
 impl Nuncio {
-    /// A server without agents.
+    /// Creates a server without agents.
     pub fn new() -> Self {
         Self {
             agents: vec![],
@@ -86,162 +86,163 @@ impl Nuncio {
         }
     }
 
-    /// Adds an agent. The first one answers at the root.
+    /// Adds an agent. The first one is the default agent, served at the root path.
     #[must_use]
     pub fn agent(self, agent: impl Agent) -> Self {
         self.agents([Arc::new(agent) as Arc<dyn Agent>])
     }
 
-    /// Adds agents.
+    /// Adds agents in order.
     #[must_use]
     pub fn agents(mut self, agents: impl IntoIterator<Item = Arc<dyn Agent>>) -> Self {
         self.agents.extend(agents);
         self
     }
 
-    /// Adds agents that are made of configuration: programs, endpoints, models, agents elsewhere. They can be changed
-    /// while the server runs, see [`RunningServer::fleet`].
+    /// Adds agents that are built from configuration: programs, endpoints, models, remote agents. They can be
+    /// changed while the server runs, see [`RunningServer::fleet`].
     #[must_use]
     pub fn configured(mut self, specs: impl IntoIterator<Item = AgentSpec>) -> Self {
         self.configured.extend(specs);
         self
     }
 
-    /// Offers the tools, resources and prompts of that surface over MCP, beside the agents. It may change
-    /// while the server runs.
+    /// Serves the tools, resources and prompts of this surface over MCP, beside the agents. The surface may
+    /// change while the server runs.
     #[must_use]
     pub fn surface(mut self, surface: Arc<Surface>) -> Self {
         self.surface = surface;
         self
     }
 
-    /// Adds what is shared: the memory bank, SPARC workflows, the batch engine and the registry, with the agents
-    /// that belong to them.
+    /// Adds the shared services: the memory bank, SPARC workflows, the batch engine and the registry, with
+    /// their agents.
     #[must_use]
     pub fn flows(mut self, options: FlowsOptions) -> Self {
         self.flows = Some(Arc::new(Flows::new(options)));
         self
     }
 
-    /// A model that answers what agents ask of their caller's model, where the caller has none.
+    /// Sets the server's own model. It answers an agent's sampling request when the caller has no model.
     #[must_use]
     pub fn model(mut self, options: ModelOptions) -> Self {
         self.model = Some(options);
         self
     }
 
-    /// Names the agent that answers at the root.
+    /// Sets the default agent, served at the root path.
     #[must_use]
     pub fn default_agent(mut self, name: impl Into<String>) -> Self {
         self.default_agent = Some(name.into());
         self
     }
 
-    /// Where to listen; port 0 takes a free one.
+    /// Sets the address to listen on; port 0 picks a free port.
     #[must_use]
     pub fn listen(mut self, address: impl Into<String>) -> Self {
         self.listen = address.into();
         self
     }
 
-    /// Allows addresses that other machines can reach. Callers are asked there who they are.
+    /// Allows addresses that other machines can reach. Callers must authenticate there.
     #[must_use]
     pub fn allow_remote(mut self, allow: bool) -> Self {
         self.allow_remote = allow;
         self
     }
 
-    /// Listens on a Unix socket as well, for a proxy or another program of this machine. The system says which user is
-    /// at its other end: processes of the server's own user need no token there.
+    /// Also listens on a Unix socket, for a proxy or another program on this machine. The kernel reports the
+    /// user of the peer: processes of the server's own user need no token there.
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
         self
     }
 
-    /// The folder in which everything is kept. One server holds it at a time.
+    /// Sets the data folder. One server at a time holds it.
     #[must_use]
     pub fn data(mut self, dir: impl Into<PathBuf>) -> Self {
         self.data = dir.into();
         self
     }
 
-    /// Another folder for the tasks alone.
+    /// Stores the tasks in a folder of their own.
     #[must_use]
     pub fn store_dir(self, dir: impl Into<PathBuf>) -> Self {
         self.store(StoreLocation::Sqlite(dir.into()))
     }
 
-    /// Where tasks are kept, if not in the data folder.
+    /// Stores the tasks elsewhere than in the data folder.
     #[must_use]
     pub fn store(mut self, place: StoreLocation) -> Self {
         self.store = Some(place);
         self
     }
 
-    /// What cards say, where clients reach the server by another address than it listens on.
+    /// Sets the URL that agent cards name, when clients reach the server by another address than it listens
+    /// on.
     #[must_use]
     pub fn public_url(mut self, url: impl Into<String>) -> Self {
         self.server.public_url = Some(url.into());
         self
     }
 
-    /// Allows webhooks to addresses of this machine and of private networks.
+    /// Allows webhooks to this machine and to private networks.
     #[must_use]
     pub fn allow_private_webhooks(mut self, allow: bool) -> Self {
         self.allow_private_webhooks = allow;
         self
     }
 
-    /// Refuses webhooks that are reached without TLS.
+    /// Refuses webhooks without TLS.
     #[must_use]
     pub fn https_only_webhooks(mut self, only: bool) -> Self {
         self.https_only_webhooks = only;
         self
     }
 
-    /// How the engine works and what it bears.
+    /// Sets the engine's options and limits.
     #[must_use]
     pub fn options(mut self, options: Options) -> Self {
         self.options = options;
         self
     }
 
-    /// How webhooks are delivered.
+    /// Sets how webhooks are delivered: retries, timeouts and concurrency.
     #[must_use]
     pub fn outbox_options(mut self, options: OutboxOptions) -> Self {
         self.outbox = options;
         self
     }
 
-    /// How the HTTP side works and what it bears.
+    /// Sets the options and limits of the HTTP server.
     #[must_use]
     pub fn server_options(mut self, options: ServerOptions) -> Self {
         self.server = options;
         self
     }
 
-    /// Who may call, and how they say who they are.
+    /// Sets how callers authenticate.
     #[must_use]
     pub fn security(mut self, options: SecurityOptions) -> Self {
         self.security = options;
         self
     }
 
-    /// Where traces go.
+    /// Sets where traces are exported to.
     #[must_use]
     pub fn otlp(mut self, options: OtlpOptions) -> Self {
         self.otlp = options;
         self
     }
 
-    /// Starts, and returns as soon as requests are taken. The server runs until [`RunningServer::stop`].
+    /// Starts the server and returns as soon as it accepts requests. It runs until [`RunningServer::stop`].
     pub async fn start(self) -> Result<RunningServer, StartError> {
         running_server::start(self).await
     }
 
-    /// Starts, says on the standard output where the server is, and serves until Ctrl-C or SIGTERM. What
-    /// runs is handed back to the store then. A second Ctrl-C does not wait for that.
+    /// Starts the server, prints its addresses on the standard output, and serves until Ctrl-C or SIGTERM.
+    /// Running tasks are then handed back to the store. A second Ctrl-C does not wait for that.
     pub async fn serve(self) -> Result<(), StartError> {
         use std::io::Write as _;
         let signals = ShutdownSignals::new()?;
@@ -266,7 +267,7 @@ impl Nuncio {
         for (agent, spec) in fleet.agents().into_iter().zip(fleet.specs()) {
             catalog.add(agent).map_err(|error| match error {
                 CatalogError::Twice(_) => {
-                    spec.wrong("name", "an agent of the server itself has that name").into()
+                    spec.wrong("name", "the server already has an agent of that name").into()
                 }
                 error => StartError::Catalog(error),
             })?;
@@ -278,7 +279,7 @@ impl Nuncio {
         Ok(catalog)
     }
 
-    /// The address to listen on, if it may be.
+    /// The address to listen on, unless it needs `allow_remote` and does not have it.
     pub(crate) fn address(&self) -> Result<SocketAddr, StartError> {
         let found = self.listen.to_socket_addrs().ok().and_then(|mut found| found.next());
         let address = found.ok_or_else(|| StartError::Address(self.listen.clone()))?;

@@ -1,7 +1,6 @@
-//! The command line: one file a subcommand, each with its flags and what it does with them.
+//! The command line: one file per subcommand, with its flags and its code.
 //!
-//! A command returns what went wrong as a [`CliError`]; here, and nowhere else, it becomes a message and an
-//! exit code.
+//! A command returns a [`CliError`]; only here does it become a message and an exit code.
 
 mod agents;
 mod audit;
@@ -41,7 +40,7 @@ use clap::{ArgAction, Parser, Subcommand, error::ErrorKind};
 
 use self::{error::CliError, output::Format};
 
-/// An agent server whose tasks survive, and a client for A2A agents.
+/// An agent server with durable tasks, and a client for A2A agents.
 #[derive(Parser)]
 #[command(name = "nuncio", version, disable_version_flag = true, propagate_version = true)]
 struct Cli {
@@ -56,49 +55,49 @@ struct Cli {
 enum Command {
     /// Run a server with agents
     Serve(serve::Flags),
-    /// Serve MCP on standard input and output, for clients that start their servers
+    /// Serve MCP on standard input and output, for clients that start their servers as commands
     Mcp(serve::Flags),
-    /// Send a message to an agent, to start a task or to go on with one
+    /// Send a message to an agent, to start a task or to continue one
     Send(send::Flags),
-    /// Receive webhooks, check who sent them, and print them
+    /// Receive webhooks, verify their sender, and print them
     Listen(listen::Flags),
-    /// Talk to agents and servers from this terminal
+    /// Talk to agents and servers in this terminal
     Chat(chat::Flags),
-    /// Look at tasks, follow them, cancel them
+    /// Show tasks, follow them, cancel them
     #[command(subcommand)]
     Task(task::Command),
-    /// Trust the configuration file of a folder, so that `nuncio mcp` starts what it names
+    /// Trust a folder's configuration file, so that `nuncio mcp` starts the programs it names
     Trust(trust::Flags),
-    /// Look at agent cards
+    /// Show agent cards
     #[command(subcommand)]
     Card(card::Command),
-    /// Look at webhook deliveries that were given up, and try them again
+    /// List webhook deliveries that failed for good, retry them, and manage signing keys
     #[command(subcommand)]
     Push(push::Command),
-    /// Keep values under keys, find them again, export and import them
+    /// Store values under keys, search them, export and import them
     Memory(memory::MemoryFlags),
-    /// Lead work through five phases, each with a gate
+    /// Run work through five phases, each with a gate
     Sparc(sparc::SparcFlags),
-    /// Have many operations done as one task
+    /// Run many operations as one task
     Batch(batch::BatchFlags),
-    /// Cut work into tasks for many agents, have them done, and put the parts together
+    /// Split work into tasks for several agents, run them, and combine the results
     Plan(plan::PlanFlags),
-    /// Look who can be reached, and how they are
+    /// List agents and servers, and their health
     Agents(agents::AgentListFlags),
-    /// Make tokens for those who may call, list them, take them back
+    /// Create, list and revoke tokens for callers
     #[command(subcommand)]
     Token(token::Command),
-    /// Suspend tenants, resume them, export and erase what they have
+    /// Suspend and resume tenants, export and erase their data
     #[command(subcommand)]
     Tenant(tenant::Command),
-    /// Show who did what
+    /// Show the audit log: who did what
     Audit(audit::AuditFlags),
-    /// Copy stores, and back them up
+    /// Copy stores and back them up
     #[command(subcommand)]
     Store(store::Command),
 }
 
-/// Runs what the command line asks for.
+/// Runs the command line.
 pub(crate) fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -112,7 +111,7 @@ pub(crate) fn main() -> ExitCode {
 }
 
 impl Command {
-    /// In which form the command speaks, errors included.
+    /// The output format of the command, errors included.
     fn format(&self) -> Format {
         match self {
             Self::Serve(_) | Self::Mcp(_) | Self::Store(_) | Self::Trust(_) => Format::Text,
@@ -142,7 +141,7 @@ impl Command {
             | Self::Token(_)
             | Self::Tenant(_)
             | Self::Audit(_) => tokio::runtime::Builder::new_current_thread(),
-            // These have a server, or may have one.
+            // These run a server, or may run one.
             _ => tokio::runtime::Builder::new_multi_thread(),
         };
         let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
@@ -168,7 +167,7 @@ impl Command {
                 Self::Trust(flags) => done(flags.run()),
             }
         });
-        // What still blocks in the background has nothing left to say.
+        // Background work that still blocks has nothing left to report.
         runtime.shutdown_background();
         code
     }
@@ -178,7 +177,7 @@ fn done(result: Result<(), CliError>) -> Result<ExitCode, CliError> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// What clap has to say: help and the version are no errors; a program that asked for JSON gets JSON.
+/// Reports what clap returned: help and the version are no errors, and with `-o json` an error is JSON.
 fn usage(error: &clap::Error) -> ExitCode {
     let is_error = error.use_stderr();
     if is_error && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && wants_json() {
@@ -191,7 +190,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     if is_error { ExitCode::from(2) } else { ExitCode::SUCCESS }
 }
 
-/// Whether the command line, which could not be read, asks for JSON.
+/// Whether a command line that clap could not parse asks for JSON.
 fn wants_json() -> bool {
     let args: Vec<String> = std::env::args().collect();
     let pair = |pair: &[String]| matches!(&*pair[0], "-o" | "--output") && pair[1] == "json";
@@ -200,7 +199,7 @@ fn wants_json() -> bool {
         || std::env::var("A2ACLI_OUTPUT").is_ok_and(|format| format == "json")
 }
 
-/// How this program was called, so that a command which is shown can be pasted.
+/// The name this program was called by, so that a suggested command can be pasted.
 fn program() -> String {
     let called = std::env::args().next().unwrap_or_default();
     if !called.is_empty() && !called.contains('/') {

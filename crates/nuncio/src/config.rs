@@ -1,8 +1,8 @@
-//! The effective configuration of `nuncio serve`, and where each value comes from.
+//! The effective configuration of `nuncio serve`, and the source of each value.
 //!
-//! What was given (flags, environment, file) is text under a key; what is in effect is a [`Config`]. The two
-//! meet in `settings.rs`, one row a setting. A flag stands before the environment, that before the file, and
-//! that before the default, which is what `Config::default()` says.
+//! The layers (flags, environment, file) are text by key; the effective configuration is a [`Config`].
+//! `settings.rs` converts between them, with one row per setting. A flag overrides the environment, the
+//! environment overrides the file, and the file overrides the default, which is `Config::default()`.
 
 mod agents;
 mod file;
@@ -28,10 +28,9 @@ pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, SettingShape, store as store_url};
 pub(crate) use trust::{is_trusted, trust};
 
-/// How long lines of the audit are kept.
+/// How long the lines of the audit log are retained.
 const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// What a server is started with.
 #[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) listen: String,
@@ -53,14 +52,14 @@ pub(crate) struct Config {
     pub(crate) flows: FlowsOptions,
     pub(crate) security: SecurityOptions,
     pub(crate) otlp: OtlpOptions,
-    /// Shapes of secrets beside those that are known.
+    /// Patterns of secrets, beside the built-in ones.
     pub(crate) redact: Vec<String>,
-    /// Agents that are made of configuration.
+    /// Agents built from configuration.
     pub(crate) agents: AgentTables,
     pub(crate) model: Option<ModelConfig>,
 }
 
-/// A model of the server's own, which is asked where callers have none.
+/// The server's own model, which answers when a caller has none.
 #[derive(Debug, Clone)]
 pub(crate) struct ModelConfig {
     pub(crate) provider: Provider,
@@ -70,7 +69,7 @@ pub(crate) struct ModelConfig {
 }
 
 impl ModelConfig {
-    /// How to ask it, with the key that the environment has.
+    /// The client options, with the key from the environment.
     pub(crate) fn options(&self) -> ModelOptions {
         let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
         if let (Some(name), None) = (&self.key_variable, &key) {
@@ -80,7 +79,7 @@ impl ModelConfig {
     }
 }
 
-/// Where tasks are kept, if not in the data folder.
+/// Where tasks are stored, if not in the data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum StoreUrl {
     /// An SQLite database in a folder.
@@ -90,7 +89,7 @@ pub(crate) enum StoreUrl {
 }
 
 impl StoreUrl {
-    /// The place that it names.
+    /// The store that the URL names.
     pub(crate) fn store_location(&self, options: &PostgresOptions) -> StoreLocation {
         match self {
             Self::Sqlite(dir) => StoreLocation::Sqlite(dir.clone()),
@@ -99,12 +98,12 @@ impl StoreUrl {
     }
 }
 
-/// How log lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
     /// For people.
     Text,
-    /// For programs, one object a line.
+    /// For programs, one object per line.
     Json,
 }
 
@@ -141,7 +140,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Where the tasks are.
+    /// Where the tasks are stored.
     pub(crate) fn store_location(&self) -> StoreLocation {
         match &self.store {
             Some(url) => url.store_location(&self.postgres),
@@ -153,7 +152,7 @@ impl Config {
 /// Where a value comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SettingSource {
-    /// Nobody said anything.
+    /// No layer set it.
     Default,
     /// A configuration file.
     File(PathBuf),
@@ -174,25 +173,25 @@ impl fmt::Display for SettingSource {
     }
 }
 
-/// Why there is no effective configuration.
+/// Why the configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
-    /// The file that was named cannot be read.
+    /// The named file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read { path: PathBuf, source: std::io::Error },
     /// The file is not TOML.
     #[error("{} is not TOML: {message}", path.display())]
     Syntax { path: PathBuf, message: String },
-    /// The file has a key that means nothing.
+    /// The file has an unknown key.
     #[error("{}: there is no setting {key:?}{}", path.display(), did_you_mean(nearest.as_deref()))]
     UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
-    /// The file of the current folder is not this user's alone.
-    #[error("{} is not used: {why}; take the right to write from others, or name the file with --config", path.display())]
+    /// Other users can write the file found in the current folder.
+    #[error("{} is not used: {why}; remove the write access of others, or name the file with --config", path.display())]
     Untrusted { path: PathBuf, why: String },
-    /// A table that cannot be used.
+    /// A table is invalid.
     #[error("{}: [[{table}]]: {why}", path.display())]
     Table { path: PathBuf, table: &'static str, why: String },
-    /// A value that its setting does not take.
+    /// A value is invalid for its setting.
     #[error("{}: {why}", place(key, from))]
     Value { key: &'static str, from: SettingSource, why: String },
 }
@@ -201,7 +200,7 @@ fn did_you_mean(nearest: Option<&str>) -> String {
     nearest.map(|near| format!(": did you mean {near:?}?")).unwrap_or_default()
 }
 
-/// Where a value stands that is wrong.
+/// Where an invalid value was set.
 fn place(key: &str, from: &SettingSource) -> String {
     match from {
         SettingSource::File(path) => format!("{}: {key}", path.display()),
@@ -214,30 +213,29 @@ fn place(key: &str, from: &SettingSource) -> String {
 pub(crate) struct LoadedConfig {
     pub(crate) config: Config,
     sources: BTreeMap<&'static str, SettingSource>,
-    /// Things that are probably not meant so.
+    /// Warnings about settings that are probably mistakes.
     pub(crate) warnings: Vec<String>,
-    /// The file that was read, or that would have been if it were there.
+    /// The file that was read, or would have been if it existed.
     pub(crate) file: PathBuf,
-    /// Whether the file was found in the current folder, and not named.
+    /// Whether the file was found in the current folder, rather than named.
     pub(crate) is_found: bool,
 }
 
 impl LoadedConfig {
-    /// Whether the file has programs started, or tests run.
+    /// Whether the file names programs to start, or tests to run.
     pub(crate) fn runs_code(&self) -> bool {
         !self.config.agents.is_empty()
             || matches!(self.sources.get("sparc.test-command"), Some(SettingSource::File(_)))
     }
 }
 
-/// What was given on the command line: text by key.
+/// The command line's values: text by key.
 pub(crate) type FlagValues = BTreeMap<&'static str, String>;
 
 /// The file that is read when none is named.
 const FILE: &str = "nuncio.toml";
 
-/// Puts the layers together. `file` must exist if it is named; without a name `nuncio.toml` is read where
-/// there is one.
+/// Merges the layers. A named file must exist; without a name `nuncio.toml` is read if it exists.
 pub(crate) fn load(flags: &FlagValues, file: Option<&Path>) -> Result<LoadedConfig, ConfigError> {
     let environment: BTreeMap<String, String> = std::env::vars_os()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
@@ -279,7 +277,7 @@ pub(crate) fn load(flags: &FlagValues, file: Option<&Path>) -> Result<LoadedConf
     Ok(LoadedConfig { config, sources, warnings: unknown_variables(environment.keys()), file, is_found })
 }
 
-/// Looks at settings that mean something only together.
+/// Checks settings that are valid only together.
 fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) -> Result<(), ConfigError> {
     if config.model.as_ref().is_some_and(|model| model.name.is_empty()) {
         let set = ["model.provider", "model.base-url", "model.key-variable"];
@@ -288,7 +286,7 @@ fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) ->
         return Err(ConfigError::Value {
             key,
             from,
-            why: "a model has model.name as well: set it, too".into(),
+            why: "a model also needs model.name: set it".into(),
         });
     }
     let Some(model) = &config.flows.sparc.model else { return Ok(()) };
@@ -303,7 +301,7 @@ fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) ->
     Err(ConfigError::Value { key, from, why: format!("a model has {missing} as well: set it, too") })
 }
 
-/// Variables are shared with the world, so that one which means nothing here is only worth a word.
+/// The environment is shared with other programs, so an unknown variable is only a warning.
 fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().map(Setting::environment).collect();
     let unknown = names.filter(|name| *name != "NUNCIO_CONFIG" && !known.contains(name));
@@ -315,7 +313,7 @@ fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String>
         .collect()
 }
 
-/// The known name that an unknown one was most likely meant to be.
+/// The known name most similar to an unknown one.
 fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     known
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))

@@ -1,8 +1,8 @@
-//! The server's own files in its data folder: where it can be reached, and its secrets.
+//! The server's own files in its data folder: its address and its secrets.
 //!
-//! `server.json` is how other commands on this machine find a running server and show that they may use the
-//! folder. It is written after the server listens and removed when it stops; after a crash it stays, and
-//! whoever reads it finds nobody at that address.
+//! Other commands on this machine find a running server through `server.json`, and its token shows that they
+//! may read the folder. The file is written after the server listens and removed when it stops. After a crash
+//! it stays behind, and a connection to its address fails.
 
 use std::{
     fs::{self, DirBuilder, OpenOptions, Permissions},
@@ -21,29 +21,29 @@ const SERVER_FILE: &str = "server.json";
 const SECRET_FILE: &str = "webhook-secret";
 const STATE_FILE: &str = "state-secret";
 
-/// A running server, as its data folder tells of it.
+/// A running server, as `server.json` describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PublishedServer {
-    /// Where it listens, as a URL for this machine.
+    /// The URL for programs on this machine.
     pub url: String,
-    /// Its process.
+    /// The server's process id.
     pub pid: u32,
-    /// What `/admin` asks for. Whoever can read the folder may use it.
+    /// The bearer token for `/admin`. A process that can read the folder may use it.
     pub admin_token: String,
 }
 
 impl PublishedServer {
-    /// What the folder tells, if it tells anything.
+    /// Reads `server.json`; `None` if it is missing or cannot be read.
     pub fn read(data: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(data.join(SERVER_FILE)).ok()?).ok()
     }
 
-    /// Tells it, to those who may read the folder's secrets.
+    /// Writes `server.json`, readable only by its owner.
     pub(crate) fn write(&self, data: &Path) -> Result<(), StartError> {
         let path = data.join(SERVER_FILE);
         let text = serde_json::to_vec(self).unwrap_or_default();
-        // Renamed into place, so that nobody reads half of it.
+        // Renamed into place, so that a reader never sees half of it.
         let draft = data.join(format!("{SERVER_FILE}.new"));
         let written = fs::remove_file(&draft)
             .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })
@@ -52,7 +52,7 @@ impl PublishedServer {
         written.map_err(|source| StartError::DataDir { path, source })
     }
 
-    /// Takes back what this process told.
+    /// Removes `server.json` if this process wrote it.
     pub(crate) fn remove(&self, data: &Path) {
         if Self::read(data).as_ref() == Some(self) {
             let _ = fs::remove_file(data.join(SERVER_FILE));
@@ -60,14 +60,14 @@ impl PublishedServer {
     }
 }
 
-/// Makes the folder if it is missing; what tasks say is nobody else's business.
+/// Creates the folder if it is missing. The content of tasks is private, so only the owner may enter it.
 pub fn make(data: &Path) -> Result<(), StartError> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(data);
     made.map_err(|source| StartError::DataDir { path: data.to_owned(), source })
 }
 
-/// Why the folder is not the operator's alone, if it is not: another user owns it, or others may write to it. What
-/// others may read is no reason: the secrets in it are files of their owner's.
+/// Why the folder is not the operator's alone, if it is not: another user owns it, or other users may write
+/// to it. Read access is no reason, because each secret in it is readable only by its owner.
 pub(crate) fn shared_with(data: &Path) -> Option<String> {
     let found = fs::metadata(data).ok()?;
     if found.uid() != rustix::process::geteuid().as_raw() {
@@ -77,7 +77,7 @@ pub(crate) fn shared_with(data: &Path) -> Option<String> {
     others.then(|| format!("other users may write to {}", data.display()))
 }
 
-/// Says at the start that others may look into the folder, or change it.
+/// Warns at startup that other users may read the folder or write to it.
 pub(crate) fn warn_if_open(data: &Path) {
     let Ok(found) = fs::metadata(data) else { return };
     let mode = found.mode() & 0o777;
@@ -89,12 +89,13 @@ pub(crate) fn warn_if_open(data: &Path) {
     }
 }
 
-/// The secret that signs webhooks; their receivers know it too. Made at the first start.
+/// The secret that signs webhooks, which their receivers know too. Created at the first start.
 pub(crate) fn webhook_secret(data: &Path) -> Result<SigningSecret, StartError> {
     secret(data, SECRET_FILE)
 }
 
-/// The secret that signs what MCP clients carry for the server. Nobody else knows it. Made at the first start.
+/// The secret that signs the state which MCP clients carry for the server. Only the server knows it. Created
+/// at the first start.
 pub(crate) fn state_secret(data: &Path) -> Result<SigningSecret, StartError> {
     secret(data, STATE_FILE)
 }
@@ -104,7 +105,7 @@ fn secret(data: &Path, file: &str) -> Result<SigningSecret, StartError> {
     let failed = |source| StartError::DataDir { path: path.clone(), source };
     match fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => {
-            // A copy that was restored may have been opened to others on its way.
+            // A restored backup may have lost its file permissions on the way.
             let _ = fs::set_permissions(&path, Permissions::from_mode(0o600));
             let damaged = |error| failed(io::Error::new(io::ErrorKind::InvalidData, error));
             return SigningSecret::parse(text.trim()).map_err(damaged);
@@ -114,7 +115,7 @@ fn secret(data: &Path, file: &str) -> Result<SigningSecret, StartError> {
         Err(error) => return Err(failed(error)),
     }
     let secret = SigningSecret::from_random(random_bytes()?);
-    // The folder is ours alone, so that an empty file is what a crash left of the first start.
+    // Only this server writes the folder, so an empty file is left over from a crash during the first start.
     let _ = fs::remove_file(&path);
     write_private(&path, format!("{}\n", secret.reveal()).as_bytes()).map_err(failed)?;
     Ok(secret)
@@ -129,7 +130,7 @@ pub fn copy_secret(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A secret for one run of a server.
+/// The operator's secret for one run of a server.
 pub(crate) fn admin_token() -> Result<String, StartError> {
     Ok(BASE64_STANDARD.encode(random_bytes()?))
 }
@@ -141,7 +142,7 @@ pub(crate) fn random_bytes() -> Result<[u8; 32], StartError> {
     Ok(bytes)
 }
 
-/// Writes a new file that only its owner reads.
+/// Writes a new file that only its owner can read.
 fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;

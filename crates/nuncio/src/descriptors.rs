@@ -1,15 +1,15 @@
-//! File descriptors: every connection takes one, and so do files, agents and calls to others.
+//! The file descriptor limit: every connection uses a descriptor, and so do files, agents and outbound calls.
 //!
-//! Most systems start a process with a soft limit of 1,024 and allow it to raise that itself. A server that runs out of
-//! them accepts no connection and opens no file, so that connections are bounded before that.
+//! Most systems start a process with a soft limit of 1,024 and allow it to raise that itself. A server
+//! without free descriptors can accept no connection and open no file, so connections are limited below that.
 
 use nuncio_server::HttpLimits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More is not asked for: some programs close every descriptor that they might have.
+/// The highest limit requested: some programs close every descriptor up to their limit.
 const ENOUGH: u64 = 65_536;
 
-/// Raises the soft limit of this process as far as it may go, which programs that it starts inherit.
+/// Raises the soft limit of this process as far as allowed. Child processes inherit it.
 pub fn raise_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = maximum.map_or(ENOUGH, |maximum| maximum.min(ENOUGH));
@@ -21,7 +21,7 @@ pub fn raise_limit() {
     }
 }
 
-/// Bounds connections to three quarters of what the process may open; the rest is for everything else.
+/// Limits connections to three quarters of the descriptors; the rest is for everything else.
 pub(crate) fn bound_connections(limits: &mut HttpLimits) {
     let Some(descriptors) = getrlimit(Resource::Nofile).current else { return };
     let most = connections_for(descriptors);

@@ -1,11 +1,11 @@
-//! Lengths of time as people write them: `50ms`, `2s`, `1h30m`, `30d`.
+//! Durations as people write them: `50ms`, `2s`, `1h30m`, `30d`.
 
 use std::time::Duration;
 
 /// Units in milliseconds, largest first.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// Reads a length of time. Every number has its unit.
+/// Parses a duration. Every number needs a unit.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no length of time: write 50ms, 2s, 5m, 1h30m or 30d");
     let mut rest = text.trim();
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_millis(total))
 }
 
-/// Writes a length of time in the largest unit that it is a whole number of.
+/// Formats a duration in the largest unit that divides it.
 pub(crate) fn format(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     let fits = |(_, factor): &&(&str, u64)| millis.is_multiple_of(*factor);

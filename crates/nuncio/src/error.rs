@@ -1,4 +1,4 @@
-//! Why a server did not start. Each text says what to do.
+//! Startup errors. Each message says what to do.
 
 use std::{io, net::SocketAddr, path::PathBuf};
 
@@ -9,31 +9,31 @@ use nuncio_store::{PostgresError, SqliteOpenError};
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// There is nothing to serve.
+    /// The server has no agent.
     #[error("there is no agent to serve: give the builder at least one")]
     NoAgents,
-    /// An agent cannot be served, or the default one is none of them.
+    /// An agent cannot be served, or the default agent does not exist.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
-    /// An agent cannot be made of its configuration.
+    /// An agent cannot be built from its configuration.
     #[error(transparent)]
     Configured(#[from] SpecError),
-    /// The address is none.
+    /// The listen address cannot be parsed or resolved.
     #[error("cannot listen on {0:?}: expected an address and a port, such as 127.0.0.1:8080")]
     Address(String),
-    /// Others could reach the server, and nobody said that they may.
+    /// Other machines could reach the server, and `allow_remote` is not set.
     #[error(
         "{0} can be reached from other machines: start with --allow-remote if that is meant, and make tokens for \
          those who may use it (nuncio token create), or listen on 127.0.0.1"
     )]
     Remote(SocketAddr),
-    /// Others could reach the server, and would not be asked who they are.
+    /// Other machines could reach the server, and authentication is off.
     #[error(
         "{0} can be reached from other machines, and auth is off: everyone who reaches it could do everything. \
          Leave auth on and make tokens (nuncio token create), or listen on 127.0.0.1"
     )]
     Open(SocketAddr),
-    /// What was set about who may call cannot be used.
+    /// The authentication settings cannot be used.
     #[error("{0}")]
     Security(String),
     /// The server's own model cannot be used.
@@ -44,38 +44,38 @@ pub enum StartError {
     DataDir {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
     /// The store cannot be opened.
     #[error(transparent)]
     Store(#[from] SqliteOpenError),
-    /// The database cannot be used.
+    /// The PostgreSQL database cannot be used.
     #[error(transparent)]
     Postgres(#[from] PostgresError),
     /// The engine cannot start.
     #[error(transparent)]
     Engine(#[from] nuncio_engine::Error),
-    /// The address is taken, or not ours.
+    /// The address is in use, or does not belong to this machine.
     #[error("cannot listen on {address}: {source}{}", hint_for(.source, *.address))]
     Listen {
-        /// The address.
+        /// The address that could not be bound.
         address: SocketAddr,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
-    /// The Unix socket cannot be listened on.
+    /// The server cannot listen on the Unix socket.
     #[error("cannot listen on the socket {}: {source}: remove what is there, or name another path", path.display())]
     Socket {
-        /// Its path.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The I/O error.
         source: io::Error,
     },
     /// Webhooks cannot be delivered.
     #[error(transparent)]
     Outbound(#[from] nuncio_client::outbound::OutboundError),
-    /// Something the server needs from the system.
+    /// The operating system refused something that the server needs.
     #[error("{0}")]
     System(String),
 }

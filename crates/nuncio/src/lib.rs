@@ -1,7 +1,7 @@
-//! An agent server whose tasks survive: one binary and the embedding library.
+//! An agent server with durable tasks: one binary, and a library to embed it.
 //!
-//! Write an [`Agent`](prelude::Agent), give it to [`Nuncio`], and it is served: every request becomes a
-//! durable task that goes on after a crash, and that anyone follows from any event.
+//! Write an [`Agent`](prelude::Agent) and add it to [`Nuncio`]. Every request becomes a durable task that
+//! continues after a crash, and that clients can follow from any event.
 //!
 //! ```no_run
 //! use nuncio::prelude::*;
@@ -46,7 +46,7 @@ pub use otlp::OtlpOptions;
 pub use running_server::{RunningServer, ServerEnd, ShutdownSignals};
 pub use security::{AuthMode, SecurityOptions};
 
-/// What an agent is written with.
+/// The imports that an agent is written with.
 pub mod prelude {
     pub use async_trait::async_trait;
     pub use nuncio_engine::{

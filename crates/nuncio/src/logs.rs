@@ -1,6 +1,7 @@
-//! Log lines, on the standard error: for people by default, one JSON object a line for programs.
+//! Logging on the standard error: text for people by default, one JSON object per line for programs.
 //!
-//! Every line goes through the redactor on its way, whoever wrote it: what looks like a secret is not logged.
+//! Every line passes through the redactor, whichever module or library logged it, so that secrets stay out of
+//! the log.
 
 use std::{
     io::{self, IsTerminal as _, Write},
@@ -16,15 +17,15 @@ use tracing_subscriber::{
 
 use crate::config::LogFormat;
 
-/// Logs what the filter lets through from here on.
+/// Starts logging with this filter.
 pub(crate) fn start(filter: &str, format: LogFormat, redactor: &Arc<Redactor>) {
-    // The filter was checked when it was read; a program that embeds this may have its own subscriber.
+    // The filter was validated when it was parsed; a program that embeds this may have its own subscriber.
     let filter = EnvFilter::try_new(filter).unwrap_or_default();
     let writer = RedactingMakeWriter { redactor: Arc::clone(redactor), to: io::stderr };
     let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let _ = match format {
         LogFormat::Text => {
-            // Fields without colours, which would stand between a name and its value.
+            // Fields without colours, whose codes would stand between a name and its value.
             let fields = format::debug_fn(|out, field, value| match field.name() {
                 "message" => write!(out, "{value:?}"),
                 name => write!(out, "{name}={value:?}"),
@@ -36,7 +37,7 @@ pub(crate) fn start(filter: &str, format: LogFormat, redactor: &Arc<Redactor>) {
     };
 }
 
-/// Writes lines without what looks like a secret.
+/// Redacts secrets from each line.
 struct RedactingMakeWriter<W> {
     redactor: Arc<Redactor>,
     to: W,
@@ -56,7 +57,7 @@ struct RedactingWriter<'a, O> {
 }
 
 impl<O: Write> Write for RedactingWriter<'_, O> {
-    /// Takes all of it: an event comes in one piece.
+    /// Writes everything in one call: an event arrives in one piece.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         self.to.write_all(self.redactor.text(&text).as_bytes())?;

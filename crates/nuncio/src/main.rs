@@ -1,4 +1,4 @@
-//! The one binary: the server, and a client that follows the community's `a2a-cli` specification.
+//! The `nuncio` binary: the server, and a client that follows the community's `a2a-cli` specification.
 
 mod cli;
 mod config;

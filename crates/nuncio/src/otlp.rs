@@ -1,7 +1,7 @@
-//! Sends traces to a collector: OTLP over HTTP, as JSON (`POST {endpoint}/v1/traces`).
+//! A trace exporter: OTLP over HTTP, as JSON (`POST {endpoint}/v1/traces`).
 //!
-//! Spans wait in a bounded queue and go out together. A collector that is slow or away costs spans, which are
-//! counted, and never holds up a task.
+//! Spans wait in a bounded queue and are sent in batches. A slow or unreachable collector costs spans, which
+//! are counted, and never delays a task.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,23 +13,23 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-/// Spans that wait to be sent.
+/// The capacity of the queue, in spans.
 const QUEUE: usize = 8 * 1024;
-/// Spans of one request.
+/// The most spans in one request.
 const TOGETHER: usize = 512;
-/// How often a request is made again that the collector could not take now.
+/// Attempts for one request, when the collector is unreachable or overloaded.
 const TRIES: u32 = 3;
 
-/// Where traces go.
+/// Where traces are exported to.
 #[derive(Debug, Clone)]
 pub struct OtlpOptions {
-    /// The collector's address, without `/v1/traces`. `None`: traces go nowhere.
+    /// The collector's URL, without `/v1/traces`. `None`: traces are not exported.
     pub endpoint: Option<String>,
-    /// Further headers, for collectors that want to know who sends.
+    /// Further headers, for collectors that require authentication.
     pub headers: Vec<(String, String)>,
-    /// What this server is called there.
+    /// This server's `service.name` in traces.
     pub service_name: String,
-    /// How long spans wait for others to go with.
+    /// How long spans wait for others, to be sent in one batch.
     pub interval: Duration,
     /// How long one request may take.
     pub timeout: Duration,
@@ -47,7 +47,7 @@ impl Default for OtlpOptions {
     }
 }
 
-/// Takes spans from the engine.
+/// The tracer that the engine records spans with.
 struct SpanQueue(mpsc::Sender<Span>);
 
 impl Tracer for SpanQueue {
@@ -58,16 +58,16 @@ impl Tracer for SpanQueue {
     }
 }
 
-/// The sender of traces. Dropped, it sends what waits, in the background.
+/// The background task that sends spans. When dropped, it sends what is queued, in the background.
 pub(crate) struct SpanExporter {
     stop: Option<oneshot::Sender<()>>,
     sending: JoinHandle<()>,
 }
 
-/// The two ends of what sends traces.
+/// The engine's end and the server's end of the exporter.
 type TracerAndExporter = (Arc<dyn Tracer>, SpanExporter);
 
-/// Begins to send, if there is somebody to send to.
+/// Starts the exporter, if an endpoint is set.
 pub(crate) fn start(options: &OtlpOptions) -> Result<Option<TracerAndExporter>, String> {
     let Some(endpoint) = &options.endpoint else { return Ok(None) };
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
@@ -97,7 +97,7 @@ pub(crate) fn start(options: &OtlpOptions) -> Result<Option<TracerAndExporter>, 
 }
 
 impl SpanExporter {
-    /// Sends what waits, and ends.
+    /// Sends what is queued, and ends.
     pub(crate) async fn stop(mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
@@ -198,7 +198,7 @@ fn request(service: &str, spans: &[Span]) -> Value {
 }
 
 fn written(span: &Span) -> Value {
-    // Ids are hexadecimal and times are texts, as OTLP has them in JSON.
+    // OTLP's JSON has hexadecimal ids, and times as strings.
     let kind = match span.kind {
         SpanKind::Internal => 1,
         SpanKind::Server => 2,

@@ -1,7 +1,7 @@
-//! A Unix socket that the server listens on beside its address.
+//! A Unix socket that the server listens on beside its TCP address.
 //!
-//! Its file may be opened by the owner and the group, so that a proxy of another user reaches it by a group of its
-//! own. A file that a crash left behind is replaced; one that somebody listens on is not.
+//! The owner and the group may open its file, so that a proxy of another user can reach it through a shared
+//! group. A file left over from a crash is replaced; one that a process listens on is not.
 
 use std::{
     fs::{self, Permissions},
@@ -17,10 +17,10 @@ use tokio::net::UnixListener;
 
 use crate::StartError;
 
-/// Who may open it: the owner and the group.
+/// The file mode: the owner and the group may connect.
 const MODE: u32 = 0o660;
 
-/// A socket that is listened on. Its file is removed with the second half.
+/// A listening socket. Dropping its `SocketFile` removes the file.
 pub(crate) struct Socket {
     listener: UnixListener,
     file: SocketFile,
@@ -50,14 +50,14 @@ impl Drop for SocketFile {
     }
 }
 
-/// Removes a socket on which nobody listens any more, and nothing else.
+/// Removes a socket that no process listens on, and nothing else.
 fn remove_stale(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.file_type().is_socket() => match UnixStream::connect(path) {
             Ok(_) => Err(io::ErrorKind::AddrInUse.into()),
             Err(_) => fs::remove_file(path),
         },
-        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists and is no socket")),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists and is not a socket")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         Err(error) => Err(error),
     }

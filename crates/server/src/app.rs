@@ -1,4 +1,5 @@
-//! What all bindings share: the engine, the options, who is calling, and the places for streams.
+//! The state that all bindings share (engine, options, caller authentication, stream slots) and the HTTP
+//! router.
 
 use std::sync::Arc;
 
@@ -57,7 +58,7 @@ impl App {
         let streams = OpenStreams::new(engine.clone(), options.limits.max_streams, each);
         if let Err(error) = streams::register_stream_resources(&streams) {
             // The schema is a constant that the tests compile.
-            tracing::error!(%error, "the open streams are not offered");
+            tracing::error!(%error, "could not register the open streams as resources");
         }
         Self {
             cards: Cards::new(engine.catalog(), base_url, secured),
@@ -74,8 +75,8 @@ impl App {
         }
     }
 
-    /// Who is calling. The operator shows the secret of the data folder; where no other credentials are asked for, a
-    /// request without it acts in the operator's name and administers nothing.
+    /// Authenticates the caller. The operator presents the secret of the data folder. Where no other
+    /// credentials are required, a request without it acts in the operator's name but cannot administer.
     pub(crate) async fn caller(
         &self,
         headers: &HeaderMap,
@@ -107,7 +108,7 @@ impl App {
         }
     }
 
-    /// The same, where a caller that has not said who it is does not count.
+    /// Like `caller`, but refuses a caller without an identity.
     async fn known_caller(
         &self,
         headers: &HeaderMap,
@@ -120,7 +121,7 @@ impl App {
         }
     }
 
-    /// Watches over the credentials that a request shows, for as long as its answer lasts.
+    /// Rechecks the credentials of a request for as long as its response lasts.
     pub(crate) fn start_recheck(&self, headers: &HeaderMap, peer: &ConnectionPeer) -> CredentialRecheck {
         match &self.options.authenticator {
             Some(authenticator) if !self.is_operator(headers) && !is_own_process(headers, peer) => {
@@ -130,7 +131,7 @@ impl App {
         }
     }
 
-    /// Whether the request shows the operator's own secret.
+    /// Whether the request presents the operator's own secret.
     pub(crate) fn is_operator(&self, headers: &HeaderMap) -> bool {
         let (token, shown) = (self.options.admin_token.as_deref(), auth::bearer(headers));
         token
@@ -138,7 +139,7 @@ impl App {
             .is_some_and(|(token, shown)| auth::constant_time_eq(token.as_bytes(), shown.as_bytes()))
     }
 
-    /// Why the request is refused for the way that it came, if it is.
+    /// The reason to refuse a request because of the proxy it came through, if there is one.
     fn refuse_proxied(&self, headers: &HeaderMap, peer: &ConnectionPeer) -> Option<String> {
         if self.options.authenticator.is_some() || self.is_operator(headers) {
             return None;
@@ -154,8 +155,8 @@ impl App {
         ))
     }
 
-    /// Counts a request of that caller, whatever it asks for, or says when it may come again. Where its tenant uses
-    /// more than its part of the processor, the request waits. The operator's never does.
+    /// Charges a request of any method to the caller's rate limit, or returns when to retry. If the caller's
+    /// tenant uses more than its share of the processor, the request waits. The operator's requests never wait.
     pub(crate) async fn admit_request(&self, caller: &Caller) -> Result<(), Error> {
         if caller.is_local() {
             return Ok(());
@@ -165,7 +166,7 @@ impl App {
         Ok(())
     }
 
-    /// Refuses a caller that may do nothing at all: it holds no session and no stream.
+    /// Refuses a caller without any grant, so that it holds no session and no stream.
     pub(crate) fn check_any_grant(&self, caller: &Caller) -> Result<(), Error> {
         let may = |kind| Action::ALL.into_iter().any(|action| caller.grants().allow_some(action, kind));
         match AccessKind::ALL.into_iter().any(may) {
@@ -174,27 +175,26 @@ impl App {
         }
     }
 
-    /// A slot for one more stream of that caller.
+    /// Reserves a slot for one more stream of that caller.
     pub(crate) fn reserve_stream_slot(&self, caller: &Caller) -> Result<StreamSlot, Error> {
         self.check_any_grant(caller)?;
         self.streams.reserve_slot(caller)
     }
 
-    /// How many streams are open.
     pub(crate) fn open_streams(&self) -> usize {
         self.streams.count_open()
     }
 }
 
-/// Whether a process of the server's own user asks, and shows nothing else. Such a process could read the folder's
-/// secret; it may be a proxy, so that it has to show the secret before it administers.
+/// Whether the request comes from a process of the server's own user and carries no other credentials. Such a
+/// process could read the folder's secret. It may also be a proxy, so it must present the secret to administer.
 fn is_own_process(headers: &HeaderMap, peer: &ConnectionPeer) -> bool {
     peer.is_own_user()
         && !headers.contains_key(header::AUTHORIZATION)
         && proxies::forwarding_header(headers).is_none()
 }
 
-/// Everything that is served at one address.
+/// All routes that are served at one address.
 pub(crate) struct Site {
     app: Arc<App>,
     router: Router,
@@ -242,7 +242,6 @@ impl Site {
         Self { app, router }
     }
 
-    /// Answers one request.
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let is_get = request.method() == Method::GET;
         let mut response = match self.app.refuse_proxied(request.headers(), peer) {
@@ -256,7 +255,7 @@ impl Site {
         response
     }
 
-    /// Answers a request whose peer is known, also where a page of another origin sent it.
+    /// Answers a request whose peer is known, including cross-origin requests of browser pages.
     async fn answer_page(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let Some(cors) = &self.app.cors else { return self.answer_here(request, peer, false).await };
         let Some(origin) = cors.allowed(request.headers()) else {
@@ -279,7 +278,7 @@ impl Site {
         if let Some(why) = self.app.hosts.refuse(request.headers(), origin_allowed) {
             return rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
         }
-        // Where most requests go: the router's boxes and clones cost as much as a small task does.
+        // The hot path: the router's boxes and clones cost as much as a small task does.
         if request.method() == Method::POST && request.uri().path() == "/" {
             return rpc::root(&self.app, request, peer).await;
         }
@@ -303,12 +302,11 @@ impl Site {
     }
 }
 
-/// Tells browsers and caches what an answer is not: another type than it says, a page to be framed, or something to
-/// keep.
+/// Sets the headers that stop browsers and caches from sniffing another type, framing the page, or caching it.
 fn protect(headers: &mut HeaderMap, is_get: bool) {
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
-    // Only what a browser can be led to show.
+    // Only on responses that a browser can be led to display.
     if is_get {
         let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
         headers.insert(header::CONTENT_SECURITY_POLICY, policy);
@@ -316,7 +314,7 @@ fn protect(headers: &mut HeaderMap, is_get: bool) {
     }
 }
 
-/// The other end of the connection that brought a request.
+/// The peer of the connection that a request arrived on.
 pub(crate) fn peer_of<B>(request: &Request<B>) -> ConnectionPeer {
     request.extensions().get::<ConnectionPeer>().cloned().unwrap_or_else(ConnectionPeer::unknown)
 }
@@ -329,7 +327,7 @@ async fn mcp_metadata(State(app): State<Arc<App>>) -> Response<Body> {
     metadata_of(&app, "/mcp").await
 }
 
-/// RFC 9728: where clients get a token for what is at that path.
+/// RFC 9728: the metadata that names where clients get a token for the resource at that path.
 async fn metadata_of(app: &App, path: &str) -> Response<Body> {
     match &app.options.authenticator {
         Some(authenticator) => rpc::json(app.challenge.metadata(path, &authenticator.issuers()).to_string()),
@@ -347,7 +345,7 @@ async fn mcp_endpoint(State(app): State<Arc<App>>, request: Request<Body>) -> Re
     mcp::http::serve(&app, request, &peer).await
 }
 
-/// A JSON Schema that the surface publishes.
+/// Serves a JSON Schema that the surface publishes.
 async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Response<Body> {
     let named = file.strip_suffix(".json").and_then(|name| app.engine.catalog().surface().schema(name));
     match named {

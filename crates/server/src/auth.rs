@@ -1,9 +1,9 @@
-//! Who is calling: the seam where credentials are verified, and how a refusal looks over HTTP.
+//! Authentication: the trait that verifies credentials, and the HTTP form of a refusal.
 //!
-//! Without an [`Authenticator`] every request acts in the operator's name, as on a server that only this machine
-//! reaches, and administers nothing unless it shows the secret of the data folder. With one, every binding asks here
-//! before it looks into a request. What tokens are, and who issues them, is the
-//! authenticator's business; what a caller may do is the engine's.
+//! Without an [`Authenticator`] every request acts in the operator's name, as on a server that only this
+//! machine reaches, and cannot administer unless it presents the secret of the data folder. With one, every
+//! binding authenticates before it parses a request. The authenticator defines what tokens are and who issues
+//! them; the engine decides what a caller may do.
 
 mod failures;
 mod recheck;
@@ -27,83 +27,83 @@ use serde_json::{Value, json};
 pub(crate) use self::{failures::AuthFailureLog, recheck::CredentialRecheck};
 use crate::{request_checks::HttpRefusal, rpc};
 
-/// Says who is behind a request.
+/// Resolves the credentials of a request to a caller.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
-    /// The caller whose credentials the headers carry.
+    /// Returns the caller whose credentials the headers carry.
     async fn authenticate(&self, headers: &HeaderMap, from: Option<IpAddr>) -> Result<Caller, AuthError>;
 
-    /// Those whose tokens are taken beside the server's own, for clients that want to know where to get one.
+    /// Issuers whose tokens are accepted besides the server's own; clients discover them through the metadata.
     fn issuers(&self) -> Vec<String> {
         vec![]
     }
 }
 
-/// Why nobody is behind a request.
+/// Why a request could not be authenticated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// It shows no credentials.
-    #[error("the request shows no token")]
+    /// The request carries no credentials.
+    #[error("the request carries no token")]
     Missing,
-    /// It shows some that are not good. The text is for the audit: callers are not told what exactly is wrong.
+    /// The credentials are invalid. The text is for the audit; the caller does not learn what exactly is wrong.
     #[error("{0}")]
     Invalid(String),
-    /// They are good, and the caller's tenant is not served. The text is for the caller.
+    /// The credentials are valid, but the caller's tenant is suspended. The text is for the caller.
     #[error("{0}")]
     Suspended(String),
-    /// They cannot be verified now.
+    /// The credentials cannot be verified at the moment.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Makes, shows and takes back the server's own tokens, for callers that may do so.
+/// Creates, lists and revokes the server's own tokens, for callers that may do so.
 #[async_trait]
 pub trait TokenAdmin: Send + Sync + 'static {
-    /// Makes a token. What is returned is the only place that ever shows it.
+    /// Creates a token. The returned value is the only place where its secret ever appears.
     async fn create(&self, caller: &Caller, wish: NewToken) -> Result<Value, TokenAdminError>;
-    /// All tokens that the caller may know of, without their secrets.
+    /// Lists the tokens that the caller may see, without their secrets.
     async fn list(&self, caller: &Caller) -> Result<Value, TokenAdminError>;
-    /// Takes a token back; `stop` has all that it made canceled, too.
+    /// Revokes a token; with `stop`, also cancels all tasks that it created.
     async fn revoke(&self, caller: &Caller, id: &str, stop: bool) -> Result<Value, TokenAdminError>;
 }
 
-/// A token that is wished for.
+/// A request for a new token.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, expecting = "an object")]
 pub struct NewToken {
-    /// Who will call with it.
+    /// The caller's name under this token.
     pub name: String,
-    /// The tenant; without one, that of whoever asks.
+    /// The tenant; by default that of the requesting caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What it allows; empty: everything but administration.
+    /// The scopes it grants; empty grants everything but administration.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// For how long it is good, in seconds; without, for ever.
+    /// The lifetime in seconds; without one, the token does not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_in: Option<u64>,
 }
 
-/// Why the desk did not do it.
+/// Why a token request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenAdminError {
-    /// The wish is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// There is none, or the caller may not know of it.
+    /// There is no such token, or the caller may not see it.
     #[error("there is no token {0:?}")]
     NoSuchToken(String),
-    /// The caller may not, or not now.
+    /// The engine refused the request, or failed.
     #[error(transparent)]
     Engine(#[from] nuncio_engine::Error),
 }
 
-/// The other end of a connection.
+/// The peer of a connection.
 #[derive(Debug, Clone)]
 pub(crate) struct ConnectionPeer {
     ip: Option<IpAddr>,
     text: Option<Arc<str>>,
-    /// Whether the system says that it is a process of the server's own user.
+    /// Whether the operating system reports a process of the server's own user.
     own_user: bool,
 }
 
@@ -117,7 +117,7 @@ impl ConnectionPeer {
         Self { ip: Some(ip), text: Some(ip.to_string().into()), own_user: false }
     }
 
-    /// The process of that user at the other end of a Unix socket.
+    /// A process of that user on a Unix socket.
     pub(crate) fn of_user(uid: u32, own_uid: u32) -> Self {
         Self { ip: None, text: Some(format!("unix:uid={uid}").into()), own_user: uid == own_uid }
     }
@@ -126,7 +126,7 @@ impl ConnectionPeer {
         Self { ip: None, text: None, own_user: false }
     }
 
-    /// Whether it is at the other end of a Unix socket.
+    /// Whether the connection is a Unix socket.
     pub(crate) fn is_socket(&self) -> bool {
         self.ip.is_none() && self.text.is_some()
     }
@@ -139,7 +139,7 @@ impl ConnectionPeer {
         self.ip
     }
 
-    /// The caller, reached from there.
+    /// Adds this peer's address to the caller.
     pub(crate) fn attach_address(&self, caller: Caller) -> Caller {
         match &self.text {
             Some(text) => caller.from_address(Arc::clone(text)),
@@ -148,24 +148,24 @@ impl ConnectionPeer {
     }
 }
 
-/// The token that a request shows.
+/// The bearer token of a request.
 pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let shown = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = shown.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
 }
 
-/// Compares without telling by its time where the difference is.
+/// Compares in constant time, so that the duration does not reveal where the inputs differ.
 pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |difference, (a, b)| difference | (a ^ b)) == 0
 }
 
-/// What clients are told about the way in (RFC 6750 and RFC 9728).
+/// The `WWW-Authenticate` challenge and the resource metadata (RFC 6750 and RFC 9728).
 pub(crate) struct BearerChallenge {
     base_url: String,
 }
 
-/// How long to wait where credentials cannot be verified.
+/// `Retry-After` where credentials cannot be verified.
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl BearerChallenge {
@@ -181,7 +181,7 @@ impl BearerChallenge {
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))
     }
 
-    /// Marks an answer to a request whose caller is not known.
+    /// Marks a response to an unauthenticated request.
     pub(crate) fn refuse(&self, response: &mut Response<Body>, path: &str, error: &AuthError) {
         let details = match error {
             AuthError::Unavailable(_) => {
@@ -193,7 +193,7 @@ impl BearerChallenge {
                 *response.status_mut() = StatusCode::FORBIDDEN;
                 return;
             }
-            // RFC 6750, section 3.1: nothing was wrong with what was not there.
+            // RFC 6750, section 3.1: a request without credentials gets no error code.
             AuthError::Missing => "",
             AuthError::Invalid(_) => ", error=\"invalid_token\"",
         };
@@ -201,17 +201,17 @@ impl BearerChallenge {
         response.headers_mut().insert(header::WWW_AUTHENTICATE, self.header(path, details));
     }
 
-    /// Marks an answer to a caller that may not do what it asked for.
+    /// Marks a response to a caller that lacks a scope.
     pub(crate) fn forbid(&self, response: &mut Response<Body>, path: &str, scope: &str) {
         *response.status_mut() = StatusCode::FORBIDDEN;
         let legal = |c: char| c.is_ascii_graphic() && c != '"' && c != '\\';
-        // What no scope can hold is a `*` in it, which allows it, too.
+        // A character that is illegal in a scope becomes `*`, which also grants it.
         let scope: String = scope.chars().map(|c| if legal(c) { c } else { '*' }).take(256).collect();
         let details = format!(", error=\"insufficient_scope\", scope=\"{scope}\"");
         response.headers_mut().insert(header::WWW_AUTHENTICATE, self.header(path, &details));
     }
 
-    /// The answer where neither JSON-RPC nor a dialect was spoken.
+    /// The refusal for requests outside JSON-RPC, without a dialect.
     pub(crate) fn refusal(&self, path: &str, error: &AuthError) -> Response<Body> {
         let message = message(error).to_owned();
         let mut response = rpc::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
@@ -219,7 +219,7 @@ impl BearerChallenge {
         response
     }
 
-    /// RFC 9728: what the resource at that path is, and whose tokens it takes.
+    /// RFC 9728: describes the resource at that path and the issuers whose tokens it accepts.
     pub(crate) fn metadata(&self, path: &str, issuers: &[String]) -> Value {
         let scopes: Vec<String> = AccessKind::ALL
             .into_iter()
@@ -238,7 +238,7 @@ impl BearerChallenge {
     }
 }
 
-/// What a caller that is not known is told. What was wrong with its token is not.
+/// The message for an unauthenticated caller. It does not reveal what was wrong with the token.
 pub(crate) fn message(error: &AuthError) -> &str {
     match error {
         AuthError::Missing => {
@@ -250,7 +250,7 @@ pub(crate) fn message(error: &AuthError) -> &str {
     }
 }
 
-/// The same for MCP.
+/// The refusal as an MCP fault.
 pub(crate) fn fault(error: &AuthError) -> McpFault {
     match error {
         AuthError::Suspended(why) => McpFault::new(FORBIDDEN, why.as_str()).with_status(403),

@@ -1,4 +1,4 @@
-//! Agent cards: made anew when the agents have changed, served with validators so that clients can keep them.
+//! The agent cards: rebuilt when the agents change, and served with validators so that clients can cache them.
 
 use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
@@ -25,7 +25,7 @@ pub(crate) fn is_card_path(path: &str) -> bool {
         || path.starts_with("/agents/")
 }
 
-/// The cards of all agents, as of the last time that somebody asked.
+/// The cache of all agents' cards, rebuilt on request when the catalog has changed.
 pub(crate) struct Cards {
     base_url: String,
     bearer: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Cards {
 
 /// The cards of all agents, in every generation of the protocol.
 struct CardSet {
-    /// Of which agents.
+    /// The generation of the catalog that they were built from.
     catalog_generation: u64,
     agents: BTreeMap<String, CardVersions>,
     default: Option<CardVersions>,
@@ -79,13 +79,14 @@ impl CardVersions {
 }
 
 impl Cards {
-    /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a token.
+    /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a
+    /// token.
     pub(crate) fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
         let card_set = Mutex::new(Arc::new(CardSet::new(catalog, base_url, bearer)));
         Self { base_url: base_url.to_owned(), bearer, card_set }
     }
 
-    /// The cards of the agents that there are now.
+    /// The cards of the current agents.
     fn current(&self, catalog: &Catalog) -> Arc<CardSet> {
         let mut made = self.card_set.lock();
         if made.catalog_generation != catalog.generation() {
@@ -97,14 +98,14 @@ impl Cards {
 
 impl CardSet {
     fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
-        // Before the agents are looked at: a change meanwhile makes them anew once more.
+        // Read before the agents: a concurrent change then causes another rebuild.
         let catalog_generation = catalog.generation();
         let card_of = |registered: &RegisteredAgent| {
             let url = format!("{base_url}/agents/{}", registered.profile.name);
             CardVersions::new(&registered.profile, url, bearer)
         };
         let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), card_of(&agent))).collect();
-        // The default agent's card names the root, so that a client which knows only the server finds it.
+        // The default agent's card names the root, so that a client that knows only the server finds it.
         let default = catalog.default_agent();
         let index = json!({
             "server": "nuncio",
@@ -154,7 +155,7 @@ impl CardSet {
     }
 }
 
-/// The card of an agent, or of the default one, in the generation that is picked.
+/// The card of an agent, or of the default one, in the chosen generation.
 fn card(
     app: &App,
     agent: Option<&str>,
@@ -172,7 +173,7 @@ fn card(
     }
 }
 
-/// The card as the client names its version; who names none, or an unknown one, gets what most can read.
+/// The card in the version that the client names. Without a known version, the one that most clients can read.
 fn by_version<'a>(app: &App, cards: &'a CardVersions, headers: &HeaderMap) -> &'a CardDocument {
     let version = headers.get("a2a-version").and_then(|value| value.to_str().ok());
     match version.and_then(Dialect::from_version) {
@@ -189,7 +190,7 @@ pub(crate) async fn root(State(app): State<Arc<App>>, headers: HeaderMap) -> Res
     card(&app, None, &headers, |cards| by_version(&app, cards, &headers))
 }
 
-/// `/.well-known/agent.json`, where 0.1 and 0.2 look.
+/// `/.well-known/agent.json`, the path of 0.1 and 0.2.
 pub(crate) async fn root_legacy(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     card(&app, None, &headers, |cards| &cards.v0_1)
 }
@@ -212,7 +213,7 @@ pub(crate) async fn named_legacy(
     card(&app, Some(&name), &headers, |cards| &cards.v0_1)
 }
 
-/// `/`: what is here.
+/// `/`: the list of agents.
 pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     let made = app.cards.current(app.engine.catalog());
     made.serve(&app, &made.index, &headers)

@@ -1,5 +1,5 @@
-//! What is sent counts as bytes in flight of its caller until the connection has taken it, and large pieces are sent
-//! in small ones: a client that does not read holds its own budget and nothing else.
+//! Bodies charged to their caller's budget of bytes in flight until the connection has taken them. Large chunks
+//! are split: a client that does not read uses up its own budget and nothing else.
 
 use std::{
     pin::Pin,
@@ -16,12 +16,12 @@ use nuncio_engine::{BytePermit, Caller, Engine};
 
 use crate::{options::HttpLimits, request_checks, rpc};
 
-/// Bytes that are passed on to the connection at a time.
+/// Maximum bytes per chunk that is passed to the connection.
 const PIECE: usize = 64 * 1024;
 
-/// The same response, charged to that caller.
+/// Wraps the response so that its body is charged to that caller.
 pub(crate) fn charge_response(engine: &Engine, caller: &Caller, response: Response<Body>) -> Response<Body> {
-    // Most answers are small, and have no need of another layer.
+    // Most responses are small and need no wrapper.
     if response.body().size_hint().upper().is_some_and(|most| most <= PIECE as u64) {
         return response;
     }
@@ -29,7 +29,7 @@ pub(crate) fn charge_response(engine: &Engine, caller: &Caller, response: Respon
     response.map(|inner| Body::new(ChargedBody { inner, charge, rest: Bytes::new(), permit: None }))
 }
 
-/// Reads the body of a request into the budget of its caller. The permit lasts as long as the body is needed.
+/// Reads a request body into the budget of its caller. The permit lasts as long as the body is needed.
 pub(crate) async fn read_body<B>(
     engine: &Engine,
     caller: &Caller,
@@ -43,7 +43,8 @@ where
 {
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
     let most = limits.max_body_bytes as u64;
-    // What it is, and what is made of it. One that does not say how long it is may be as long as any.
+    // Twice the length: the body, and what is parsed from it. Without a declared length, the maximum is
+    // assumed.
     let wanted = 2 * declared.unwrap_or(most).min(most);
     let mut permit = match engine.reserve_bytes(caller, wanted).await {
         Ok(permit) => permit,
@@ -61,7 +62,7 @@ where
 struct ChargedBody {
     inner: Body,
     charge: (Engine, Caller),
-    /// What is left of the piece that was last taken from `inner`.
+    /// The rest of the chunk that was last taken from `inner`.
     rest: Bytes,
     permit: Option<BytePermit>,
 }

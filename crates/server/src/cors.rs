@@ -1,8 +1,8 @@
-//! Pages of other origins that may call from a browser (CORS). Off unless the operator names some.
+//! Cross-origin requests of browser pages (CORS). Off unless the operator names origins.
 //!
 //! Credentials travel in the `Authorization` header, which a page sets itself; cookies and the like are never
-//! allowed, so that `*` gives away nothing but what anybody gets. Where everybody is the operator that would be
-//! everything: there a server does not start with it.
+//! allowed, so that `*` exposes only what is public anyway. On a server where every request acts as the
+//! operator that would be everything: such a server does not start with `*`.
 
 use axum::{
     body::Body,
@@ -16,19 +16,19 @@ const HEADERS: HeaderValue = HeaderValue::from_static(
 );
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Mcp-Session-Id, WWW-Authenticate, Retry-After, ETag, A2A-Version");
-/// How headers begin that repeat the arguments of a tool.
+/// The prefix of headers that repeat the arguments of a tool.
 const PARAM: &str = "mcp-param-";
-/// How long a browser may remember the answer, in seconds.
+/// How long a browser may cache a preflight response, in seconds.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("600");
 
-/// Which origins may call.
+/// The origins that may call.
 pub(crate) struct Cors {
     any: bool,
     origins: Vec<String>,
 }
 
 impl Cors {
-    /// None where no origin is named.
+    /// `None` if no origin is named.
     pub(crate) fn new(origins: &[String]) -> Option<Self> {
         let any = origins.iter().any(|origin| origin == "*");
         let origins =
@@ -36,7 +36,7 @@ impl Cors {
         Some(Self { any, origins }).filter(|cors: &Self| !cors.origins.is_empty())
     }
 
-    /// What the answer names as allowed, where the request comes from a page that may call.
+    /// The allowed origin to name in the response, if the request comes from a page that may call.
     pub(crate) fn allowed(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         if self.any {
@@ -46,7 +46,7 @@ impl Cors {
         self.origins.iter().any(|known| known.eq_ignore_ascii_case(said)).then(|| origin.clone())
     }
 
-    /// The answer to a browser that asks first.
+    /// The response to a preflight request.
     pub(crate) fn preflight<B>(&self, request: &Request<B>) -> Option<Response<Body>> {
         if request.method() != Method::OPTIONS
             || !request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD)
@@ -62,7 +62,7 @@ impl Cors {
         Some(response)
     }
 
-    /// Marks an answer so that the page may read it.
+    /// Marks a response so that the page may read it.
     pub(crate) fn mark(&self, response: &mut Response<Body>, origin: HeaderValue) {
         let headers = response.headers_mut();
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -71,7 +71,8 @@ impl Cors {
     }
 }
 
-/// The headers that may be sent, with those of the request that repeat a tool's arguments (MCP 2026-07-28).
+/// The headers that may be sent, including those of the request that repeat a tool's arguments (MCP
+/// 2026-07-28).
 fn with_params(headers: &HeaderMap) -> HeaderValue {
     let wanted = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS).and_then(|wanted| wanted.to_str().ok());
     let params = wanted.unwrap_or_default().split(',').map(str::trim);

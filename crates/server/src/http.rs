@@ -1,5 +1,5 @@
-//! Connections: accepted up to a cap, bounded in what their requests may be and how slowly they may come,
-//! and ended gracefully.
+//! The HTTP connections: accepted up to a limit, bounded in the size and slowness of their requests, and closed
+//! gracefully.
 
 use std::{
     collections::HashMap,
@@ -32,19 +32,18 @@ use crate::{
 
 /// The smallest read buffer that hyper allows.
 const MIN_BUFFER: usize = 8 * 1024;
-/// Bytes that the kernel takes before it can send them.
+/// Bytes that the kernel accepts before it can send them (`TCP_NOTSENT_LOWAT`).
 #[cfg(target_os = "linux")]
 const UNSENT: u32 = 64 * 1024;
-/// Connections beyond the cap that are told why, at once. Those beyond these are only closed.
+/// Concurrent connections beyond the limit that get a refusal. Further ones are closed without a response.
 const REFUSALS: usize = 64;
 
-/// Where connections are accepted.
+/// The sockets on which connections are accepted.
 pub(crate) struct Listeners {
     pub(crate) tcp: TcpListener,
     pub(crate) unix: Option<UnixListener>,
 }
 
-/// A connection that was accepted.
 enum AcceptedStream {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -73,13 +72,13 @@ impl Listeners {
     }
 }
 
-/// What connections are bounded by.
+/// The limits of connections.
 pub(crate) struct ConnectionLimits<'a> {
     pub(crate) limits: &'a HttpLimits,
     pub(crate) trusted: Vec<TrustedProxy>,
 }
 
-/// Serves until `shutdown`, then lets open requests end; what has not ended within `drain` is cut.
+/// Serves until `shutdown`, then lets open requests finish; those still open after `drain` are aborted.
 pub(crate) async fn serve(
     listeners: Listeners,
     site: Arc<Site>,
@@ -98,7 +97,8 @@ pub(crate) async fn serve(
         .header_read_timeout(limits.header_timeout)
         .max_headers(limits.max_headers)
         .max_buf_size(limits.max_header_bytes.max(MIN_BUFFER));
-    // Never `pipeline_flush`: with it hyper takes as much of a body as there is, whether it is read or not.
+    // Never `pipeline_flush`: with it hyper buffers as much of a body as has arrived, whether it is read or
+    // not.
     let own_uid = rustix::process::geteuid().as_raw();
     let mut shutdown = std::pin::pin!(shutdown);
     let mut accepted_so_far = 0_u64;
@@ -107,7 +107,7 @@ pub(crate) async fn serve(
             accepted = listeners.accept(own_uid) => match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    // Out of file descriptors, mostly: those in use will be given back.
+                    // Mostly exhausted file descriptors: open connections will release theirs.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                     continue;
@@ -154,12 +154,12 @@ pub(crate) async fn serve(
     }
     drop(listeners);
     drop(stop);
-    // Each of them ends within `drain`.
+    // Each connection closes within `drain`.
     let all = u32::try_from(limits.max_connections).unwrap_or(u32::MAX);
     let _ = places.acquire_many(all).await;
 }
 
-/// What a connection holds for as long as it lasts.
+/// The permits that a connection holds while it is open.
 struct ConnectionPermits {
     _permit: OwnedSemaphorePermit,
     _counted: AddressPermit,
@@ -184,7 +184,8 @@ impl HttpConnection {
         let Self { number, site, peer, mut stopping, drain, write_timeout, admitted } = self;
         let service = service_fn(move |request| {
             let (site, peer) = (Arc::clone(&site), peer.clone());
-            // Boxed: hyper has a place for this future in every connection, and most of them only stream.
+            // Boxed: hyper reserves space for this future in every connection, and most connections only
+            // stream.
             Box::pin(async move { Ok::<_, Infallible>(site.answer(request, &peer).await) })
         });
         let stream = StallGuard::new(stream, write_timeout);
@@ -198,30 +199,30 @@ impl HttpConnection {
                     match tokio::time::timeout(drain, connection).await {
                         Ok(ended) => ended,
                         Err(_) => {
-                            tracing::warn!("a connection did not end in time and was cut");
+                            tracing::warn!("a connection did not close in time and was aborted");
                             Ok(())
                         }
                     }
                 }
             };
             if let Err(error) = ended {
-                tracing::debug!(%error, "a connection ended badly");
+                tracing::debug!(%error, "a connection failed");
             }
             drop(admitted);
         }));
     }
 }
 
-/// How many connections each address has, so that one of them cannot take all.
+/// The number of connections per address, so that one address cannot take them all.
 struct AddressConnections {
-    /// For this machine, which has its own bound, or none.
+    /// For this machine, which has its own limit, or none.
     local_limit: usize,
     limit: usize,
     trusted: Vec<TrustedProxy>,
     open: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection of an address; counted until it is dropped.
+/// The permit of one connection of an address; released on drop.
 struct AddressPermit(Option<(Arc<AddressConnections>, IpAddr)>);
 
 impl AddressConnections {
@@ -235,7 +236,7 @@ impl AddressConnections {
         }
     }
 
-    /// Counts a connection, or says that its address has as many as it may have.
+    /// Reserves a permit for a connection; `None` when its address is at its limit.
     fn admit(addresses: &Arc<Self>, peer: &ConnectionPeer) -> Option<AddressPermit> {
         let Some(address) = peer.ip().filter(|_| !proxies::is_trusted(&addresses.trusted, peer)) else {
             return Some(AddressPermit(None));
@@ -265,7 +266,8 @@ impl Drop for AddressPermit {
     }
 }
 
-/// What counts as one address: a subscriber of IPv6 has a whole network of 64 bits, and this machine all of 127/8.
+/// The address that a connection counts under: an IPv6 subscriber has a whole /64 network, this machine all of
+/// 127/8.
 fn group_of(address: IpAddr) -> IpAddr {
     match address {
         address if address.is_loopback() => IpAddr::V6(Ipv6Addr::LOCALHOST),
@@ -277,8 +279,7 @@ fn group_of(address: IpAddr) -> IpAddr {
 fn tune(stream: &TcpStream) {
     // Without it the first event of a stream waits 40 ms for the client's delayed acknowledgement.
     let _ = stream.set_nodelay(true);
-    // What is not under way to the client stays here: the kernel would keep megabytes for one that does not
-    // read.
+    // Bounds the kernel's send buffer: it would hold megabytes for a client that does not read.
     #[cfg(target_os = "linux")]
     let _ = SockRef::from(stream).set_tcp_notsent_lowat(UNSENT);
 }
@@ -287,7 +288,7 @@ const TOO_MANY: &str = "The server has as many connections as it may have (max_c
 const TOO_MANY_OF_ADDRESS: &str =
     "This address has as many connections as one may have (max_connections_per_address).\n";
 
-/// Says no in a way that any client understands.
+/// Sends a refusal that any HTTP client understands.
 async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, why: &str) {
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
@@ -297,7 +298,7 @@ async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, why: &str) {
     let _ = tokio::time::timeout(Duration::from_secs(1), async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        // A connection that is closed with something unread is reset, which may take the answer with it.
+        // Closing a connection with unread input resets it, and the reset may discard the response.
         io::copy(&mut stream, &mut io::sink()).await
     })
     .await;

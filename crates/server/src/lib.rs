@@ -1,7 +1,7 @@
-//! Bindings over HTTP and pipes: A2A and MCP, cards, push delivery, limits.
+//! The bindings over HTTP and pipes: A2A and MCP, agent cards, webhook delivery, limits.
 //!
-//! A binding says how messages travel; what they say is `nuncio_wire`'s, and what happens is
-//! `nuncio_engine`'s.
+//! A binding defines how messages travel. `nuncio_wire` defines their content, and `nuncio_engine` what they
+//! cause.
 
 mod admin;
 mod app;
@@ -36,19 +36,19 @@ pub use options::{HttpLimits, ServerOptions};
 pub use proxies::{Network, TrustedProxy};
 use tokio::net::{TcpListener, UnixListener};
 
-/// An engine behind HTTP.
+/// An engine served over HTTP.
 pub struct Server {
     engine: Engine,
     options: ServerOptions,
 }
 
 impl Server {
-    /// A server for that engine.
+    /// Creates a server for `engine`; it accepts nothing before [`Server::run`].
     pub fn new(engine: Engine, options: ServerOptions) -> Self {
         Self { engine, options }
     }
 
-    /// The address that cards name: the public one, or the one that is listened on.
+    /// The base URL that cards name: the public one from the options, or the address of `listener`.
     pub fn base_url(&self, listener: &TcpListener) -> io::Result<String> {
         match &self.options.public_url {
             Some(url) => Ok(url.trim_end_matches('/').to_owned()),
@@ -56,13 +56,13 @@ impl Server {
         }
     }
 
-    /// Serves until `shutdown`; then streams end with their cursor and open requests are answered. The engine
-    /// is the caller's to stop.
+    /// Serves until `shutdown` resolves; then streams end with their cursor and open requests are answered. The
+    /// caller stops the engine.
     pub async fn run(self, listener: TcpListener, shutdown: impl Future<Output = ()>) -> io::Result<()> {
         self.run_with_socket(listener, None, shutdown).await
     }
 
-    /// The same, on a Unix socket as well.
+    /// Like [`Server::run`], on a Unix socket as well.
     pub async fn run_with_socket(
         self,
         listener: TcpListener,

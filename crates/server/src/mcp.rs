@@ -1,9 +1,9 @@
-//! MCP, every revision at one endpoint: each agent is a tool, with the same durable task behind a call as
-//! behind an A2A message.
+//! The MCP binding, every revision at one endpoint: each agent is a tool, with the same durable task behind a
+//! call as behind an A2A message.
 //!
-//! `http`, `sse` and `pipe` say how messages travel; `dispatch` answers one request whatever brought it;
-//! `call` and `task_stream` are a tool call from its arguments to its result. Sessions (to 2025-11-25) are kept by
-//! the store; a stream of a call is its task's log from a cursor, so that both outlive the process.
+//! `http`, `sse` and `pipe` are the transports; `dispatch` answers one request of any transport; `call` and
+//! `task_stream` carry a tool call from its arguments to its result. The store holds the sessions (to
+//! 2025-11-25), and the stream of a call is its task's log from a cursor, so that both survive a restart.
 
 mod batch;
 mod call;
@@ -42,7 +42,7 @@ use self::{
     task_stream::StatelessWaiters,
 };
 
-/// What answers MCP requests.
+/// The MCP request handler that all transports share.
 pub(crate) struct Mcp {
     pub(crate) engine: Engine,
     pub(crate) options: McpOptions,
@@ -57,7 +57,7 @@ pub(crate) struct Mcp {
 impl Mcp {
     pub(crate) fn new(engine: Engine, mut options: McpOptions) -> Arc<Self> {
         if options.secret.is_empty() {
-            // Good for as long as this process lives.
+            // Valid for as long as this process lives.
             let clock = engine.clock();
             options.secret = [clock.new_id().into_bytes(), clock.new_id().into_bytes()].concat();
         }

@@ -1,9 +1,8 @@
-//! Requests that came through a proxy: which headers name one, which proxies are trusted to name the client, and the
-//! address of that client.
+//! Requests through proxies: the headers that reveal one, the proxies that are trusted to name the client, and
+//! the client's address.
 //!
-//! A header says nothing that its sender cannot invent. It is believed for the audit only where the connection comes
-//! from a proxy that the operator named; anywhere else it is a sign that the server is reached by more than the
-//! operator.
+//! Any sender can forge these headers. They are used for the audit only if the connection comes from a proxy
+//! that the operator named. Otherwise they are a sign that others than the operator can reach the server.
 
 use std::{fmt, net::IpAddr, str::FromStr};
 
@@ -13,15 +12,15 @@ use crate::auth::ConnectionPeer;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
-/// How the headers begin that proxies add and no client needs.
+/// The prefix of headers that proxies add and no client needs.
 const FORWARDED_PREFIX: &str = "x-forwarded-";
-/// Addresses of a chain of proxies that are read, from its end.
+/// Addresses of a proxy chain that are read, from its end.
 const MAX_HOPS: usize = 32;
 
 /// A proxy that the operator trusts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TrustedProxy {
-    /// Any of these addresses.
+    /// A proxy at any of these addresses.
     Network(Network),
     /// Any process that may open the Unix socket.
     Socket,
@@ -68,7 +67,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// Whether the address lies in it.
+    /// Whether the network includes the address.
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(network), IpAddr::V4(address)) => {
@@ -111,7 +110,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// The header of a request that a proxy added, if there is one.
+/// The first header that shows that a proxy forwarded the request.
 pub(crate) fn forwarding_header(headers: &HeaderMap) -> Option<&HeaderName> {
     headers.keys().find(|name| {
         **name == header::FORWARDED
@@ -126,8 +125,8 @@ pub(crate) fn is_trusted(proxies: &[TrustedProxy], peer: &ConnectionPeer) -> boo
     proxies.iter().any(|proxy| proxy.is(peer))
 }
 
-/// The client behind a trusted proxy: the last address of the chain that is not itself a trusted proxy. What stands
-/// before it was written by the client.
+/// The client behind a trusted proxy: the last address of the chain that is not itself a trusted proxy. The
+/// client could have forged the addresses before it.
 pub(crate) fn client_of(
     proxies: &[TrustedProxy],
     peer: &ConnectionPeer,
@@ -145,7 +144,7 @@ pub(crate) fn client_of(
     };
     let mut client = None;
     for hop in chain {
-        // An address that cannot be read was not written by a proxy that is trusted: the one before is the client.
+        // An unreadable address was not written by a trusted proxy: the previous one is the client.
         let Some(address) = hop else { break };
         client = Some(address);
         if !proxies.iter().any(|proxy| proxy.has_address(address)) {
@@ -155,14 +154,14 @@ pub(crate) fn client_of(
     client.map(ConnectionPeer::of_client)
 }
 
-/// The elements of a list that may stand in several headers, from its end.
+/// The elements of a list that may span several headers, from its end.
 fn listed(headers: &HeaderMap, name: &HeaderName, read: fn(&str) -> Option<IpAddr>) -> Vec<Option<IpAddr>> {
     let values: Vec<&str> = headers.get_all(name).iter().map(|value| value.to_str().unwrap_or("")).collect();
     let elements = values.iter().rev().flat_map(|value| value.rsplit(','));
     elements.take(MAX_HOPS).map(|element| read(element.trim())).collect()
 }
 
-/// An address, with or without a port.
+/// Parses an address, with or without a port.
 fn parse_address(text: &str) -> Option<IpAddr> {
     let address = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']')?.0,
@@ -233,7 +232,7 @@ mod tests {
             assert_eq!(found.map(|ip| ip.to_string()).as_deref(), client, "{list:?}");
         };
         check("127.0.0.1", &[("x-forwarded-for", "203.0.113.9")], Some("203.0.113.9"));
-        // What the client wrote itself stands before.
+        // The client itself wrote the addresses before.
         check("127.0.0.1", &[("x-forwarded-for", "1.2.3.4, 203.0.113.9, 10.0.0.7")], Some("203.0.113.9"));
         check(
             "127.0.0.1",
@@ -249,7 +248,7 @@ mod tests {
         check("127.0.0.1", &[("forwarded", "proto=https;For=\"[2001:db8::1]:9\"")], Some("2001:db8::1"));
         check("127.0.0.1", &[("x-real-ip", "203.0.113.9")], Some("203.0.113.9"));
         check("127.0.0.1", &[], None);
-        // Nobody named this one.
+        // The operator did not name this proxy.
         check("192.0.2.1", &[("x-forwarded-for", "203.0.113.9")], None);
     }
 }

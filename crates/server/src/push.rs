@@ -1,6 +1,6 @@
-//! Carries webhook deliveries over HTTP: the payload of the dialect in which the webhook was registered, and
-//! the headers by which a receiver knows it. When and in what order is the engine's outbox; where to is
-//! allowed is the client's `outbound`.
+//! The webhook sender over HTTP: builds the payload in the dialect in which the webhook was registered, and the
+//! headers that authenticate it to the receiver. The engine's outbox decides when and in which order to
+//! deliver; the client's `outbound` decides which addresses are allowed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -23,14 +23,14 @@ const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// Both names are in use: the specification's text has one, its SDKs the other.
+/// Both header names are in use: the specification's text has one, its SDKs the other.
 const TOKENS: [HeaderName; 2] =
     [HeaderName::from_static("x-a2a-notification-token"), HeaderName::from_static("a2a-notification-token")];
 
-/// The longest token or credentials that are kept; receivers refuse larger headers anyway.
+/// The longest token or credentials that are stored, in bytes; receivers refuse larger headers anyway.
 const MAX_SECRET: usize = 4096;
 
-/// The courier over HTTP.
+/// Sends webhook deliveries over HTTP.
 pub struct HttpWebhookSender {
     outbound: Outbound,
     keys: Arc<WebhookKeys>,
@@ -39,59 +39,59 @@ pub struct HttpWebhookSender {
     tracer: Option<Arc<dyn Tracer>>,
 }
 
-/// Why a webhook cannot be registered, or not be delivered to as it is. The words are for whoever
-/// registered it, and quote no secret.
+/// Why a webhook cannot be registered, or cannot be delivered to as configured. The text is for the caller that
+/// registered it, and quotes no secret.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookConfigError {
-    /// The address.
+    /// The address is invalid or not allowed.
     #[error("the webhook's url cannot be used: {0}")]
     Url(#[from] OutboundError),
-    /// It is reached without TLS, and the operator does not want that.
+    /// The address is plain HTTP, and the operator requires TLS.
     #[error("the webhook's url must begin with https:// here (webhooks.https-only)")]
     NotHttps,
-    /// The key to sign with could not be read. It may be, later.
-    #[error("the key that webhooks are signed with cannot be read now: {0}")]
+    /// The signing key could not be read. A retry may succeed.
+    #[error("the webhook signing key cannot be read now: {0}")]
     Key(String),
-    /// Something that is sent in a header.
+    /// A value that is sent in a header has illegal characters or is too long.
     #[error("the webhook's {0} must be printable ASCII characters, at most {MAX_SECRET} of them")]
     Header(&'static str),
-    /// The scheme's name.
+    /// The name of the authentication scheme is not legal in a header.
     #[error("the webhook's authentication scheme must be the name of an HTTP scheme, e.g. Bearer")]
     Scheme,
-    /// Credentials and no word on what they are.
+    /// There are credentials without an authentication scheme.
     #[error("the webhook has credentials but names no authentication scheme, e.g. Bearer")]
     NoScheme,
-    /// A dialect that this version does not speak.
+    /// The webhook was registered in a dialect that this version does not support.
     #[error("the webhook is of the protocol {0:?}, which this server does not speak")]
     Dialect(String),
 }
 
 impl HttpWebhookSender {
-    /// A courier that signs with `secret`, whoever's webhook it is.
+    /// A sender that signs with `secret` for every tenant.
     pub fn new(outbound: Outbound, secret: SigningSecret, clock: Arc<dyn Clock>) -> Self {
         Self::with_keys(outbound, WebhookKeys::new(secret), clock)
     }
 
-    /// A courier that signs with the key of each tenant.
+    /// A sender that signs with the key of each tenant.
     pub fn with_keys(outbound: Outbound, keys: Arc<WebhookKeys>, clock: Arc<dyn Clock>) -> Self {
         Self { outbound, keys, https_only: false, clock, tracer: None }
     }
 
-    /// Delivers over TLS only: what is sent is nobody else's business on the way.
+    /// Delivers over TLS only, so that no host on the way can read the payload.
     #[must_use]
     pub fn https_only(mut self, only: bool) -> Self {
         self.https_only = only;
         self
     }
 
-    /// Tells that tracer of every attempt.
+    /// Reports every attempt to that tracer.
     #[must_use]
     pub fn traced(mut self, tracer: Option<Arc<dyn Tracer>>) -> Self {
         self.tracer = tracer;
         self
     }
 
-    /// Whether deliveries to this webhook can be made at all, as far as that shows without making one.
+    /// Checks whether this webhook can be delivered to, as far as that is known without an attempt.
     pub fn check_config(&self, config: &WebhookConfig) -> Result<(), WebhookConfigError> {
         dialect(config)?;
         self.check_url(&config.url)?;
@@ -114,7 +114,7 @@ impl HttpWebhookSender {
         media_type: &'static str,
         body: &[u8],
     ) -> Result<HeaderMap, WebhookConfigError> {
-        // Each attempt has its own time: receivers refuse what is older than some minutes.
+        // Each attempt has its own timestamp: receivers refuse one that is older than some minutes.
         let timestamp = self.clock.now().0.div_euclid(1000);
         let tenant = tenant_of(&parcel.task.origin.owner);
         let signed = self.keys.sign(tenant, parcel.delivery_id, timestamp, body).await;
@@ -130,7 +130,8 @@ impl HttpWebhookSender {
         Ok(headers)
     }
 
-    /// Tells of an attempt. An event that the webhook's protocol has no words for was none.
+    /// Traces an attempt. An event that the webhook's protocol cannot express was not sent, so it is not
+    /// traced.
     fn trace(
         &self,
         parcel: &WebhookDelivery<'_>,
@@ -189,7 +190,7 @@ impl WebhookSender for HttpWebhookSender {
             Ok(Some(answer)) => judge(&answer, self.clock.now()),
             Ok(None) => DeliveryResult::NothingToSend,
             Err(WebhookConfigError::Key(reason)) => DeliveryResult::Retry { after: None, reason },
-            // The one error of an address that time may mend.
+            // The only address error that a retry may fix.
             Err(WebhookConfigError::Url(error)) if !error.is_permanent() => {
                 DeliveryResult::Retry { after: None, reason: error.to_string() }
             }
@@ -198,12 +199,12 @@ impl WebhookSender for HttpWebhookSender {
     }
 }
 
-/// What tells one attempt from another, in traces.
+/// The id of one attempt in traces.
 fn attempt_name(parcel: &WebhookDelivery<'_>) -> String {
     format!("webhook {} {}", parcel.delivery_id, parcel.attempt)
 }
 
-/// What an answer means. Its body is not quoted: a receiver may echo what it was sent, secrets included.
+/// Maps a response to a result. Its body is not quoted: a receiver may echo what it was sent, secrets included.
 fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
     let status = answer.status;
     if status.is_success() {
@@ -217,7 +218,7 @@ fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
     DeliveryResult::Retry { after: retry_after(&answer.headers, now), reason }
 }
 
-/// How long the receiver wants to be left alone: seconds, or a date.
+/// Parses `Retry-After`: seconds, or a date.
 fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -231,7 +232,7 @@ fn dialect(config: &WebhookConfig) -> Result<Dialect, WebhookConfigError> {
     Dialect::from_name(&config.dialect).ok_or_else(|| WebhookConfigError::Dialect(config.dialect.clone()))
 }
 
-/// The headers by which a receiver knows that it was asked for: the token, and the credentials.
+/// The headers that authenticate the delivery to its receiver: the token and the credentials.
 fn known_by(config: &WebhookConfig) -> Result<HeaderMap, WebhookConfigError> {
     let mut headers = HeaderMap::new();
     if let Some(token) = &config.token {
@@ -257,7 +258,7 @@ fn secret_value(what: &'static str, text: &str) -> Result<HeaderValue, WebhookCo
     Ok(value)
 }
 
-/// Printable ASCII, which is what all receivers read alike.
+/// Accepts printable ASCII only, which all receivers read alike.
 fn header_value(what: &'static str, text: &str) -> Result<HeaderValue, WebhookConfigError> {
     let printable = text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
     if !printable || text.len() > MAX_SECRET || text.trim() != text {

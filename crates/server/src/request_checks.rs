@@ -1,5 +1,5 @@
-//! What a request must satisfy before anybody looks into it: a `Host` and an `PageOrigin` that belong here, the
-//! right content type, and a body that is neither too large nor too slow.
+//! The checks of a request before it is parsed: an allowed `Host` and `Origin`, the right content type, and a
+//! body that is neither too large nor too slow.
 
 use std::{pin::pin, time::Duration};
 
@@ -13,15 +13,15 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 
 use crate::options::ServerOptions;
 
-/// Which names the server answers to. A page in a browser can reach a local server through a name that it
-/// made point there; it cannot choose the `Host` that the browser sends.
+/// The host names that the server answers to. This stops DNS rebinding: a page in a browser can reach a local
+/// server through a name that it points there, but it cannot choose the `Host` that the browser sends.
 pub(crate) struct HostCheck {
     names: Vec<String>,
     public_origin: Option<PageOrigin>,
     any: bool,
 }
 
-/// Where a page came from.
+/// The origin of a page.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PageOrigin {
     scheme: Scheme,
@@ -60,7 +60,7 @@ impl HostCheck {
         Self { names, public_origin, any: options.any_host }
     }
 
-    /// Why the request is refused, if it is. `origin_allowed`: its `PageOrigin` is one that may call from elsewhere.
+    /// Why the request is refused, if it is. `origin_allowed`: its `Origin` may call from elsewhere (CORS).
     pub(crate) fn refuse(&self, headers: &HeaderMap, origin_allowed: bool) -> Option<&'static str> {
         if self.any {
             return None;
@@ -85,8 +85,8 @@ impl HostCheck {
         }
     }
 
-    /// Whether the page came from this server itself: from the origin of `public-url`, or from the very host and port
-    /// that the request is for. Another port is another program.
+    /// Whether the page came from this server itself: from the origin of `public-url`, or from the same host
+    /// and port that the request is for. Another port is another program.
     fn is_own_origin(&self, origin: &str, host: &str) -> bool {
         let Some(origin) = PageOrigin::parse(origin) else { return false };
         if self.public_origin.as_ref() == Some(&origin) {
@@ -99,7 +99,7 @@ impl HostCheck {
         };
         let same_host = own.host.eq_ignore_ascii_case(&origin.host)
             || (is_loopback_name(&own.host) && is_loopback_name(&origin.host));
-        // The name of `public-url` has one origin, and that is the one above.
+        // The host of `public-url` has only one origin, which was compared above.
         let is_public = self.public_origin.as_ref().is_some_and(|public| public.host == origin.host);
         same_host && own.port == origin.port && !is_public && self.allows_host(&origin.host)
     }
@@ -117,7 +117,7 @@ fn host_name(authority: &str) -> &str {
     }
 }
 
-/// The port that an authority names, or that the scheme has; `None` where it is no number.
+/// The port of an authority, or the scheme's default; `None` if it is not a number.
 fn port_of(authority: &str, scheme: Scheme) -> Option<u16> {
     match authority[host_name(authority).len()..].strip_prefix(':') {
         Some(port) => port.parse().ok(),
@@ -135,21 +135,21 @@ fn authority_of_url(url: &str) -> Option<&str> {
     rest.split(['/', '?', '#']).next()
 }
 
-/// A request that is refused by its outside.
+/// A refusal based on the head of a request or its size.
 #[derive(Debug)]
 pub(crate) struct HttpRefusal {
     pub(crate) status: StatusCode,
     pub(crate) message: String,
 }
 
-/// Whether the body is said to be JSON.
+/// Whether the content type is JSON.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let Some(Ok(value)) = headers.get(header::CONTENT_TYPE).map(HeaderValue::to_str) else { return false };
     let essence = value.split(';').next().unwrap_or("").trim();
     essence.eq_ignore_ascii_case("application/json") || essence.eq_ignore_ascii_case("application/a2a+json")
 }
 
-/// Reads the whole body, within bounds.
+/// Reads the whole body, within the limits.
 pub(crate) async fn read_body<B>(
     headers: &HeaderMap,
     body: B,
@@ -169,7 +169,7 @@ where
         return Err(too_large());
     }
     let mut body = pin!(Limited::new(body, max).collect());
-    // Most bodies have come with their head; only the others are worth a timer.
+    // Most bodies arrive with their head; only the others need a timer.
     let read = match (&mut body).now_or_never() {
         Some(read) => Ok(read),
         None => tokio::time::timeout(within, body).await,
@@ -188,7 +188,7 @@ where
     }
 }
 
-/// What has arrived of a body already, where all of it has. Waits for nothing: for a request that is refused anyway.
+/// The body, if all of it has arrived already. Never waits: for a request that is refused anyway.
 pub(crate) fn take_arrived_body<B>(headers: &HeaderMap, body: B, max: usize) -> Option<Bytes>
 where
     B: HttpBody<Data = Bytes>,
@@ -234,7 +234,7 @@ mod tests {
         check("agents.example.org", Some("https://AGENTS.example.org:443"), true);
         check("other.example:8443", Some("https://other.example:8443"), true);
         check("other.example", Some("https://other.example"), true);
-        // Another port or scheme is another program, which may be anybody's.
+        // Another port or scheme is another program, which may belong to another user.
         check("localhost:8080", Some("http://localhost:3000"), false);
         check("localhost", Some("http://localhost:3000"), false);
         check("agents.example.org", Some("http://agents.example.org"), false);

@@ -1,6 +1,6 @@
-//! One bucket for every request at the door, whatever its method: for each caller, and for each tenant. The engine's
-//! own rates count what is done to tasks and knowledge; this one also counts what costs only an answer: handshakes,
-//! lists, pings, requests that are refused.
+//! The token buckets for all HTTP requests of any method: one per caller, and one per tenant. The engine's own
+//! rate limits count operations on tasks and knowledge; these also count requests that cost only a response:
+//! handshakes, lists, pings, refused requests.
 
 use std::{
     collections::HashMap,
@@ -10,12 +10,12 @@ use std::{
 use nuncio_engine::{Caller, Error};
 use parking_lot::Mutex;
 
-/// A bucket holds what may come in so many seconds.
+/// The capacity of a bucket, in seconds of its rate.
 const BURST: f64 = 2.0;
-/// Buckets that are remembered. Beyond it those that are full go, which is the same as to remember them.
+/// Maximum buckets in memory. Beyond it full ones are dropped, which changes nothing: a new bucket is full.
 const MAX_BUCKETS: usize = 16_384;
 
-/// Counts requests per caller and per tenant.
+/// The rate limits per caller and per tenant.
 pub(crate) struct RequestRate {
     per_caller: f64,
     per_tenant: f64,
@@ -34,13 +34,13 @@ struct RequestBucket {
 }
 
 impl RequestRate {
-    /// Requests per second; 0: as many as they like.
+    /// Requests per second; 0 means no limit.
     pub(crate) fn new(per_caller: u32, per_tenant: u32) -> Self {
         let (per_caller, per_tenant) = (f64::from(per_caller), f64::from(per_tenant));
         Self { per_caller, per_tenant, buckets: Mutex::default() }
     }
 
-    /// Counts a request, or says when there is room for it.
+    /// Takes a token for a request, or returns when there will be one.
     pub(crate) fn take(&self, caller: &Caller) -> Result<(), Error> {
         self.take_at(caller, Instant::now())
     }
@@ -62,7 +62,7 @@ impl RequestRate {
     }
 }
 
-/// Fills a bucket up to now; how long until it holds one.
+/// Refills a bucket up to now; returns how long until it holds a token.
 fn wait(
     buckets: &mut HashMap<String, RequestBucket>,
     name: &str,
@@ -111,7 +111,8 @@ mod tests {
         let Error::TooFast { why, retry_after } = &refused else { panic!("{refused}") };
         assert!(why.starts_with("http.requests-per-second:"), "{why}");
         assert_eq!(*retry_after, Duration::from_millis(100));
-        // Another caller of the tenant has what is left for the tenant, and one of another tenant all of it.
+        // Another caller of the tenant gets the tenant's remaining tokens, and one of another tenant a full
+        // bucket.
         for _ in 0..10 {
             take("acme/bob", now).unwrap();
         }
@@ -120,7 +121,7 @@ mod tests {
         for _ in 0..20 {
             take("beta/eve", now).unwrap();
         }
-        // It fills again, and no further than it holds.
+        // It refills, up to its capacity.
         for _ in 0..20 {
             take("acme/ada", Duration::from_secs(60)).unwrap();
         }

@@ -1,7 +1,7 @@
-//! A2A over JSON-RPC: the binding, written once; the dialect is picked per request.
+//! The A2A binding over JSON-RPC, written once; the dialect is chosen per request.
 //!
-//! Wire in, `read_call`, one engine call, `write_…`, wire out. What differs between the generations stands in
-//! `nuncio_wire::a2a`; what stands here is how a call travels over HTTP.
+//! Wire in, `read_call`, one engine call, `write_…`, wire out. `nuncio_wire::a2a` holds the differences between
+//! the protocol generations; this module carries a call over HTTP.
 
 use std::{borrow::Cow, sync::Arc, time::Duration};
 
@@ -32,10 +32,10 @@ use crate::{
     stream::{A2aEventStream, EXTENSIONS, StreamStart, event_stream},
 };
 
-/// The id of a webhook that came without one: setting it again replaces it.
+/// The id of a webhook that was set without one: setting it again replaces it.
 const DEFAULT_WEBHOOK: &str = "default";
 
-/// How much is read of a request whose caller is not known, for its id and its dialect.
+/// Bytes that are read of an unauthenticated request, for its id and its dialect.
 const GLANCE: usize = 64 * 1024;
 
 /// The endpoint of the default agent.
@@ -89,7 +89,7 @@ where
         let message = "the Content-Type of a request is application/json".into();
         return refuse(&HttpRefusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
     }
-    // Before anything is read of it.
+    // Authenticated before any of the body is read.
     let caller = match app.caller(headers, peer, parts.uri.path()).await {
         Ok(caller) => caller,
         Err(error) => {
@@ -132,7 +132,7 @@ where
     };
     let in_query = || parts.uri.query().and_then(version_in_query).map(Cow::Borrowed);
     let version = header_text(headers, "a2a-version").or_else(in_query);
-    // Whoever leaves the id out waits for an answer all the same: over HTTP there is no other way to send.
+    // A client that omits the id waits for a response all the same: over HTTP every request has one.
     let id = request.id.clone().unwrap_or_else(RpcId::null);
     let exchange = A2aExchange { app, agent, headers, peer, caller, id };
     let choice = match choose_dialect(version.as_deref(), &request.method) {
@@ -147,7 +147,7 @@ where
         },
     };
     let call = dialect.read_call(&request.method, request.params);
-    // The answer may take long, and needs them no more.
+    // Freed early: the response may take long, and no longer needs it.
     drop(request);
     drop((body, permit));
     match call {
@@ -156,7 +156,7 @@ where
     }
 }
 
-/// The answer to whoever is not known, under the id and in the dialect of the request where they can be read.
+/// The response to an unauthenticated request, with its id and in its dialect if they can be read.
 fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &AuthError) -> Response<Body> {
     let request = body.and_then(|body| jsonrpc::parse_request(body, app.options.limits.max_json_depth).ok());
     let (method, id) = match &request {
@@ -179,7 +179,7 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
     response
 }
 
-/// One request and what its answer needs.
+/// One request and the context of its response.
 struct A2aExchange<'a> {
     app: &'a Arc<App>,
     agent: &'a RegisteredAgent,
@@ -190,9 +190,10 @@ struct A2aExchange<'a> {
 }
 
 impl A2aExchange<'_> {
-    /// `tasks/get` and its like without a version: the task was made in 0.1, or it is spoken of in 0.3.
+    /// Chooses the dialect of `tasks/get` and the like without a version: 0.1 if the task was created in it,
+    /// otherwise 0.3.
     async fn dialect_of_task(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Dialect, Error> {
-        // Both dialects name the task in the same place; what else is wrong is found by the one chosen.
+        // Both dialects name the task in the same place; the chosen one reports any other error.
         let call = Dialect::V0_1.read_call(&request.method, request.params);
         let Ok(A2aCall::Get { task, .. } | A2aCall::Cancel { task, .. } | A2aCall::Subscribe { task }) = call
         else {
@@ -207,8 +208,8 @@ impl A2aExchange<'_> {
 
     async fn answer(&self, dialect: Dialect, call: A2aCall) -> Response<Body> {
         let streams = matches!(call, A2aCall::Stream(_) | A2aCall::Subscribe { .. });
-        // Boxed apart, so that the future of a small call is not as large as that of the largest: it is moved
-        // more than once on its way into the connection.
+        // Boxed separately, so that the future of a small call is not as large as the largest: it is moved more
+        // than once on its way into the connection.
         let answered = match call {
             A2aCall::Get { task, history_length } => {
                 self.get(dialect, &task, TaskDetail::history(history_length)).await
@@ -224,8 +225,8 @@ impl A2aExchange<'_> {
         };
         match answered {
             Ok(response) => response,
-            // A plain JSON body reaches the official 0.3 client as an opaque error: there it is an event.
-            // What has a status of its own is no event.
+            // The official 0.3 client reports a plain JSON body as an opaque error, so the error is sent as an
+            // event. An error with its own HTTP status is not.
             Err(error) if streams && dialect == Dialect::V0_3 && !has_status(&error) => {
                 let mut out = Vec::new();
                 sse::write_numbered_event(&mut out, None, |out| {
@@ -255,7 +256,7 @@ impl A2aExchange<'_> {
         Ok(json(out))
     }
 
-    /// The calls around tasks: cancel, list, webhooks.
+    /// The calls about tasks: cancel, list, webhooks.
     async fn handle_task_call(&self, dialect: Dialect, call: A2aCall) -> Result<Response<Body>, Error> {
         let engine = &self.app.engine;
         let mut out = Vec::with_capacity(1024);
@@ -311,7 +312,7 @@ impl A2aExchange<'_> {
         Ok(json(out))
     }
 
-    /// Gives a message to the engine: a new task, or one that exists.
+    /// Submits a message to the engine: for a new task, or for one that exists.
     async fn submit_message(&self, dialect: Dialect, send: SendMessage) -> Result<Task, Error> {
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
         let idempotency_key = self.idempotency_key()?;
@@ -334,7 +335,7 @@ impl A2aExchange<'_> {
 
     async fn stream(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
         self.check_streaming()?;
-        // Before the message is taken: a refusal must not leave a task behind.
+        // Reserved before the message is submitted: a refusal must not leave a task behind.
         let place = self.app.reserve_stream_slot(&self.caller)?;
         let follow_up = send.task_id.is_some();
         let task = self.submit_message(dialect, send).await?;
@@ -395,13 +396,13 @@ impl A2aExchange<'_> {
         }
     }
 
-    /// Whether the request activates the extension for log lines.
+    /// Whether the request activates the extension for log messages.
     fn wants_logs(&self) -> bool {
         let named = self.headers.get_all(EXTENSIONS).iter().filter_map(|value| value.to_str().ok());
         named.flat_map(|value| value.split(',')).any(|uri| uri.trim() == LOG_EXTENSION)
     }
 
-    /// The cursor after which a stream is to continue.
+    /// The cursor after which a stream continues.
     fn last_event_id(&self) -> Result<Option<u64>, Error> {
         let Some(id) = header_text(self.headers, "last-event-id").filter(|id| !id.is_empty()) else {
             return Ok(None);
@@ -414,8 +415,8 @@ impl A2aExchange<'_> {
         }
     }
 
-    /// What makes a repeated send one send. A key that cannot be used is refused: without it the repeat would
-    /// be a second task, or the answer to another question.
+    /// The idempotency key of a send. An invalid key is refused: without it a repeat would create a second
+    /// task, or answer another question.
     fn idempotency_key(&self) -> Result<Option<String>, Error> {
         match self.headers.get("idempotency-key").map(HeaderValue::to_str) {
             None => Ok(None),
@@ -457,7 +458,7 @@ impl A2aExchange<'_> {
     }
 }
 
-/// Whether an error is told by the status of the answer as well.
+/// Whether an error also sets the HTTP status of the response.
 fn has_status(error: &Error) -> bool {
     matches!(
         error,
@@ -469,15 +470,15 @@ fn has_status(error: &Error) -> bool {
     )
 }
 
-/// What the engine said, for the caller; what is wrong inside is said to the operator too.
+/// Renders an engine error for the caller; an internal error is also logged for the operator.
 pub(crate) fn fault_of(dialect: Dialect, error: &Error) -> A2aFault {
     if let Error::Internal(why) = error {
-        tracing::error!(%why, "a request failed inside");
+        tracing::error!(%why, "a request failed with an internal error");
     }
     dialect.fault(error)
 }
 
-/// A header as text. Bytes that are none are shown as such, so that they are refused and not passed over.
+/// A header as text. Invalid bytes are shown as such, so that the value is refused and not ignored.
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
@@ -489,7 +490,7 @@ fn named_webhook(mut config: WebhookConfig) -> WebhookConfig {
     config
 }
 
-/// A page of webhooks; the token is the id before it. There are few enough to cut here.
+/// A page of webhooks; the token is the last id of the previous page. There are few enough to cut here.
 fn page_of<'a>(
     configs: &'a [WebhookConfig],
     size: Option<usize>,
@@ -510,14 +511,14 @@ fn version_in_query(query: &str) -> Option<&str> {
     pairs.find(|(key, _)| key.eq_ignore_ascii_case("a2a-version")).map(|(_, value)| value)
 }
 
-/// A JSON answer.
+/// A JSON response.
 pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(body.into()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// An answer to a request that finds no room, or comes too fast, before anything was read of it.
+/// The response to a request that exceeds a capacity or rate limit, before any of it was read.
 pub(crate) fn refuse_busy(error: &Error) -> Response<Body> {
     let (status, after) = match error {
         Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, *retry_after),
@@ -529,7 +530,7 @@ pub(crate) fn refuse_busy(error: &Error) -> Response<Body> {
     response
 }
 
-/// An answer to a request that nobody looked into: with a body that JSON-RPC clients can read.
+/// The response to a request that was refused unread, with a body that JSON-RPC clients can parse.
 pub(crate) fn refuse(refusal: &HttpRefusal) -> Response<Body> {
     let mut out = Vec::new();
     jsonrpc::write_error(&mut out, None, jsonrpc::INVALID_REQUEST, &refusal.message, None);

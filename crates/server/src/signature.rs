@@ -1,5 +1,5 @@
-//! Signs webhooks as the Standard Webhooks specification has it, so that a receiver can tell that a delivery
-//! is ours, is whole, and is not an old one played again.
+//! Webhook signatures as in the Standard Webhooks specification. A receiver can verify that a delivery comes
+//! from this server, is complete, and is not a replay of an old one.
 
 use std::fmt;
 
@@ -7,33 +7,33 @@ use base64::{Engine as _, prelude::BASE64_STANDARD};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// What a secret begins with when it is written down.
+/// The prefix of a secret's text form.
 const PREFIX: &str = "whsec_";
 
-/// The secret that this server shares with the receivers of its webhooks. It is written as
-/// `whsec_<base64>`, and shows itself only when asked.
+/// The secret that this server shares with the receivers of its webhooks. Its text form is `whsec_<base64>`;
+/// `Debug` does not print it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SigningSecret(Vec<u8>);
 
-/// A text that is no secret. It does not quote what it was given.
+/// The text is not a valid secret. The error does not quote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a signing secret is whsec_ and then 24 to 64 bytes in base64")]
 pub struct SecretError;
 
 impl SigningSecret {
-    /// A secret of random bytes that the caller has drawn.
+    /// A secret from 32 random bytes that the caller has drawn.
     pub fn from_random(bytes: [u8; 32]) -> Self {
         Self(bytes.to_vec())
     }
 
-    /// Reads the written form.
+    /// Parses the text form `whsec_<base64>`.
     pub fn parse(text: &str) -> Result<Self, SecretError> {
         let encoded = text.trim().strip_prefix(PREFIX).ok_or(SecretError)?;
         let bytes = BASE64_STANDARD.decode(encoded).map_err(|_| SecretError)?;
         if (24..=64).contains(&bytes.len()) { Ok(Self(bytes)) } else { Err(SecretError) }
     }
 
-    /// The written form, for the file that keeps it and for the operator who hands it to receivers.
+    /// The text form, for the file that stores it and for the operator, who hands it to receivers.
     pub fn reveal(&self) -> String {
         format!("{PREFIX}{}", BASE64_STANDARD.encode(&self.0))
     }
@@ -59,7 +59,7 @@ impl fmt::Debug for SigningSecret {
 mod tests {
     use super::*;
 
-    /// The example with which the specification's own libraries are tested.
+    /// The example that the specification's own libraries are tested with.
     #[test]
     fn signs_as_the_reference_libraries_do() {
         let secret = SigningSecret::parse("whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD").unwrap();

@@ -1,5 +1,5 @@
-//! A connection that is closed when its client does not take what is written to it: without this, an answer waits in
-//! memory for as long as a client that does not read stays connected.
+//! A write timeout for connections whose client does not read. Without it a response stays in memory for as
+//! long as such a client is connected.
 
 use std::{
     future::Future as _,
@@ -14,11 +14,12 @@ use tokio::{
     time::{Instant, Sleep},
 };
 
-/// Fails a write that makes no progress for so long.
+/// Fails a write that makes no progress for that long.
 pub(crate) struct StallGuard<S> {
     inner: S,
     within: Duration,
-    /// Runs while a write waits. Made once and moved on, because most connections never need it.
+    /// Runs while a write is pending. Created on first use and then reset, because most connections never need
+    /// it.
     timer: Option<Pin<Box<Sleep>>>,
     waits: bool,
 }
@@ -28,7 +29,8 @@ impl<S> StallGuard<S> {
         Self { inner, within, timer: None, waits: false }
     }
 
-    /// What became of a write: any byte taken is progress, and one that waits too long is an error.
+    /// Checks the result of a write: any byte written is progress; a write that is pending too long is an
+    /// error.
     fn check<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.waits = false;

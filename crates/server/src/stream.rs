@@ -1,7 +1,7 @@
-//! Server-sent events of one task, in one dialect: written once for all of them.
+//! The server-sent event stream of one task, in one dialect; written once for all dialects.
 //!
-//! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same
-//! bytes. All frames of one batch leave in one piece.
+//! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same bytes.
+//! All frames of one batch are written as one chunk.
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
@@ -25,16 +25,16 @@ use crate::{
     streams::{MAX_TYPE, OpenStream, STREAM_ID},
 };
 
-/// Where a request activates extensions of A2A, and where the response says which are active.
+/// The header in which a request activates A2A extensions, and the response lists the active ones.
 pub(crate) const EXTENSIONS: &str = "a2a-extensions";
 
-/// What a stream shows first.
+/// The first frame of a stream.
 pub(crate) enum StreamStart {
-    /// The task as it was made, when its first event comes by.
+    /// The task as it was created, when its first event arrives.
     Birth,
-    /// The task as it stands.
+    /// The current task.
     Current(Arc<Task>),
-    /// Nothing: the client has seen the beginning.
+    /// None: the client has seen the beginning.
     Nothing,
 }
 
@@ -45,18 +45,18 @@ pub(crate) struct A2aEventStream {
     pub(crate) origin: Origin,
     pub(crate) follower: Follower,
     pub(crate) begin: StreamStart,
-    /// Whether the stream belongs to one message and ends when the agent has had its say.
+    /// Whether the stream belongs to one message and ends with the agent's turn.
     pub(crate) one_turn: bool,
-    /// Whether the client activated the extension for log lines.
+    /// Whether the client activated the extension for log messages.
     pub(crate) logs: bool,
     pub(crate) keep_alive: Duration,
     pub(crate) live: OpenStream,
-    /// Watches over what the caller showed: the stream ends when that is not good any more.
+    /// Rechecks the caller's credentials: the stream ends when they are no longer valid.
     pub(crate) recheck: CredentialRecheck,
 }
 
 impl A2aEventStream {
-    /// The response that carries it.
+    /// The HTTP response that carries the stream.
     pub(crate) fn respond(self) -> Response<Body> {
         let (birth, current) = match self.begin {
             StreamStart::Birth => (true, None),
@@ -86,20 +86,20 @@ impl A2aEventStream {
         let mut response = event_stream(Body::from_stream(frames));
         response.headers_mut().insert(STREAM_ID, name);
         if logs {
-            // Which of the extensions that the request names are active.
+            // Lists the active ones of the requested extensions.
             response.headers_mut().insert(EXTENSIONS, HeaderValue::from_static(LOG_EXTENSION));
         }
         response
     }
 }
 
-/// The head of every event stream.
+/// The response head of every event stream.
 pub(crate) fn event_stream(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies that buffer would hold events back.
+    // Proxies that buffer would delay events.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
 }
@@ -110,9 +110,9 @@ struct A2aStreamWriter {
     task_id: Arc<str>,
     origin: Origin,
     follower: Follower,
-    /// Whether the first event is still to be shown as the task that it made.
+    /// Whether the first event must be shown as the task that it created.
     birth: bool,
-    /// The task, where that is to be shown first.
+    /// The task, if it must be shown first.
     current: Option<Arc<Task>>,
     one_turn: bool,
     logs: bool,
@@ -123,14 +123,14 @@ struct A2aStreamWriter {
 }
 
 impl A2aStreamWriter {
-    /// The next piece of the body; `None` closes the stream.
+    /// The next chunk of the body; `None` closes the stream.
     async fn next(&mut self) -> Option<Bytes> {
         if let Some(task) = self.current.take() {
             let mut out = Vec::with_capacity(1024);
             self.ended = self.write_task(&mut out, &task);
             return Some(out.into());
         }
-        // Not every event has a frame: what counts is how long the client has heard nothing.
+        // Not every event has a frame: the keep-alive timer runs from the last bytes sent to the client.
         let quiet_until = Instant::now() + self.keep_alive;
         while !self.ended {
             let next = tokio::select! {
@@ -149,7 +149,7 @@ impl A2aStreamWriter {
                         return Some(out.into());
                     }
                 }
-                // A2A has its own way to come again, and its questions stand until they are answered.
+                // A2A clients resume in their own way, and its questions stay open until they are answered.
                 Ok(Next::Nudge(_)) => {}
                 Ok(Next::End) => self.ended = true,
                 Ok(Next::Closing) => {
@@ -163,7 +163,7 @@ impl A2aStreamWriter {
                     let mut out = Vec::new();
                     let fault = rpc::fault_of(self.dialect, &error);
                     sse::write_numbered_event(&mut out, None, |out| {
-                        self.dialect.write_fault(out, Some(&self.id), &fault)
+                        self.dialect.write_fault(out, Some(&self.id), &fault);
                     });
                     self.live.record_event(Cow::Borrowed("error"), Some(&self.task_id), None);
                     return Some(out.into());
@@ -199,7 +199,7 @@ impl A2aStreamWriter {
         self.write_frame(out, task.seq, told, |out| Some(write(out)))
     }
 
-    /// Writes a frame, if there is one. Whether the stream ends with it.
+    /// Writes a frame, if there is one. Returns whether the stream ends with it.
     fn write_frame(
         &self,
         out: &mut Vec<u8>,
@@ -210,7 +210,7 @@ impl A2aStreamWriter {
         let start = out.len();
         let mut frame = None;
         sse::write_numbered_event(out, Some(seq), |out| {
-            jsonrpc::write_result(out, &self.id, |out| frame = write(out))
+            jsonrpc::write_result(out, &self.id, |out| frame = write(out));
         });
         match frame {
             None => {
@@ -225,7 +225,8 @@ impl A2aStreamWriter {
     }
 }
 
-/// What is remembered of an event: its type, and a summary. A progress that says what happened is of that type.
+/// The type and summary of an event for the list of open streams. A progress event that names what happened has
+/// that type.
 fn summary_of(event: &Event) -> (Cow<'static, str>, Value) {
     let (kind, data) = match event {
         Event::Message(_) => ("message", Value::Null),

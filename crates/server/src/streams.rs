@@ -1,6 +1,7 @@
-//! The streams that are open here, whoever opened them and in whatever protocol: how many events each was sent, and
-//! what the last of them were. Of an event its type, its place in a task's log, its time and a short summary are kept,
-//! without what looks like a secret. Every stream has a place among `max_streams`, so what is known of them is bounded by that.
+//! The registry of the streams that are open on this node, of all callers and protocols: how many events each
+//! was sent, and the last of them. For an event it holds the type, the position in a task's log, the time and a
+//! short summary, without what looks like a secret. Every stream has one of `max_streams` slots, which bounds
+//! the registry's memory.
 
 mod resource;
 mod slots;
@@ -27,31 +28,31 @@ use self::slots::{StreamPermit, StreamSlots};
 
 pub(crate) use resource::register_stream_resources;
 
-/// The header by which a client learns how its stream is called.
+/// The response header that names the stream's id.
 pub(crate) const STREAM_ID: &str = "nuncio-stream-id";
-/// Events of a stream that are remembered.
+/// Recent events that are recorded per stream.
 pub(crate) const MAX_REMEMBERED: usize = 16;
-/// Characters of what a client says of itself.
+/// Maximum characters of a client's description.
 const MAX_CLIENT_INFO: usize = 200;
-/// Bytes of what is remembered of an event.
+/// Maximum bytes of an event's summary.
 const MAX_SUMMARY: usize = 2048;
-/// Characters of an event's type.
+/// Maximum characters of an event's type.
 pub(crate) const MAX_TYPE: usize = 64;
 
 tokio::task_local! {
-    /// The connection that a request came by. A request is answered within the task of its connection, so that
-    /// this costs nothing where nobody streams.
+    /// The connection of the current request. A request is answered within the task of its connection, so this
+    /// costs nothing for requests that do not stream.
     pub(crate) static CONNECTION: u64;
 }
 
-/// The open streams, and the places for more of them.
+/// The open streams, and the slots for more of them.
 pub(crate) struct OpenStreams {
     engine: Engine,
     slots: StreamSlots,
     live: Mutex<HashMap<String, Arc<OpenStreamRecord>>>,
 }
 
-/// What is known of an open stream.
+/// The record of an open stream.
 struct OpenStreamRecord {
     id: String,
     owner: String,
@@ -63,7 +64,7 @@ struct OpenStreamRecord {
     last: Mutex<VecDeque<SentEvent>>,
 }
 
-/// What is remembered of an event.
+/// The record of an event.
 struct SentEvent {
     kind: Cow<'static, str>,
     at: Timestamp,
@@ -73,23 +74,23 @@ struct SentEvent {
 }
 
 impl OpenStreams {
-    /// `each`: places of one caller, where callers are told apart.
+    /// `each`: the slots of one caller, where callers are distinguished.
     pub(crate) fn new(engine: Engine, most: usize, each: Option<usize>) -> Arc<Self> {
         Arc::new(Self { engine, slots: StreamSlots::new(most, each), live: Mutex::default() })
     }
 
-    /// A place for one more stream of that caller.
+    /// Reserves a slot for one more stream of that caller.
     pub(crate) fn reserve_slot(self: &Arc<Self>, caller: &Caller) -> Result<StreamSlot, Error> {
         let permit = self.slots.reserve_slot(&self.engine, caller)?;
         Ok(StreamSlot { streams: Arc::clone(self), permit, client: None })
     }
 
-    /// How many places are taken.
+    /// The number of slots in use.
     pub(crate) fn count_open(&self) -> usize {
         StreamSlots::count_used(&self.engine)
     }
 
-    /// The caller's stream of that name.
+    /// The caller's stream of that id.
     fn find(&self, caller: &Caller, id: &str) -> Option<Arc<OpenStreamRecord>> {
         self.lock().get(id).filter(|entry| caller.sees(&entry.owner)).cloned()
     }
@@ -107,8 +108,8 @@ impl OpenStreams {
     }
 }
 
-/// A place among the streams that may be open. A request that might become a stream has one; it is given back when
-/// the request is answered otherwise.
+/// A slot among the streams that may be open. A request that might become a stream holds one; it is released if
+/// the request gets another kind of response.
 pub(crate) struct StreamSlot {
     streams: Arc<OpenStreams>,
     permit: StreamPermit,
@@ -116,14 +117,14 @@ pub(crate) struct StreamSlot {
 }
 
 impl StreamSlot {
-    /// The same, for a client that said in its protocol what it is called.
+    /// Adds the name that the client declared in its protocol.
     #[must_use]
     pub(crate) fn of_client(mut self, client: Option<String>) -> Self {
         self.client = client;
         self
     }
 
-    /// Opens a stream of that kind in this place.
+    /// Opens a stream of that kind in this slot.
     pub(crate) fn open(self, caller: &Caller, kind: &'static str, headers: &HeaderMap) -> OpenStream {
         let Self { streams, permit, client } = self;
         let said = client.map(|said| streams.engine.redactor().text(&said).into_owned());
@@ -144,14 +145,14 @@ impl StreamSlot {
     }
 }
 
-/// What a client says of itself, without what looks like a secret.
+/// The client's `User-Agent`, without what looks like a secret.
 fn client_info(engine: &Engine, headers: &HeaderMap) -> Option<String> {
     let said = headers.get(header::USER_AGENT)?.to_str().ok()?;
     let short: String = said.chars().take(MAX_CLIENT_INFO).collect();
     Some(engine.redactor().text(&short).into_owned())
 }
 
-/// An open stream. It is forgotten when this is dropped, which is when its body is.
+/// An open stream. Dropping it, with the response body, removes it from the registry.
 pub(crate) struct OpenStream {
     entry: Arc<OpenStreamRecord>,
     streams: Arc<OpenStreams>,
@@ -159,18 +160,18 @@ pub(crate) struct OpenStream {
 }
 
 impl OpenStream {
-    /// The header that tells its name.
+    /// The value of the header that names the stream's id.
     pub(crate) fn header(&self) -> HeaderValue {
-        // Made of letters and digits.
+        // Always valid: the id consists of letters and digits.
         HeaderValue::from_str(&self.entry.id).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Counts an event that is sent, and remembers it for a while.
+    /// Counts an event that is sent, and records it among the recent ones.
     pub(crate) fn record_event(&self, kind: Cow<'static, str>, task: Option<&Arc<str>>, seq: Option<u64>) {
         self.record_event_with_data(kind, task, seq, &Value::Null);
     }
 
-    /// The same, with what the event says. What is too long for a summary is left out.
+    /// Like `record_event`, with the event's content. Content that is too long for a summary is left out.
     pub(crate) fn record_event_with_data(
         &self,
         kind: Cow<'static, str>,
@@ -188,7 +189,7 @@ impl OpenStream {
             last.pop_front();
         }
         last.push_back(SentEvent { kind, at, task: task.cloned(), seq, data });
-        // Under the lock, so that whoever reads both finds them in step.
+        // Under the lock, so that a reader of both sees them in step.
         self.entry.total.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -203,8 +204,8 @@ impl Drop for OpenStream {
     }
 }
 
-/// The type of a message of JSON-RPC: its method, or that it is a response. Only the beginning is looked at, which
-/// this server wrote: the method stands before everything that is long.
+/// The type of a JSON-RPC message: its method, or that it is a response. Reads only the beginning, which this
+/// server wrote: the method precedes everything that is long.
 pub(crate) fn type_of(message: &[u8]) -> Cow<'static, str> {
     const METHOD: &[u8] = b"\"method\":\"";
     const BEGINNING: usize = 256;
@@ -223,7 +224,7 @@ pub(crate) fn type_of(message: &[u8]) -> Cow<'static, str> {
     }
 }
 
-/// What a message of JSON-RPC says, where it is short: its params.
+/// The params of a JSON-RPC message, if they are short.
 pub(crate) fn params_of(message: &[u8]) -> Value {
     if message.len() > MAX_SUMMARY {
         return Value::Null;

@@ -1,9 +1,10 @@
-//! Whole tasks, sessions and knowledge, out of one store and into another: what `nuncio store copy` is made of.
+//! Export and import of whole tasks, sessions and knowledge between stores: the basis of `nuncio store copy`.
 //!
-//! A task is taken out as everything that anybody could miss of it. Who held it when is not part of that:
-//! whatever was being run or delivered is due again where it arrives. Snapshots are left behind; they only save
-//! time. Sessions go along, so that no client notices that the store is another; so do memory, records and the audit,
-//! with their versions, times and numbers. Counters of use stay behind: they begin anew.
+//! A task is exported with everything a client or agent could miss. Leases are not part of that: a task that
+//! was running, or a webhook that was being delivered, is due again in the target store. Snapshots are not
+//! copied; they only save time. Sessions are copied, so that clients do not notice the change of store; so are
+//! memory, records and the audit, with their versions, times and numbers. Usage counters are not copied; they
+//! start at zero.
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
@@ -18,171 +19,171 @@ use nuncio_engine::{
     task::TaskId,
 };
 
-/// Tasks or sessions that are under way at once.
+/// Tasks or sessions that are copied concurrently.
 const AT_ONCE: usize = 32;
-/// Ids that are looked up at once.
+/// Ids per page.
 const PAGE: usize = 512;
-/// Entries of memory, records and lines of the audit that are read at once: they come with what they hold.
+/// Memory entries, records and audit lines per page; each comes with its content.
 const KNOWLEDGE_PAGE: usize = 64;
-/// Bytes of a log that are read at once, about.
+/// Approximate bytes of a log per read.
 const READ_BYTES: usize = 4 << 20;
 
-/// A task with all that belongs to it.
+/// A task with all its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskDump {
-    /// The row, held by nobody and without a number.
+    /// The task's row, without a lease and without the store's internal number.
     pub row: TaskRow,
-    /// The whole log.
+    /// The whole event log, from the first event.
     pub log: Vec<StoredBatch>,
-    /// The whole journal.
+    /// The whole journal, in order.
     pub journal: Vec<JournalRecord>,
-    /// The webhooks, in the order of their ids.
+    /// The webhooks with their delivery state, in the order of their ids.
     pub webhooks: Vec<(Webhook, WebhookState)>,
-    /// What is kept beside that.
+    /// What the store keeps besides the row, the log and the webhooks.
     pub details: TaskDetails,
 }
 
-/// What a store keeps of a task and tells nobody else.
+/// The data of a task that is internal to a store and not part of the `Store` contract.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskDetails {
-    /// When it may be claimed. What was held is due since the beginning of time.
+    /// When it may be claimed. A task that was held is due since the beginning of time.
     pub due_at: Option<Timestamp>,
-    /// The key that made it.
+    /// The idempotency key under which it was created, with the digest of the request.
     pub idempotency: Option<(String, Digest)>,
     /// Deliveries that were given up, in the order of their events and webhooks.
     pub dead_letters: Vec<DeadLetter>,
-    /// How its webhooks stand, in the order of their ids.
+    /// The delivery state of its webhooks, in the order of their ids.
     pub hooks: Vec<WebhookState>,
 }
 
-/// How a webhook stands.
+/// The delivery state of a webhook.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WebhookState {
     /// Failed attempts at the next delivery.
     pub attempts: u32,
-    /// When it is due. What was being delivered is due since the beginning of time.
+    /// When the next delivery is due. One that was in progress is due since the beginning of time.
     pub due_at: Option<Timestamp>,
 }
 
-/// An entry of the memory bank with all that belongs to it, whether its time has come or not.
+/// An entry of the memory bank with all its data, expired or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MemoryDump {
-    /// Its name.
+    /// Tenant, namespace and key of the entry.
     pub key: MemoryKey,
-    /// What is known of it.
+    /// Value and metadata of the entry.
     pub entry: MemoryEntry,
-    /// What it is found by.
+    /// The text that a search matches.
     pub text: String,
-    /// When it is gone.
+    /// When it expires; `None` means never.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A record with all that belongs to it, whether its time has come or not.
+/// A record with all its data, expired or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordDump {
-    /// Its name.
+    /// Tenant, kind and id of the record.
     pub key: RecordKey,
-    /// What it is.
+    /// Value and version of the record.
     pub record: Record,
-    /// When it is gone.
+    /// When it expires; `None` means never.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A store that whole tasks, sessions and knowledge can be taken out of and put into.
+/// A store whose tasks, sessions and knowledge can be exported and imported whole.
 #[async_trait]
 pub trait Archive: Store {
-    /// The ids of tasks after this one, in their order.
+    /// A page of task ids after this one, in ascending order.
     async fn ids(&self, after: Option<TaskId>, limit: usize) -> Result<Vec<TaskId>, StoreError>;
 
-    /// What is kept of a task that `Store` does not tell.
+    /// The data of a task that `Store` does not expose.
     async fn details(&self, task: TaskNo) -> Result<TaskDetails, StoreError>;
 
-    /// Puts a task there; false if it is there already. All of it or nothing, also in a crash.
+    /// Inserts a task; false if it exists already. Atomic, also in a crash.
     async fn restore(&self, dump: TaskDump) -> Result<bool, StoreError>;
 
-    /// The ids of sessions after this one, in their order.
+    /// A page of session ids after this one, in ascending order.
     async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError>;
 
-    /// A session as it is kept: with its time by the store's own clock, which no node's clock blurs.
+    /// A session as it is stored: its time is by the store's own clock, not adjusted to any node's clock.
     async fn dump_session(&self, id: &str) -> Result<Option<Session>, StoreError>;
 
-    /// Puts a session there, however many its owner has; false if it is there already. All of it or nothing,
-    /// also in a crash.
+    /// Inserts a session, whatever the limit of its owner; false if it exists already. Atomic, also in a crash.
     async fn restore_session(&self, session: Session) -> Result<bool, StoreError>;
 
-    /// Entries of memory after this one, by tenant, namespace and key.
+    /// A page of memory entries after this one, by tenant, namespace and key.
     async fn dump_memory(
         &self,
         after: Option<&MemoryKey>,
         limit: usize,
     ) -> Result<Vec<MemoryDump>, StoreError>;
 
-    /// Puts an entry there, however many there are; false if there is one of that key.
+    /// Inserts a memory entry, whatever the limits; false if its key exists already.
     async fn restore_memory(&self, dump: MemoryDump) -> Result<bool, StoreError>;
 
-    /// Records after this one, by tenant, kind and id.
+    /// A page of records after this one, by tenant, kind and id.
     async fn dump_records(
         &self,
         after: Option<&RecordKey>,
         limit: usize,
     ) -> Result<Vec<RecordDump>, StoreError>;
 
-    /// Puts a record there; false if there is one of that id.
+    /// Inserts a record; false if its id exists already.
     async fn restore_record(&self, dump: RecordDump) -> Result<bool, StoreError>;
 
-    /// Lines of the audit after the one of this number, oldest first.
+    /// A page of audit lines after the one with this number, oldest first.
     async fn dump_audit(&self, after: u64, limit: usize) -> Result<Vec<(u64, AuditEntry)>, StoreError>;
 
-    /// Puts lines there under their numbers. Passes over numbers that are there.
+    /// Inserts audit lines under their numbers. Skips numbers that exist already.
     async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError>;
 
     /// Whether a server uses the store now.
     async fn in_use(&self) -> Result<bool, StoreError>;
 }
 
-/// What a copy did.
+/// The counts of a finished copy.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopyReport {
-    /// Tasks that were put there.
+    /// Tasks that were inserted into the target.
     pub copied: u64,
-    /// Tasks that were there already.
+    /// Tasks that existed in the target already.
     pub there: u64,
     /// Tasks that were compared on both sides afterwards.
     pub verified: u64,
-    /// Sessions that were put there, or were there already, and are the same on both sides.
+    /// Sessions that were inserted or existed already, and are the same on both sides.
     pub sessions: u64,
-    /// Entries of memory, in the same sense.
+    /// Memory entries, counted like `sessions`.
     pub memory: u64,
-    /// Records, in the same sense.
+    /// Records, counted like `sessions`.
     pub records: u64,
-    /// Lines of the audit, in the same sense.
+    /// Audit lines, counted like `sessions`.
     pub audit: u64,
 }
 
-/// Why a copy is not complete. It can be repeated: what is there already is not copied again.
+/// Why a copy is not complete. It can be repeated: data that exists in the target is not copied again.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// A store failed.
+    /// One of the stores failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A server would go on writing meanwhile.
+    /// A server uses the store and would continue to write to it.
     #[error("a server uses {0}: stop it first, so that nothing is left behind")]
     InUse(&'static str),
-    /// A task arrived as something else.
+    /// A task is not the same in both stores.
     #[error("task {0} is not the same in both stores: it has changed in one of them since it was copied")]
     Differs(TaskId),
-    /// A session arrived as something else. Named by its owner: who knows its id could use it.
+    /// A session is not the same in both stores. It is named by its owner, because its id would grant access to
+    /// it.
     #[error(
         "a session of {0:?} is not the same in both stores: it has changed in one of them since it was copied"
     )]
     SessionDiffers(String),
-    /// An entry of memory, a record or a line of the audit arrived as something else.
+    /// A memory entry, a record or an audit line is not the same in both stores.
     #[error("{0} is not the same in both stores: it has changed in one of them since it was copied")]
     KnowledgeDiffers(String),
 }
 
-/// Copies all tasks, sessions and knowledge from one store to another, and compares them afterwards. `tell` hears how many
-/// are done.
+/// Copies all tasks, sessions and knowledge from one store to another, and compares them afterwards. `tell` is
+/// called with the counts so far.
 pub async fn copy(
     from: &dyn Archive,
     to: &dyn Archive,
@@ -200,7 +201,7 @@ pub async fn copy(
         let Some(last) = ids.last() else { break };
         after = Some(*last);
         let puts = stream::iter(ids).map(async |id| -> Result<Option<bool>, CopyError> {
-            // Looked for before it is read: on a second try most of them are there.
+            // Checked before the read: on a second attempt most tasks exist already.
             if to.row(&TaskKey::Id(id)).await?.is_some() {
                 return Ok(Some(false));
             }
@@ -250,7 +251,7 @@ pub async fn copy(
     Ok(copied)
 }
 
-/// Copies memory, records and the audit, page by page, and compares each page with what arrived.
+/// Copies memory, records and the audit, page by page, and compares each page with the target's.
 async fn copy_knowledge(
     from: &dyn Archive,
     to: &dyn Archive,
@@ -264,7 +265,7 @@ async fn copy_knowledge(
         for dump in &page {
             to.restore_memory(dump.clone()).await?;
         }
-        // There may be others in between, which were there before.
+        // The target may hold others in between, from before the copy.
         let mut there = to.dump_memory(after.as_ref(), KNOWLEDGE_PAGE).await?;
         while there.last().is_some_and(|arrived| arrived.key < last) {
             let more = to.dump_memory(there.last().map(|arrived| &arrived.key), KNOWLEDGE_PAGE).await?;
@@ -327,7 +328,7 @@ async fn copy_knowledge(
     Ok(())
 }
 
-/// Copies a session and compares what arrived; false if there was none any more.
+/// Copies a session and compares both sides; false if it no longer exists in the source.
 async fn copy_session(from: &dyn Archive, to: &dyn Archive, id: &str) -> Result<bool, CopyError> {
     let Some(session) = from.dump_session(id).await? else { return Ok(false) };
     to.restore_session(session.clone()).await?;
@@ -337,7 +338,7 @@ async fn copy_session(from: &dyn Archive, to: &dyn Archive, id: &str) -> Result<
     }
 }
 
-/// A task with all that belongs to it.
+/// Exports a task with all its data.
 pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<TaskDump>, StoreError> {
     let Some(mut row) = store.row(&TaskKey::Id(id)).await? else { return Ok(None) };
     let no = row.no;

@@ -1,4 +1,5 @@
-//! Where tasks live: SQLite (embedded), PostgreSQL (many nodes), and one conformance suite that every backend passes.
+//! The storage backends: SQLite (embedded), PostgreSQL (many nodes), and one conformance suite that every
+//! backend passes.
 //!
 //! The contract is `nuncio_engine::store::Store`. A backend interprets no event and knows no protocol.
 

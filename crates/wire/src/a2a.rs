@@ -1,9 +1,9 @@
 //! The A2A dialects as pairs of conversions between wire JSON and the engine's types.
 //!
-//! Three generations of one protocol differ in spelling far more than in substance. So each *thing* (a part, a
-//! message, a task, an event, a call …) has one file with both directions, in which the differences between
-//! the dialects stand side by side. What a dialect cannot say is listed in its own module: [`v0_1`], [`v0_3`],
-//! [`v1`]. The round-trip tests normalize by those lists and by nothing else.
+//! Three generations of one protocol differ in spelling far more than in substance. Each *thing* (a part, a
+//! message, a task, an event, a call …) therefore has one file with both directions, in which the differences
+//! between the dialects stand side by side. What a dialect cannot express is listed in its own module: [`v0_1`],
+//! [`v0_3`], [`v1`]. The round-trip tests normalize by those lists and by nothing else.
 //!
 //! A server reads calls and writes tasks, events and faults; a client writes calls and reads the rest.
 
@@ -43,10 +43,10 @@ pub use task::{TaskDetail, TaskView, write_resource as write_task_resource};
 
 use crate::json;
 
-/// A generation of A2A. 0.2 is spoken as 0.3.
+/// A generation of A2A. 0.2 is treated as 0.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dialect {
-    /// The first: the client makes the task id, parts have a `type`.
+    /// The first: the client chooses the task id, parts have a `type`.
     V0_1,
     /// Objects have a `kind`.
     V0_3,
@@ -54,7 +54,7 @@ pub enum Dialect {
     V1,
 }
 
-/// The names of a task on the wire.
+/// The ids of a task on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskIds<'a> {
     /// The task's public id.
@@ -63,26 +63,26 @@ pub struct TaskIds<'a> {
     pub context: &'a str,
 }
 
-/// A page of a list of tasks.
+/// One page of a list of tasks.
 #[derive(Debug, Clone, Copy)]
 pub struct TaskListPage<'a> {
-    /// The tasks.
+    /// The tasks of this page, in order.
     pub tasks: &'a [Task],
-    /// How much of each.
+    /// How much of each task is written.
     pub view: TaskDetail,
-    /// The size of page that was asked for.
+    /// The requested page size.
     pub page_size: usize,
-    /// How many tasks there are on all pages.
+    /// The number of tasks on all pages.
     pub total: u64,
-    /// Where the next page begins; `None` on the last.
+    /// The token of the next page; `None` on the last.
     pub next: Option<&'a str>,
 }
 
 impl Dialect {
-    /// All of them, oldest first.
+    /// All dialects, oldest first.
     pub const ALL: [Self; 3] = [Self::V0_1, Self::V0_3, Self::V1];
 
-    /// The name that is stored with what was made in this dialect.
+    /// The name stored with tasks that were created in this dialect.
     pub fn name(self) -> &'static str {
         match self {
             Self::V0_1 => "a2a/0.1",
@@ -96,12 +96,12 @@ impl Dialect {
         Self::ALL.into_iter().find(|dialect| dialect.name() == name)
     }
 
-    /// The version as `A2A-Version` and cards have it.
+    /// The version as in `A2A-Version` and in cards.
     pub fn version(self) -> &'static str {
         &self.name()["a2a/".len()..]
     }
 
-    // What a server reads and writes.
+    // The server's side.
 
     /// Reads a request.
     pub fn read_call(self, method: &str, params: Option<&RawValue>) -> Result<A2aCall, A2aFault> {
@@ -113,7 +113,7 @@ impl Dialect {
         task::write(out, self, task, view);
     }
 
-    /// Writes the result of a send.
+    /// Writes the result of sending a message.
     pub fn write_sent(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) {
         if self == Self::V1 {
             json::object(out, |shell| task::write(shell.key("task"), self, task, view));
@@ -122,9 +122,9 @@ impl Dialect {
         }
     }
 
-    /// Writes what a stream begins with: the task as it is. 0.1 has only updates: there it is a status update.
+    /// Writes the first frame of a stream: the current task. 0.1 has only updates: there it is a status update.
     ///
-    /// Where the task has ended or waits for the caller there may be no more to come, and the frame says so.
+    /// If the task has ended or waits for the caller, nothing may follow, and the frame marks that.
     pub fn write_stream_start(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) -> A2aFrame {
         let frame = A2aFrame::for_state(self, task.state);
         if self == Self::V0_1 {
@@ -141,7 +141,7 @@ impl Dialect {
 
     /// Writes an event of a stream. `None`: it has no frame in this dialect, and nothing was written.
     ///
-    /// The same event at the same place always gives the same bytes.
+    /// The same event at the same position always gives the same bytes.
     pub fn write_event(
         self,
         out: &mut Vec<u8>,
@@ -152,7 +152,7 @@ impl Dialect {
         event::write(out, self, *ids, seq, entry)
     }
 
-    /// As [`Self::write_event`], and log lines have a frame, too (`card::LOG_EXTENSION`).
+    /// As [`Self::write_event`], but log lines have a frame too (`card::LOG_EXTENSION`).
     pub fn write_event_or_log(
         self,
         out: &mut Vec<u8>,
@@ -204,10 +204,10 @@ impl Dialect {
         out.extend_from_slice(if self == Self::V1 { b"{}" } else { b"null" });
     }
 
-    /// Writes what a webhook is sent for an event, and gives its media type. `None`: this event is not sent.
+    /// Writes the webhook payload for an event and returns its media type. `None`: this event is not sent.
     ///
-    /// `task` is the task as of this event. Up to 0.3 a webhook gets the task whenever a turn ends; since 1.0
-    /// it gets what a stream gets.
+    /// `task` is the task as of this event. Up to 0.3 a webhook gets the task whenever a turn ends; since 1.0 it
+    /// gets what a stream gets.
     pub fn push_body(self, out: &mut Vec<u8>, task: &Task, seq: u64, entry: &Entry) -> Option<&'static str> {
         if self == Self::V1 {
             let id = task.origin.public_id();
@@ -221,21 +221,21 @@ impl Dialect {
         Some("application/json")
     }
 
-    // What a client writes and reads.
+    // The client's side.
 
-    /// Writes the params of a request and gives its method. `None`: the dialect has no such method, and
-    /// nothing was written.
+    /// Writes the params of a request and returns its method. `None`: the dialect has no such method, and nothing
+    /// was written.
     pub fn write_call(self, out: &mut Vec<u8>, call: &A2aCall) -> Option<&'static str> {
         request::write(out, self, call)
     }
 
-    /// Reads a task: the result of get and cancel, and what older webhooks are sent.
+    /// Reads a task: the result of get and cancel, and the payload of older webhooks.
     pub fn read_task(self, json: &RawValue) -> Result<TaskView, MalformedInput> {
         let task: task::TaskIn<'_> = input::parse("result", json.get())?;
         task.read(self, input::JsonPath::Root("result"))
     }
 
-    /// Reads the result of a send: a task, or a message where the agent made no task.
+    /// Reads the result of sending a message: a task, or a message if the agent created no task.
     pub fn read_sent(self, json: &RawValue) -> Result<StreamEvent, MalformedInput> {
         if self == Self::V0_1 {
             return self.read_task(json).map(|task| StreamEvent::Task(Box::new(task)));
@@ -243,7 +243,7 @@ impl Dialect {
         stream::read(self, json.get())
     }
 
-    /// Reads an item of a stream, and what 1.0 webhooks are sent.
+    /// Reads an item of a stream, or the payload of a 1.0 webhook.
     pub fn read_event(self, json: &RawValue) -> Result<StreamEvent, MalformedInput> {
         stream::read(self, json.get())
     }
@@ -254,12 +254,12 @@ impl Dialect {
             .read(self, input::JsonPath::Root("result"))
     }
 
-    /// Reads a webhook with the id of its task.
+    /// Reads a webhook and the id of its task.
     pub fn read_webhook(self, json: &RawValue) -> Result<(String, WebhookConfig), MalformedInput> {
         input::parse::<webhook::WebhookIn>("result", json.get())?.read(self, input::JsonPath::Root("result"))
     }
 
-    /// Reads a page of webhooks, with where the next one begins.
+    /// Reads a page of webhooks and the token of the next page.
     pub fn read_webhooks(
         self,
         json: &RawValue,
@@ -271,10 +271,10 @@ impl Dialect {
 /// A page of tasks, as a client reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskList {
-    /// The tasks.
+    /// The tasks of this page, in order.
     pub tasks: Vec<TaskView>,
-    /// Where the next page begins; `None` on the last.
+    /// The token of the next page; `None` on the last.
     pub next: Option<String>,
-    /// How many there are on all pages, where the server says it.
+    /// The number of tasks on all pages, if the server reports it.
     pub total: Option<u64>,
 }

@@ -1,8 +1,8 @@
-//! Writing JSON straight into a buffer.
+//! A JSON writer that appends straight to a buffer.
 //!
-//! The writers of this crate go from borrowed engine types to bytes in one pass. The keys are constants, so
-//! they are copied and not escaped; values are serde's work. Nothing can fail: the sink is a `Vec` and every
-//! map has string keys.
+//! The writers of this crate go from borrowed engine types to bytes in one pass. Keys are constants, so they are
+//! copied without escaping; serde writes the values. Writing cannot fail: the sink is a `Vec` and every map has
+//! string keys.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use serde::Serialize;
@@ -37,7 +37,7 @@ pub fn value(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     serde_json::to_writer(out, value).expect("the value serializes");
 }
 
-/// Writes bytes as a base64 string, without a copy in between.
+/// Writes bytes as a base64 string, without an intermediate copy.
 pub fn base64(out: &mut Vec<u8>, bytes: &[u8]) {
     out.push(b'"');
     let start = out.len();
@@ -55,7 +55,7 @@ pub struct JsonObject<'o> {
 }
 
 impl JsonObject<'_> {
-    /// Begins a member; its value is to be written into what is returned. The key needs no escapes.
+    /// Begins a member; the caller writes its value to the returned buffer. The key must need no escapes.
     pub fn key(&mut self, key: &'static str) -> &mut Vec<u8> {
         if !self.empty {
             self.out.push(b',');
@@ -67,31 +67,31 @@ impl JsonObject<'_> {
         self.out
     }
 
-    /// A member.
+    /// Writes a member.
     pub fn value(&mut self, key: &'static str, member: &(impl Serialize + ?Sized)) {
         value(self.key(key), member);
     }
 
-    /// The member only if there is something to say.
+    /// Writes a member if there is a value.
     pub fn optional(&mut self, key: &'static str, member: Option<&(impl Serialize + ?Sized)>) {
         if let Some(member) = member {
             self.value(key, member);
         }
     }
 
-    /// The list only if it is not empty.
+    /// Writes an array member if it is not empty.
     pub fn list<T: Serialize>(&mut self, key: &'static str, items: &[T]) {
         if !items.is_empty() {
             self.value(key, items);
         }
     }
 
-    /// A member that is an object, whose members the closure adds.
+    /// Writes an object member, whose members the closure adds.
     pub fn object(&mut self, key: &'static str, members: impl FnOnce(&mut JsonObject<'_>)) {
         object(self.key(key), members);
     }
 
-    /// A member whose key is not known before; it is escaped.
+    /// Writes a member whose key is not constant; it is escaped.
     pub fn object_at(&mut self, key: &str, member: impl FnOnce(&mut Vec<u8>)) {
         if !self.empty {
             self.out.push(b',');
@@ -102,7 +102,7 @@ impl JsonObject<'_> {
         member(self.out);
     }
 
-    /// A member that is an array with one element per item.
+    /// Writes an array member with one element per item.
     pub fn array<T>(
         &mut self,
         key: &'static str,

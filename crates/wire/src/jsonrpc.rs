@@ -1,7 +1,7 @@
-//! JSON-RPC 2.0 framing, written once for every protocol that speaks it.
+//! JSON-RPC 2.0 framing, shared by every protocol on top of it.
 //!
-//! Requests are taken apart without building values: `id` and `params` stay the bytes that came. What a
-//! method wants in its params is the business of the protocol above.
+//! Requests are parsed without building values: `id` and `params` remain the original bytes. The protocol above
+//! parses the params of its methods.
 
 mod message;
 mod request;
@@ -14,23 +14,23 @@ use serde_json::Value;
 
 use crate::json::{self, JsonObject};
 
-/// The code of a body that is not JSON.
+/// The body is not JSON.
 pub const PARSE_ERROR: i32 = -32700;
-/// The code of JSON that is not a request.
+/// The body is JSON but not a request.
 pub const INVALID_REQUEST: i32 = -32600;
-/// The code of a method that there is not.
+/// The method does not exist.
 pub const METHOD_NOT_FOUND: i32 = -32601;
-/// The code of params that are wrong.
+/// The params are invalid.
 pub const INVALID_PARAMS: i32 = -32602;
-/// The code of a failure inside.
+/// The server failed internally.
 pub const INTERNAL_ERROR: i32 = -32603;
 
-/// Writes a response that carries what the closure writes.
+/// Writes a response whose result the closure writes.
 pub fn write_result(out: &mut Vec<u8>, id: &RpcId, result: impl FnOnce(&mut Vec<u8>)) {
     envelope(out, Some(id), |response| result(response.key("result")));
 }
 
-/// Writes an error response. Without an id it is `null`, as where the request could not be read.
+/// Writes an error response. Without an id it has `null`, as for a request that could not be parsed.
 pub fn write_error(out: &mut Vec<u8>, id: Option<&RpcId>, code: i32, message: &str, data: Option<&Value>) {
     envelope(out, id, |response| {
         response.object("error", |error| {

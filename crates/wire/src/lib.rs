@@ -1,8 +1,8 @@
-//! Pure protocol: JSON-RPC and SSE framing, and the dialects of A2A and MCP as pairs of conversions. No IO.
+//! Wire formats without IO: JSON-RPC and SSE framing, and the dialects of A2A and MCP as pairs of conversions.
 //!
-//! Bytes go in and engine types come out, or the other way round. Nothing here waits, keeps state between
-//! calls (but for the SSE parser of a client) or knows of a server: who is calling, what exists and when to
-//! answer is decided elsewhere.
+//! Bytes go in and engine types come out, or the other way round. Nothing here waits, stores state between calls
+//! (except the SSE parser of a client) or depends on a server: authentication, lookup and the time of a response
+//! are decided elsewhere.
 
 pub mod a2a;
 pub mod json;

@@ -1,8 +1,8 @@
-//! The Model Context Protocol, all revisions: what its messages say.
+//! The messages of the Model Context Protocol, in all revisions.
 //!
-//! The revisions to 2025-11-25 have sessions and let both sides ask; 2026-07-28 has neither. What a task, a
-//! tool or a question looks like differs in a few members only, so each is written once and asks the
-//! revision where it matters.
+//! The revisions up to 2025-11-25 have sessions and let both sides send requests; 2026-07-28 has neither. Tasks,
+//! tools and questions differ in a few members only, so each is written once and branches on the revision where
+//! it matters.
 
 mod capabilities;
 mod content;

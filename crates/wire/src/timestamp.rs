@@ -1,23 +1,23 @@
-//! Times on the wire: ISO 8601, UTC, milliseconds, `Z`.
+//! Timestamps on the wire: ISO 8601, UTC, milliseconds, `Z`.
 //!
-//! Written by hand because every status of every task carries one; read by `jiff`, which only clients and
-//! lists do.
+//! The writer is handwritten because every status of every task contains a timestamp. `jiff` reads them, which
+//! only clients and list filters need.
 
 use jiff::{civil::DateTime, tz::TimeZone};
 use nuncio_engine::clock::Timestamp;
 
-/// The years that four digits can show.
+/// The range of years with four digits.
 const FIRST: i64 = -62_135_596_800_000;
 const LAST: i64 = 253_402_300_799_999;
 
-/// The time as text.
+/// The timestamp as text.
 pub fn format(at: Timestamp) -> String {
     let mut quoted = Vec::with_capacity(26);
     write(&mut quoted, at);
     String::from_utf8_lossy(&quoted[1..quoted.len() - 1]).into_owned()
 }
 
-/// Writes the time as a JSON string.
+/// Writes the timestamp as a JSON string.
 pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
     let millis = at.0.clamp(FIRST, LAST);
     let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
@@ -55,7 +55,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
 }
 
-/// Reads a time. One without an offset, as the first A2A servers wrote it, is taken as UTC.
+/// Parses a timestamp. One without an offset, as the first A2A servers wrote it, counts as UTC.
 pub fn parse(text: &str) -> Option<Timestamp> {
     let at = text.parse::<jiff::Timestamp>().or_else(|_| {
         let local = text.parse::<DateTime>()?;
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        // A prime step, so that all times of day and all days of a year come up.
+        // A prime step, so that all times of day and all days of a year occur.
         for millis in (FIRST..LAST).step_by(1_234_567_891_011) {
             assert_eq!(parse(written(millis).trim_matches('"')), Some(Timestamp(millis)));
         }

@@ -1,7 +1,8 @@
-//! Texts of a table with variables of the environment in them: the template is printed, the value only exposed.
+//! Texts of a table with environment variables filled in: `Debug` prints the template, only `expose` returns
+//! the value.
 //!
-//! Variables are filled in while a table is read. A filled text travels through serde as an object, so that a field
-//! whose type is not made for secrets refuses it, and no error of serde repeats the value.
+//! Variables are filled in while a table is parsed. A filled text passes through serde as an object, so that
+//! a field whose type is not made for secrets rejects it, and no serde error repeats the value.
 
 use std::{
     fmt,
@@ -13,10 +14,10 @@ use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::{Value, json};
 use url::Url;
 
-/// The member of the object that a filled text is while a table is read.
+/// The object member that marks a filled text during parsing.
 const FILLED: &str = "${}";
 
-/// A text whose variables are filled in.
+/// A text with its variables filled in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FilledText {
     template: String,
@@ -24,17 +25,17 @@ pub struct FilledText {
 }
 
 impl FilledText {
-    /// The value, for where it is meant to go.
+    /// The value, for its intended use only.
     pub fn expose(&self) -> &str {
         &self.value
     }
 
-    /// The path that the value names.
+    /// The value as a path.
     pub fn path(&self) -> &Path {
         Path::new(&self.value)
     }
 
-    /// The same path, seen from a folder.
+    /// The path, relative to a folder.
     #[must_use]
     pub fn beside(self, folder: &Path) -> Self {
         let join = |text: &str| folder.join(text).display().to_string();
@@ -90,7 +91,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// An address whose variables are filled in.
+/// A URL with its variables filled in.
 #[derive(Clone, PartialEq, Eq)]
 pub struct FilledUrl {
     template: String,
@@ -98,7 +99,7 @@ pub struct FilledUrl {
 }
 
 impl FilledUrl {
-    /// The address, for where it is meant to go.
+    /// The URL, for its intended use only.
     pub fn expose(&self) -> &Url {
         &self.url
     }
@@ -124,7 +125,7 @@ impl<'de> Deserialize<'de> for FilledUrl {
     }
 }
 
-/// A text that is printed in no form, not even as its template.
+/// A text that is never printed, not even as its template.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(pub String);
 
@@ -140,7 +141,7 @@ impl<'de> Deserialize<'de> for Secret {
     }
 }
 
-/// Fills in the variables `${NAME}` of all texts in a value, and remembers what they stand for.
+/// Fills in the variables `${NAME}` of all texts in a value, and records their values.
 pub(super) fn fill(
     value: &mut Value,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -159,7 +160,7 @@ pub(super) fn fill(
     }
 }
 
-/// Whether a value holds a text that was filled in.
+/// Whether a value contains a filled text.
 pub(super) fn is_filled(value: &Value) -> bool {
     match value {
         Value::Object(members) => members.contains_key(FILLED) || members.values().any(is_filled),
@@ -168,7 +169,7 @@ pub(super) fn is_filled(value: &Value) -> bool {
     }
 }
 
-/// The text with its variables filled in; `None` where it has none.
+/// The text with its variables filled in; `None` if it has none.
 fn filled(
     text: &str,
     variable: &dyn Fn(&str) -> Option<String>,
@@ -198,7 +199,7 @@ fn filled(
     Ok(Some(out))
 }
 
-/// Paths of a table, seen from the folder of its file.
+/// Resolves a path of a table relative to the folder of its file.
 pub fn path_beside(folder: &Path, path: Option<FilledText>) -> FilledText {
     path.map_or_else(|| FilledText::from(PathBuf::from(folder).as_path()), |path| path.beside(folder))
 }

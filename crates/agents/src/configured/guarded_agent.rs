@@ -1,8 +1,8 @@
-//! A configured agent without the secrets of its table: not on its card, not in how a task ends, not in why it cannot
-//! be reached. A program, an endpoint or a remote server may repeat whatever it was sent.
+//! A wrapper that removes the table's secrets from a configured agent's card, from how a task ends, and from
+//! why the agent is unreachable. A program, an endpoint or a remote server may repeat whatever it was sent.
 //!
-//! Errors of what stands behind the agent are for callers of `home`; others read that it failed. What a program or a
-//! server says as the end of its work is no such error.
+//! Internal errors are shown to callers of the tenant `home`; others only read that the agent failed. The
+//! final message of a program or a server is not such an error.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use serde_json::Value;
 
 use super::{BuiltAgent, ManagedAgent};
 
-/// An agent whose secrets are filtered out of what callers see.
+/// An agent whose secrets are removed from everything that callers see.
 struct GuardedAgent {
     agent: Arc<dyn Agent>,
     secrets: Arc<KnownSecrets>,
 }
 
-/// The same agent, without the secrets of its table.
+/// Wraps an agent.
 pub(super) fn guard(made: BuiltAgent, secrets: &KnownSecrets) -> BuiltAgent {
     let secrets = Arc::new(secrets.clone());
     let living = made.managed.map(|living| -> Arc<dyn ManagedAgent> {

@@ -1,9 +1,10 @@
-//! An endpoint as an agent: it takes the input as a POST request, and answers at once or in a stream.
+//! An HTTP endpoint as an agent: it receives the input as a POST request, and responds with a body or a
+//! stream.
 //!
-//! A request is a step. So one that was answered is not made again after a restart, and one that was cut by a crash
-//! is made again under the same `Idempotency-Key`. An endpoint that asks ends its answer with the question, and gets
-//! the next request with the answers so far. One that streams may take further messages of the caller: each is a POST
-//! request of its own, beside the stream.
+//! A request is a step. So a request with a response is not repeated after a restart, and one that a crash
+//! cut off is repeated under the same `Idempotency-Key`. An endpoint asks by ending its response with a
+//! question, and receives the next request with the answers so far. One that streams may accept further
+//! messages of the caller: each is a separate POST request, concurrent with the stream.
 
 mod answer;
 
@@ -24,18 +25,18 @@ use super::{
     spec::{AgentSpec, HttpSpec, SpecError},
 };
 
-/// How long opening a connection may take.
+/// Limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// The wait before a request is made again; it doubles up to the longest. What `Retry-After` says counts instead, up
-/// to the longest as well.
+/// The first backoff before a retry; it doubles up to the longest. `Retry-After` replaces it, up to the
+/// longest as well.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(60);
 /// Questions that an endpoint may ask in one task.
 const MAX_QUESTIONS: usize = 100;
-/// What is understood of an answer.
+/// The media types that are understood.
 const ACCEPT: &str = "application/json, application/x-ndjson, text/event-stream, text/plain, */*;q=0.1";
 
-/// An endpoint as an agent.
+/// An HTTP endpoint as an agent.
 pub(super) struct HttpAgent {
     profile: Profile,
     spec: HttpSpec,
@@ -43,11 +44,11 @@ pub(super) struct HttpAgent {
     client: Client,
 }
 
-/// What becomes of a request that was not answered.
+/// What to do about a failed request.
 enum HttpRequestFailure {
-    /// It may be made again, after so long if the other side says so.
+    /// Retry it, after this time if the endpoint named one.
     Passing(String, Option<Duration>),
-    /// It may not.
+    /// Do not retry it.
     Final(AgentError),
 }
 
@@ -68,14 +69,14 @@ impl HttpAgent {
         Ok(Self { profile, spec: spec.clone(), headers: headers(table, spec)?, client })
     }
 
-    /// One request, and what the endpoint wants then.
+    /// One request, and what the endpoint wants next.
     async fn turn(
         &self,
         cx: &TaskContext,
         step: &StepContext,
         answers: &[Value],
     ) -> Result<HttpTurn, AgentError> {
-        // Under one key goes one body: what was said since is no part of it.
+        // An idempotency key must always have the same body, so later messages are not part of it.
         let said = cx.messages_until_answer();
         let mut input = protocol::render_input(cx, said, &self.profile.name, self.spec.tell_caller);
         input.insert("answers".into(), answers.into());
@@ -84,8 +85,8 @@ impl HttpAgent {
         body.read_turn(step, || cx.receive_messages(), self.pass_messages(cx, step)).await
     }
 
-    /// Passes messages of the caller on, one request each. One that is not taken is a line of the log. It returns only
-    /// where the task cannot go on.
+    /// Forwards messages of the caller, one request each. A rejected message becomes a log line. Returns
+    /// only if the task cannot continue.
     async fn pass_messages(&self, cx: &TaskContext, step: &StepContext) -> AgentError {
         let mut given = 0;
         loop {
@@ -100,7 +101,7 @@ impl HttpAgent {
             body.extend(protocol::caller_message(&message, given));
             let key = format!("{}/message-{given}", step.idempotency_key());
             if let Err(error) = self.deliver(cx, step, &key, &body).await {
-                let line = format!("message {given} was not taken while the endpoint worked: {error}");
+                let line = format!("the endpoint rejected message {given} while it worked: {error}");
                 if let Err(error) = step.report(Level::Warning, line).await {
                     return error;
                 }
@@ -108,7 +109,7 @@ impl HttpAgent {
         }
     }
 
-    /// One request, made again as often as it may be: its answer, if it was taken.
+    /// Sends a request, with retries, and returns the response if it was accepted.
     async fn deliver(
         &self,
         cx: &TaskContext,
@@ -136,7 +137,7 @@ impl HttpAgent {
         }
     }
 
-    /// One request: its answer, if it was taken.
+    /// Sends one request and returns the response if it was accepted.
     async fn request(
         &self,
         cx: &TaskContext,
@@ -151,7 +152,7 @@ impl HttpAgent {
             .headers(self.headers.clone())
             .header("idempotency-key", key)
             .header("traceparent", cx.trace().header())
-            // Not in the body: under one key goes one body, and an endpoint may refuse another.
+            // Not in the body: an endpoint may reject a different body under the same idempotency key.
             .header("nuncio-attempt", attempt)
             .json(body);
         let sent = tokio::select! {
@@ -203,7 +204,7 @@ impl Agent for HttpAgent {
         let mut answers: Vec<Value> = vec![];
         loop {
             let name = format!("request-{}", answers.len() + 1);
-            // Kept with the question or the end that it leads to.
+            // Committed together with the question or the end that it leads to.
             let turn = cx.step_unwaited(&name, async |step| self.turn(&cx, &step, &answers).await).await?;
             let (question, answer) = match turn {
                 HttpTurn::Done { text: Some(text) } => return Ok(Outcome::said(text)),
@@ -240,7 +241,7 @@ impl Agent for HttpAgent {
     }
 }
 
-/// Whether somebody listens at the address. Nothing is said there: a request would be work.
+/// Probes the endpoint's port. Sends no request, because a request would start work.
 struct HttpEndpointProbe(Url);
 
 #[async_trait]
@@ -258,7 +259,7 @@ impl Probe for HttpEndpointProbe {
 }
 
 fn client(url: &Url) -> Result<Client, reqwest::Error> {
-    // An error means that one is installed already, which is as good.
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let builder = Client::builder()
         .redirect(redirect::Policy::none())
@@ -273,7 +274,7 @@ fn client(url: &Url) -> Result<Client, reqwest::Error> {
         Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
         None => false,
     };
-    // A proxy would look for the endpoint on its own machine.
+    // A proxy would resolve a loopback address to its own machine.
     if here { builder.no_proxy().build() } else { builder.build() }
 }
 
@@ -289,12 +290,12 @@ fn headers(table: &AgentSpec, spec: &HttpSpec) -> Result<HeaderMap, SpecError> {
     Ok(headers)
 }
 
-/// Seconds; a date is left to the backoff.
+/// `Retry-After` in seconds; for a date the backoff applies.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
 }
 
-/// What the network said, without the layers that passed it on.
+/// The innermost cause: the network error without the layers around it.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut inner = error;
     while let Some(source) = inner.source() {

@@ -1,8 +1,9 @@
-//! The kind `llm`: a language model that answers, and calls other agents of this server on the way.
+//! The kind `llm`: a language model that replies, and calls other agents of this server on the way.
 //!
-//! The loop is model, tools, model. Every question to the model is a step and every tool is a child task, a step or
-//! a question of this one, so that a restart repeats nothing that has ended. `answer.rs` is one question to the
-//! model, `toolbox.rs` what it may call, `call.rs` one call, `words.rs` what it gets to read, `budget.rs` when it ends.
+//! The loop is model, tools, model. Every model call is a step, and every tool call is a child task, a step
+//! or a question of this task, so a restart repeats nothing that has ended. `answer.rs` is one model call,
+//! `toolbox.rs` the tools, `call.rs` one tool call, `render.rs` the text that the model reads, `budget.rs`
+//! the limits.
 
 mod answer;
 mod budget;
@@ -28,11 +29,11 @@ use self::{
 };
 use super::{AgentSpec, BuiltAgent, SpecError, spec::LlmSpec};
 
-/// The artifact that the answer is.
+/// The artifact with the reply.
 const ANSWER: &str = "answer";
-/// How many earlier tasks of the conversation the model is shown.
+/// Earlier tasks of the conversation that the model is shown.
 const EARLIER_TASKS: usize = 10;
-/// How many bytes of them, the newest first.
+/// Bytes of their text, newest first.
 const EARLIER_BYTES: usize = 64 * 1024;
 
 /// An agent that is a language model.
@@ -42,25 +43,26 @@ struct LlmAgent {
     model: Model,
 }
 
-/// What is known when the work begins. Kept, so that the agents of this server may change meanwhile.
+/// The state at the beginning of the task. Journaled, because the agents of this server may change
+/// meanwhile.
 #[derive(Serialize, Deserialize)]
 struct LlmStart {
     tools: Vec<LlmTool>,
     earlier: Vec<ModelTurn>,
 }
 
-/// The conversation so far: all of it comes out of the journal.
+/// The conversation so far; rebuilt from the journal.
 struct LlmConversation {
     tools: Vec<LlmTool>,
     turns: Vec<ModelTurn>,
     spent: LlmUsage,
     /// How many of the caller's messages are in it.
     received: usize,
-    /// Whether some text stands in the artifact.
+    /// Whether the artifact has text.
     shown: bool,
 }
 
-/// Makes the agent of a table.
+/// Builds the agent of a table.
 pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<BuiltAgent, SpecError> {
     let provider: Provider =
         llm.provider.parse().map_err(|error| spec.wrong("provider", format!("{error}")))?;
@@ -143,7 +145,7 @@ impl Agent for LlmAgent {
     }
 }
 
-/// Finds out whether the provider can be reached.
+/// Probes whether the provider is reachable.
 struct ModelProbe(Model);
 
 #[async_trait]
@@ -154,7 +156,7 @@ impl Probe for ModelProbe {
 }
 
 impl LlmAgent {
-    /// Finds out what can be called, and what was said before in this conversation.
+    /// Collects the tools and the earlier messages of this conversation.
     async fn begin(&self, cx: &TaskContext, step: &StepContext) -> Result<LlmStart, AgentError> {
         let (tools, missing) = toolbox::available_tools(cx.engine().catalog(), &self.spec, cx.can_ask());
         for why in missing {
@@ -163,8 +165,8 @@ impl LlmAgent {
         Ok(LlmStart { tools, earlier: self.earlier(cx).await })
     }
 
-    /// What was asked and answered before in the same conversation. A task that another one made stands for itself:
-    /// its siblings are in the same conversation.
+    /// The earlier requests and replies of the conversation. A child task has none: its siblings are in the
+    /// same conversation.
     async fn earlier(&self, cx: &TaskContext) -> Vec<ModelTurn> {
         let context = cx.context_id();
         if cx.is_called() || TaskId::of_own_context(context) == Some(cx.task_id()) {
@@ -177,7 +179,7 @@ impl LlmAgent {
             page_size: EARLIER_TASKS,
             ..List::default()
         };
-        // Who may not read tasks has no earlier ones.
+        // A caller without permission to read tasks has no earlier ones.
         let Ok(listed) = cx.engine().list(&cx.caller(), list).await else { return vec![] };
         let (mut left, mut turns) = (EARLIER_BYTES, vec![]);
         for task in listed.tasks.iter().filter(|task| task.origin.id != cx.task_id()) {
@@ -191,7 +193,7 @@ impl LlmAgent {
                 Some(rest) => left = rest,
                 None => break,
             }
-            // The newest come first in the list, and last in the conversation.
+            // The list has the newest first, the conversation last.
             turns.push(ModelTurn::Model(ModelReply { text: answer, ..ModelReply::default() }));
             turns.push(ModelTurn::User(asked));
         }
@@ -199,7 +201,7 @@ impl LlmAgent {
         turns
     }
 
-    /// Makes all calls of an answer beside each other.
+    /// Makes all tool calls of a reply concurrently.
     async fn call_all(
         &self,
         cx: &TaskContext,
@@ -219,7 +221,7 @@ impl LlmAgent {
         Ok(())
     }
 
-    /// What becomes of the task with the last answer. What is missing from it is said.
+    /// The outcome of the task with the last reply. States if the reply is incomplete.
     fn end(&self, said: &ModelReply) -> Outcome {
         let cut_calls = !said.calls.is_empty();
         match &said.stop {
@@ -244,7 +246,7 @@ impl LlmAgent {
 }
 
 impl LlmConversation {
-    /// Adds what the model was told and what it said.
+    /// Appends the caller's messages and the model's reply.
     fn take(&mut self, answered: LlmAnswerRecord) -> ModelReply {
         self.spent.add(&answered);
         let LlmAnswerRecord { heard, said, .. } = answered;

@@ -1,7 +1,8 @@
-//! A program as an agent: it is started for every run of a task and speaks lines of JSON on its pipes.
+//! A program as an agent: it is started for every run of a task and exchanges lines of JSON over its pipes.
 //!
-//! It is started from the top after a crash of its own, after a crash of this server, and after a question that was
-//! waited for; what it did before is replayed by the task's context. Nothing of it is kept while a task waits.
+//! It is started from the top after its own crash, after a crash of this server, and after a question that
+//! the task waited for; the task's context replays what it did before. No process is held while a task
+//! waits.
 
 mod lines;
 mod program;
@@ -25,7 +26,7 @@ use super::{
     spec::{AgentSpec, PipeFormat, ProcessSpec, SpecError},
 };
 
-/// The wait before a program that crashed is started again; it doubles up to the longest.
+/// The first backoff before a crashed program is restarted; it doubles up to the longest.
 const FIRST_BACKOFF: Duration = Duration::from_millis(200);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
@@ -109,15 +110,15 @@ impl ProcessAgent {
         program.send(&input).await?;
         let mut talk = ProcessSession::new(cx, program, place);
         let ended = talk.run().await;
-        // A question that is canceled says so by its error.
+        // A canceled question returns this error.
         if matches!(ended, Ok(ProcessSessionEnd::Canceled) | Err(AgentError::Canceled)) {
             return Ok(ProcessSessionEnd::With(talk.cancel(self.grace(cx)).await));
         }
         ended
     }
 
-    /// How long the program has to end by itself. The engine drops whoever takes longer than its own grace period,
-    /// and the signal is to come before that.
+    /// How long the program may take to exit. The engine drops an agent that exceeds its own grace period,
+    /// and the signal has to come before that.
     fn grace(&self, cx: &TaskContext) -> Duration {
         self.spec.grace.min(cx.engine().options().cancel_grace / 2)
     }
@@ -170,7 +171,7 @@ impl Agent for ProcessAgent {
     }
 }
 
-/// Looks for the program.
+/// Probes whether the program exists.
 struct ProgramProbe(ProcessSpec);
 
 #[async_trait]

@@ -1,8 +1,8 @@
-//! What goes between this server and a program, or an endpoint, that is an agent: one object of JSON a line.
+//! The protocol between this server and a program or endpoint that is an agent: one JSON object per line.
 //!
-//! [`ProgramMessage`] is what the other side says, [`ProgramReply`] what it is told. An object with a member that means nothing is
-//! refused, because a limit, a name or a type that is silently ignored is found much later. `docs/agents-process.md`
-//! has the whole of it as a table.
+//! [`ProgramMessage`] is what the agent sends, [`ProgramReply`] what it receives. An object with an unknown
+//! member is rejected, because a silently ignored limit, name or type is found much later.
+//! `docs/agents-process.md` specifies the protocol as a table.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nuncio_engine::{
@@ -12,18 +12,18 @@ use nuncio_engine::{
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
 
-/// The generation of the protocol, told with the input.
+/// The protocol version, sent with the input.
 pub(super) const PROTOCOL: u32 = 1;
-/// Tokens of a sample where nobody says how many.
+/// Tokens of a sample, if the agent names no limit.
 const SAMPLE_TOKENS: u32 = 1_000;
-/// The artifact that `data` at the end becomes.
+/// The artifact for `data` of the final message.
 const RESULT: &str = "result";
 
-/// What the other side says.
+/// A message of the agent.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "type", rename_all = "kebab-case", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub(super) enum ProgramMessage {
-    /// How far it is.
+    /// The progress of the work.
     Progress {
         #[serde(default)]
         done: f64,
@@ -37,56 +37,56 @@ pub(super) enum ProgramMessage {
         level: Level,
         text: String,
     },
-    /// A result, or a piece of one.
+    /// An artifact, or a chunk of one.
     Artifact(ArtifactPiece),
-    /// It takes messages of the caller from now on, while it works.
+    /// From now on the agent accepts messages of the caller while it works.
     Listen,
-    /// A form for whoever called.
+    /// A form for the caller.
     Ask { text: String, schema: Option<Value> },
-    /// A text for the caller's model.
+    /// A prompt for the caller's model.
     Sample { text: String, system: Option<String>, max_tokens: Option<u32> },
-    /// A link for whoever called.
+    /// A link for the caller to visit.
     Authorize { text: String, url: String },
-    /// A piece of work begins that is to be done once.
+    /// Begins a step that is to be done once.
     Step { name: String },
-    /// It is done.
+    /// The step is done.
     StepDone {
         name: String,
         #[serde(default)]
         result: Value,
     },
-    /// It is not, for good.
+    /// The step has failed permanently.
     StepFailed { name: String, error: String },
-    /// Work for another agent of this server.
+    /// Calls another agent of this server.
     Call {
         agent: String,
         text: Option<String>,
         #[serde(default, deserialize_with = "present")]
         data: Option<Value>,
     },
-    /// A wait, which may be long.
+    /// Sleeps; may be long.
     Sleep { seconds: f64 },
-    /// What the memory bank has under a key.
+    /// Reads a key of the memory bank.
     MemoryGet { namespace: String, key: String },
-    /// Something for the memory bank.
+    /// Stores a value in the memory bank.
     MemoryStore { namespace: String, key: String, value: Value, ttl_seconds: Option<u64> },
-    /// Something that the memory bank may forget.
+    /// Deletes a key of the memory bank.
     MemoryDelete { namespace: String, key: String },
-    /// The end: done.
+    /// The end: completed.
     Done {
         text: Option<String>,
         #[serde(default, deserialize_with = "present")]
         data: Option<Value>,
     },
-    /// The end: not done.
+    /// The end: failed.
     Failed { text: String },
-    /// The end: not taken.
+    /// The end: rejected.
     Rejected { text: String },
-    /// The end, after it was told to stop.
+    /// The end after a cancellation.
     Canceled { text: Option<String> },
 }
 
-/// A result, or a piece of one.
+/// An artifact, or a chunk of one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct ArtifactPiece {
@@ -114,13 +114,13 @@ fn result_id() -> String {
     RESULT.into()
 }
 
-/// `null` is a value here, so that its presence is what counts.
+/// `null` is a value here, so the presence of the member is what counts.
 fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(from).map(Some)
 }
 
 impl ProgramMessage {
-    /// The word for it, as it is on the line.
+    /// The message's `type` on the wire.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Progress { .. } => "progress",
@@ -146,14 +146,14 @@ impl ProgramMessage {
     }
 }
 
-/// Where words go: to the task itself, or to the step that is under way.
+/// Where reports go: to the task itself, or to the current step.
 pub(super) enum ReportTarget<'a> {
     Task(&'a TaskContext),
     Step(&'a StepContext),
 }
 
 impl ReportTarget<'_> {
-    /// Passes progress, log lines and artifacts on; what is none of these comes back. `written`: the artifacts that
+    /// Reports progress, log lines and artifacts; returns any other message. `written`: the artifacts that
     /// have been begun.
     pub(super) async fn pass_on(
         &self,
@@ -175,7 +175,7 @@ impl ReportTarget<'_> {
         .map(|()| None)
     }
 
-    /// What the end says beside its words.
+    /// Writes `data` of the final message as an artifact.
     pub(super) async fn result(&self, data: Value) -> Result<(), AgentError> {
         self.artifact(Chunk::data(RESULT, data).last()).await
     }
@@ -221,7 +221,7 @@ impl ArtifactPiece {
     }
 }
 
-/// How a task ends by these words; `None` where they are no end.
+/// The outcome that a final message stands for; `None` if the message is not final.
 pub(super) fn outcome(said: &ProgramMessage) -> Option<Outcome> {
     Some(match said {
         ProgramMessage::Done { text: Some(text), .. } => Outcome::said(text),
@@ -233,31 +233,31 @@ pub(super) fn outcome(said: &ProgramMessage) -> Option<Outcome> {
     })
 }
 
-/// What the other side is told.
+/// A message to the agent.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub(super) enum ProgramReply<'a> {
-    /// The step is to be done. The key is the same whenever it is done again.
+    /// The step is to be done. The key is the same whenever it is repeated.
     Run { name: &'a str, key: String },
     /// The step was done before, with this result.
     DoneBefore { name: &'a str, result: Value },
     /// The step failed before.
     FailedBefore { name: &'a str, error: String },
-    /// How a question ended.
+    /// The answer to a question.
     Answer(Map<String, Value>),
-    /// How another agent's work ended.
+    /// The end of the called task.
     Called(Map<String, Value>),
-    /// The wait is over.
+    /// The sleep is over.
     Awake,
-    /// What the memory bank said.
+    /// The result of a memory operation.
     Memory(Value),
-    /// What the caller says while the work goes on.
+    /// A message that the caller sent while the work goes on.
     Message(Map<String, Value>),
-    /// The task is to end.
+    /// The task is canceled.
     Cancel,
 }
 
-/// A message to a task at work, as the protocol has it. `number` counts them, from 1.
+/// A message to a running task in the protocol's form. `number` counts them, from 1.
 pub(super) fn caller_message(message: &Message, number: u64) -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("number".into(), number.into());
@@ -267,7 +267,8 @@ pub(super) fn caller_message(message: &Message, number: u64) -> Map<String, Valu
     out
 }
 
-/// What the other side begins with. `said`: what the caller has said so far. `tell_caller`: whose task it is, too.
+/// The first message to the agent. `said`: the caller's messages so far. `tell_caller`: whether to include
+/// the caller.
 pub(super) fn render_input(
     cx: &TaskContext,
     said: &[Message],
@@ -286,7 +287,7 @@ pub(super) fn render_input(
     input
 }
 
-/// What every request begins with: what it is, and which task of which agent it belongs to.
+/// The members that every request begins with: its type, and the task and agent that it belongs to.
 pub(super) fn heading(cx: &TaskContext, agent: &str, tell_caller: bool, word: &str) -> Map<String, Value> {
     let mut heading = Map::new();
     heading.insert("type".into(), word.into());
@@ -302,7 +303,7 @@ pub(super) fn heading(cx: &TaskContext, agent: &str, tell_caller: bool, word: &s
     heading
 }
 
-/// A part as the protocol has it.
+/// A part in the protocol's form.
 fn part(part: &Part) -> Value {
     let mut out = Map::new();
     match &part.content {
@@ -320,7 +321,7 @@ fn part(part: &Part) -> Value {
     Value::Object(out)
 }
 
-/// An answer as the protocol has it: what was done with the question, and the data or the model's text.
+/// An answer in the protocol's form: the action, and the data or the model's text.
 pub(super) fn render_answer(answer: &Answer) -> Map<String, Value> {
     let (action, data) = match answer {
         Answer::Accept(data) => ("accept", data.clone()),
@@ -340,7 +341,7 @@ pub(super) fn render_answer(answer: &Answer) -> Map<String, Value> {
     out
 }
 
-/// How another agent's work ended, as the protocol has it.
+/// The end of a called task in the protocol's form.
 pub(super) fn render_called_task(task: &Task) -> Map<String, Value> {
     let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
     let made = |artifact: &Artifact| {
@@ -361,20 +362,20 @@ pub(super) fn render_called_task(task: &Task) -> Map<String, Value> {
     out
 }
 
-/// A message of these words for another agent.
+/// A message with this text and data for another agent.
 pub(super) fn message(text: Option<String>, data: Option<Value>) -> Message {
     let parts = text.map(Part::text).into_iter().chain(data.map(Part::data)).collect();
     Message::of("", Role::User, parts)
 }
 
-/// The form of a question that brings none: one line of text.
+/// The form of a question without a schema: a single text field.
 pub(super) fn form(schema: Option<Value>) -> Value {
     schema.unwrap_or_else(|| {
         json!({ "type": "object", "properties": { "answer": { "type": "string" } }, "required": ["answer"] })
     })
 }
 
-/// Tokens of a sample.
+/// The token limit of a sample.
 pub(super) fn sample_tokens(wanted: Option<u32>) -> u32 {
     wanted.unwrap_or(SAMPLE_TOKENS)
 }

@@ -1,10 +1,10 @@
-//! Agents that stand for somebody elsewhere: an A2A agent, or an MCP server whose tools are the agent's skills.
+//! Agents for remote peers: an A2A agent, or an MCP server whose tools are the agent's skills.
 //!
-//! Both stand on a [`Peer`], so that there is one durable way to call, to follow, to ask and to stop (`run.rs`).
-//! `profile.rs` says how the agent presents itself, `watch.rs` notices when that changes, `choose.rs` finds out
-//! which tool a message means, `conversation.rs` keeps the other side's name of a conversation, `access.rs` who we are to them, `pool.rs` keeps calls alive whose task waits for an
-//! answer, `withdraw.rs` takes a question back that
-//! was closed over there.
+//! Both use a [`Peer`], so there is one durable way to call, follow, ask and cancel (`run.rs`). `profile.rs`
+//! builds the agent's profile, `watch.rs` detects its changes, `select_tool.rs` finds the tool that a
+//! message means, `conversation.rs` stores the peer's id of a conversation, `credentials.rs` supplies
+//! tokens, `parked_calls.rs` holds calls whose task waits for an answer, `withdraw.rs` withdraws a question
+//! that was closed at the peer.
 
 mod artifacts;
 mod conversation;
@@ -37,18 +37,18 @@ use super::{
 
 pub use self::credentials::{sign_in, sign_out};
 
-/// How long others may be away.
+/// Time limits for an unreachable peer.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteTimeouts {
-    /// How long it is tried to begin a call, before the task fails.
+    /// How long to retry beginning a call before the task fails.
     pub begin: Duration,
-    /// How long it is tried to go on with one.
+    /// How long to retry resuming a call.
     pub resume: Duration,
-    /// How soon it is tried again, at first.
+    /// The first backoff.
     pub first_pause: Duration,
-    /// How often it is looked what is offered, where nobody tells.
+    /// How often to poll the peer's capabilities, if it does not announce changes.
     pub look: Duration,
-    /// How long one that was replaced is kept at most for calls that go on; a call may wait for a person.
+    /// How long a replaced agent is retained for its running calls; a call may wait for a person.
     pub retire: Duration,
 }
 
@@ -64,25 +64,25 @@ impl Default for RemoteTimeouts {
     }
 }
 
-/// What a remote agent is made of.
+/// The parts of a remote agent.
 pub struct RemoteAgentBuilder {
-    /// Who does the work.
+    /// The peer that does the work.
     pub peer: Arc<dyn Peer>,
-    /// What becomes of a call that was lost.
+    /// What to do about a lost call.
     pub lost: LostCallPolicy,
-    /// Tools that are offered; empty: all.
+    /// The tools to expose; empty: all.
     pub tools: Vec<String>,
-    /// How long others may be away.
+    /// Time limits for an unreachable peer.
     pub patience: RemoteTimeouts,
 }
 
 impl RemoteAgentBuilder {
-    /// An agent that stands for this peer.
+    /// An agent for this peer, with default settings.
     pub fn new(peer: Arc<dyn Peer>) -> Self {
         Self { peer, lost: LostCallPolicy::default(), tools: vec![], patience: RemoteTimeouts::default() }
     }
 
-    /// The agent of that table over this peer.
+    /// Builds the agent of that table for this peer.
     pub fn build(self, spec: &AgentSpec) -> BuiltAgent {
         let there = Arc::new(RemoteSide {
             remote: self,
@@ -95,7 +95,7 @@ impl RemoteAgentBuilder {
     }
 }
 
-/// An agent of kind `a2a`.
+/// Builds an agent of kind `a2a`.
 pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecError> {
     let dialect = match own.dialect.as_deref() {
         None => None,
@@ -115,7 +115,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
     Ok(RemoteAgentBuilder { lost: own.lost, patience, ..RemoteAgentBuilder::new(peer) }.build(spec))
 }
 
-/// An agent of kind `mcp`.
+/// Builds an agent of kind `mcp`.
 pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<BuiltAgent, SpecError> {
     let place = own.location().map_err(|why| spec.wrong("command", why))?;
     let version = match own.revision.as_deref() {
@@ -146,13 +146,14 @@ fn patience(begin: Duration, resume: Duration) -> RemoteTimeouts {
     RemoteTimeouts { begin, resume, ..RemoteTimeouts::default() }
 }
 
-/// The other side, and what is known of it.
+/// The peer, and what is known of it.
 struct RemoteSide {
     remote: RemoteAgentBuilder,
     spec: AgentSpec,
-    /// What it offered when it was last looked.
+    /// The last list of capabilities.
     offers: RwLock<Option<Arc<[PeerCapability]>>>,
-    /// Held by every task that is at work with it, and by every call that goes on.
+    /// Held by every running task and every open call of the peer; its count shows whether the peer is in
+    /// use.
     used: Arc<()>,
 }
 
@@ -161,7 +162,7 @@ impl RemoteSide {
         &self.remote.peer
     }
 
-    /// Held by whoever needs the other side.
+    /// Marks the peer as in use while the result is held.
     fn hold(&self) -> Arc<()> {
         Arc::clone(&self.used)
     }
@@ -174,7 +175,7 @@ impl RemoteSide {
         self.offers.read().clone()
     }
 
-    /// What it offers now, as far as the table lets it.
+    /// Reads the peer's capabilities, filtered by the table.
     async fn refresh_capabilities(&self) -> Result<Arc<[PeerCapability]>, nuncio_client::peer::PeerError> {
         let tools = &self.remote.tools;
         let offers = self.peer().list_capabilities().await?;
@@ -189,7 +190,7 @@ impl RemoteSide {
     }
 }
 
-/// An agent that stands for somebody elsewhere, as that one presented itself when it was made.
+/// An agent for a peer, with the profile that the peer had when the agent was built.
 struct RemoteAgent {
     side: Arc<RemoteSide>,
     profile: Profile,

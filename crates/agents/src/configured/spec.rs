@@ -1,7 +1,8 @@
-//! What a table `[[agent]]` says: what all kinds have in common, and what belongs to one kind.
+//! The `[[agent]]` table: the keys that all kinds share, and those of each kind.
 //!
-//! A key that means nothing is an error, because a limit that somebody believes to be set is worse than none. Where a
-//! secret may stand, a text may name a variable of the environment, `${NAME}`; what is shown to callers takes none.
+//! An unknown key is an error, because a limit that seems to be set and is not is worse than none. Keys that
+//! may hold a secret may name an environment variable, `${NAME}`; keys whose values are shown to callers may
+//! not.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -13,54 +14,54 @@ use serde_json::{Map, Value};
 pub use super::filled_text::{FilledText, FilledUrl, Secret, path_beside};
 use super::filled_text::{fill, is_filled};
 
-/// A table that cannot be used.
+/// An invalid table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("agent {agent:?}: {key}: {why}")]
 pub struct SpecError {
-    /// The agent's name, as far as it has one.
+    /// The agent's name, if it has one.
     pub agent: String,
-    /// The key.
+    /// The key that is wrong.
     pub key: String,
     /// What is wrong with it.
     pub why: String,
 }
 
-/// What a table says.
+/// A parsed `[[agent]]` table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentSpec {
-    /// The agent's name.
+    /// The agent's name, unique on the server.
     pub name: String,
-    /// What it does; what the other side says, where there is one and this is missing.
+    /// What it does. If missing, a remote agent's own description is used.
     pub description: Option<String>,
-    /// Its version.
+    /// The version on its card.
     pub version: Option<String>,
-    /// What it is good at.
+    /// The skills on its card.
     pub skills: Vec<SkillSpec>,
-    /// What structured input has to satisfy.
+    /// The JSON Schema of structured input.
     pub input_schema: Option<Value>,
-    /// How long it may run, waiting not counted.
+    /// How long it may run, without the time it waits.
     pub time_limit: Option<Duration>,
-    /// What it is.
+    /// The kind, with its own keys.
     pub kind: AgentKind,
-    /// What the variables stand for that the table names.
+    /// The values of the environment variables that the table names, for redaction.
     pub known: KnownSecrets,
 }
 
-/// A skill, as a table says it.
+/// A skill in a table.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SkillSpec {
     /// Unique within the agent.
     pub id: String,
-    /// For people; the id if it is missing.
+    /// The display name; the id if missing.
     pub name: Option<String>,
     /// What it does.
     #[serde(default)]
     pub description: String,
-    /// Words to find it by.
+    /// Keywords to find it by.
     #[serde(default)]
     pub tags: Vec<String>,
-    /// Things to say to it.
+    /// Example prompts.
     #[serde(default)]
     pub examples: Vec<String>,
 }
@@ -68,206 +69,206 @@ pub struct SkillSpec {
 /// The kinds of agents.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentKind {
-    /// A program that speaks lines of JSON on its pipes.
+    /// A program that exchanges lines of JSON over its pipes.
     Process(ProcessSpec),
-    /// An endpoint that takes POST requests.
+    /// An HTTP endpoint that accepts POST requests.
     Http(HttpSpec),
     /// An MCP server.
     Mcp(McpSpec),
-    /// Somebody's A2A agent.
+    /// A remote A2A agent.
     A2a(A2aSpec),
     /// A language model.
     Llm(LlmSpec),
 }
 
-/// A program that speaks lines of JSON on its pipes, one process a task.
+/// A program that exchanges lines of JSON over its pipes, one process per task.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct ProcessSpec {
-    /// The program and its arguments.
+    /// The program, then its arguments.
     pub command: Vec<FilledText>,
-    /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
+    /// Environment variables in addition to PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
     pub env: BTreeMap<String, FilledText>,
-    /// Where it starts; relative to the folder of the file.
+    /// The working directory; relative to the folder of the configuration file.
     #[serde(default)]
     pub dir: Option<FilledText>,
-    /// How often it is started again after it has crashed, for one task.
+    /// How many times it is restarted after a crash, per task.
     #[serde(default = "three")]
     pub restarts: u32,
-    /// How long it has to end by itself after a cancel.
+    /// How long it may take to exit after a cancellation.
     #[serde(default = "five_seconds", deserialize_with = "duration")]
     pub grace: Duration,
-    /// What goes over its pipes.
+    /// The format on its pipes.
     #[serde(default)]
     pub speaks: PipeFormat,
-    /// Processes of it at once; further tasks wait.
+    /// Concurrent processes; further tasks wait.
     #[serde(default = "sixty_four")]
     pub max_processes: usize,
-    /// Bytes of one line that it prints.
+    /// Bytes of one line of its output.
     #[serde(default = "one_mebibyte")]
     pub max_line_bytes: usize,
-    /// Lines that it prints, from its start to its end.
+    /// Lines of its output, per process.
     #[serde(default = "hundred_thousand")]
     pub max_lines: u64,
-    /// Whether it is told the name and the tenant of the caller whose task it is.
+    /// Whether it receives the name and the tenant of the task's caller.
     #[serde(default)]
     pub tell_caller: bool,
 }
 
-/// What goes over a program's pipes.
+/// The format on a program's pipes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PipeFormat {
     /// Lines of JSON, in both directions.
     #[default]
     Json,
-    /// Plain text: the input's text goes in, what is printed is the result, the exit code decides.
+    /// Plain text: the input's text on stdin, the result on stdout, and the exit code for success.
     Lines,
 }
 
-/// An endpoint that takes POST requests.
+/// An HTTP endpoint that accepts POST requests.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct HttpSpec {
-    /// Where.
+    /// The endpoint.
     pub url: FilledUrl,
-    /// Headers of every request.
+    /// Additional headers of every request.
     #[serde(default)]
     pub headers: BTreeMap<String, FilledText>,
-    /// How long an answer may take, or the next piece of one that streams.
+    /// Limit for a response, or for the next piece of a stream.
     #[serde(default = "two_minutes", deserialize_with = "duration")]
     pub timeout: Duration,
-    /// How often a request is made again that was not taken (429, 5xx, no connection).
+    /// How many times a rejected request is retried (429, 5xx, no connection).
     #[serde(default = "three")]
     pub retries: u32,
-    /// Bytes of an answer, all of a stream together.
+    /// Bytes of a response; for a stream, of all its messages together.
     #[serde(default = "sixteen_mebibytes")]
     pub max_answer_bytes: usize,
-    /// Whether it is told the name and the tenant of the caller whose task it is.
+    /// Whether it receives the name and the tenant of the task's caller.
     #[serde(default)]
     pub tell_caller: bool,
 }
 
-/// An MCP server: a command or an address.
+/// An MCP server: a command or a URL.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct McpSpec {
-    /// The program and its arguments.
+    /// The program, then its arguments.
     #[serde(default)]
     pub command: Vec<FilledText>,
-    /// What it finds in its environment beside PATH, HOME, LANG and TMPDIR.
+    /// Environment variables in addition to PATH, HOME, LANG and TMPDIR.
     #[serde(default)]
     pub env: BTreeMap<String, FilledText>,
-    /// Where it starts; relative to the folder of the file.
+    /// The working directory; relative to the folder of the configuration file.
     #[serde(default)]
     pub dir: Option<FilledText>,
-    /// Where it is, if it is not a program.
+    /// The endpoint, if it is not a program.
     #[serde(default)]
     pub url: Option<FilledUrl>,
-    /// A bearer token, for the origin of the address.
+    /// A bearer token, for the origin of the URL.
     #[serde(default)]
     pub token: Option<Secret>,
-    /// The file that it stands in, read anew for every request; relative to the folder of the file.
+    /// The file with the token, read for every request; relative to the folder of the configuration file.
     #[serde(default)]
     pub token_file: Option<FilledText>,
-    /// How to get tokens.
+    /// How to obtain tokens by OAuth.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
-    /// Tools that are offered; empty: all.
+    /// The tools to expose; empty: all.
     #[serde(default)]
     pub tools: Vec<String>,
-    /// The revision to speak; missing: the newest that both know.
+    /// The MCP revision; missing: the newest that both sides know.
     #[serde(default)]
     pub revision: Option<String>,
-    /// What becomes of a call that was lost with its connection and cannot be taken up again.
+    /// What to do about a call that was lost with its connection and cannot be resumed.
     #[serde(default)]
     pub lost: LostCallPolicy,
-    /// How long it is tried to begin a call, before the task fails.
+    /// How long to retry beginning a call before the task fails.
     #[serde(default = "twenty_seconds", deserialize_with = "duration")]
     pub patience: Duration,
-    /// How long the other side may be away in the middle of a call.
+    /// How long the server may be unreachable during a call.
     #[serde(default = "five_minutes", deserialize_with = "duration")]
     pub away: Duration,
-    /// How long nothing at all may be heard of a call.
+    /// How long a call may go without any message.
     #[serde(default = "one_day", deserialize_with = "duration")]
     pub silence: Duration,
 }
 
-/// Somebody's A2A agent.
+/// A remote A2A agent.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct A2aSpec {
-    /// The agent, or its card.
+    /// The URL of the agent, or of its card.
     pub url: FilledUrl,
-    /// A bearer token, for the origin of the address.
+    /// A bearer token, for the origin of the URL.
     #[serde(default)]
     pub token: Option<Secret>,
-    /// The file that it stands in, read anew for every request; relative to the folder of the file.
+    /// The file with the token, read for every request; relative to the folder of the configuration file.
     #[serde(default)]
     pub token_file: Option<FilledText>,
-    /// How to get tokens.
+    /// How to obtain tokens by OAuth.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
-    /// The generation to speak: 1.0, 0.3 or 0.1; missing: what its card prefers.
+    /// The A2A version: 1.0, 0.3 or 0.1; missing: the one that its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,
-    /// What becomes of a call that was lost with its connection and cannot be taken up again.
+    /// What to do about a call that was lost with its connection and cannot be resumed.
     #[serde(default)]
     pub lost: LostCallPolicy,
-    /// How long it is tried to begin a call, before the task fails.
+    /// How long to retry beginning a call before the task fails.
     #[serde(default = "twenty_seconds", deserialize_with = "duration")]
     pub patience: Duration,
-    /// How long the other side may be away in the middle of a call.
+    /// How long the agent may be unreachable during a call.
     #[serde(default = "five_minutes", deserialize_with = "duration")]
     pub away: Duration,
 }
 
-/// How to get tokens by OAuth. Where from is found out.
+/// How to obtain tokens by OAuth. The endpoints are discovered.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct OAuthSpec {
-    /// Whose tokens they are; missing: by its own credentials if there is a secret, else somebody who signed in.
+    /// The grant type; missing: client credentials if there is a secret, otherwise the login of a user.
     #[serde(default)]
     pub grant: Option<GrantKind>,
-    /// An id that the issuer has given out.
+    /// A client id that the issuer has assigned.
     #[serde(default)]
     pub client_id: Option<FilledText>,
-    /// The secret that belongs to it.
+    /// The client secret.
     #[serde(default)]
     pub client_secret: Option<Secret>,
-    /// The file that the secret stands in; relative to the folder of the file.
+    /// The file with the client secret; relative to the folder of the configuration file.
     #[serde(default)]
     pub client_secret_file: Option<FilledText>,
-    /// Who issues the tokens; a server that names another is refused. Required with a secret.
+    /// The issuer of the tokens; a server that names another is refused. Required with a secret.
     #[serde(default)]
     pub issuer: Option<FilledText>,
-    /// What to ask for; empty: what the server says.
+    /// The scopes to request; empty: those that the server names.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// Where what somebody granted is kept. No key of the table.
+    /// The folder for the tokens of users that logged in. Not a key of the table.
     #[serde(skip)]
     pub tokens: Option<PathBuf>,
 }
 
-/// Whose tokens they are.
+/// The grant type of OAuth tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GrantKind {
-    /// The server's own.
+    /// The server's own tokens.
     ClientCredentials,
-    /// Those of somebody who signed in once.
+    /// The tokens of a user that logged in once.
     Login,
 }
 
-/// What becomes of a call that was lost with its connection and cannot be taken up again.
+/// What to do about a call that was lost with its connection and cannot be resumed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LostCallPolicy {
-    /// It is made again: it may be carried out twice.
+    /// Call again: the work may be done twice.
     Again,
-    /// It is made again if the other side says that twice is no more than once, or honours the key that goes with the
-    /// call; else the task fails.
+    /// Call again if the remote side declares the call idempotent or honours its idempotency key; otherwise
+    /// the task fails.
     #[default]
     Safe,
     /// The task fails.
@@ -278,17 +279,17 @@ pub enum LostCallPolicy {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct LlmSpec {
-    /// openai (and whatever speaks like it), anthropic, gemini or ollama.
+    /// `openai` (and compatible servers), `anthropic`, `gemini` or `ollama`.
     pub provider: String,
-    /// The model's name there.
+    /// The model's name at the provider.
     pub model: FilledText,
-    /// Where it is, if not where the provider is.
+    /// The base URL, if it is not the provider's.
     #[serde(default)]
     pub base_url: Option<FilledUrl>,
-    /// The key. May be missing for ollama, and where base-url leads somewhere that wants none.
+    /// The API key. May be missing for ollama, and for a `base-url` that requires none.
     #[serde(default)]
     pub api_key: Option<Secret>,
-    /// What it is told before anything else.
+    /// The system prompt.
     #[serde(default)]
     pub system: Option<FilledText>,
     /// Agents of this server that it may call: a name, or `agent/skill` for one tool of an MCP server.
@@ -297,25 +298,25 @@ pub struct LlmSpec {
     /// A namespace of the memory bank that it may read and write.
     #[serde(default)]
     pub memory: Option<String>,
-    /// Tokens of one answer.
+    /// Tokens of one reply.
     #[serde(default)]
     pub max_tokens: Option<u32>,
-    /// How freely it answers.
+    /// The sampling temperature.
     #[serde(default)]
     pub temperature: Option<f64>,
-    /// Tokens of a task, in and out together.
+    /// Tokens of a task, input and output together.
     #[serde(default = "hundred_thousand")]
     pub budget_tokens: u64,
-    /// Calls of the model and of tools, of a task, each.
+    /// Calls of the model, and calls of tools, per task; the limit applies to each.
     #[serde(default = "fifty")]
     pub budget_calls: u32,
-    /// How long the model may take for a task, all its answers together; tools have limits of their own.
+    /// Time of all the model's replies in a task together; tools have their own limits.
     #[serde(default = "thirty_minutes", deserialize_with = "duration")]
     pub budget_time: Duration,
-    /// How long one answer of the model may take.
+    /// Limit for one reply of the model.
     #[serde(default = "two_minutes", deserialize_with = "duration")]
     pub timeout: Duration,
-    /// How often a request is made again that was not taken (429, 5xx, no connection, a stream that was cut).
+    /// How many times a failed request is retried (429, 5xx, no connection, a cut stream).
     #[serde(default = "five")]
     pub retries: u32,
 }
@@ -372,7 +373,7 @@ fn two_minutes() -> Duration {
     Duration::from_secs(120)
 }
 
-/// `500ms`, `30s`, `5m`, `2h`.
+/// Parses `500ms`, `30s`, `5m`, `2h`.
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
     parse_duration(&text).ok_or_else(|| {
@@ -394,10 +395,10 @@ fn parse_duration(text: &str) -> Option<Duration> {
     count.checked_mul(millis).filter(|millis| *millis > 0).map(Duration::from_millis)
 }
 
-/// Why a key takes no variable: what it says is shown to callers, or in errors.
+/// Why a key takes no variable: its value is shown to callers, or in errors.
 const NO_VARIABLE: &str = "takes no variable ${NAME}: it is no place for a secret, write the value itself";
 
-/// What all kinds have in common.
+/// The keys that all kinds share.
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
 struct CommonAgentKeys {
@@ -410,7 +411,7 @@ struct CommonAgentKeys {
     time_limit: Option<Duration>,
 }
 
-/// The keys that all kinds have in common, beside `name` and `kind`.
+/// The keys that all kinds share, beside `name` and `kind`.
 pub const COMMON: [&str; 5] = ["description", "version", "skills", "input-schema", "time-limit"];
 
 fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
@@ -418,7 +419,7 @@ fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Durati
 }
 
 impl AgentSpec {
-    /// Reads a table, with what `variable` says of the environment.
+    /// Parses a table; `variable` looks up environment variables.
     pub fn read(
         table: &Map<String, Value>,
         variable: &dyn Fn(&str) -> Option<String>,
@@ -456,7 +457,8 @@ impl AgentSpec {
         Ok(Self { name, description, version, skills, input_schema, time_limit, kind, known })
     }
 
-    /// How an agent of this table presents itself, where nobody elsewhere says more.
+    /// The profile of an agent with this table, before a remote side adds to it. `otherwise` is the default
+    /// description.
     pub fn profile(&self, otherwise: &str) -> Profile {
         let mut profile = Profile::new(&self.name, self.description.as_deref().unwrap_or(otherwise));
         if let Some(version) = &self.version {
@@ -471,7 +473,7 @@ impl AgentSpec {
         profile
     }
 
-    /// An error of this table.
+    /// An error about a key of this table.
     pub fn wrong(&self, key: &str, why: impl Into<String>) -> SpecError {
         wrong(&self.name, key, why)
     }
@@ -490,7 +492,7 @@ impl SkillSpec {
 }
 
 impl McpSpec {
-    /// Where the server is.
+    /// The location of the server.
     pub fn location(&self) -> Result<PeerLocation, String> {
         match (&self.url, self.command.is_empty()) {
             (Some(url), true) => Ok(PeerLocation::Url(url.expose().clone())),
@@ -510,11 +512,11 @@ fn wrong(agent: &str, key: &str, why: impl Into<String>) -> SpecError {
 
 fn read<T: DeserializeOwned>(agent: &str, table: Map<String, Value>) -> Result<T, SpecError> {
     let mut at = "table".to_owned();
-    // A schema is any JSON, and would take a filled text for a part of itself.
+    // A schema accepts any JSON, so it would accept a filled text as a part of itself.
     if table.get("input-schema").is_some_and(is_filled) {
         return Err(wrong(agent, "input-schema", NO_VARIABLE));
     }
-    // The message of an error does not say at which key it was found, so each is tried alone first.
+    // Serde's error does not name the key, so each key is parsed alone first.
     for (key, value) in &table {
         let alone: Map<String, Value> = [(key.clone(), value.clone())].into_iter().collect();
         if let Err(error) = serde_json::from_value::<T>(Value::Object(alone))

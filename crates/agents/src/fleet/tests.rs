@@ -1,4 +1,4 @@
-//! Somebody behind an agent who presents himself anew, and goes.
+//! Tests with a managed agent whose profile changes and that is closed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl Agent for Described {
     }
 }
 
-/// Somebody who presents himself as the test says.
+/// A managed agent whose profile the test controls.
 struct Puppet {
     words: Mutex<mpsc::Receiver<&'static str>>,
     closed: AtomicBool,
@@ -119,7 +119,7 @@ async fn whoever_was_replaced_is_let_go_and_does_not_come_back() {
     changed.description = Some("a shell".into());
     scene.fleet.apply(vec![changed]).await.unwrap();
     scene.is_closed().await;
-    // Nobody listens to him any more.
+    // The agent is no longer watched.
     let _ = scene.says.send("back").await;
     scene.fleet.apply(vec![spec("far")]).await.unwrap();
     assert_eq!(scene.described(), "The program far.");

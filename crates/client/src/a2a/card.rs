@@ -1,7 +1,7 @@
-//! Agent cards, as a client sees them: where a reference leads, and what the card there offers.
+//! Agent cards from the client's view: what a reference points to, and how the agent can be reached.
 //!
-//! Of a card only what a client acts on is read; the rest stays the JSON that came. `problems` compares a
-//! card with what A2A 1.0 requires of it.
+//! Only the fields that a client acts on are read; the rest stays JSON. `problems` validates a card against
+//! A2A 1.0.
 
 use std::path::PathBuf;
 
@@ -14,26 +14,27 @@ use super::{
     http::{A2aHttp, A2aHttpOptions},
 };
 
-/// Where an agent's card stands on its host.
+/// The well-known path of a host's agent card.
 pub const WELL_KNOWN: &str = "/.well-known/agent-card.json";
 
-/// The binding that this client has.
+/// The only binding that this client implements.
 const JSONRPC: &str = "JSONRPC";
 
-/// What a user names an agent by.
+/// A user's reference to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CardReference {
-    /// An address; the card stands exactly there.
+    /// The exact URL of a card.
     Url(Url),
     /// A file on this machine.
     File(PathBuf),
 }
 
 impl CardReference {
-    /// Reads a reference: a host or an origin (the well-known path is appended), the URL of a card, or a
+    /// Parses a reference: a host or an origin (the well-known path is appended), the URL of a card, or a
     /// file.
     ///
-    /// What has no scheme is a file if there is one of that name or if it looks like a path, else a host.
+    /// Text without a scheme is a file if one of that name exists or if it looks like a path; otherwise it
+    /// is a host.
     pub fn parse(text: &str) -> Result<Self, A2aClientError> {
         let no_card = |why: String| A2aClientError::NoCard { at: text.to_owned(), why };
         if text.starts_with("file://") {
@@ -55,7 +56,7 @@ impl CardReference {
         Ok(Self::of_url(url))
     }
 
-    /// The card of one agent of a server that has several.
+    /// The card of one agent on a server that has several.
     pub fn of_agent(server: &Url, agent: &str) -> Self {
         let mut url = server.clone();
         url.set_path(&format!("/agents/{agent}{WELL_KNOWN}"));
@@ -80,7 +81,7 @@ impl std::fmt::Display for CardReference {
     }
 }
 
-/// A bare host on this machine is most likely without TLS; any other has it.
+/// A host on this machine gets `http`, because it most likely has no TLS; any other gets `https`.
 fn host_with_scheme(text: &str) -> String {
     let host = text.split(['/', '?']).next().unwrap_or(text);
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
@@ -88,33 +89,33 @@ fn host_with_scheme(text: &str) -> String {
     format!("{}://{text}", if local { "http" } else { "https" })
 }
 
-/// What a client acts on.
+/// The fields of a card that a client acts on.
 #[derive(Debug, Clone)]
 pub struct AgentCard {
-    /// Who it is.
+    /// The agent's name.
     pub name: String,
-    /// How this client can reach it, in the server's order of preference.
+    /// The interfaces that this client can use, in the server's order of preference.
     pub interfaces: Vec<AgentInterface>,
-    /// All bindings that it names.
+    /// All bindings that the card names.
     pub bindings: Vec<String>,
-    /// Whether it streams.
+    /// Whether the agent streams.
     pub streaming: bool,
-    /// The protocol extensions that it names.
+    /// URIs of the protocol extensions that the card names.
     pub extensions: Vec<String>,
-    /// Where it wants an API key.
+    /// Where the agent expects an API key.
     pub api_key_place: Option<ApiKeyPlace>,
-    /// Where the card stands.
+    /// The URL or path that the card was read from.
     pub at: String,
 }
 
-/// One way to reach an agent over JSON-RPC.
+/// One JSON-RPC endpoint of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentInterface {
-    /// The address.
+    /// The endpoint.
     pub url: Url,
-    /// The generation spoken there.
+    /// The protocol version spoken there.
     pub dialect: Dialect,
-    /// A routing identifier that every request carries.
+    /// A routing identifier that every request must carry.
     pub tenant: Option<String>,
 }
 
@@ -171,18 +172,20 @@ impl AgentCard {
         })
     }
 
-    /// The first interface that both sides can use, in the card's order.
+    /// The first interface in the card's order that both sides can use.
     pub(super) fn pick(&self, preference: &InterfacePreference) -> Result<AgentInterface, A2aClientError> {
         let wanted = &preference.bindings;
         if !wanted.is_empty() && !wanted.iter().any(|binding| binding.eq_ignore_ascii_case(JSONRPC)) {
-            // A preference is none for this alone: where nothing preferred is usable the card's order counts.
-            tracing::warn!("this client has none of the bindings that were asked for: it uses {JSONRPC}");
+            // A preference is no reason to fail: if no preferred binding is usable, the card's order
+            // applies.
+            tracing::warn!("this client supports none of the requested bindings: using {JSONRPC}");
         }
         if let Some(found) = self.interfaces.iter().find(|interface| interface.dialect == preference.dialect)
         {
             return Ok(found.clone());
         }
-        // Cards of 0.1 name no version. Who asks for it knows what stands at the one address that they have.
+        // Cards of 0.1 name no version. A caller that asks for 0.1 takes the card's only address to speak
+        // it.
         let unnamed =
             |interface: &&AgentInterface| interface.dialect == Dialect::V0_3 && interface.tenant.is_none();
         if preference.dialect == Dialect::V0_1
@@ -207,7 +210,7 @@ fn interfaces_v1(card: &Value) -> Result<Vec<AgentInterface>, String> {
     for (index, entry) in card["supportedInterfaces"].as_array().into_iter().flatten().enumerate() {
         let text = |member: &str| entry[member].as_str().filter(|text| !text.is_empty());
         let version = text("protocolVersion").unwrap_or("1.0");
-        // Other bindings may have addresses of another kind, and later versions are for later clients.
+        // Other bindings may have addresses of another form, and later versions are for later clients.
         let (JSONRPC, Some(dialect)) = (text("protocolBinding").unwrap_or(JSONRPC), dialect_of(version))
         else {
             continue;
@@ -220,7 +223,7 @@ fn interfaces_v1(card: &Value) -> Result<Vec<AgentInterface>, String> {
     Ok(interfaces)
 }
 
-/// The one interface that every card before 1.0 has.
+/// The single interface that a card before 1.0 has.
 fn interface_v0_3(card: &Value) -> Option<AgentInterface> {
     let url = Url::parse(card["url"].as_str()?).ok()?;
     let dialect =
@@ -255,7 +258,7 @@ fn api_key_place(card: &Value) -> Option<ApiKeyPlace> {
     })
 }
 
-/// What a card lacks of what A2A 1.0 requires, each with its place.
+/// What A2A 1.0 requires and the card lacks, each with its JSON path.
 pub fn problems(card: &Value) -> Vec<String> {
     let mut problems = vec![];
     let mut require = |at: String, fits: bool, what: &str| {

@@ -1,32 +1,32 @@
-//! Why an agent could not be talked to. Each case is one that a program or a person reacts to differently.
+//! Errors of the A2A client, one case for each reaction of a program or a person.
 
 use std::time::Duration;
 
 use nuncio_wire::jsonrpc::RpcErrorObject;
 
-/// What went wrong between this client and an agent.
+/// Why a request to an agent failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum A2aClientError {
-    /// The reference leads to no card.
+    /// The reference points to no card.
     #[error("there is no agent card at {at}: {why}")]
     NoCard {
-        /// Where it was looked for.
+        /// The URL or path that was read.
         at: String,
-        /// What stood there instead.
+        /// What was found there instead.
         why: String,
     },
-    /// A card, but not one that can be used.
+    /// There is a card, but it cannot be used.
     #[error("the agent card at {at} is not valid: {why}")]
     BadCard {
-        /// Where it stands.
+        /// The URL or path of the card.
         at: String,
         /// What is wrong with it.
         why: String,
     },
-    /// The agent speaks no version of the protocol that this client speaks.
+    /// The agent and this client have no protocol version in common.
     #[error("{0}")]
     NoCommonVersion(String),
-    /// The agent offers no binding that this client has.
+    /// The agent and this client have no binding in common.
     #[error("{0}")]
     NoCommonBinding(String),
     /// No connection.
@@ -34,12 +34,12 @@ pub enum A2aClientError {
     Unreachable {
         /// Scheme, host and port.
         at: String,
-        /// What the network said.
+        /// The network error.
         why: String,
-        /// Whether the request may have arrived.
+        /// Whether the request may have reached the agent.
         sent: bool,
     },
-    /// The agent wants to know who is calling, or does not want this caller.
+    /// The agent requires authentication, or does not permit this caller.
     #[error("{at} refused the request with HTTP {status}{}{body}", if .body.is_empty() { "" } else { ": " })]
     Unauthorized {
         /// Scheme, host and port.
@@ -53,60 +53,60 @@ pub enum A2aClientError {
         /// `WWW-Authenticate`.
         challenge: Option<String>,
     },
-    /// An answer that is no A2A answer.
+    /// The response is not an A2A response.
     #[error("{at} answered HTTP {status}{}{body}", if .body.is_empty() { "" } else { ": " })]
     Http {
         /// Scheme, host and port.
         at: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
         /// The beginning of the body.
         body: String,
-        /// When it is worth another try, where it says so.
+        /// How long to wait before a retry, if the response gave a time.
         retry_after: Option<Duration>,
     },
-    /// The agent's own error.
+    /// A JSON-RPC error from the agent.
     #[error("{}", .0.message)]
     Rpc(RpcErrorObject),
-    /// What came does not have the shape that the protocol defines.
+    /// The response does not have the shape that the protocol defines.
     #[error("the agent's answer is malformed: {0}")]
     Malformed(String),
-    /// The agent, or the version of the protocol, does not do this.
+    /// The agent, or the protocol version, does not support this.
     #[error("{0}")]
     Unsupported(String),
-    /// No answer in time.
+    /// No response within the timeout.
     #[error("{at} did not answer within {} s", .limit.as_secs_f32())]
     Timeout {
         /// Scheme, host and port.
         at: String,
-        /// The limit.
+        /// The timeout that ran out.
         limit: Duration,
     },
-    /// A stream broke off before the task had ended, and could not be continued.
+    /// The stream was cut before the task ended and could not be resumed.
     #[error(
         "the stream broke off before the task had ended, and {tries} attempts to continue it failed: {last}"
     )]
     Cut {
-        /// The task, where it was known.
+        /// The task's id, if it was known.
         task: Option<String>,
-        /// After which event to continue.
+        /// The event to resume after.
         cursor: Option<String>,
-        /// How often it was tried.
+        /// The number of attempts to resume.
         tries: u32,
-        /// What the last attempt said.
+        /// The error of the last attempt.
         last: Box<A2aClientError>,
     },
-    /// A stream ended although its task had not.
+    /// The stream ended before the task did.
     #[error("the server ended the stream")]
     Ended,
-    /// This process cannot make requests.
+    /// The HTTP client could not be built.
     #[error("the HTTP client could not be set up: {0}")]
     Setup(String),
 }
 
 impl A2aClientError {
-    /// Whether the same request may succeed a little later: the network, or a server that is on its way
-    /// down or up.
+    /// Whether a retry of the same request may succeed: a network error, or a server that is starting or
+    /// stopping.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::Timeout { .. } | Self::Ended => true,
@@ -115,7 +115,7 @@ impl A2aClientError {
         }
     }
 
-    /// The code of the agent's own error.
+    /// The code of the agent's JSON-RPC error.
     pub fn rpc_code(&self) -> Option<i64> {
         match self {
             Self::Rpc(error) => Some(error.code),

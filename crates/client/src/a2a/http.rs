@@ -1,7 +1,7 @@
-//! Requests over HTTP: one place for headers, limits, credentials and what the network says.
+//! The HTTP layer of the A2A client: headers, limits, credentials and network errors.
 //!
-//! Credentials are attached here and logged nowhere: what is logged of a request is its address without the
-//! query, its body, and how long it took.
+//! Credentials are attached here and never logged. The log of a request holds its address without the query,
+//! its body, and its duration.
 
 use std::{
     error::Error as _,
@@ -17,20 +17,20 @@ use url::{Host, Url};
 use super::{A2aClientError, AgentCard};
 use crate::outbound::USER_AGENT;
 
-/// How requests are made.
+/// Options of the HTTP layer.
 #[derive(Debug, Clone)]
 pub struct A2aHttpOptions {
-    /// Whether certificates are taken as they come. For development only.
+    /// Whether to accept any TLS certificate. For development only.
     pub insecure: bool,
-    /// How long connecting may take.
+    /// Limit for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long the answer to a request may take. Streams are only bound by it until they begin.
+    /// Limit for the response to a request. For a stream, only the time until it begins.
     pub answer_timeout: Duration,
-    /// Bytes of an answer.
+    /// Bytes of a response.
     pub max_answer: usize,
     /// Bytes of one event of a stream.
     pub max_event: usize,
-    /// How often in a row a cut stream is continued without anything new coming of it.
+    /// How many times in a row a cut stream is resumed without receiving a new event.
     pub resumes: u32,
 }
 
@@ -47,27 +47,27 @@ impl Default for A2aHttpOptions {
     }
 }
 
-/// What a request carries beside its content.
+/// Credentials and headers that every request carries.
 #[derive(Clone, Default)]
 pub struct A2aCredentials {
     /// A bearer token.
     pub bearer: Option<String>,
     /// An API key.
     pub api_key: Option<String>,
-    /// Where the API key goes; what the card says stands before it.
+    /// Where the API key goes, unless the card names a place.
     pub api_key_place: ApiKeyPlace,
-    /// Service parameters: further headers.
+    /// Service parameters: additional headers.
     pub service_parameters: Vec<(HeaderName, HeaderValue)>,
 }
 
 /// Where an API key goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ApiKeyPlace {
-    /// A header of that name.
+    /// A header with this name.
     Header(String),
-    /// A query parameter of that name.
+    /// A query parameter with this name.
     Query(String),
-    /// A cookie of that name.
+    /// A cookie with this name.
     Cookie(String),
 }
 
@@ -84,7 +84,7 @@ impl fmt::Debug for A2aCredentials {
 }
 
 impl A2aCredentials {
-    /// The credentials, with the API key where the card wants it.
+    /// The credentials, with the API key in the place that the card names.
     #[must_use]
     pub(super) fn placed_by(mut self, card: &AgentCard) -> Self {
         if let Some(place) = &card.api_key_place {
@@ -100,12 +100,12 @@ pub(super) struct A2aHttp {
     client: reqwest::Client,
     options: A2aHttpOptions,
     headers: HeaderMap,
-    /// A name and an API key for the query.
+    /// The name and value of an API key in the query.
     query: Option<(String, String)>,
     authenticated: bool,
 }
 
-/// A stream that has begun.
+/// A stream whose response has begun.
 pub(super) struct OpenedEventStream {
     pub(super) response: reqwest::Response,
     pub(super) max_event: usize,
@@ -114,7 +114,7 @@ pub(super) struct OpenedEventStream {
 
 impl A2aHttp {
     pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Result<Self, A2aClientError> {
-        // An error means that one is installed already, which is as good.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = reqwest::Client::builder()
             .redirect(redirect::Policy::none())
@@ -125,7 +125,7 @@ impl A2aHttp {
             .tcp_keepalive(Duration::from_secs(15))
             .tls_danger_accept_invalid_certs(options.insecure);
         if is_loopback(peer) {
-            // A proxy would look for the server on its own machine.
+            // A proxy would resolve a loopback address to its own machine.
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|error| A2aClientError::Setup(chain(&error)))?;
@@ -161,7 +161,7 @@ impl A2aHttp {
                 ApiKeyPlace::Header(name) => {
                     let name = HeaderName::try_from(name.as_str()).map_err(|_| {
                         A2aClientError::Setup(format!(
-                            "the card wants its API key in {name:?}, which is no header"
+                            "the card names {name:?} for its API key, which is not a valid header"
                         ))
                     })?;
                     self.headers.insert(name, secret(key.clone())?);
@@ -197,7 +197,7 @@ impl A2aHttp {
         Ok(body)
     }
 
-    /// Makes a JSON-RPC request; the answer as it came.
+    /// Sends a JSON-RPC request and returns the body of the response.
     pub(super) async fn post(
         &self,
         url: &Url,
@@ -207,7 +207,7 @@ impl A2aHttp {
         let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
         let (head, answer) = self.read(url, response).await?;
         tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        // An error of the protocol says more than the status that it came with.
+        // A JSON-RPC error is more specific than the HTTP status that it came with.
         let is_answer = nuncio_wire::jsonrpc::parse_response(&answer).is_ok();
         if is_auth(head.status) || (!head.status.is_success() && !is_answer) {
             return Err(self.refused(url, &head, &answer));
@@ -215,7 +215,7 @@ impl A2aHttp {
         Ok(answer)
     }
 
-    /// Makes a JSON-RPC request whose answer is a stream.
+    /// Sends a JSON-RPC request whose response is a stream.
     pub(super) async fn open(
         &self,
         url: &Url,
@@ -317,7 +317,7 @@ impl A2aHttp {
     }
 }
 
-/// What is kept of the head of an answer.
+/// The parts of a response's head that are needed later.
 struct ResponseHead {
     status: StatusCode,
     challenge: Option<String>,
@@ -345,7 +345,7 @@ fn unreachable_peer(url: &Url, error: reqwest::Error) -> A2aClientError {
     A2aClientError::Unreachable { at: origin(url), why: chain(&error.without_url()), sent }
 }
 
-/// Scheme, host and port: what may be shown of any URL.
+/// Scheme, host and port: the part of a URL that is safe to show.
 pub(super) fn origin(url: &Url) -> String {
     url.origin().ascii_serialization()
 }
@@ -367,7 +367,7 @@ fn lossy(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-/// The innermost cause: what the network said, without the layers that passed it on.
+/// The innermost cause: the network error without the layers around it.
 fn chain(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     let mut source = error.source();

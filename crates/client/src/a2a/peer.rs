@@ -1,8 +1,8 @@
-//! A2A agents as a [`Peer`]: one agent by its card, or all agents of a Nuncio server by its list of them.
+//! A [`Peer`] for A2A: one agent by its card, or all agents of a Nuncio server by its list.
 //!
-//! `agents.rs` finds out who is there, `line.rs` makes requests in the caller's name, `call.rs` follows one call
-//! through cuts, `told.rs` says what happens in the words of the engine, `question.rs` turns what is asked into
-//! questions and answers into messages.
+//! `agents.rs` discovers agents, `authorized_client.rs` sends requests with the caller's token, `call.rs`
+//! follows one call across disconnects, `event_translator.rs` converts A2A events to call events,
+//! `question.rs` converts A2A's `input-required` to questions and answers to messages.
 
 mod agents;
 mod authorized_client;
@@ -29,24 +29,24 @@ use crate::{
     peer::{CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerProtocol},
 };
 
-/// How agents are spoken to.
+/// Options of an A2A peer.
 #[derive(Clone)]
 pub struct A2aPeerOptions {
-    /// Who we are to them.
+    /// Supplies the tokens for requests.
     pub authorizer: Option<Arc<dyn Authorizer>>,
-    /// The generation to speak; `None`: the first of the card that is known here.
+    /// The protocol version to speak; `None`: the first one on the card that this client knows.
     pub dialect: Option<Dialect>,
-    /// Whether the address of a Nuncio server stands for all of its agents; else for the default one.
+    /// Whether the address of a Nuncio server stands for all of its agents, or only for the default one.
     pub whole_server: bool,
-    /// How requests are made.
+    /// Options of the HTTP layer.
     pub http: A2aHttpOptions,
-    /// How long an agent may be away in the middle of a call before the call is given up.
+    /// How long an agent may be unreachable during a call before the call fails.
     pub away: Duration,
-    /// How soon a task is looked at again where there are no streams. It gets slower, up to [`A2aPeerOptions::slowest`].
+    /// The first interval for polling a task without streams. It grows up to [`A2aPeerOptions::slowest`].
     pub poll: Duration,
-    /// How slow that gets.
+    /// The longest polling interval.
     pub slowest: Duration,
-    /// Whether log lines are wanted, too, where the agent has the extension for them.
+    /// Whether to request log lines, where the agent has the extension for them.
     pub logs: bool,
 }
 
@@ -56,7 +56,7 @@ impl Default for A2aPeerOptions {
             authorizer: None,
             dialect: None,
             whole_server: true,
-            // A stranger without streams may hold the answer until the work is done.
+            // An agent without streams may hold back its response until the work is done.
             http: A2aHttpOptions { answer_timeout: Duration::from_secs(300), ..A2aHttpOptions::default() },
             away: Duration::from_secs(120),
             poll: Duration::from_millis(250),
@@ -74,15 +74,15 @@ pub struct A2aPeer {
 }
 
 impl A2aPeer {
-    /// Whoever is at that address: an agent, its card, or a Nuncio server. Nobody is called yet.
+    /// A peer at that address: an agent, its card, or a Nuncio server. Sends no request yet.
     pub fn new(url: Url, mut options: A2aPeerOptions) -> Self {
-        // A cut is mended here, in more ways than the client knows.
+        // `reconnect.rs` handles disconnects, with more fallbacks than the client has.
         options.http.resumes = 0;
         Self { url, options: Arc::new(options), directory: Mutex::default() }
     }
 
-    /// What leads back to a task that somebody began, by its id: to all that it said from its beginning, where the
-    /// agent has cursors; else to where it stands.
+    /// A handle for an existing task, by its id. If the agent has cursors it replays all events from the
+    /// beginning; otherwise it continues from the current state.
     pub async fn task(&self, task: &str) -> Result<CallHandle, PeerError> {
         let found = match self.found() {
             Some(found) => found,
@@ -98,7 +98,7 @@ impl A2aPeer {
         Err(first.unwrap_or_else(|| PeerError::Gone(format!("{} has no agents", self.address()))))
     }
 
-    /// Looks who is there now.
+    /// Discovers the agents again.
     async fn find(&self) -> Result<Arc<AgentDirectory>, PeerError> {
         let found = Arc::new(agents::find(&self.url, &self.options).await?);
         *self.directory.lock() = Some(Arc::clone(&found));
@@ -109,13 +109,13 @@ impl A2aPeer {
         self.directory.lock().clone()
     }
 
-    /// The agent of that name. Who is not known may have come since.
+    /// The agent of that name. An unknown name triggers a new discovery, because the agent may be new.
     async fn agent(&self, name: &str) -> Result<Arc<KnownAgent>, PeerError> {
         if let Some(known) = self.found().and_then(|found| found.agent(name)) {
             return Ok(known);
         }
         let found = self.find().await.map_err(|error| error.into_read_error(&self.address()))?;
-        // One that stands alone is the one that is meant, whatever it calls itself by now.
+        // A single agent is the one that is meant, even if it has changed its name.
         let alone = || (!self.options.whole_server).then(|| found.agents.first().cloned()).flatten();
         found.agent(name).or_else(alone).ok_or_else(|| {
             let names: Vec<_> = found.agents.iter().map(|agent| agent.offer.name.as_str()).collect();
@@ -152,7 +152,7 @@ impl Peer for A2aPeer {
     }
 
     async fn wait_for_change(&self) {
-        // Cards do not tell when they change: whoever wants to know looks again.
+        // Cards do not announce changes: a caller that needs to know has to poll.
         std::future::pending::<()>().await;
     }
 

@@ -1,9 +1,9 @@
-//! A stream of one task's events that survives cuts.
+//! A stream of one task's events that reconnects.
 //!
-//! A stream is over when the task has ended, when it waits for the caller and the server closes, or when the
-//! agent answered with a message. Anything else that stops it is a cut: it is continued after the last event
-//! that arrived (`Last-Event-ID`), a bounded number of times in a row, and if that fails the caller is told.
-//! It never looks like an end.
+//! A stream is over when the task has ended, when the task waits for the caller and the server closes, or
+//! when the agent answered with a message. Anything else that stops it is a disconnect: the stream resumes
+//! after the last event received (`Last-Event-ID`), a bounded number of times in a row. If that fails the
+//! caller gets an error; a disconnect never looks like an end.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -17,33 +17,33 @@ use super::{A2aClient, A2aClientError, A2aResponse, http::OpenedEventStream};
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
-/// The code for an operation that a task in its state does not allow: a subscription to an ended task.
+/// The code for an operation that the task's state does not allow, such as a subscription to an ended task.
 const UNSUPPORTED_OPERATION: i64 = -32004;
 
-/// One event, with where a reader continues after it.
+/// One event, with the cursor after it.
 #[derive(Debug, Clone)]
 pub struct StreamItem {
-    /// The event.
+    /// The decoded event.
     pub event: A2aResponse<StreamEvent>,
-    /// The id of the event on the stream.
+    /// The event's id on the stream; a subscription resumes after it.
     pub cursor: Option<String>,
 }
 
-/// The events of a task, one after the other.
+/// The events of a task, in order.
 pub struct A2aTaskEvents {
     client: A2aClient,
-    /// `None` between a cut and its mending.
+    /// `None` between a disconnect and the next reconnect.
     source: Option<A2aTaskEventSource>,
-    /// What has arrived and was not read yet.
+    /// Events that were received but not yet returned.
     ready: VecDeque<ServerEvent>,
     task: Option<String>,
     cursor: Option<String>,
-    /// `None` until the stream said one.
+    /// `None` until an event carried a state.
     state: Option<State>,
     /// The agent answered with a message: there is no task.
     answered: bool,
     limit: u32,
-    /// Attempts to continue since the cursor last moved.
+    /// Attempts to reconnect since the cursor last moved.
     tries: u32,
     last_error: A2aClientError,
 }
@@ -81,12 +81,12 @@ impl A2aTaskEvents {
         }
     }
 
-    /// The task, as soon as it is known.
+    /// The task's id, once it is known.
     pub fn task(&self) -> Option<&str> {
         self.task.as_deref()
     }
 
-    /// After which event to continue.
+    /// The event to resume after.
     pub fn cursor(&self) -> Option<&str> {
         self.cursor.as_deref()
     }
@@ -128,8 +128,8 @@ impl A2aTaskEvents {
     fn take(&mut self, event: &ServerEvent) -> Result<StreamItem, A2aClientError> {
         tracing::debug!(target: "nuncio_client::wire", id = ?event.id, data = %event.data, "received");
         let received = self.client.read_event(&event.data)?;
-        // Only what moves the cursor is progress: a server that says the same after every cut, or that has
-        // no cursors, is not asked for ever.
+        // Only an event that moves the cursor is progress. A server that repeats itself after every
+        // disconnect, or has no cursors, must not be retried for ever.
         if event.id.is_some() && event.id != self.cursor {
             self.cursor.clone_from(&event.id);
             self.tries = 0;
@@ -155,7 +155,7 @@ impl A2aTaskEvents {
         self.last_error = why;
     }
 
-    /// One attempt to go on. An item: the task had ended meanwhile, and this is it.
+    /// One attempt to reconnect. `Some`: the task has ended meanwhile, and this is its final state.
     async fn resume(&mut self) -> Result<Option<StreamItem>, A2aClientError> {
         let Some(task) = self.task.clone().filter(|_| self.tries < self.limit) else {
             return Err(A2aClientError::Cut {
@@ -170,7 +170,7 @@ impl A2aTaskEvents {
         let call = nuncio_wire::a2a::A2aCall::Subscribe { task: task.clone() };
         match self.client.open(&call, self.cursor.as_deref()).await {
             Ok(opened) => self.source = Some(A2aTaskEventSource::new(opened)),
-            // Servers without cursors refuse to stream a task that has ended.
+            // Servers without cursors reject a subscription to a task that has ended.
             Err(error) if error.rpc_code() == Some(UNSUPPORTED_OPERATION) => {
                 let ended = self.client.get(&task, None).await?;
                 if !ended.value.state.is_terminal() {
@@ -184,7 +184,7 @@ impl A2aTaskEvents {
         Ok(None)
     }
 
-    /// A task that was read, as the item of a stream that it would have been.
+    /// Converts a task that was read to the stream item that would carry it.
     fn take_ended(
         &mut self,
         task: A2aResponse<nuncio_wire::a2a::TaskView>,

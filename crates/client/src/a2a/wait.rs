@@ -1,5 +1,5 @@
-//! Waiting for a task: by its stream where the agent has streams, else, and whenever that fails, by asking
-//! again and again.
+//! Waits for a task: by its stream if the agent has streams, otherwise, and whenever the stream fails, by
+//! polling.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use nuncio_wire::a2a::{StreamEvent, TaskView};
 
 use super::{A2aClient, A2aClientError, A2aResponse};
 
-/// How to wait.
+/// Options of [`A2aClient::wait_until_idle`].
 #[derive(Debug, Clone, Copy)]
 pub struct WaitOptions {
-    /// How often to ask, where asking is the way.
+    /// The first polling interval.
     pub poll: Duration,
-    /// How much of the history the task has in the end.
+    /// The number of history messages to return with the task.
     pub history: Option<usize>,
-    /// Questions in a row that may fail to reach the agent.
+    /// Polls in a row that may fail to reach the agent.
     pub failures: u32,
 }
 
@@ -24,13 +24,13 @@ impl Default for WaitOptions {
     }
 }
 
-/// Asking gets slower up to so many times the interval that was asked for.
+/// The polling interval grows up to this multiple of the configured one.
 const SLOWEST: u32 = 4;
 const MANY_STREAMS: u32 = 16;
 
 impl A2aClient {
-    /// Waits until a task has ended or waits for somebody, and gives it as it is then. What happens
-    /// meanwhile is shown to `seen`, as far as the agent streams.
+    /// Waits until a task has ended or needs input, and returns it. Calls `seen` for every event until then,
+    /// if the agent streams.
     pub async fn wait_until_idle(
         &self,
         task: &str,
@@ -50,12 +50,12 @@ impl A2aClient {
             if streaming && failures == 0 {
                 streams += 1;
                 match self.watch(task, &mut seen).await {
-                    // Somebody may have answered at that moment; a stream that says so every time is not
-                    // worth following.
+                    // Another client may have answered just then. A stream that ends like this every time is
+                    // not worth following.
                     Ok(()) if streams < MANY_STREAMS => continue,
                     Ok(()) => streaming = false,
                     Err(error) => {
-                        tracing::debug!(%error, "waiting by asking from here on");
+                        tracing::debug!(%error, "the stream failed: polling from here on");
                         streaming = false;
                     }
                 }
@@ -65,7 +65,7 @@ impl A2aClient {
         }
     }
 
-    /// Follows the stream until it says that there is nothing to wait for.
+    /// Follows the stream until there is nothing left to wait for.
     async fn watch(&self, task: &str, seen: &mut impl FnMut(&StreamEvent)) -> Result<(), A2aClientError> {
         let mut events = self.subscribe(task, None).await?;
         while let Some(item) = events.next().await? {

@@ -1,8 +1,8 @@
-//! An MCP server anywhere as a [`Peer`]: over HTTP or pipes, in whatever revision it speaks.
+//! A [`Peer`] for MCP: a server over HTTP or pipes, in any revision.
 //!
-//! Each tool is an offer, each call a `tools/call` that is followed to its end: through streams that are cut,
-//! questions that are asked on the way, and tasks that go on by themselves. Nothing is started or called before it is
-//! needed.
+//! Each tool is a capability, each call a `tools/call` that is followed to its end: across cut streams,
+//! through questions on the way, and as a task if the server makes it one. No process is started and no
+//! request sent before it is needed.
 
 mod call;
 mod connection;
@@ -41,35 +41,35 @@ use crate::peer::{
     CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerLocation, PeerProtocol,
 };
 
-/// An MCP server.
+/// A peer that is an MCP server.
 #[derive(Clone)]
 pub struct McpPeer {
     shared: Arc<McpConnectionPool>,
 }
 
 impl McpPeer {
-    /// The server at that place. Nothing is started or called until it is used.
+    /// The server at that location. Starts no process and sends no request until it is used.
     pub fn new(place: PeerLocation, options: McpPeerOptions) -> Self {
         Self { shared: Arc::new(McpConnectionPool::new(place, options)) }
     }
 
-    /// Sends any other request of the protocol: resources, prompts, completion. Returns its result as it came; in
-    /// 2026-07-28 that may be one which asks for more.
+    /// Sends any other request of the protocol: resources, prompts, completion. Returns the result as
+    /// received; in 2026-07-28 it may be one that asks for input.
     pub async fn request(&self, method: &str, params: Value) -> Result<Value, PeerError> {
         self.shared.request(method, &params).await
     }
 
-    /// The revision that is spoken, once the server was greeted.
+    /// The revision in use; performs the handshake if needed.
     pub async fn version(&self) -> Result<McpVersion, PeerError> {
         Ok(self.shared.connection().await?.version)
     }
 
-    /// What the server says that it can do, in the protocol's words.
+    /// The server's `capabilities`, as received.
     pub async fn capabilities(&self) -> Result<Value, PeerError> {
         Ok(self.shared.connection().await?.about.capabilities.clone())
     }
 
-    /// The whole wording of a question that is open, in the protocol's words: of a sample, all its messages.
+    /// The full params of an open question, as received: for sampling, all its messages.
     pub fn wording(&self, question: &str) -> Option<Value> {
         self.shared.wording(question)
     }

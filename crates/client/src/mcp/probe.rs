@@ -1,7 +1,7 @@
-//! Asks an MCP server who it is, and leaves nothing behind there.
+//! A probe that reads an MCP server's name and capabilities and leaves no session behind.
 //!
-//! `server/discover` stands for itself (2026-07-28). Servers that do not know it are greeted with `initialize`, and
-//! the session that this may have begun is ended at once.
+//! `server/discover` is stateless (2026-07-28). A server without it gets `initialize`, and the session that
+//! this may have opened is ended at once.
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -11,45 +11,46 @@ use url::Url;
 
 use crate::outbound::{Outbound, OutboundError, OutboundResponse};
 
-/// The revision that needs no session, and the newest that does.
+/// The stateless revision, and the newest one with sessions.
 const STATELESS: &str = "2026-07-28";
 const WITH_SESSIONS: &str = "2025-11-25";
 const SESSION: &str = "mcp-session-id";
-/// Bytes of what comes back.
+/// Bytes of an event.
 const MAX_EVENT: usize = 64 * 1024;
 
-/// How a server is asked.
+/// The request that a server is probed with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HandshakeMethod {
-    /// By `server/discover`.
+    /// `server/discover`.
     Discover,
-    /// By `initialize`.
+    /// `initialize`.
     Initialize,
 }
 
-/// What a server says of itself.
+/// How a server describes itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerIntroduction {
-    /// Its name and version.
+    /// `serverInfo`: its name and version.
     pub server_info: Option<Value>,
-    /// What it offers, by the protocol's names: `tools`, `resources`.
+    /// The names of its declared capabilities, such as `tools` and `resources`.
     pub capabilities: Vec<String>,
-    /// What it was asked by: worth beginning with the next time.
+    /// The request that it answered; the next probe should start with it.
     pub greeting: HandshakeMethod,
 }
 
-/// Why a server did not say who it is.
+/// Why a probe failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ProbeError {
-    /// There is no answer.
+    /// No response.
     #[error(transparent)]
     Outbound(#[from] OutboundError),
-    /// The answer is none of MCP.
+    /// The response is not MCP.
     #[error("{0}")]
     NotMcp(String),
 }
 
-/// Asks the server at that endpoint who it is: by the greeting named, and if it does not know that one, by the other.
+/// Probes the server at that endpoint: with the given request, and if the server does not know that one,
+/// with the other.
 pub async fn probe(
     outbound: &Outbound,
     url: &Url,
@@ -60,7 +61,7 @@ pub async fn probe(
         HandshakeMethod::Initialize => HandshakeMethod::Discover,
     };
     match request_introduction(outbound, url, first).await {
-        // It is there, and may speak another revision.
+        // The server is reachable, and may speak another revision.
         Err(ProbeError::NotMcp(_)) => request_introduction(outbound, url, second).await,
         answered => answered,
     }
@@ -97,7 +98,7 @@ async fn request_introduction(
         && let Some(session) = answer.headers.get(SESSION)
     {
         let headers = HeaderMap::from_iter([(header::HeaderName::from_static(SESSION), session.clone())]);
-        // A server that does not let sessions be ended forgets them by itself.
+        // A server that does not support ending sessions expires them itself.
         let _ = outbound.send(Method::DELETE, url, headers, Bytes::new()).await;
     }
     let result = result_of(&answer)?;
@@ -110,7 +111,7 @@ async fn request_introduction(
     })
 }
 
-/// The result of the response, whether it came alone or as an event.
+/// The result in the response, which is a body or an event.
 fn result_of(answer: &OutboundResponse) -> Result<Value, ProbeError> {
     let wrong = |why: String| ProbeError::NotMcp(why);
     if answer.status != StatusCode::OK {
@@ -126,12 +127,12 @@ fn result_of(answer: &OutboundResponse) -> Result<Value, ProbeError> {
     } else {
         serde_json::from_slice(&answer.body).ok()
     };
-    let mut response = response.ok_or_else(|| wrong("the answer is no JSON-RPC response".into()))?;
+    let mut response = response.ok_or_else(|| wrong("the answer is not a JSON-RPC response".into()))?;
     match response.get_mut("result").map(Value::take) {
         Some(result @ Value::Object(_)) => Ok(result),
         _ => Err(wrong(match response["error"]["message"].as_str() {
             Some(message) => format!("the server refused: {}", message.chars().take(200).collect::<String>()),
-            None => "the answer is no JSON-RPC response".into(),
+            None => "the answer is not a JSON-RPC response".into(),
         })),
     }
 }

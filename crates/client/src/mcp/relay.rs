@@ -1,8 +1,8 @@
-//! Carries the messages of a client that speaks MCP over pipes to a server that speaks it over HTTP, and back.
+//! A relay between an MCP client on pipes and an MCP server over HTTP.
 //!
-//! What the client says is passed on as it is; only the envelope differs. Every request is answered, if only with
-//! why there is no answer. A stream of a session that is cut is taken up again where it was, and a server that has
-//! gone is looked for again, so that a client on pipes outlives the server behind it.
+//! Messages pass unchanged; only the envelope differs. Every request gets a response, if only an error. A
+//! session's stream that is cut is resumed, and a server that becomes unreachable is located again, so that
+//! a client on pipes survives restarts of the server.
 
 pub(super) mod envelope;
 
@@ -26,27 +26,27 @@ use tokio::{
 
 use self::envelope::{MirroredHeaders, RelayMessage};
 
-/// How long requests may still be answered when the client has closed its end.
+/// How long pending requests may still be answered after the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 /// Bytes of one message.
 const MAX_MESSAGE: usize = 64 * 1024 * 1024;
-/// How long a server that went away is waited for, and how often it is tried.
+/// How long to wait for an unreachable server, and the interval between attempts.
 const PATIENCE: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(250);
 
-/// Knows where the server is: the same for as long as it lives.
+/// Locates the server. The result must not change while the server runs.
 #[async_trait]
 pub trait EndpointFinder: Send + Sync + 'static {
     /// The MCP endpoint, or why there is none.
     async fn find(&self) -> Result<RelayEndpoint, String>;
 }
 
-/// Where a server is, and how to be let in.
+/// The address of a server, and the credentials for it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct RelayEndpoint {
     /// The URL of the MCP endpoint.
     pub url: String,
-    /// A token to show.
+    /// A bearer token for the endpoint.
     pub bearer: Option<String>,
 }
 
@@ -59,17 +59,17 @@ impl RelayEndpoint {
     }
 }
 
-/// The HTTP client cannot be set up.
+/// The HTTP client could not be built.
 #[derive(Debug, thiserror::Error)]
-#[error("there is no HTTP client: {0}")]
+#[error("the HTTP client could not be built: {0}")]
 pub struct RelayError(reqwest::Error);
 
-/// A client on pipes, on its way to a server.
+/// A relay for one client.
 pub struct Relay {
     wire: Arc<RelayConnection>,
-    /// Requests under way.
+    /// Pending requests.
     work: JoinSet<()>,
-    /// The session's own stream.
+    /// The reader of the session's own stream.
     listening: JoinSet<()>,
 }
 
@@ -78,7 +78,7 @@ struct RelayConnection {
     finder: Box<dyn EndpointFinder>,
     session: Mutex<RelaySession>,
     mirrors: Mutex<MirroredHeaders>,
-    /// Requests that stand for themselves, and are cancelled by letting go of them.
+    /// Stateless requests, which are cancelled by aborting them.
     open: Mutex<HashMap<RpcId, AbortHandle>>,
     out: mpsc::Sender<Vec<u8>>,
 }
@@ -87,14 +87,14 @@ struct RelayConnection {
 struct RelaySession {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
-    /// What began it: a session that the server has forgotten is begun again.
+    /// The client's `initialize`, sent again when the server has lost the session.
     initialize: Option<Vec<u8>>,
 }
 
 impl Relay {
-    /// A relay to the server that is found. What comes back goes to `out`, one message at a time.
+    /// A relay to the server that `finder` locates. Messages for the client go to `out`, one at a time.
     pub fn new(finder: impl EndpointFinder, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
-        // An error means that one is installed already, which is as good.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .redirect(redirect::Policy::none())
@@ -114,7 +114,7 @@ impl Relay {
         Ok(Self { wire: Arc::new(wire), work: JoinSet::new(), listening: JoinSet::new() })
     }
 
-    /// Passes on what the client says.
+    /// Forwards a message of the client.
     pub async fn send(&mut self, line: Vec<u8>) {
         while self.work.try_join_next().is_some() {}
         let line = RelayMessage::read(line);
@@ -126,7 +126,7 @@ impl Relay {
         }
         let wire = Arc::clone(&self.wire);
         match line.method() {
-            // What follows needs its session.
+            // Later messages need its session.
             "initialize" if line.headers().is_none() => {
                 wire.session.lock().initialize = Some(line.bytes.clone());
                 wire.post(&line).await;
@@ -151,7 +151,7 @@ impl Relay {
         }
     }
 
-    /// The client has closed its end: what is nearly answered is, and the session ends with it.
+    /// The client has closed its end: waits briefly for pending responses, then ends the session.
     pub async fn close(mut self) {
         let answered = async { while self.work.join_next().await.is_some() {} };
         let _ = tokio::time::timeout(LAST_ANSWERS, answered).await;
@@ -167,7 +167,7 @@ impl Relay {
 }
 
 impl RelayConnection {
-    /// A request with the names of the session.
+    /// Adds the session's headers to a request.
     fn addressed(&self, mut request: RequestBuilder) -> RequestBuilder {
         let RelaySession { id, version, .. } = self.session.lock().clone();
         if let Some(id) = id {
@@ -179,7 +179,7 @@ impl RelayConnection {
         request
     }
 
-    /// Sends a line, and tells the client what comes of it. Each of its requests is answered.
+    /// Sends a message and forwards the response. Each request in it gets a response.
     async fn post(&self, line: &RelayMessage) {
         let mut open = line.ids.clone();
         let why = match self.exchange(line, &mut open).await {
@@ -211,7 +211,7 @@ impl RelayConnection {
         }
     }
 
-    /// Sends a line to the server, wherever that is by now.
+    /// Sends a message to the server's current address.
     async fn send(&self, line: &RelayMessage) -> Result<reqwest::Response, String> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -228,8 +228,8 @@ impl RelayConnection {
                     };
                     match request.body(line.bytes.clone()).send().await {
                         Ok(answered) => return Ok(answered),
-                        // Nothing was sent, so it can be sent again.
-                        Err(error) if error.is_connect() => format!("nobody answers at {url}: {error}"),
+                        // Nothing was sent, so a retry is safe.
+                        Err(error) if error.is_connect() => format!("no server answers at {url}: {error}"),
                         Err(error) => return Err(format!("the server at {url} broke off: {error}")),
                     }
                 }
@@ -241,7 +241,7 @@ impl RelayConnection {
         }
     }
 
-    /// Begins a session again that the server has forgotten. The client has no notion of one.
+    /// Opens a new session after the server has lost the old one. The client does not notice.
     async fn begin_again(&self) -> bool {
         let Some(initialize) = self.session.lock().initialize.clone() else { return false };
         self.session.lock().id = None;
@@ -253,7 +253,7 @@ impl RelayConnection {
         begun && self.send(&RelayMessage::read(told)).await.is_ok()
     }
 
-    /// Reads a stream until all requests are answered. One that is cut is taken up again.
+    /// Reads a stream until all requests are answered. Resumes it when it is cut.
     async fn follow(&self, mut answered: reqwest::Response, open: &mut Vec<RpcId>) -> Result<(), String> {
         let mut last: Option<String> = None;
         while !open.is_empty() {
@@ -301,7 +301,7 @@ impl RelayConnection {
         }
     }
 
-    /// Reads what the session is told outside of any call, for as long as it lasts.
+    /// Reads the session's own stream as long as the session lasts.
     async fn listen(&self) {
         loop {
             if let Ok(at) = self.finder.find().await {
@@ -325,8 +325,8 @@ impl RelayConnection {
         }
     }
 
-    /// Passes on what the server says, and takes the requests off that are answered with it. False: it answers
-    /// none of them, and is not passed on where some wait.
+    /// Forwards a message of the server and removes the requests that it answers from `open`. False: it
+    /// answers none of them, and is not forwarded if some are open.
     async fn deliver_message(&self, body: &[u8], open: &mut Vec<RpcId>) -> bool {
         let told = envelope::answers_in(body);
         let waited = !open.is_empty();
@@ -341,10 +341,10 @@ impl RelayConnection {
         }
         self.mirrors.lock().learn(&message);
         if let Some(version) = message["result"]["protocolVersion"].as_str() {
-            // The revision that was agreed on goes with every request from here on.
+            // Every later request carries the negotiated revision.
             self.session.lock().version = HeaderValue::from_str(version).ok();
         }
-        // An error says that the client is gone.
+        // An error means that the client has disconnected.
         let _ = self.out.send(body.to_vec()).await;
         true
     }

@@ -1,8 +1,8 @@
-//! Calls the tools of a server and reads its resources, each request for itself (MCP 2026-07-28).
+//! A stateless MCP client for tools and resources (MCP 2026-07-28).
 //!
-//! There is no session to lose: a request that could not be sent is sent again by whoever wants to. An answer comes
-//! whole or as a stream, and is one thing to the caller. Work that takes long is a task, which is asked for and
-//! answered by its id ([`ToolTaskView`]).
+//! There is no session to lose: the caller may retry a request that could not be sent. The response may be a
+//! body or a stream; the caller sees no difference. Long work is a task, which is read and answered by its
+//! id ([`ToolTaskView`]).
 
 mod error;
 mod exchange;
@@ -23,18 +23,18 @@ pub use self::{
     task::{ToolTaskQuestion, ToolTaskStatus, ToolTaskView},
 };
 
-/// How requests are made.
+/// Options of a tool client.
 #[derive(Debug, Clone)]
 pub struct ToolOptions {
-    /// A bearer token.
+    /// A bearer token for every request.
     pub bearer: Option<String>,
-    /// The trace that every request takes part in: W3C `traceparent`.
+    /// The W3C `traceparent` of every request.
     pub trace: Option<String>,
-    /// How long connecting may take.
+    /// Limit for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long an answer may take: tools may run commands.
+    /// Limit for a response. Tools may run commands, so it is long.
     pub answer_timeout: Duration,
-    /// Bytes of an answer.
+    /// Bytes of a response.
     pub max_answer: usize,
 }
 
@@ -50,32 +50,32 @@ impl Default for ToolOptions {
     }
 }
 
-/// What a tool answered.
+/// The result of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolAnswer {
-    /// For people, or a model.
+    /// The result as text, for people or a model.
     pub text: String,
-    /// For programs.
+    /// The structured result, for programs.
     pub structured: Option<Value>,
 }
 
-/// What became of a call that may take long.
+/// The outcome of starting a call that may take long.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolStart {
-    /// It was quick.
+    /// The tool has finished.
     Done(ToolAnswer),
-    /// It goes on under this task.
+    /// The tool goes on as this task.
     Task(ToolTaskView),
 }
 
-/// How far a call is.
+/// The progress of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolProgress {
-    /// What is done.
+    /// The amount done.
     pub done: f64,
-    /// Of how much, where that is known.
+    /// The total amount, if known.
     pub total: Option<f64>,
-    /// In words.
+    /// A status text.
     pub text: Option<String>,
 }
 
@@ -112,16 +112,16 @@ impl ToolClient {
         Ok(Self { client, endpoint: endpoint.to_owned(), bearer, options, next: AtomicU64::new(1) })
     }
 
-    /// Calls a tool, and waits for its result.
+    /// Calls a tool and waits for its result.
     pub async fn call(&self, tool: &str, arguments: Value) -> Result<ToolAnswer, ToolError> {
         let params = json!({ "name": tool, "arguments": arguments });
         match self.called(params, &json!({}), &mut |_| {}).await? {
             ToolStart::Done(called) => Ok(called),
-            ToolStart::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
+            ToolStart::Task(_) => Err(ToolError::Malformed("a task that was not requested".to_owned())),
         }
     }
 
-    /// Calls a tool, and waits for its result; `seen` is told how far it is.
+    /// Calls a tool and waits for its result. Calls `seen` with its progress.
     pub async fn call_watched(
         &self,
         tool: &str,
@@ -132,11 +132,11 @@ impl ToolClient {
             json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": "progress" } });
         match self.called(params, &json!({}), &mut seen).await? {
             ToolStart::Done(called) => Ok(called),
-            ToolStart::Task(_) => Err(ToolError::Malformed("a task that was not asked for".to_owned())),
+            ToolStart::Task(_) => Err(ToolError::Malformed("a task that was not requested".to_owned())),
         }
     }
 
-    /// Calls a tool whose work may take long: it may answer with a task that goes on.
+    /// Calls a tool whose work may take long: the result may be a running task.
     pub async fn start(&self, tool: &str, arguments: Value) -> Result<ToolStart, ToolError> {
         let params = json!({ "name": tool, "arguments": arguments });
         self.called(params, &with_tasks(), &mut |_| {}).await
@@ -152,7 +152,7 @@ impl ToolClient {
         }
     }
 
-    /// The JSON that a resource holds.
+    /// The JSON content of a resource.
     pub async fn read_json(&self, uri: &str) -> Result<Value, ToolError> {
         let contents = self.read(uri).await?;
         let text = contents.first().and_then(|content| content["text"].as_str());
@@ -161,14 +161,14 @@ impl ToolClient {
             .map_err(|error| ToolError::Malformed(format!("{uri} is not JSON: {error}")))
     }
 
-    /// A task as it stands.
+    /// The current state of a task.
     pub async fn task(&self, task: &str) -> Result<ToolTaskView, ToolError> {
         let result = self.request("tasks/get", json!({ "taskId": task }), &with_tasks(), &mut |_| {}).await?;
         ToolTaskView::read(&result)
     }
 
-    /// Answers questions of a task, by their names. An answer that does not fit its question is refused, and
-    /// changes nothing.
+    /// Answers questions of a task, by their keys. An answer that does not match its question is rejected
+    /// and changes nothing.
     pub async fn answer(&self, task: &str, answers: Map<String, Value>) -> Result<(), ToolError> {
         let params = json!({ "taskId": task, "inputResponses": answers });
         self.request("tasks/update", params, &with_tasks(), &mut |_| {}).await.map(drop)
@@ -188,7 +188,7 @@ impl ToolClient {
         }
     }
 
-    /// Sends a request; its result.
+    /// Sends a request and returns its result.
     async fn request(
         &self,
         method: &str,
@@ -214,7 +214,7 @@ impl ToolClient {
     }
 }
 
-/// What a tool answered; what it says of an error is one.
+/// The result of a tool; an error if the tool reports one.
 fn called(result: &Value) -> Result<ToolAnswer, ToolError> {
     let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
     let texts: Vec<&str> = blocks.iter().filter_map(|block| block["text"].as_str()).collect();
@@ -225,7 +225,7 @@ fn called(result: &Value) -> Result<ToolAnswer, ToolError> {
     }
 }
 
-/// What a client declares that comes back for tasks, and has somebody to fill in forms.
+/// The client capabilities: tasks, and elicitation by form.
 fn with_tasks() -> Value {
     json!({ "extensions": { TASKS: {} }, "elicitation": { "form": {} } })
 }

@@ -1,4 +1,4 @@
-//! Puts an answer together from the pieces that its wire has, whoever's wire it is.
+//! Builds a reply from the pieces of a stream, for every provider.
 
 use serde_json::Value;
 
@@ -7,18 +7,18 @@ use super::{
     messages::{ModelReply, ModelToolCall, StopReason},
 };
 
-/// An answer under way.
+/// A reply under construction.
 #[derive(Debug, Default)]
 pub(super) struct ReplyAccumulator {
     reply: ModelReply,
-    /// The place that the provider gave to each call.
+    /// The provider's index of each call.
     call_indexes: Vec<u64>,
-    /// Text that nobody has taken yet.
+    /// Text that the caller has not taken yet.
     fresh: String,
-    /// What the model thought, in the provider's own form.
+    /// The model's thinking, in the provider's own form.
     thoughts: Vec<Value>,
     stop: Option<StopReason>,
-    /// Whether the last that there is to say was said.
+    /// Whether the end marker has arrived.
     ended: bool,
 }
 
@@ -28,7 +28,8 @@ impl ReplyAccumulator {
         self.fresh.push_str(text);
     }
 
-    /// The call at a place. Some servers give every call the same place; another id is another call.
+    /// The call at an index. Some servers give every call the same index; a different id means a different
+    /// call.
     pub(super) fn call(&mut self, place: u64, id: Option<&str>) -> &mut ModelToolCall {
         let id = id.unwrap_or_default();
         let known = self.call_indexes.iter().rposition(|known| *known == place).filter(|at| {
@@ -47,20 +48,20 @@ impl ReplyAccumulator {
         call
     }
 
-    /// A call that came whole.
+    /// Adds a complete call.
     pub(super) fn whole_call(&mut self, call: ModelToolCall) {
-        // A place of its own: whole calls are not added to.
+        // An index of its own, because nothing is appended to a complete call.
         self.call_indexes.push(u64::MAX - self.call_indexes.len() as u64);
         self.reply.calls.push(call);
     }
 
-    /// Notes tokens; a later word replaces an earlier one.
+    /// Records token counts; later ones replace earlier ones.
     pub(super) fn usage(&mut self, input: Option<u64>, output: Option<u64>) {
         self.reply.usage.input = input.or(self.reply.usage.input);
         self.reply.usage.output = output.or(self.reply.usage.output);
     }
 
-    /// What the model has thought so far, for providers that want to see it again.
+    /// The model's thinking so far, for providers that require it back.
     pub(super) fn thoughts(&mut self) -> &mut Vec<Value> {
         &mut self.thoughts
     }
@@ -69,7 +70,7 @@ impl ReplyAccumulator {
         self.stop = Some(stop);
     }
 
-    /// The end marker has come.
+    /// The end marker has arrived.
     pub(super) fn end(&mut self) {
         self.ended = true;
     }
@@ -78,19 +79,19 @@ impl ReplyAccumulator {
         self.ended
     }
 
-    /// Text that came since the last time.
+    /// The text that arrived since the last call.
     pub(super) fn take_fresh(&mut self) -> Option<String> {
         (!self.fresh.is_empty()).then(|| std::mem::take(&mut self.fresh))
     }
 
-    /// The answer, if its end has come. `stop_is_end`: why it stopped is the last thing that has to be said.
+    /// The reply, if its end has arrived. `stop_is_end`: a stop reason counts as the end.
     pub(super) fn finish(mut self, stop_is_end: bool) -> Result<ModelReply, ModelError> {
         let has_ended = self.ended || (stop_is_end && self.stop.is_some());
         if !has_ended {
             return Err(ModelError::Cut);
         }
         self.reply.stop = match self.stop.take().unwrap_or_default() {
-            // Not all providers have a word for it.
+            // Not all providers have a stop reason for it.
             StopReason::End if !self.reply.calls.is_empty() => StopReason::Tools,
             stop => stop,
         };
@@ -101,7 +102,7 @@ impl ReplyAccumulator {
     }
 }
 
-/// Feeds a stream to a reader, for the tests of the wires.
+/// Feeds a stream to a provider's reader, for tests.
 #[cfg(test)]
 pub(super) fn collect(
     read: fn(&mut ReplyAccumulator, &str) -> Result<(), ModelError>,

@@ -1,7 +1,7 @@
 //! Anthropic's messages.
 //!
-//! A stream is a message of blocks, each begun, added to and stopped; it ends with `message_stop`. What the model
-//! thought is not part of the answer, but has to be shown to it again with the calls that came of it.
+//! A stream is a message of blocks, each with a start, deltas and a stop; it ends with `message_stop`. The
+//! model's thinking is not part of the reply, but has to be sent back with the calls that resulted from it.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,10 +12,10 @@ use super::{
     messages::{ModelReply, ModelRequest, ModelTool, ModelToolResult, ModelTurn, StopReason},
 };
 
-/// The header that every request has.
+/// The version header of every request.
 pub(super) const VERSION: (&str, &str) = ("anthropic-version", "2023-06-01");
 
-/// The longest answer where nobody said one: this API wants one.
+/// `max_tokens` if the caller sets none: this API requires it.
 const MAX_TOKENS: u32 = 4096;
 
 /// The body of a request.
@@ -48,14 +48,14 @@ fn turn(turn: &ModelTurn) -> Value {
     }
 }
 
-/// What was thought, what was said, what is called: in the order in which it came.
+/// Thinking, text and calls, in the order in which they arrived.
 fn blocks(said: &ModelReply) -> Vec<Value> {
     let mut blocks: Vec<Value> = said.opaque.iter().filter_map(Value::as_array).flatten().cloned().collect();
     if !said.text.is_empty() {
         blocks.push(json!({ "type": "text", "text": said.text }));
     }
     blocks.extend(said.calls.iter().map(|call| {
-        // Arguments that are not JSON cannot be repeated; the result says what was wrong with them.
+        // Arguments that are not JSON cannot be sent back; the tool's result has the error.
         let input = call.arguments().unwrap_or_default();
         json!({ "type": "tool_use", "id": call.id, "name": call.name, "input": input })
     }));
@@ -100,7 +100,7 @@ enum AnthropicEvent {
     Error {
         error: Value,
     },
-    /// Pings, ends of blocks, and whatever is added to this API.
+    /// Pings, ends of blocks, and future events.
     #[serde(other)]
     Other,
 }
@@ -173,14 +173,14 @@ struct AnthropicUsage {
 }
 
 impl AnthropicUsage {
-    /// What was read from a cache, or put there, is counted apart from the rest.
+    /// Tokens read from a cache or written to it are counted separately from the rest.
     fn input(&self) -> Option<u64> {
         let cached = [self.cache_creation_input_tokens, self.cache_read_input_tokens];
         Some(self.input_tokens? + cached.into_iter().flatten().sum::<u64>())
     }
 }
 
-/// Takes one event of a stream.
+/// Handles one event of a stream.
 pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     match serde_json::from_str(data).map_err(|error| ModelError::strange(&error))? {
         AnthropicEvent::MessageStart { message: AnthropicMessageStart { usage: Some(tokens) } } => {
@@ -230,7 +230,7 @@ pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), M
     Ok(())
 }
 
-/// Adds to a member of the newest thought: they come one after another.
+/// Appends to a member of the newest thinking block: blocks arrive one after another.
 fn add(collector: &mut ReplyAccumulator, member: &str, text: &str) {
     let Some(block) = collector.thoughts().last_mut() else { return };
     let before = block[member].as_str().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! One question under way: the request, its answer as it streams in, and the tries.
+//! One call of a model: the request, its streaming reply, and the retries.
 //!
-//! An answer that breaks off is nothing: whoever shows its text is told to begin anew. Only an answer whose end
-//! has come is given out as one.
+//! A reply that is cut is discarded, and [`ModelEvent::Retry`] voids its text. Only a complete reply is
+//! returned.
 
 use std::time::Duration;
 
@@ -15,28 +15,29 @@ use super::{
     ollama, openai, retry,
 };
 
-/// How much of a refusal is read.
+/// Bytes of an error response that are read.
 const MAX_REFUSAL: usize = 64 * 1024;
-/// How long the rest of a connection is waited for, after the answer has ended, so that it can be used again.
+/// How long to wait for the end of the response after the reply has ended, so that the connection can be
+/// reused.
 const DRAIN: Duration = Duration::from_millis(50);
 
-/// What happens to a question.
+/// An event of a model call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ModelEvent {
-    /// More of the answer's text.
+    /// More text of the reply.
     Text(String),
-    /// It failed, and will be asked again: what came of the answer so far is void.
+    /// The attempt failed and will be retried: the text so far is void.
     Retry {
-        /// Why.
+        /// The error of the failed attempt.
         why: String,
-        /// After how long.
+        /// The wait before the retry.
         wait: Duration,
     },
-    /// The whole answer. There is nothing after it.
+    /// The whole reply. No event follows.
     Reply(ModelReply),
 }
 
-/// A question to a model.
+/// A call of a model.
 pub struct ModelCall {
     model: Model,
     body: Bytes,
@@ -50,7 +51,7 @@ impl ModelCall {
         Self { model, body, failures: 0, wait: None, stream: None }
     }
 
-    /// What happens next. An error is the end: it does not pass, or has not passed in all tries.
+    /// The next event. An error is final: it is permanent, or the retries are used up.
     pub async fn next(&mut self) -> Result<ModelEvent, ModelError> {
         loop {
             if let Some(wait) = self.wait {
@@ -92,17 +93,17 @@ impl ModelCall {
         };
         self.wait = Some(wait);
         let why = error.to_string();
-        tracing::debug!(at = origin(&self.model), why, ?wait, "a model is asked again");
+        tracing::debug!(at = origin(&self.model), why, ?wait, "retrying a model request");
         Ok(ModelEvent::Retry { why, wait })
     }
 }
 
-/// Makes the request; the error has with it how long the provider wants to be left alone.
+/// Sends the request. The error comes with the wait that the provider requested.
 async fn open(model: &Model, body: &Bytes) -> Result<ModelStream, (ModelError, Option<Duration>)> {
     let request = model.http.open(Method::POST, &model.url, model.headers.clone(), body.clone());
     let mut response = request.await.map_err(|error| (error.into(), None))?;
     let status = response.status();
-    tracing::debug!(at = origin(model), status = status.as_u16(), "a model answers");
+    tracing::debug!(at = origin(model), status = status.as_u16(), "received a model response");
     if !status.is_success() {
         let headers = response.headers().clone();
         let mut said = vec![];
@@ -123,24 +124,24 @@ fn origin(model: &Model) -> String {
     model.url.origin().ascii_serialization()
 }
 
-/// How an answer is cut into pieces.
+/// How a response is split into messages.
 enum ModelFraming {
     /// Server-sent events.
     Events(SseParser),
-    /// A JSON object a line.
+    /// One JSON object per line.
     Lines(Vec<u8>),
-    /// Not at all.
+    /// A single body.
     Whole(Vec<u8>),
 }
 
-/// An answer that streams in.
+/// A reply that streams in.
 struct ModelStream {
     model: Model,
     response: reqwest::Response,
     framing: ModelFraming,
     collector: ReplyAccumulator,
     bytes: usize,
-    /// There is no more to be read.
+    /// The response has ended.
     at_end: bool,
 }
 
@@ -170,7 +171,7 @@ impl ModelStream {
                 if !self.at_end {
                     let _ = tokio::time::timeout(DRAIN, self.response.chunk()).await;
                 }
-                // Elsewhere the end has a word of its own.
+                // The other APIs have an end marker.
                 let stop_is_end = matches!(self.model.options.provider, Provider::OpenAi | Provider::Gemini);
                 return std::mem::take(&mut self.collector).finish(stop_is_end).map(ModelEvent::Reply);
             }
@@ -211,13 +212,13 @@ impl ModelStream {
         Ok(())
     }
 
-    /// What was not followed by a separator is complete as well, if it can be read.
+    /// A last message without a separator is complete if it can be parsed.
     fn end(&mut self) -> Result<(), ModelError> {
         match &mut self.framing {
             ModelFraming::Events(_) => Ok(()),
             ModelFraming::Lines(rest) => {
                 let rest = std::mem::take(rest);
-                // Half a line is a cut, and no mistake of the server.
+                // Half a line is a cut, not an error of the server.
                 self.read_lines(&rest).map_err(|_| ModelError::Cut)
             }
             ModelFraming::Whole(whole) => {

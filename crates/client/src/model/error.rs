@@ -1,4 +1,4 @@
-//! Why there is no answer, in the provider's words where it has some.
+//! Errors of a model call, with the provider's own text where there is one.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::outbound::OutboundError;
 
-/// How much of what a provider says is repeated.
+/// Bytes of a provider's text that an error quotes.
 const MAX_QUOTED: usize = 500;
 
-/// Words of providers for an account that has run out: waiting does not help, whatever the status says.
+/// Error codes for an account that has run out: a retry does not help, whatever the status is.
 const FINAL_CODES: [&str; 5] = [
     "insufficient_quota",
     "billing_hard_limit_reached",
@@ -19,53 +19,53 @@ const FINAL_CODES: [&str; 5] = [
     "enforced_spend_limit_reached",
 ];
 
-/// Why there is no answer. None of these shows the key.
+/// Why there is no reply. No case contains the key.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// It could not be reached.
+    /// No connection, or no response.
     #[error("the model could not be asked: {0}")]
     Outbound(#[from] OutboundError),
-    /// The key cannot be sent.
-    #[error("the model's key has characters that no header takes")]
+    /// The key is not a valid header value.
+    #[error("the model's key contains characters that are not allowed in a header")]
     Key,
-    /// It answered with an error.
+    /// The provider responded with an error.
     #[error("the model answered {}: {text}", shown(*.status))]
     Status {
-        /// Its status.
+        /// The HTTP status.
         status: StatusCode,
-        /// What it said.
+        /// The provider's error text.
         text: String,
-        /// Whether the provider says itself that another try would end the same way, or would not.
+        /// Whether a retry may succeed, if the provider itself declares it.
         passing: Option<bool>,
     },
-    /// It broke its answer off with an error.
+    /// The provider ended its stream with an error.
     #[error("the model broke its answer off: {text}")]
     Broken {
-        /// What it said.
+        /// The provider's error text.
         text: String,
-        /// Whether another try may end better.
+        /// Whether a retry may succeed.
         passing: bool,
     },
-    /// Its answer ended before its end.
+    /// The reply ended without its end marker.
     #[error("the model's answer was cut off before its end")]
     Cut,
-    /// It wants to be left alone for longer than it is waited for.
-    #[error("{text}; it asks to be left alone for {} s, and is waited for {} s at most (max_wait)", .wanted.as_secs(), .most.as_secs())]
+    /// The provider requests a longer wait than allowed.
+    #[error("{text}; it requests a wait of {} s before a retry, longer than the limit of {} s (max_wait)", .wanted.as_secs(), .most.as_secs())]
     Wait {
-        /// What it said.
+        /// The provider's error text.
         text: String,
-        /// For how long.
+        /// The requested wait.
         wanted: Duration,
-        /// For how long it is waited for.
+        /// The longest allowed wait.
         most: Duration,
     },
-    /// It answered with something else than an answer, or with too much of it.
+    /// The response is not a reply, or exceeds the size limit.
     #[error("the model's answer cannot be used: {0}")]
     Answer(String),
 }
 
 impl ModelError {
-    /// Whether another try may end better.
+    /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Outbound(error) => !error.is_permanent(),
@@ -76,12 +76,12 @@ impl ModelError {
         }
     }
 
-    /// An answer that is not what this provider's answers look like.
+    /// The error for a response that does not have the provider's format.
     pub(super) fn strange(error: &serde_json::Error) -> Self {
         Self::Answer(format!("a piece of it is not what was expected: {error}"))
     }
 
-    /// An error that stands where a piece of the answer should.
+    /// The error for an error object in the stream.
     pub(super) fn in_stream(error: &Value) -> Self {
         let (codes, text) = error_text(error);
         let status =
@@ -93,7 +93,7 @@ impl ModelError {
         Self::Broken { text, passing: !known && status.is_none_or(is_passing) }
     }
 
-    /// The same, without the key if somebody repeated that.
+    /// Removes the key from the text, in case the provider repeated it.
     pub(super) fn without_key(self, key: Option<&str>) -> Self {
         match self {
             Self::Broken { text, passing } => Self::Broken { text: without(text, key), passing },
@@ -102,10 +102,10 @@ impl ModelError {
         }
     }
 
-    /// What a refusal says, without the key if it repeats that.
+    /// The error for an error response, without the key if the text repeats it.
     pub(super) fn refused(status: StatusCode, told: Option<bool>, body: &[u8], key: Option<&str>) -> Self {
         let (codes, text) = match serde_json::from_slice::<Value>(body) {
-            // Gemini puts it into a list where it would have streamed.
+            // For a streaming request Gemini wraps the error in a list.
             Ok(Value::Array(mut items)) if !items.is_empty() => error_text(&items.swap_remove(0)["error"]),
             Ok(value) if !value["error"].is_null() => error_text(&value["error"]),
             _ => (vec![], shortened(&String::from_utf8_lossy(body))),
@@ -126,12 +126,12 @@ fn shown(status: StatusCode) -> String {
     }
 }
 
-/// 408 and 409 are for requests that met something else there; 529 is an overloaded provider.
+/// 408 and 409 mean a conflict with another request; 529 is an overloaded provider.
 fn is_passing(status: StatusCode) -> bool {
     status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429)
 }
 
-/// The codes of an error, and its words.
+/// The codes and the text of an error.
 fn error_text(error: &Value) -> (Vec<String>, String) {
     let text = error["message"].as_str().or_else(|| error.as_str()).unwrap_or_default();
     let codes = ["type", "code", "status"].iter().filter_map(|key| error[*key].as_str());
@@ -153,7 +153,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// A text in which somebody may have repeated the key.
+/// Removes the key from a text.
 fn without(text: String, key: Option<&str>) -> String {
     match key {
         Some(key) if !key.is_empty() && text.contains(key) => text.replace(key, "[key]"),

@@ -1,7 +1,7 @@
 //! Google's `streamGenerateContent`.
 //!
-//! Calls come whole. There is no end marker but the reason for which a candidate finished. A call may have a
-//! signature of the thought that it came of, and newer models refuse a conversation in which that is missing.
+//! Calls arrive complete. The only end marker is the finish reason of a candidate. A call may carry a
+//! thought signature, and newer models reject a conversation without it.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
     messages::{ModelReply, ModelRequest, ModelTool, ModelToolCall, ModelToolResult, ModelTurn, StopReason},
 };
 
-/// The body of a request. The model's name is in the address.
+/// The body of a request. The model's name is in the URL.
 pub(super) fn body(request: &ModelRequest) -> Value {
     let mut body = json!({ "contents": request.turns.iter().map(turn).collect::<Value>() });
     if let Some(system) = &request.system {
@@ -45,7 +45,7 @@ fn turn(turn: &ModelTurn) -> Value {
     }
 }
 
-/// All calls of a turn stand together: only the first of them has a signature.
+/// All calls of a turn stay together, because only the first of them has a signature.
 fn parts(said: &ModelReply) -> Vec<Value> {
     let mut parts = vec![];
     if !said.text.is_empty() || said.calls.is_empty() {
@@ -79,7 +79,7 @@ fn result(result: &ModelToolResult) -> Value {
 
 fn tool(tool: &ModelTool) -> Value {
     let mut declared = json!({ "name": tool.name, "description": tool.description });
-    // An object without properties is refused: a function without parameters has none to declare.
+    // Gemini rejects an object schema without properties, so a function without parameters declares none.
     if tool.schema["properties"].as_object().is_some_and(|properties| !properties.is_empty()) {
         declared["parametersJsonSchema"] = tool.schema.clone();
     }
@@ -119,7 +119,7 @@ struct GeminiContent {
 struct GeminiPart {
     #[serde(default)]
     text: Option<String>,
-    /// Whether it is what the model thought, which is not part of the answer.
+    /// Whether it is the model's thinking, which is not part of the reply.
     #[serde(default)]
     thought: bool,
     #[serde(default)]
@@ -155,14 +155,14 @@ struct GeminiUsage {
     thoughts_token_count: Option<u64>,
 }
 
-/// Takes one event of a stream.
+/// Handles one event of a stream.
 pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     let chunk: GeminiChunk = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
     if let Some(error) = chunk.error {
         return Err(ModelError::in_stream(&error));
     }
     if let Some(tokens) = chunk.usage_metadata {
-        // Thoughts are counted apart, and paid for as the answer is.
+        // Thinking tokens are counted separately, and billed as output.
         let output = [tokens.candidates_token_count, tokens.thoughts_token_count];
         let output = output.iter().any(Option::is_some).then(|| output.into_iter().flatten().sum());
         collector.usage(tokens.prompt_token_count, output);

@@ -1,29 +1,29 @@
-//! What is said to a model and what it says, in words that belong to no provider.
+//! Requests to a model and its replies, independent of the provider.
 //!
-//! They are kept in journals as they are serialized here, so fields are only ever added.
+//! Journals store them as they are serialized here, so fields may only be added.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A question to a model.
+/// A request to a model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ModelRequest {
-    /// What it is told before anything else.
+    /// The system prompt.
     pub system: Option<String>,
-    /// What was said so far, oldest first.
+    /// The conversation so far, oldest first.
     pub turns: Vec<ModelTurn>,
-    /// What it may call.
+    /// The tools that the model may call.
     pub tools: Vec<ModelTool>,
-    /// The longest answer, in tokens.
+    /// The longest reply, in tokens.
     pub max_tokens: Option<u32>,
-    /// How freely it answers.
+    /// The sampling temperature.
     pub temperature: Option<f64>,
 }
 
 impl ModelRequest {
-    /// One question.
+    /// A request with one prompt.
     pub fn prompt(system: Option<&str>, prompt: &str, max_tokens: u32) -> Self {
         Self {
             system: system.map(str::to_owned),
@@ -38,41 +38,41 @@ impl ModelRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ModelTurn {
-    /// The caller's side.
+    /// A message of the user.
     User(String),
-    /// What the model said before.
+    /// An earlier reply of the model.
     Model(ModelReply),
-    /// What came of the calls of the turn before, in their order.
+    /// The results of the calls of the turn before, in their order.
     Results(Vec<ModelToolResult>),
 }
 
-/// Something that a model may call.
+/// A tool that a model may call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelTool {
     /// Letters, digits, `-` and `_`, at most 64.
     pub name: String,
-    /// What it does, for the model.
+    /// What it does, for the model to read.
     pub description: String,
     /// The JSON Schema of its arguments: an object.
     pub schema: Value,
 }
 
-/// A call that a model wants to be made.
+/// A tool call that a model requests.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelToolCall {
-    /// The provider's name for it; empty where it has none.
+    /// The provider's id; empty if it has none.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub name: String,
-    /// The arguments as the model wrote them: JSON, if it did well.
+    /// The arguments as the model wrote them: JSON, unless the model made a mistake.
     pub arguments: String,
-    /// What the provider wants to see again with the call, whatever it means.
+    /// Opaque data that the provider requires back with the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opaque: Option<Value>,
 }
 
 impl ModelToolCall {
-    /// The arguments; what is wrong with them otherwise.
+    /// The parsed arguments, or the error in them.
     pub fn arguments(&self) -> Result<Map<String, Value>, String> {
         if self.arguments.trim().is_empty() {
             return Ok(Map::new());
@@ -85,51 +85,51 @@ impl ModelToolCall {
     }
 }
 
-/// What came of a call.
+/// The result of a tool call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModelToolResult {
-    /// The call's id.
+    /// The id of the call.
     pub id: String,
-    /// The tool.
+    /// The name of the tool.
     pub name: String,
-    /// What it said.
+    /// The result's text.
     pub text: String,
-    /// Whether it failed.
+    /// Whether the tool failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub failed: bool,
 }
 
-/// A whole answer.
+/// A complete reply.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelReply {
-    /// Its text.
+    /// The text of the reply.
     pub text: String,
-    /// The calls that it wants to be made.
+    /// The tool calls that it requests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<ModelToolCall>,
-    /// Why it ended.
+    /// Why the reply ended.
     pub stop: StopReason,
-    /// What it took.
+    /// The tokens that it used.
     pub usage: ModelUsage,
-    /// What the provider wants to see again with the answer, whatever it means.
+    /// Opaque data that the provider requires back with the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opaque: Option<Value>,
 }
 
-/// Why an answer ended.
+/// Why a reply ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StopReason {
-    /// The model had said what it had to say.
+    /// The reply is complete.
     #[default]
     End,
-    /// It wants tools to be called.
+    /// The model requests tool calls.
     Tools,
-    /// It ran out of tokens: the text is not all of it.
+    /// The token limit was reached: the text is incomplete.
     Length,
-    /// The model or its provider would not answer, in the provider's word.
+    /// The model or its provider refused; the provider's stop reason.
     Refused(String),
-    /// Something else, in the provider's word.
+    /// Any other stop reason of the provider.
     Other(String),
 }
 
@@ -145,11 +145,11 @@ impl fmt::Display for StopReason {
     }
 }
 
-/// Tokens; `None` where the provider does not say.
+/// Token counts; `None` where the provider gives none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModelUsage {
-    /// Of the question.
+    /// Tokens of the request.
     pub input: Option<u64>,
-    /// Of the answer.
+    /// Tokens of the reply.
     pub output: Option<u64>,
 }

@@ -1,6 +1,6 @@
-//! Ollama's `/api/chat`: one JSON object a line, the last of which says that it is done.
+//! Ollama's `/api/chat`: one JSON object per line, the last with `done`.
 //!
-//! Calls come whole and have no ids; a result names its tool.
+//! Calls arrive complete and have no ids; a result names its tool.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -95,7 +95,7 @@ struct OllamaFunction {
     arguments: Option<Value>,
 }
 
-/// Takes one line of a stream.
+/// Handles one line of a stream.
 pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     let line: OllamaLine = serde_json::from_str(data).map_err(|error| ModelError::strange(&error))?;
     if let Some(error) = line.error {

@@ -1,7 +1,7 @@
-//! Chat completions: OpenAI's, and those of the many servers that speak like it.
+//! OpenAI's chat completions, and the servers compatible with them.
 //!
-//! A stream ends with `[DONE]`. Servers that leave it out say why they stopped, and that is an end as well; the
-//! usage comes after it, in a chunk without choices.
+//! A stream ends with `[DONE]`. Servers that omit it send a finish reason, which counts as an end as well;
+//! the usage follows it in a chunk without choices.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use super::{
     messages::{ModelReply, ModelRequest, ModelTool, ModelToolCall, ModelTurn, StopReason},
 };
 
-/// The body of a request. `newest`: the server knows what has replaced `max_tokens`.
+/// The body of a request. `newest`: the server knows the successor of `max_tokens`.
 pub(super) fn body(name: &str, request: &ModelRequest, newest: bool) -> Value {
     let mut messages = vec![];
     messages.extend(request.system.iter().map(|text| json!({ "role": "system", "content": text })));
@@ -74,7 +74,7 @@ fn tool(tool: &ModelTool) -> Value {
     })
 }
 
-/// A chunk of a stream, or a whole completion: the one has deltas, the other messages.
+/// A chunk of a stream, which has deltas, or a whole completion, which has messages.
 #[derive(Deserialize)]
 struct OpenAiCompletion {
     #[serde(default)]
@@ -111,7 +111,7 @@ struct OpenAiCallDelta {
     id: Option<String>,
     #[serde(default)]
     function: Option<OpenAiFunctionDelta>,
-    /// What some servers want to see again with the call, such as the signature of a thought.
+    /// Data that some servers require back with the call, such as a thought signature.
     #[serde(default)]
     extra_content: Option<Value>,
 }
@@ -132,7 +132,7 @@ struct OpenAiUsage {
     completion_tokens: Option<u64>,
 }
 
-/// Takes one event of a stream.
+/// Handles one event of a stream.
 pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     if data.trim() == "[DONE]" {
         collector.end();
@@ -142,7 +142,7 @@ pub(super) fn read(collector: &mut ReplyAccumulator, data: &str) -> Result<(), M
     take(collector, chunk)
 }
 
-/// Takes an answer of a server that does not stream.
+/// Handles the response of a server that does not stream.
 pub(super) fn read_whole(collector: &mut ReplyAccumulator, data: &str) -> Result<(), ModelError> {
     let whole: OpenAiCompletion = serde_json::from_str(data)
         .map_err(|error| ModelError::Answer(format!("not a chat completion: {error}")))?;
@@ -168,7 +168,7 @@ fn take(collector: &mut ReplyAccumulator, chunk: OpenAiCompletion) -> Result<(),
         for (place, piece) in delta.tool_calls.into_iter().flatten().enumerate() {
             let call = collector.call(piece.index.unwrap_or(place as u64), piece.id.as_deref());
             if let Some(function) = piece.function {
-                // The name comes once; who repeats it does not mean to add to it.
+                // The name arrives once; some servers repeat it, which must not append to it.
                 if call.name.is_empty() {
                     call.name = function.name.unwrap_or_default();
                 }

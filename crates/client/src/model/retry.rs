@@ -1,7 +1,7 @@
-//! When a provider that refused is asked again: by its own word where it has one, else after waits that grow.
+//! The wait before a retry: as the provider requests, otherwise exponential backoff.
 //!
-//! The words are `retry-after-ms`, `Retry-After`, Google's `RetryInfo` in the body, and the headers that tell when
-//! a limit is lifted, for the limits that are used up. Time and chance are given, so that tests own them.
+//! A provider requests a wait by `retry-after-ms`, `Retry-After`, Google's `RetryInfo` in the body, or the
+//! reset headers of exhausted rate limits. Time and randomness are parameters, so that tests control them.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use jiff::fmt::rfc2822;
 use nuncio_engine::clock::Timestamp;
 use serde_json::Value;
 
-/// The wait after the first failure; each is twice the one before.
+/// The first backoff; each one doubles the one before.
 const FIRST: Duration = Duration::from_millis(500);
-/// The longest wait that nobody asked for.
+/// The longest backoff.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How long to wait after that many failures in a row, where the provider does not say: up to a quarter less or
-/// more, so that those who failed together do not come back together.
+/// The backoff after that many failures in a row, with a jitter of up to a quarter either way, so that
+/// clients that failed together do not retry together.
 pub(super) fn backoff(failures: u32, chance: f64) -> Duration {
     let wait = FIRST.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1))).min(LONGEST);
     wait.mul_f64(0.75 + chance.clamp(0.0, 1.0) / 2.0)
 }
 
-/// What the provider says about another try, whatever the status is.
+/// Whether the provider's headers ask for a retry, or against one, whatever the status is.
 pub(super) fn should_retry(headers: &HeaderMap) -> Option<bool> {
     match text(headers, "x-should-retry")? {
         "true" => Some(true),
@@ -31,7 +31,7 @@ pub(super) fn should_retry(headers: &HeaderMap) -> Option<bool> {
     }
 }
 
-/// How long the provider wants to be left alone.
+/// The wait that the provider requests.
 pub(super) fn requested_wait(headers: &HeaderMap, body: &[u8], now: Timestamp) -> Option<Duration> {
     retry_after(headers, now).or_else(|| retry_info(body)).or_else(|| reset(headers, now))
 }
@@ -62,7 +62,7 @@ fn retry_info(body: &[u8]) -> Option<Duration> {
     seconds(info["retryDelay"].as_str()?.strip_suffix('s')?.parse().ok()?)
 }
 
-/// When the last of the limits that are used up is lifted.
+/// The time until the last of the exhausted rate limits resets.
 fn reset(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     let limits = ["requests", "tokens", "input-tokens", "output-tokens"];
     let used_up = |name: String| text(headers, &name) == Some("0");

@@ -1,22 +1,22 @@
-//! What a server says when a token is missing or not enough: the `WWW-Authenticate` of scheme Bearer.
+//! The `WWW-Authenticate` challenge of scheme Bearer, for a missing or insufficient token.
 
 use std::collections::BTreeSet;
 
 use url::Url;
 
-/// A challenge, as far as it concerns us.
+/// The parts of a challenge that the client uses.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct OAuthChallenge {
-    /// Where the resource's metadata is.
+    /// The URL of the resource's metadata.
     pub(super) metadata: Option<Url>,
-    /// What the token has to allow.
+    /// The required scopes.
     pub(super) scopes: Option<BTreeSet<String>>,
-    /// What is wrong.
+    /// The error code.
     pub(super) error: Option<String>,
 }
 
 impl OAuthChallenge {
-    /// Reads a header. Other schemes beside Bearer are passed over.
+    /// Parses a header. Skips schemes other than Bearer.
     pub(super) fn read(header: &str) -> Self {
         let mut challenge = Self::default();
         let mut rest = header;
@@ -42,7 +42,7 @@ impl OAuthChallenge {
     }
 }
 
-/// The next word, with its value if it has one, and what follows.
+/// The next word, with its value if it has one, and the remaining text.
 fn next(text: &str) -> Option<(&str, Option<String>, &str)> {
     let text = text.trim_start_matches([' ', ',', '\t']);
     let end = text.find([' ', ',', '=', '\t']).unwrap_or(text.len());

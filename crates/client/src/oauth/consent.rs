@@ -1,4 +1,4 @@
-//! How a person says yes: they are sent to an address, and come back to another with a code.
+//! The user's consent: sends the user to a URL and receives the code at the redirect URI.
 
 use std::{sync::Arc, time::Duration};
 
@@ -12,35 +12,35 @@ use url::Url;
 
 use super::discovery::OAuthEndpoints;
 
-/// How long a person has.
+/// How long the user may take.
 const PATIENCE: Duration = Duration::from_secs(5 * 60);
-/// Bytes of the request by which they come back.
+/// Bytes of the redirect request.
 const MAX_REQUEST: usize = 16 * 1024;
-/// The wait after the system could not open one more connection.
+/// The wait after the system failed to accept a connection.
 const BREATH: Duration = Duration::from_millis(50);
-/// How long that request may take.
+/// Limit for reading the redirect request.
 const REQUEST_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Sends people to authorization servers.
+/// Asks users for consent at authorization servers.
 #[async_trait]
 pub trait Consent: Send + Sync + 'static {
-    /// Makes ready for a visit; at the address that was registered before, if that is possible.
+    /// Prepares a visit; with the registered redirect URI, if that is possible.
     async fn prepare(&self, redirect_uri: Option<&str>) -> Result<Box<dyn ConsentVisit>, String>;
 }
 
-/// A visit that can be made.
+/// A prepared visit of the user to an authorization server.
 #[async_trait]
 pub trait ConsentVisit: Send {
-    /// Where the person comes back to.
+    /// The URI that the user is redirected to.
     fn redirect_uri(&self) -> &str;
 
-    /// Sends the person there, and returns the address with which they came back.
+    /// Sends the user to `url`, and returns the URL that the user was redirected to.
     async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String>;
 }
 
-/// Nobody can be asked here.
+/// A [`Consent`] for processes without a user: always fails.
 pub struct NoConsent {
-    /// What a person has to do elsewhere.
+    /// What the user has to do elsewhere; the text of the error.
     pub why: String,
 }
 
@@ -51,9 +51,9 @@ impl Consent for NoConsent {
     }
 }
 
-/// A person at this machine: they come back to a port of the loopback that is open for that only.
+/// Asks a user at this machine: the redirect goes to a loopback port that is open only for that.
 pub struct LoopbackConsent {
-    /// Shows the address to the person, or opens it.
+    /// Shows the URL to the user, or opens it.
     pub open: Arc<dyn Fn(&Url) + Send + Sync>,
 }
 
@@ -88,7 +88,8 @@ impl ConsentVisit for LoopbackVisit {
     async fn ask(self: Box<Self>, url: &Url) -> Result<Url, String> {
         (self.open)(url);
         let back = tokio::time::timeout(PATIENCE, async {
-            // Browsers open connections that they do not use, and ask for icons: nobody waits for those.
+            // Browsers open connections that they do not use, and request icons; these must not block the
+            // redirect.
             let mut connections = FuturesUnordered::new();
             loop {
                 tokio::select! {
@@ -104,7 +105,7 @@ impl ConsentVisit for LoopbackVisit {
                 }
             }
         });
-        back.await.map_err(|_| format!("nobody came back within {} minutes", PATIENCE.as_secs() / 60))
+        back.await.map_err(|_| format!("no consent was given within {} minutes", PATIENCE.as_secs() / 60))
     }
 }
 
@@ -138,7 +139,7 @@ impl LoopbackVisit {
     }
 }
 
-/// The code with which somebody came back, if it is the right person from the right place.
+/// The code in a redirect, if its state and issuer are the expected ones.
 pub(super) fn code_in(back: &Url, state: &str, found: &OAuthEndpoints) -> Result<String, String> {
     let member =
         |name: &str| back.query_pairs().find(|(key, _)| key == name).map(|(_, value)| value.into_owned());
@@ -147,7 +148,7 @@ pub(super) fn code_in(back: &Url, state: &str, found: &OAuthEndpoints) -> Result
             "who came back does not know the state that they were sent with: that may be an attack".into()
         );
     }
-    // Compared as texts: what only looks alike is another one (RFC 9207).
+    // Compared as strings, without normalization (RFC 9207).
     match member("iss") {
         Some(issuer) if issuer != found.issuer => {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! From a resource to the authorization server that guards it, by what both publish.
+//! Discovery of the authorization server of a resource, by their published metadata.
 
 use std::collections::BTreeSet;
 
@@ -7,24 +7,24 @@ use url::Url;
 
 use super::request::OAuthHttp;
 
-/// Where to go for a token.
+/// The endpoints and properties of a resource's authorization server.
 #[derive(Debug, Clone)]
 pub(super) struct OAuthEndpoints {
-    /// How the resource calls itself.
+    /// The resource's own identifier.
     pub(super) resource: String,
-    /// What it takes, where it says so.
+    /// The scopes that it supports, if it lists them.
     pub(super) scopes: Option<BTreeSet<String>>,
-    /// The authorization server.
+    /// The authorization server's identifier.
     pub(super) issuer: String,
-    /// Where people are asked; there is none where clients only act for themselves.
+    /// Where users give consent; `None` if only client credentials are supported.
     pub(super) authorization_endpoint: Option<Url>,
     pub(super) token_endpoint: Url,
     pub(super) registration_endpoint: Option<Url>,
-    /// How clients may show who they are; empty: it does not say.
+    /// The supported client authentication methods; empty: not listed.
     pub(super) auth_methods: Vec<String>,
     pub(super) takes_metadata_urls: bool,
     pub(super) knows_pkce: bool,
-    /// Whether it names itself when people come back.
+    /// Whether redirects carry the issuer (RFC 9207).
     pub(super) names_itself: bool,
     pub(super) offers_offline: bool,
 }
@@ -56,7 +56,7 @@ struct OAuthServerMetadata {
 }
 
 impl OAuthHttp {
-    /// Finds out where tokens for a resource come from.
+    /// Discovers the authorization server of a resource.
     pub(super) async fn discover(
         &self,
         resource: &Url,
@@ -71,10 +71,10 @@ impl OAuthHttp {
             ));
         }
         let Some(issuer) = metadata.authorization_servers.first() else {
-            return Err(format!("{resource} wants a token, and names nobody who issues them"));
+            return Err(format!("{resource} requires a token but names no authorization server"));
         };
         let at =
-            Url::parse(issuer).map_err(|_| format!("{issuer:?} is no address of an authorization server"))?;
+            Url::parse(issuer).map_err(|_| format!("{issuer:?} is not an authorization server's URL"))?;
         safe(&at, resource)?;
         let server = self.server_metadata(&at).await?;
         let server = server.ok_or_else(|| {
@@ -98,7 +98,7 @@ impl OAuthHttp {
             safe(named, resource)?;
             return match self.fetch(named).await? {
                 Some(metadata) => Ok(Some(metadata)),
-                None => Err(format!("{resource} says that its metadata is at {named}, and it is not")),
+                None => Err(format!("{resource} names {named} for its metadata, but there is none")),
             };
         }
         let path = resource.path().trim_end_matches('/');
@@ -128,7 +128,8 @@ impl OAuthHttp {
         Ok(None)
     }
 
-    /// The way of 2025-03-26: the server is its own authorization server, with metadata at its root or without.
+    /// Discovery as in 2025-03-26: the server is its own authorization server, with or without metadata at
+    /// its root.
     async fn as_of_old(&self, resource: &Url) -> Result<OAuthEndpoints, String> {
         safe(resource, resource)?;
         let origin = at_path(resource, "/");
@@ -152,7 +153,7 @@ impl OAuthHttp {
                 registration_endpoint: Some(at_path(&origin, "/register")),
                 auth_methods: vec![],
                 takes_metadata_urls: false,
-                // There was no way to say so.
+                // 2025-03-26 has no way to declare it.
                 knows_pkce: true,
                 names_itself: false,
                 offers_offline: false,
@@ -186,7 +187,7 @@ fn found(
     })
 }
 
-/// Whether metadata of that resource speaks for this address: the same place, or one above it.
+/// Whether metadata for that resource applies to this address: the same URL, or one above it.
 fn covers(resource: &str, address: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let above = resource.path().trim_end_matches('/');
@@ -195,7 +196,8 @@ fn covers(resource: &str, address: &Url) -> bool {
         && path.strip_prefix(above).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Secrets travel encrypted, or do not leave this machine; and only a server on this machine sends us to others on it.
+/// Requires TLS or loopback, because secrets are sent there; and only a resource on this machine may name a
+/// loopback URL.
 fn safe(url: &Url, resource: &Url) -> Result<(), String> {
     if is_here(url) && !is_here(resource) {
         return Err(format!("{resource} sends us to {url}, which is on this machine: that may be an attack"));

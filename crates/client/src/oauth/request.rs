@@ -1,4 +1,4 @@
-//! Requests to authorization servers: metadata, registration, tokens. What is secret is in no error and no log.
+//! Requests to authorization servers: metadata, registration, tokens. Secrets appear in no error and no log.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,15 +13,15 @@ use url::Url;
 use super::{OAuthClient, OAuthGrant, discovery::OAuthEndpoints, now};
 use crate::outbound::USER_AGENT;
 
-/// Bytes of an answer.
+/// Bytes of a response.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// The client for all of it.
+/// The HTTP client for these requests.
 pub(super) struct OAuthHttp {
     client: reqwest::Client,
 }
 
-/// A token as it was issued.
+/// The response of a token endpoint.
 #[derive(Deserialize)]
 pub(super) struct OAuthTokenResponse {
     pub(super) access_token: String,
@@ -32,7 +32,7 @@ pub(super) struct OAuthTokenResponse {
 }
 
 impl OAuthTokenResponse {
-    /// What was granted with it.
+    /// The grant that this token makes.
     pub(super) fn granted(self, found: &OAuthEndpoints, asked: BTreeSet<String>) -> OAuthGrant {
         let mut scopes = asked;
         scopes.extend(self.scope.iter().flat_map(|scope| scope.split_whitespace()).map(str::to_owned));
@@ -57,7 +57,7 @@ struct OAuthRegistration {
 
 impl OAuthHttp {
     pub(super) fn new(timeout: Duration) -> Result<Self, String> {
-        // An error means that one is installed already, which is as good.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
@@ -68,19 +68,19 @@ impl OAuthHttp {
         Ok(Self { client })
     }
 
-    /// A document, or nothing where there is none.
+    /// Fetches a document; `None` if there is none.
     pub(super) async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, String> {
         let request = self.client.get(url.clone()).header(header::ACCEPT, "application/json");
         let (status, body) = answer(url, request).await?;
         match status {
             200 => read(url, &body).map(Some),
-            // Some say 401 or 405 to what they do not know.
+            // Some servers answer 401 or 405 for an unknown path.
             400..=499 => Ok(None),
             status => Err(format!("{url} answered HTTP {status}")),
         }
     }
 
-    /// Makes this client known (RFC 7591).
+    /// Registers this client (RFC 7591).
     pub(super) async fn register(
         &self,
         endpoint: &Url,
@@ -120,7 +120,7 @@ impl OAuthHttp {
         })
     }
 
-    /// Asks for a token.
+    /// Requests a token.
     pub(super) async fn token(
         &self,
         endpoint: &Url,
@@ -163,7 +163,7 @@ impl OAuthHttp {
     }
 }
 
-/// How a client shows who it is.
+/// How a client authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ClientAuthMethod {
     Header,
@@ -171,7 +171,7 @@ enum ClientAuthMethod {
     Not,
 }
 
-/// As it was agreed on; else as the server prefers.
+/// The method that was agreed on; otherwise the server's first supported one.
 fn shown_by(client: &OAuthClient, methods: &[String]) -> ClientAuthMethod {
     if client.secret.is_none() {
         return ClientAuthMethod::Not;
@@ -192,7 +192,7 @@ fn shown_by(client: &OAuthClient, methods: &[String]) -> ClientAuthMethod {
 }
 
 async fn answer(url: &Url, request: reqwest::RequestBuilder) -> Result<(u16, Vec<u8>), String> {
-    let cut = |error: reqwest::Error| format!("{url} cannot be asked: {}", error.without_url());
+    let cut = |error: reqwest::Error| format!("the request to {url} failed: {}", error.without_url());
     let answered = request.send().await.map_err(cut)?;
     let status = answered.status().as_u16();
     let mut body = vec![];
@@ -207,7 +207,7 @@ async fn answer(url: &Url, request: reqwest::RequestBuilder) -> Result<(u16, Vec
 }
 
 fn read<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, String> {
-    // Only where it is wrong, not what is there: it may be a token.
+    // The position of the error only, not the content: it may be a token.
     serde_json::from_slice(body).map_err(|error| {
         format!(
             "{url} answered something that is not understood (line {}, column {})",
@@ -217,7 +217,7 @@ fn read<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, String> {
     })
 }
 
-/// What an authorization server says of an error.
+/// The text of an authorization server's error.
 fn describe_error(status: u16, body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct OAuthErrorBody {
@@ -231,7 +231,7 @@ fn describe_error(status: u16, body: &[u8]) -> String {
     }
 }
 
-/// Something that nobody can guess, for the state and for PKCE's verifier.
+/// An unguessable random string, for the state and PKCE's verifier.
 pub(super) fn secret() -> Result<String, String> {
     let mut bytes = [0; 32];
     let random = rustls::crypto::ring::default_provider().secure_random;

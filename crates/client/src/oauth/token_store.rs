@@ -1,4 +1,4 @@
-//! What was granted, from one run of a program to the next.
+//! Storage for OAuth grants across runs of a program.
 
 use std::{
     collections::BTreeMap,
@@ -14,20 +14,20 @@ use url::Url;
 
 use super::OAuthRecord;
 
-/// Keeps what was granted.
+/// Stores OAuth grants.
 #[async_trait]
 pub trait TokenStore: Send + Sync + 'static {
-    /// What is known about a resource.
+    /// The stored record of a resource.
     async fn load(&self, resource: &Url) -> Option<OAuthRecord>;
 
-    /// Keeps it. What cannot be kept is asked for again next time, so this does not fail.
+    /// Stores a record. This cannot fail: if storing does not work, the user is asked again next time.
     async fn store(&self, resource: &Url, kept: &OAuthRecord);
 
-    /// Forgets it.
+    /// Deletes the record of a resource.
     async fn forget(&self, resource: &Url);
 }
 
-/// Keeps it for as long as the process lives.
+/// A token store in memory.
 #[derive(Default)]
 pub struct MemoryTokenStore(Mutex<BTreeMap<Url, OAuthRecord>>);
 
@@ -46,18 +46,18 @@ impl TokenStore for MemoryTokenStore {
     }
 }
 
-/// Keeps it in a folder that only its owner can read, a file for each resource.
+/// A token store in a folder that only its owner can read, with one file per resource.
 pub struct FileTokenStore {
     dir: PathBuf,
 }
 
 impl FileTokenStore {
-    /// In that folder, which is made when there is something to keep.
+    /// A store in that folder, which is created when the first record is stored.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into() }
     }
 
-    /// Forgets everything; of how many resources that was.
+    /// Deletes all records; returns their number.
     pub fn forget_all(&self) -> std::io::Result<usize> {
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
@@ -95,13 +95,13 @@ impl TokenStore for FileTokenStore {
     async fn load(&self, resource: &Url) -> Option<OAuthRecord> {
         let bytes = std::fs::read(self.path(resource)).ok()?;
         serde_json::from_slice(&bytes)
-            .inspect_err(|_| tracing::warn!(%resource, "what was kept of its tokens is damaged: a person will be asked"))
+            .inspect_err(|_| tracing::warn!(%resource, "damaged token file: a new login is needed"))
             .ok()
     }
 
     async fn store(&self, resource: &Url, kept: &OAuthRecord) {
         if let Err(error) = self.write(&self.path(resource), kept) {
-            tracing::warn!(%resource, %error, "its token cannot be kept: a person will be asked again");
+            tracing::warn!(%resource, %error, "the token could not be stored: a new login will be needed");
         }
     }
 

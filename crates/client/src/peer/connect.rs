@@ -1,7 +1,7 @@
-//! Finds out what somebody speaks, and connects to them.
+//! Detects a peer's protocol and connects to it.
 //!
-//! A command is an MCP server on pipes. At an address there may be an agent card, then it is A2A; or an MCP
-//! endpoint. Where both are (a Nuncio server), it is A2A unless the caller wants the other.
+//! A command is an MCP server on pipes. An address with an agent card is an A2A agent; otherwise an MCP
+//! endpoint is tried. A Nuncio server has both: it is A2A unless the caller asks for MCP.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::{
     mcp::{McpLogLevel, McpPeer, McpPeerOptions},
 };
 
-/// How to connect.
+/// Options of [`connect`].
 #[derive(Clone, Default)]
 pub struct PeerConnectOptions {
-    /// Who we are to them.
+    /// Supplies the tokens for requests.
     pub authorizer: Option<Arc<dyn Authorizer>>,
-    /// What they speak; `None`: find out.
+    /// The protocol; `None`: detect it.
     pub protocol: Option<PeerProtocol>,
-    /// The generation of A2A to speak; `None`: what the card prefers.
+    /// The A2A version to speak; `None`: the one that the card prefers.
     pub dialect: Option<Dialect>,
-    /// The revision of MCP to speak; `None`: the newest that both know.
+    /// The MCP revision to speak; `None`: the newest that both sides know.
     pub revision: Option<String>,
-    /// From which level on log lines are wanted, where the protocol lets one say so.
+    /// The lowest level of log lines to receive, where the protocol lets a client choose.
     pub log_level: McpLogLevel,
-    /// Whether every event of a task is wanted, also log lines and what happened while nobody followed, where the
-    /// server has an extension for that.
+    /// Whether to receive every event of a task, including log lines and events from before the follower
+    /// connected, where the server has an extension for that.
     pub every_event: bool,
 }
 
-/// Connects to whoever is there. The error says what was tried, and where.
+/// Connects to the peer at that location. The error names what was tried, and where.
 pub async fn connect(place: &PeerLocation, options: &PeerConnectOptions) -> Result<Arc<dyn Peer>, PeerError> {
     let url = match (place, options.protocol) {
         (PeerLocation::Url(url), _) => url,
@@ -57,14 +57,14 @@ async fn detect(
     let agent = a2a(url, options);
     let no_agent = match agent.check_reachable().await {
         Ok(()) => return Ok(agent),
-        // The host is not there: neither would an MCP endpoint be.
+        // If the host is unreachable, so is an MCP endpoint on it.
         Err(error @ PeerError::Unreachable { .. }) if !is_no_card(&error) => return Err(error),
         Err(error) => error,
     };
     let server = mcp(place, options)?;
     match server.check_reachable().await {
         Ok(()) => Ok(server),
-        // It is one, and wants to know who is calling.
+        // It is an MCP endpoint that requires authorization.
         Err(error @ PeerError::Unauthorized { .. }) => Err(error),
         Err(no_server) => Err(PeerError::Unsupported(format!(
             "{} speaks neither A2A nor MCP: for A2A it was asked for an agent card ({no_agent}); for MCP it was asked to introduce itself ({no_server})",
@@ -73,7 +73,7 @@ async fn detect(
     }
 }
 
-/// Whether somebody answered, and had no card.
+/// Whether a server answered, but without a card.
 fn is_no_card(error: &PeerError) -> bool {
     matches!(error, PeerError::Unreachable { why, .. } if why.starts_with("there is no agent card"))
 }

@@ -1,63 +1,65 @@
-//! Why somebody elsewhere could not be called, in the cases that a caller reacts to differently.
+//! Errors of calls to a peer, one case for each reaction of a caller.
 
 use std::time::Duration;
 
-/// What went wrong between here and a peer.
+/// Why a request to a peer failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PeerError {
-    /// It cannot be reached, and nothing was asked of it.
+    /// No connection; nothing was sent.
     #[error("{at} cannot be reached: {why}")]
     Unreachable {
-        /// Where it should be.
+        /// The peer's address.
         at: String,
-        /// What the network, or the system, said.
+        /// The error of the network or the operating system.
         why: String,
     },
-    /// It is busy, or asked too often.
+    /// The peer is overloaded or rate limits the caller.
     #[error("{why}{}", .retry_after.map(|after| format!(" (try again in {} s)", after.as_secs_f32())).unwrap_or_default())]
     Busy {
-        /// In its words.
+        /// The peer's own text.
         why: String,
-        /// When it is worth another try.
+        /// How long to wait before a retry, if the peer gave a time.
         retry_after: Option<Duration>,
     },
-    /// It wants to know who is calling, or does not want this caller to do this.
+    /// The peer requires authentication, or does not permit the caller to do this.
     #[error("{at} refused the caller: {why}")]
     Unauthorized {
-        /// Where.
+        /// The peer's address.
         at: String,
-        /// In its words.
+        /// The peer's own text.
         why: String,
     },
-    /// It broke off: whether the work goes on there is not known, and there is no way back by itself.
+    /// The connection broke. Whether the work goes on is unknown, and the call cannot be resumed
+    /// automatically.
     #[error("{0}")]
     Cut(String),
-    /// There is no way back to that call: the peer does not know it, or does not keep such things.
+    /// The call cannot be resumed: the peer does not know it, or does not retain calls.
     #[error("{0}")]
     Gone(String),
-    /// It does not take what was said. The same again would be refused again.
+    /// The peer rejected the request. The same request would be rejected again.
     #[error("{0}")]
     Refused(String),
-    /// What it said is not what its protocol defines.
+    /// The peer's response violates its protocol.
     #[error("{at} does not speak its protocol: {why}")]
     Malformed {
-        /// Where.
+        /// The peer's address.
         at: String,
-        /// What is wrong with it.
+        /// What is wrong with the response.
         why: String,
     },
-    /// This side cannot do that.
+    /// This client does not support the request.
     #[error("{0}")]
     Unsupported(String),
 }
 
 impl PeerError {
-    /// Whether the same request may succeed a little later, and has certainly not been carried out.
+    /// Whether a retry may succeed and the request was certainly not carried out.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
     }
 
-    /// The same of a request that asked for nothing to be done: what broke off there left nothing behind.
+    /// The error of a read-only request: a broken connection left nothing behind there, so it counts as
+    /// unreachable.
     pub(crate) fn into_read_error(self, at: &str) -> Self {
         match self {
             Self::Cut(why) => Self::Unreachable { at: at.to_owned(), why },

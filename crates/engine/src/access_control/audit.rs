@@ -1,7 +1,7 @@
-//! Lines of the audit on their way to the store.
+//! The write buffer of the audit log.
 //!
-//! They are written together, a moment after what they tell of: a crash can lose the lines of that moment, and
-//! nothing else can. When they cannot be written for long, nobody is let through any more.
+//! Lines are written in batches, a moment after the access they record: only a crash can lose the lines of that
+//! moment. While the store cannot take them and the buffer is full, every audited access is refused.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -14,24 +14,24 @@ use tokio::sync::{Notify, watch};
 
 use crate::{access::Action, engine::wait_until_closing, error::Error, knowledge::AuditEntry, store::Store};
 
-/// How long a line waits for others.
+/// How long a line waits for others of its batch.
 const GATHER: Duration = Duration::from_millis(200);
-/// Lines that are written at once.
+/// The most lines written at once.
 const CHUNK: usize = 1_024;
-/// Lines that may wait for a store that does not take them; those of one tenant no more than are still free.
+/// The most lines that wait for a store that fails. One tenant may use no more than are still free.
 const BACKLOG: usize = 65_536;
 
-/// What goes into the audit.
+/// Which accesses are audited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AuditLevel {
-    /// Nothing.
+    /// None.
     Off,
-    /// What was refused.
+    /// Refused ones.
     Refused,
-    /// That, and everything that changed something or made it do something.
+    /// Refused ones, and all that write or execute something.
     #[default]
     Changes,
-    /// Everything.
+    /// All, reads included.
     All,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Audit {
     writing: tokio::sync::Mutex<()>,
 }
 
-/// Lines that wait, in their order.
+/// Waiting lines, in order.
 #[derive(Default)]
 struct Backlog {
     lines: VecDeque<AuditEntry>,
@@ -51,7 +51,7 @@ struct Backlog {
 }
 
 impl Backlog {
-    /// Whether a tenant has no room for another line.
+    /// Whether a tenant may not add another line.
     fn is_full_for(&self, tenant: &str) -> bool {
         let free = BACKLOG.saturating_sub(self.lines.len());
         self.by_tenant.get(tenant).copied().unwrap_or(0) >= free
@@ -79,7 +79,7 @@ impl Backlog {
         lines
     }
 
-    /// Puts lines back that could not be written.
+    /// Returns lines that could not be written to the front.
     fn put_back(&mut self, lines: Vec<AuditEntry>) {
         for line in lines.into_iter().rev() {
             *self.by_tenant.entry(line.tenant.clone()).or_default() += 1;
@@ -107,7 +107,7 @@ impl Audit {
         if waiting.is_full_for(&entry.tenant) {
             return Err(Error::Busy {
                 why: format!(
-                    "{} lines of the audit wait to be written, of {BACKLOG} that may (audit backlog)",
+                    "{} of at most {BACKLOG} audit lines wait to be written (audit backlog)",
                     waiting.lines.len()
                 ),
                 retry_after: Duration::from_secs(2),
@@ -152,7 +152,7 @@ impl Audit {
                 return;
             }
             if let Err(error) = store.knowledge().append_audit(lines.clone()).await {
-                tracing::error!(%error, lines = lines.len(), "the audit could not be written; trying again");
+                tracing::error!(%error, lines = lines.len(), "the audit could not be written; retrying");
                 let mut waiting = self.waiting.lock();
                 waiting.put_back(lines);
                 self.came.notify_one();

@@ -1,10 +1,10 @@
-//! How often a caller may do something.
+//! Rate limits per caller: token buckets.
 //!
-//! A bucket per caller and type: it holds what may come at once and fills at the rate. Where several nodes serve
-//! one store each has its own buckets, and once in [`EXCHANGE`] they tell what was used in them, and take out of those
-//! what was used elsewhere since the exchange before. So a caller who spreads over N nodes gets at most N times the count at once, and until the
-//! second exchange in which a node knows of it; from then on the rate, as closely as one exchange. A debt is at most
-//! one count.
+//! Each caller has one bucket per kind of resource, which refills at the rate. Every node has its own buckets.
+//! Once per [`EXCHANGE`] the nodes that share a store publish what they used, and subtract what the others used
+//! since the last exchange. A caller that spreads requests over N nodes may burst to N times the limit until
+//! nodes have exchanged usage twice; after that the limit holds to within one exchange interval. A bucket never
+//! goes further than one full bucket below zero.
 
 use std::{collections::HashMap, str::FromStr, sync::Arc, time::Duration};
 
@@ -16,20 +16,20 @@ use crate::{
 };
 use parking_lot::Mutex;
 
-/// How often nodes tell each other what was used.
+/// How often nodes exchange their usage.
 pub(crate) const EXCHANGE: Duration = Duration::from_secs(1);
-/// Buckets that are kept. Beyond it those go that were not used for longest, half of them at a time: whoever comes
-/// back to one that went finds it full.
+/// The most buckets in memory. Beyond it the least recently used half is dropped; a caller whose bucket was
+/// dropped gets a full one.
 const BUCKETS: usize = 16_384;
 
-/// So many in so much time, all of which may come at once.
+/// A number of requests per unit of time; all of them may come at once.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Rate {
     count: u32,
     within: Duration,
 }
 
-/// A rate that cannot be read.
+/// A rate that cannot be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no rate: write a count and a unit of time, such as 100/s, 600/m or 10000/h")]
 pub struct RateError(String);
@@ -73,35 +73,35 @@ pub(super) struct Rates {
     buckets: Mutex<RateBuckets>,
 }
 
-/// The buckets in two halves: those used lately, and those used before.
+/// The buckets in two generations: those used recently, and those used before.
 #[derive(Default)]
 struct RateBuckets {
     lately: HashMap<RateKey, RateBucket>,
     before: HashMap<RateKey, RateBucket>,
 }
 
-/// Whose it is, and for what.
+/// The owner, and the kind of resource.
 type RateKey = (String, AccessKind);
 
 struct RateBucket {
     left: f64,
     at: Timestamp,
-    /// Used here since the last exchange.
+    /// Used on this node since the last exchange.
     used: u64,
     exchanged: Option<BucketExchange>,
 }
 
-/// How a bucket stood at an exchange.
+/// The state of a bucket at an exchange.
 struct BucketExchange {
-    /// The counter that all nodes share.
+    /// The counter shared by all nodes.
     total: u64,
-    /// What was left, with what was used and not told yet.
+    /// The tokens left, with the use that was not exchanged yet added back.
     left: f64,
     at: Timestamp,
 }
 
 impl RateBuckets {
-    /// The bucket of that key, used now.
+    /// The bucket of that key, moved to the recent generation.
     fn using(&mut self, key: RateKey, new: impl FnOnce() -> RateBucket) -> &mut RateBucket {
         if !self.lately.contains_key(&key) {
             if self.lately.len() >= BUCKETS / 2 {
@@ -132,7 +132,7 @@ impl Rates {
         self.rates.iter().find(|(limited, _)| *limited == kind).map(|(_, rate)| *rate)
     }
 
-    /// Takes one out of the caller's bucket.
+    /// Takes one token from the caller's bucket.
     pub(super) fn take(&self, caller: &Caller, kind: AccessKind, now: Timestamp) -> Result<(), Error> {
         let Some(rate) = self.of(kind) else { return Ok(()) };
         let mut buckets = self.buckets.lock();
@@ -145,12 +145,12 @@ impl Rates {
         }
         let wait = ((1.0 - bucket.left) / rate.per_ms()).ceil();
         Err(Error::TooFast {
-            why: format!("{rate} is what one caller may do to {} (rate)", kind.name()),
+            why: format!("over the limit of {rate} per caller for {} (rate)", kind.name()),
             retry_after: Duration::from_millis(wait as u64),
         })
     }
 
-    /// Exchanges what was used with the other nodes.
+    /// Exchanges usage with the other nodes.
     pub(super) async fn share(&self, store: &Arc<dyn Store>, now: Timestamp) {
         let uses = self.take_uses();
         if uses.is_empty() {
@@ -161,7 +161,7 @@ impl Rates {
         match store.knowledge().add_usage(&counters, now).await {
             Ok(totals) => self.learn(&uses, &totals, now),
             Err(error) => {
-                tracing::warn!(%error, "what callers used could not be told to other nodes");
+                tracing::warn!(%error, "could not exchange rate-limit usage with other nodes; retrying");
                 let mut buckets = self.buckets.lock();
                 for (key, used) in &uses {
                     if let Some(bucket) = buckets.get_mut(key) {
@@ -172,7 +172,7 @@ impl Rates {
         }
     }
 
-    /// What was used since the last exchange, in buckets that were used.
+    /// Takes the usage since the last exchange, of the buckets that were used.
     fn take_uses(&self) -> Vec<(RateKey, u64)> {
         let mut buckets = self.buckets.lock();
         let RateBuckets { lately, before } = &mut *buckets;
@@ -180,7 +180,7 @@ impl Rates {
         used.map(|(key, bucket)| (key.clone(), std::mem::take(&mut bucket.used))).collect()
     }
 
-    /// Takes out what was used elsewhere, by what the shared counters stand at now.
+    /// Subtracts what other nodes used, derived from the shared counters.
     fn learn(&self, uses: &[(RateKey, u64)], totals: &[u64], now: Timestamp) {
         let mut buckets = self.buckets.lock();
         for ((key, used), total) in uses.iter().zip(totals) {
@@ -189,8 +189,8 @@ impl Rates {
             bucket.fill(rate, now);
             if let Some(before) = &bucket.exchanged {
                 let elsewhere = total.saturating_sub(before.total).saturating_sub(*used);
-                // It filled meanwhile for them as well, also beyond what this bucket holds: who has not been here for
-                // an hour does not owe all that it did elsewhere.
+                // The bucket also refilled for that use, even beyond its capacity: a caller that has not used
+                // this node for an hour does not owe all that it did elsewhere.
                 let filled = (now.0 - before.at.0).max(0) as f64 * rate.per_ms();
                 let due = before.left + filled - *used as f64 - untold - elsewhere as f64;
                 bucket.left = bucket.left.min(due.max(-f64::from(rate.count)));
@@ -201,7 +201,7 @@ impl Rates {
 }
 
 impl RateBucket {
-    /// What there is now. Never more than the rate's count, and a debt of at most as much.
+    /// Refills the bucket and returns its tokens: at most the rate's count, and at least minus that count.
     fn fill(&mut self, rate: Rate, now: Timestamp) -> f64 {
         let passed = (now.0 - self.at.0).max(0) as f64;
         let most = f64::from(rate.count);
@@ -250,7 +250,7 @@ mod tests {
         assert!(buckets.lately.len() + buckets.before.len() <= BUCKETS);
     }
 
-    /// What is told, and what becomes of it where the others have used so much.
+    /// Runs one exchange in which the other nodes used `more`.
     fn exchange(rates: &Rates, elsewhere: &mut u64, more: u64, at: i64) -> usize {
         let uses = rates.take_uses();
         *elsewhere += more + uses.iter().map(|(_, used)| used).sum::<u64>();
@@ -267,7 +267,7 @@ mod tests {
         assert!(take(0));
         assert_eq!(exchange(&rates, &mut total, 0, 0), 1);
         assert_eq!(exchange(&rates, &mut total, 0, 1_000), 0, "nothing was used");
-        // Full again; then it is used on both, as fast as it goes.
+        // Full again; then both nodes use it as fast as they can.
         assert!((0..10).all(|_| take(1_000)));
         assert_eq!(exchange(&rates, &mut total, 10, 2_000), 1);
         assert_eq!(

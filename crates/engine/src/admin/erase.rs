@@ -1,4 +1,5 @@
-//! One pass of the erasure of a tenant. Every step deletes what it finds, so that a pass can be repeated at any point.
+//! One pass of the erasure of a tenant. Every step deletes what it finds, so that a pass can be repeated at
+//! any point.
 
 use std::sync::Arc;
 
@@ -14,11 +15,11 @@ use crate::{
     tenant_store::TenantTasks,
 };
 
-/// Tasks, entries, records, sessions, lines or owners that are taken at a time.
+/// The batch size: tasks, entries, records, sessions, audit entries or owners.
 const AT_ONCE: usize = 256;
 
 impl EngineCore {
-    /// Deletes what there is; whether there was nothing.
+    /// Deletes what exists; returns whether there was nothing.
     pub(super) async fn erase_pass(
         self: &Arc<Self>,
         tenant: &str,
@@ -37,7 +38,7 @@ impl EngineCore {
             }
             order.counts.tasks += self.delete_tasks(&rows).await?;
         }
-        // Before the beginning of time nothing has expired: what waits to be swept is found, too.
+        // At the earliest time nothing has expired: entries that wait to be swept are found, too.
         let always = Timestamp(i64::MIN);
         while let Some(namespace) =
             store.knowledge().namespaces(tenant, "", "", 1, always).await?.into_iter().next()
@@ -99,7 +100,8 @@ impl EngineCore {
     }
 }
 
-/// Names that stand for others, the same for the same within one erasure. A colon is in no name of a tenant.
+/// Pseudonyms, the same for the same name within one erasure. They contain a colon, which no tenant's name
+/// does.
 struct Pseudonyms {
     salt: String,
 }
@@ -118,7 +120,7 @@ impl Pseudonyms {
         format!("{}/{}", self.of_tenant(tenant), self.digest(owner))
     }
 
-    /// A line without whom it names. What was addressed may be named after somebody as well.
+    /// An audit entry without personal data. The resource may be named after a person as well.
     fn of_line(&self, tenant: &str, line: AuditEntry) -> AuditEntry {
         AuditEntry {
             tenant: self.of_tenant(tenant),

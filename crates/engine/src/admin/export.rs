@@ -1,5 +1,5 @@
-//! All that a tenant has, a page at a time: tasks, entries of memory, records. For a file that others can read; secrets
-//! of tokens are not part of it.
+//! The export of a tenant's data, a page at a time: tasks, memory entries, records. The file is meant to be
+//! read by others, so it contains no secrets of tokens.
 
 use super::{ADMIN_TENANTS, AdminTask, reaches, tenants::no_such};
 use crate::{
@@ -13,37 +13,37 @@ use crate::{
     tenant_store::{TenantRecord, TenantTasks},
 };
 
-/// Tasks of a page. Each is folded whole, and may be large.
+/// Tasks per page. Each is folded whole, and may be large.
 const TASKS: usize = 8;
-/// Entries and records of a page.
+/// Memory entries and records per page.
 const PAGE: usize = 64;
 
-/// Where the next page begins.
+/// Where the next page of an export begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ExportCursor {
-    /// With tasks after this one.
+    /// At the tasks after this one.
     Tasks(Option<ListCursor>),
-    /// With entries of memory after this namespace and key.
+    /// At the memory entries after this namespace and key.
     Memory(String, String),
-    /// With records after this kind and id.
+    /// At the records after this kind and id.
     Records(String, String),
 }
 
 impl ExportCursor {
-    /// The first page.
+    /// The cursor of the first page.
     pub fn start() -> Self {
         Self::Tasks(None)
     }
 }
 
-/// Something that a tenant has.
+/// One exported item.
 #[derive(Debug, Clone)]
 pub enum ExportItem {
-    /// A task.
+    /// A task, with its administrative data and its fold.
     Task(Box<(AdminTask, Task)>),
-    /// An entry of memory.
+    /// An entry of the memory bank.
     Memory {
-        /// The namespace.
+        /// The namespace that contains it.
         namespace: String,
         /// The entry, with its value.
         entry: MemoryEntry,
@@ -52,25 +52,25 @@ pub enum ExportItem {
     Record(TenantRecord),
 }
 
-/// A page of what a tenant has.
+/// A page of an export.
 #[derive(Debug, Clone)]
 pub struct ExportPage {
-    /// What is on it; a page in the middle may be empty.
+    /// The items; a page in the middle may be empty.
     pub items: Vec<ExportItem>,
-    /// Where the next one begins; `None` after the last.
+    /// Where the next page begins; `None` after the last page.
     pub next: Option<ExportCursor>,
 }
 
 impl Engine {
-    /// Lets an administrator export a tenant, or says why not. Asked once, before the first page.
+    /// Checks that an administrator may export a tenant. Called once, before the first page.
     pub fn allow_export(&self, caller: &Caller, tenant: &str) -> Result<(), Error> {
         let resource = format!("admin://tenants/{tenant}/export");
         self.allow_admin(caller, Action::Read, ADMIN_TENANTS, "tenant.export", &resource)?;
         if reaches(caller, tenant) { Ok(()) } else { Err(no_such(tenant)) }
     }
 
-    /// A page of what a tenant has, for an administrator that [`Engine::allow_export`] let through. What changes
-    /// meanwhile may be there twice, and what is made meanwhile may be missing.
+    /// A page of a tenant's data, for an administrator that [`Engine::allow_export`] has allowed. Data that
+    /// changes meanwhile may appear twice, and data created meanwhile may be missing.
     pub async fn export_page(
         &self,
         caller: &Caller,
@@ -141,7 +141,7 @@ impl Engine {
         Ok(ExportPage { items: items.collect::<Result<_, _>>()?, next })
     }
 
-    /// An entry with its value as its tenant wrote it, whether it is stored encrypted or not.
+    /// An entry with its value in plain text, whether it is stored encrypted or not.
     fn opened(&self, tenant: &str, namespace: &str, mut entry: MemoryEntry) -> Result<ExportItem, Error> {
         let key =
             MemoryKey { tenant: tenant.to_owned(), namespace: namespace.to_owned(), key: entry.key.clone() };

@@ -1,7 +1,7 @@
-//! Orders of the operator: what is to be done to a token's work or to a tenant, as a record that every node reads.
+//! The operator's orders about a token's work or a tenant: records that every node reads.
 //!
-//! An order is carried out by one node at a time, under a lease in the record itself. Each step can be repeated, so
-//! that a node that finds an order whose lease is over goes on with it.
+//! One node at a time carries out an order, under a lease in the record itself. Each step can be repeated, so
+//! another node continues an order whose lease has expired.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -19,40 +19,40 @@ use crate::{
 
 /// The kind of the records.
 const KIND: &str = "operator.order";
-/// What the id of an order about a tenant, or about a token, begins with.
+/// The id prefixes of orders about a tenant, and about a token.
 const TENANT: &str = "tenant:";
 const TOKEN: &str = "token:";
-/// How late a node reads an order of another one at most.
+/// The poll interval: the longest delay until a node sees another node's order.
 const POLL: Duration = Duration::from_secs(2);
-/// For how long after an order something may still come in: a node may believe a token for 5 s, and read orders late.
+/// How long after an order new work may still arrive: a node may cache a token for 5 s, and read orders late.
 const SETTLE: Duration = Duration::from_secs(10);
-/// How long to wait between two passes.
+/// The pause between two passes.
 const PAUSE: Duration = Duration::from_millis(500);
-/// How long a node may carry an order out without a word.
+/// How long a node may carry out an order without renewing its lease.
 const LEASE: Duration = Duration::from_secs(30);
-/// How long a stop that is done is still shown.
+/// How long a finished stop is still listed.
 const SHOWN: Duration = Duration::from_secs(24 * 60 * 60);
-/// Orders that are read at a time.
+/// The page size when reading orders.
 const PAGE: usize = 1_000;
 
-/// What is to be done, or was.
+/// The kind and the progress of an order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OrderState {
     /// A token's work is being canceled.
     Stopping,
-    /// It is.
+    /// A token's work has been canceled.
     Stopped,
-    /// A tenant's callers are refused, and what ran is canceled.
+    /// A tenant's callers are refused, and its running tasks are canceled.
     Suspended,
-    /// All that a tenant has is being deleted; its callers are refused.
+    /// All data of a tenant is being deleted; its callers are refused.
     Erasing,
-    /// It is; its callers are refused until the name is opened again.
+    /// All data of a tenant is deleted; its callers are refused until the name is opened again.
     Erased,
 }
 
 impl OrderState {
-    /// Its name in answers.
+    /// The name in responses.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stopping => "stopping",
@@ -64,57 +64,58 @@ impl OrderState {
     }
 }
 
-/// What was done so far. After a crash in the middle the last step may be missing here, never in what was done.
+/// What was done so far. After a crash the counts may lack the last step, although it was done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct OrderCounts {
-    /// Tasks whose end was asked for.
+    /// Tasks whose cancelling was requested.
     pub canceled: u64,
     /// Tasks that were deleted.
     pub tasks: u64,
     /// Sessions that were deleted.
     pub sessions: u64,
-    /// Entries of memory that were deleted.
+    /// Memory entries that were deleted.
     pub memory: u64,
-    /// Records that were deleted, workflows among them.
+    /// Records that were deleted, including workflows.
     pub records: u64,
     /// Tokens that were deleted.
     pub tokens: u64,
-    /// Lines of the audit that name nobody any more.
+    /// Audit entries whose personal data was removed.
     pub audit_lines: u64,
-    /// Callers whose names were replaced.
+    /// Callers whose names were replaced by pseudonyms.
     pub callers: u64,
 }
 
-/// An order as it is kept. Fields are only ever added.
+/// An order as stored. Fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OperatorOrder {
-    /// What is to be done.
+    /// What is to be done, or was done.
     pub state: OrderState,
-    /// Since when.
+    /// When the state was entered.
     pub at: Timestamp,
-    /// Who gave it.
+    /// The name of the caller that gave the order.
     pub by: String,
-    /// Why, in the operator's words.
+    /// The operator's reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Whose token it is, where it is about one.
+    /// The owner of the token, for an order about a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Whether nothing is left to do.
     #[serde(default)]
     pub done: bool,
-    /// How often all of it was looked through.
+    /// The number of complete passes over the data.
     #[serde(default)]
     pub passes: u64,
-    /// What was done.
+    /// What was done so far.
     #[serde(default)]
     pub counts: OrderCounts,
-    /// What pseudonyms are made with, while they are made. Without it nobody can tell whom one stands for.
+    /// The salt of the pseudonyms, stored only while they are made. Without it a pseudonym cannot be traced
+    /// back.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) salt: Option<String>,
-    /// Who carries it out, and until when that counts.
+    /// The node that carries it out, and the end of its lease.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) worker: Option<(NodeId, Timestamp)>,
 }
@@ -146,7 +147,7 @@ pub(crate) async fn orders_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
         if let Err(error) = engine.follow_orders().await {
-            tracing::warn!(%error, "the operator's orders could not be read");
+            tracing::warn!(%error, "could not read the operator's orders; retrying");
         }
         tokio::select! {
             () = engine.admin.wake.notified() => {}
@@ -157,7 +158,8 @@ pub(crate) async fn orders_loop(engine: Arc<EngineCore>) {
 }
 
 impl EngineCore {
-    /// Reads all orders: refuses whom they are about, and begins what nobody carries out.
+    /// Reads all orders: refuses callers of the tenants concerned, and begins orders that no node carries
+    /// out.
     pub(crate) async fn follow_orders(self: &Arc<Self>) -> Result<(), Error> {
         let mut shut = HashMap::new();
         let now = self.clock.now();
@@ -170,7 +172,7 @@ impl EngineCore {
                 let engine = Arc::clone(self);
                 tokio::spawn(async move {
                     if let Err(error) = engine.carry_out(&id).await {
-                        tracing::warn!(%error, order = id, "an order of the operator is not done yet");
+                        tracing::warn!(%error, order = id, "an operator's order failed and is retried");
                     }
                     engine.admin.lock_under_way().remove(&id);
                 });
@@ -224,9 +226,9 @@ impl EngineCore {
                     (order.state, order.salt) = (OrderState::Erased, None);
                 }
             }
-            // Another order took the place of this one: begun again with that.
+            // Another order has replaced this one: start over with that.
             if self.put_order(id, &order, ExpectedVersion::Version(version)).await?.is_some() && order.done {
-                tracing::info!(order = id, ?order.counts, "an order of the operator is carried out");
+                tracing::info!(order = id, ?order.counts, "an operator's order is complete");
                 self.admin.wake.notify_one();
                 return Ok(());
             }
@@ -267,7 +269,7 @@ impl EngineCore {
         found.map(|record| Ok((OperatorOrder::read(&record)?, record.version))).transpose()
     }
 
-    /// Writes an order; its version, or `None` where it is not as expected.
+    /// Writes an order; returns its version, or `None` if the precondition does not hold.
     pub(super) async fn put_order(
         &self,
         id: &str,
@@ -280,7 +282,8 @@ impl EngineCore {
         self.write_order(vec![self.order_write(id, Some(body), expected, expires_at)]).await
     }
 
-    /// Deletes an order, with another record in the same commit where one is given; whether it was at that version.
+    /// Deletes an order, and optionally writes another record in the same commit; returns whether it was at
+    /// that version.
     pub(super) async fn delete_order(
         &self,
         id: &str,
@@ -291,7 +294,7 @@ impl EngineCore {
         Ok(self.write_order(std::iter::once(delete).chain(with).collect()).await?.is_some())
     }
 
-    /// Deletes what was ordered of tokens of a tenant's callers, or by them; how many orders.
+    /// Deletes the orders about tokens of a tenant's callers, or given by them; returns how many.
     pub(super) async fn delete_token_orders(&self, tenant: &str) -> Result<u64, Error> {
         let mut deleted = 0;
         for (id, listed) in self.all_orders().await? {
@@ -302,7 +305,7 @@ impl EngineCore {
             if !id.starts_with(TOKEN) || !names(&listed) {
                 continue;
             }
-            // Its worker may write it meanwhile, which then has to be deleted, too.
+            // Its worker may write it meanwhile; then that version is deleted, too.
             while let Some((order, version)) = self.order(&id).await? {
                 if !names(&order) {
                     break;
@@ -327,7 +330,8 @@ impl EngineCore {
         RecordWrite { key, body: body.map(Into::into), expected, expires_at, now: self.clock.now() }
     }
 
-    /// Writes an order with what belongs to it: the order's version, or `None` where it is not as expected.
+    /// Writes an order with the records that belong to it; returns the order's version, or `None` if the
+    /// precondition does not hold.
     async fn write_order(&self, writes: Vec<RecordWrite>) -> Result<Option<u64>, Error> {
         match self.store.knowledge().write_records(writes).await {
             Ok(versions) => Ok(versions.first().copied()),

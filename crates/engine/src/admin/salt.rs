@@ -1,8 +1,9 @@
-//! Salts of tenants whose name was used before: what is derived for such a tenant is another thing than what was derived
-//! for the erased one of the same name.
+//! Salts of tenants whose name was used before: keys derived for such a tenant differ from those of the
+//! erased tenant of the same name.
 //!
-//! A salt is drawn in the commit that opens the name again. It is a record of the tenant itself, so that the next
-//! erasure deletes it. Nodes read all salts with the orders, and after them: a node that sees the name open has its salt.
+//! A salt is drawn in the commit that opens the name again. It is a record of the tenant itself, so the next
+//! erasure deletes it. Nodes read all salts together with the orders, and after them: a node that sees the
+//! name open has its salt.
 
 use std::collections::HashMap;
 
@@ -18,10 +19,10 @@ use crate::{
 
 const KIND: &str = "tenant.salt";
 const ID: &str = "salt";
-/// Salts that are read at a time.
+/// The page size when reading salts.
 const PAGE: usize = 1_000;
 
-/// A salt as it is stored. Fields are only ever added.
+/// A salt as stored. Fields are only ever added.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredSalt {
     salt: String,
@@ -50,7 +51,8 @@ pub(super) fn salt_write(tenant: &str, salt: String, now: Timestamp) -> Result<R
 }
 
 impl Engine {
-    /// As [`Engine::derive_key`], for one tenant: another key once its name has been erased and opened again.
+    /// Like [`Engine::derive_key`], for one tenant: another key once its name has been erased and opened
+    /// again.
     pub fn derive_tenant_key(&self, tenant: &str, purpose: &str) -> [u8; 32] {
         match self.0.admin.salts.get(tenant) {
             None => self.derive_key(purpose),
@@ -75,7 +77,7 @@ impl EngineCore {
             let page = self.store.knowledge().records(&query).await?;
             let last = page.last().filter(|_| page.len() == PAGE).map(|record| record.id.clone());
             for record in page {
-                // Records of all tenants have the tenant and a line feed before their id.
+                // In a query over all tenants, an id is preceded by its tenant and a line feed.
                 let Some((tenant, _)) = record.id.split_once('\n') else { continue };
                 let damaged =
                     |error| Error::Internal(format!("the salt of tenant {tenant:?} is damaged: {error}"));

@@ -1,4 +1,4 @@
-//! Cancels many tasks at once: those of a token, or of a tenant.
+//! Bulk cancelling of tasks: those of a token, or of a tenant.
 
 use std::sync::Arc;
 
@@ -13,37 +13,39 @@ use crate::{
     tenant_store::TenantTasks,
 };
 
-/// Tasks that are read at a time.
+/// The page size when reading tasks.
 const PAGE: usize = 256;
-/// Tasks that are canceled at once.
+/// The number of tasks canceled concurrently.
 const AT_ONCE: usize = 32;
-/// How often a decision is made again because the task moved.
+/// How often a decision is retried because the task has changed.
 const DECIDE_AGAIN: usize = 32;
 
 /// Which tasks to cancel.
 pub(super) enum CancelTarget<'a> {
-    /// Those that this token of an owner made, and what they called.
+    /// Tasks created with this token of an owner, and the tasks that they called.
     Token { owner: &'a str, id: &'a str },
-    /// What runs, or waits to run, for a tenant. What waits for an answer waits on: nobody can give one.
+    /// A tenant's tasks that run, or wait to run. Tasks that wait for an answer keep waiting: while the
+    /// tenant is suspended, no caller can answer.
     Running(&'a str),
-    /// All that have not ended.
+    /// All tasks of a tenant that have not ended.
     Tenant(&'a str),
 }
 
-/// What one pass did.
+/// The result of one pass.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CancelPass {
     /// Tasks that had not ended.
     pub(super) found: u64,
-    /// Tasks of which this pass was the first to ask for the end.
+    /// Tasks whose cancelling this pass was the first to request.
     pub(super) canceled: u64,
 }
 
 impl EngineCore {
-    /// Asks for the end of every task of the target, once, and waits for none of them: their number may be large, and
-    /// an agent that does not listen is dropped after the grace period.
+    /// Requests the cancelling of every task of the target, once, and waits for none of them: there may be
+    /// many, and an agent that does not react is dropped after the grace period.
     ///
-    /// What nobody called goes first: an agent whose called task ends before it does would go on, and call another.
+    /// Tasks that no other task called go first: an agent whose called task ends before it does would
+    /// continue, and call another.
     pub(super) async fn cancel_all(self: &Arc<Self>, target: &CancelTarget<'_>) -> Result<CancelPass, Error> {
         let roots = self.cancel_some(target, true).await?;
         let called = self.cancel_some(target, false).await?;
@@ -60,7 +62,7 @@ impl EngineCore {
         match target {
             CancelTarget::Token { owner, .. } => query.owner = Some((*owner).to_owned()),
             CancelTarget::Running(tenant) | CancelTarget::Tenant(tenant) => {
-                query.tenant = Some((*tenant).to_owned())
+                query.tenant = Some((*tenant).to_owned());
             }
         }
         loop {
@@ -81,7 +83,8 @@ impl EngineCore {
         }
     }
 
-    /// Asks for the end of a task, or ends it where nothing works on it; whether this call was the first to ask.
+    /// Requests the cancelling of a task, or ends it if no agent works on it; returns whether this call was
+    /// the first.
     async fn begin_cancel(self: &Arc<Self>, id: TaskId) -> Result<bool, Error> {
         for _ in 0..DECIDE_AGAIN {
             let Some(opened) = self.store.open(&TaskKey::Id(id)).await? else { return Ok(false) };
@@ -120,7 +123,7 @@ impl EngineCore {
             }
             return Ok(true);
         }
-        // It changes faster than this; the next pass finds it again.
+        // It changes faster than this loop; the next pass finds it again.
         Ok(false)
     }
 }
@@ -128,7 +131,7 @@ impl EngineCore {
 impl CancelTarget<'_> {
     fn means(&self, row: &TaskRow) -> bool {
         match self {
-            // A head that cannot be read names no token.
+            // A header that cannot be decoded names no token.
             Self::Token { id, .. } => {
                 TaskHeader::decode(&row.head).is_ok_and(|head| head.credential.as_deref() == Some(*id))
             }

@@ -1,4 +1,4 @@
-//! Tasks of any tenant, for the operator.
+//! The operator's access to tasks of any tenant.
 
 use super::{ADMIN_TASKS, reaches};
 use crate::{
@@ -13,47 +13,47 @@ use crate::{
     tenant_store::TenantTasks,
 };
 
-/// Which tasks to list.
+/// A filter and a page position for listing tasks.
 #[derive(Debug, Clone, Default)]
 pub struct AdminList {
-    /// Of this tenant; `None`: of all that the caller reaches.
+    /// Only tasks of this tenant; `None`: of all that the caller may access.
     pub tenant: Option<String>,
-    /// Only of this owner.
+    /// Only tasks of this owner.
     pub owner: Option<String>,
-    /// Only those that have not ended.
+    /// Only tasks that have not ended.
     pub live: bool,
-    /// Only in this state.
+    /// Only tasks in this state.
     pub state: Option<State>,
-    /// Only of this agent.
+    /// Only tasks of this agent.
     pub agent: Option<String>,
-    /// Where the page before ended.
+    /// The token of the previous page.
     pub page_token: Option<String>,
-    /// How many tasks; 1 to [`MAX_PAGE`].
+    /// The maximum number of tasks; 1 to [`MAX_PAGE`].
     pub page_size: usize,
 }
 
-/// What the operator sees of a task without its content.
+/// What the operator sees of a task: everything but its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminTask {
-    /// The identity.
+    /// The task's id.
     pub id: TaskId,
-    /// Whose it is.
+    /// The owner: the caller that created it.
     pub owner: String,
-    /// The conversation.
+    /// The conversation it belongs to.
     pub context: String,
-    /// The agent.
+    /// The agent that works on it.
     pub agent: String,
-    /// The task that asked for it.
+    /// The task that called it, if any.
     pub parent: Option<TaskId>,
-    /// Where it stands.
+    /// The current state.
     pub state: State,
-    /// Since when.
+    /// When the current state was entered.
     pub status_at: Timestamp,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// Whether cancelling was asked for.
+    /// Whether cancelling was requested.
     pub cancel: bool,
-    /// The id of the token that made it, where it was one of this server.
+    /// The id of the token with which it was created, if this server issued it.
     pub credential: Option<String>,
 }
 
@@ -77,9 +77,9 @@ impl AdminTask {
 /// A page of tasks.
 #[derive(Debug, Clone)]
 pub struct AdminPage {
-    /// The tasks.
+    /// The tasks, newest status first.
     pub tasks: Vec<AdminTask>,
-    /// Where the next page begins; `None` after the last.
+    /// Where the next page begins; `None` after the last page.
     pub next_page_token: Option<String>,
 }
 
@@ -119,7 +119,7 @@ impl Engine {
         Ok(AdminPage { tasks, next_page_token: next })
     }
 
-    /// A task of any tenant as it stands.
+    /// The current state of a task of any tenant.
     pub async fn admin_get(
         &self,
         caller: &Caller,
@@ -133,7 +133,7 @@ impl Engine {
         Ok((AdminTask::of(&opened.row)?, self.0.fold(&opened).await?))
     }
 
-    /// Ends a task of any tenant; returns when it has ended, or after the grace period.
+    /// Cancels a task of any tenant; returns when it has ended, or after the grace period.
     pub async fn admin_cancel(
         &self,
         caller: &Caller,
@@ -148,7 +148,7 @@ impl Engine {
         Ok((AdminTask::of(&now)?, task))
     }
 
-    /// Deletes a task of any tenant that has ended, with all that belongs to it.
+    /// Deletes a finished task of any tenant, with all its data.
     pub async fn admin_delete(
         &self,
         caller: &Caller,
@@ -169,7 +169,7 @@ impl Engine {
 }
 
 impl EngineCore {
-    /// The task of that identity, if the administrator reaches it.
+    /// The task of that id, if the administrator may access it.
     async fn reach(&self, caller: &Caller, tenant: Option<&str>, task: &str) -> Result<TaskRow, Error> {
         let unknown = || Error::NoSuchTask(task.chars().take(64).collect());
         let id = TaskId::parse(task).ok_or_else(unknown)?;
@@ -181,7 +181,7 @@ impl EngineCore {
         }
     }
 
-    /// Deletes tasks, here and from what nodes remember.
+    /// Deletes tasks from the store, and from the caches of all nodes.
     pub(super) async fn delete_tasks(&self, rows: &[TaskRow]) -> Result<u64, Error> {
         let numbers: Vec<_> = rows.iter().map(|row| row.no).collect();
         let deleted = self.store.tenants().delete_tasks(&numbers).await?;

@@ -1,4 +1,4 @@
-//! Tenants: listed, suspended, resumed, erased; and the stop of a token's work.
+//! The operator's management of tenants (list, suspend, resume, erase), and stopping a token's work.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -16,30 +16,30 @@ use crate::{
     usage::TenantUsage,
 };
 
-/// How long an answer waits for the first pass of an order.
+/// How long a request waits for the first pass of an order.
 const FIRST_PASS: Duration = Duration::from_secs(20);
-/// How often it looks.
+/// The poll interval of that wait.
 const LOOK: Duration = Duration::from_millis(50);
-/// For how long after its erasure a name stays closed, so that every node has forgotten it.
+/// How long after its erasure a name stays closed, so that every node has cleared its caches of it.
 const COOL_DOWN: Duration = Duration::from_secs(10);
-/// Bytes of a reason.
+/// The maximum length of a reason, in bytes.
 const MAX_REASON: usize = 512;
-/// Tenants that are read at a time.
+/// The page size when reading tenants.
 const PAGE: usize = 1_000;
 
-/// A tenant, and what the operator ordered of it.
+/// A tenant, and the operator's order about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TenantStatus {
-    /// Its name.
+    /// The tenant's name.
     pub tenant: String,
-    /// The order that stands, if there is one; else the tenant is served.
+    /// The current order, if there is one; otherwise the tenant is served.
     pub order: Option<OperatorOrder>,
     /// What it uses on this node, and what it stores.
     pub usage: TenantUsage,
 }
 
 impl Engine {
-    /// The tenants that the caller reaches, by their names.
+    /// The tenants that the caller may access, sorted by name.
     pub async fn tenants(&self, caller: &Caller) -> Result<Vec<TenantStatus>, Error> {
         self.allow_admin(caller, Action::Read, ADMIN_TENANTS, "tenant.list", "admin://tenants")?;
         let mut names = std::collections::BTreeMap::new();
@@ -61,11 +61,11 @@ impl Engine {
         }
         let mut usage: HashMap<String, TenantUsage> =
             self.usage_report().into_iter().map(|usage| (usage.tenant.clone(), usage)).collect();
-        // One that has tokens and nothing else yet is known by what it uses.
+        // A tenant that has only tokens so far is known from the usage ledger.
         for tenant in usage.keys() {
             names.entry(tenant.clone()).or_insert(None);
         }
-        // Pseudonyms of what was erased are nobody, and the server's own records belong to no tenant.
+        // Pseudonyms of erased tenants are not tenants, and the server's own records belong to none.
         let shown = |name: &str| reaches(caller, name) && !name.contains([':', '/']);
         Ok(names
             .into_iter()
@@ -77,8 +77,8 @@ impl Engine {
             .collect())
     }
 
-    /// Refuses a tenant's callers from now on, on all nodes within seconds, and cancels what runs for it. Tasks that
-    /// wait for an answer wait on. Returns after the first pass.
+    /// Refuses a tenant's callers from now on, on all nodes within seconds, and cancels its running tasks.
+    /// Tasks that wait for an answer keep waiting. Returns after the first pass.
     pub async fn suspend_tenant(
         &self,
         caller: &Caller,
@@ -94,7 +94,7 @@ impl Engine {
                 "the tenant {tenant:?} is {}: it is not served anyway",
                 order.state.name()
             ))),
-            // Given again, it looks through the tasks again.
+            // A repeated order examines the tasks again.
             _ => {
                 let mut order = OperatorOrder::new(OrderState::Suspended, self.clock().now(), caller.owner());
                 order.reason.clone_from(&reason);
@@ -105,7 +105,7 @@ impl Engine {
         Ok(self.status(tenant, Some(order)))
     }
 
-    /// Serves a tenant again that was suspended, or opens the name of one that was erased.
+    /// Serves a suspended tenant again, or opens the name of an erased one.
     pub async fn resume_tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
         self.allow_tenant(caller, Action::Write, "tenant.resume", tenant)?;
         let id = about_tenant(tenant);
@@ -125,7 +125,8 @@ impl Engine {
                 }
                 _ => {}
             }
-            // The next tenant of the name is another one: nothing that is derived for it may be what the one before had.
+            // The next tenant of the name is another one: none of its derived keys may equal those of its
+            // predecessor.
             let salt = match order.state {
                 OrderState::Erased => {
                     let salt = format!("{}{}", self.clock().new_id(), self.clock().new_id());
@@ -141,13 +142,13 @@ impl Engine {
         Ok(self.status(tenant, None))
     }
 
-    /// Deletes all that a tenant has: tasks, sessions, memory, workflows and other records, tokens. Lines of the audit
-    /// stay, and name nobody any more. The tenant's callers are refused from now on. Returns after the first pass; a
-    /// crash in the middle goes on.
+    /// Deletes all data of a tenant: tasks, sessions, memory, workflows and other records, tokens. Audit
+    /// entries stay, without personal data. The tenant's callers are refused from now on. Returns after the
+    /// first pass; after a crash it continues.
     pub async fn erase_tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
         self.allow_tenant(caller, Action::Write, "tenant.erase", tenant)?;
         let give = |standing: Option<OperatorOrder>| match standing {
-            // The salt stays: one caller has one pseudonym, however often it was begun.
+            // The salt stays: one caller has one pseudonym, however often the erasure is restarted.
             Some(order) if order.state == OrderState::Erasing => Ok(order),
             _ => {
                 let mut order = OperatorOrder::new(OrderState::Erasing, self.clock().now(), caller.owner());
@@ -159,7 +160,7 @@ impl Engine {
         Ok(self.status(tenant, Some(order)))
     }
 
-    /// How the order about a tenant stands.
+    /// The status of a tenant and of the order about it.
     pub async fn tenant(&self, caller: &Caller, tenant: &str) -> Result<TenantStatus, Error> {
         let resource = format!("admin://tenants/{tenant}");
         self.allow_admin(caller, Action::Read, ADMIN_TENANTS, "tenant.get", &resource)?;
@@ -170,8 +171,9 @@ impl Engine {
         Ok(self.status(tenant, order))
     }
 
-    /// Cancels all that a token of that owner has made, and goes on for as long as another node may still take it.
-    /// Asked by whoever has taken the token back, and has been let through for that. Returns after the first pass.
+    /// Cancels all tasks created with a token of that owner, and continues for as long as another node may
+    /// still accept the token. The calling code has revoked the token and has checked access. Returns after
+    /// the first pass.
     pub async fn stop_token(
         &self,
         caller: &Caller,
@@ -211,7 +213,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Writes an order in the place of the one that stands, has it carried out, and waits for the first pass.
+    /// Replaces the current order, starts it, and waits for the first pass.
     async fn put_order_and_wait(
         &self,
         id: &str,

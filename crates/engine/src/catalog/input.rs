@@ -1,15 +1,15 @@
-//! The input schema of an agent, held against the message that begins a task.
+//! Input validation: the message that begins a task against its agent's input schema.
 //!
 //! A tool call has arguments, a message has parts. The arguments of a message are, in this order:
 //!
-//! 1. the value of its data part, if it has one; with two it is ambiguous, and refused;
-//! 2. `{"text": …}` with all of its text, if that is what the schema takes: so a tool call with nothing but a text is
-//!    stored, too;
-//! 3. the object that its text is, where the text is JSON. It becomes a data part, so that the agent gets the same
-//!    whichever way it came;
+//! 1. the value of its data part, if it has one; two are ambiguous, and refused;
+//! 2. `{"text": …}` with all of its text, if the schema accepts that: a tool call with nothing but a text is
+//!    stored like this too;
+//! 3. the object that its text contains as JSON. It becomes a data part, so that the agent gets the same in both
+//!    cases;
 //! 4. `{}`, if it has neither.
 //!
-//! Files go along, and so does text beside a data part.
+//! Files, and text beside a data part, are passed on unchecked.
 
 use serde_json::{Value, json};
 
@@ -20,16 +20,17 @@ use crate::{
     surface::CompiledSchema,
 };
 
-/// Violations that an error names.
+/// The most violations that an error lists.
 const NAMED: usize = 3;
 
 impl RegisteredAgent {
-    /// Why a message cannot begin a task of this agent, if it cannot.
+    /// Checks whether a message may begin a task of this agent.
     pub fn check_input(&self, message: &Message) -> Result<(), Error> {
         self.take_input(&mut message.clone())
     }
 
-    /// Holds a message against the schema of an agent that is strict about its input.
+    /// Validates a message against the schema of an agent with strict input, and converts JSON text to a data
+    /// part.
     pub(crate) fn take_input(&self, message: &mut Message) -> Result<(), Error> {
         let (Some(shape), true) = (&self.input, self.profile.strict_input) else { return Ok(()) };
         let refuse = |what: &str, why: String| {
@@ -74,7 +75,7 @@ impl RegisteredAgent {
     }
 }
 
-/// What is wrong with a value, and where.
+/// The violations of a value, with their paths.
 fn wrong(shape: &CompiledSchema, value: &Value) -> Option<String> {
     let (violations, more) = shape.violations(value, NAMED);
     if violations.is_empty() {

@@ -1,8 +1,8 @@
-//! Ends a task on request.
+//! The cancel command.
 //!
-//! With nobody at work the task is canceled in one commit. Else the wish is committed, the agent is told,
-//! and the call waits for the end, bounded by the grace period. Children go first, so that a cancel that was
-//! answered has reached all of them.
+//! If no agent works on the task, it is canceled in one commit. Otherwise the cancel request is committed,
+//! the agent is notified, and the call waits for the end, bounded by the grace period. Children are canceled
+//! first, so that a cancel that returned has reached all of them.
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -27,8 +27,8 @@ impl EngineCore {
         self.cancel_and(caller, name, true).await
     }
 
-    /// `tell`: whoever called the task is told that it asks nothing any more. Not where that one is canceled as well:
-    /// it would go on with it, and might end before it is reached.
+    /// `tell`: also withdraw the task's questions from its calling task. Not if that one is being canceled as
+    /// well: it would continue, and might end before the cancel reaches it.
     async fn cancel_and(self: &Arc<Self>, caller: &Caller, name: &str, tell: bool) -> Result<Task, Error> {
         for _ in 0..DECIDE_AGAIN {
             let opened = self.find(caller, name).await?;
@@ -36,7 +36,8 @@ impl EngineCore {
             if task.state.is_terminal() {
                 return Err(Error::NotCancelable(task.state));
             }
-            // A task that this node holds without a run of it is not at work: its run is yet to come, or broke.
+            // A task that this node holds without a run is not being worked on: its run is yet to start, or
+            // has crashed.
             let at_work = match opened.row.node {
                 Some(node) => node != self.node || self.local_run(opened.row.id).is_some(),
                 None => false,
@@ -109,7 +110,7 @@ impl EngineCore {
         self.catalog.get(&opened.row.agent).is_ok_and(|registered| registered.agent.works_elsewhere())
     }
 
-    /// Runs a task that waits once more, with the wish to end it: its agent has something to stop elsewhere.
+    /// Runs a waiting task once more, with the cancel request set: its agent has remote work to stop.
     async fn cancel_elsewhere(
         self: &Arc<Self>,
         caller: &Caller,
@@ -134,8 +135,8 @@ impl EngineCore {
         Ok(Some(ended))
     }
 
-    /// Waits for the end of a task that was told to end. It will end, the wish is durable; where that takes too
-    /// long the caller is told how it stands.
+    /// Waits for the end of a task whose cancelling was requested. It will end, because the request is
+    /// durable; if that takes too long, returns the task as it is.
     async fn until_ended(self: &Arc<Self>, caller: &Caller, id: &str, task: Task) -> Result<Task, Error> {
         let patience = self.options.cancel_grace + PATIENCE;
         let ended = self.wait_until(caller, task, |task| task.state.is_terminal());
@@ -154,7 +155,7 @@ impl EngineCore {
             let children = match self.store.live_children(parent).await {
                 Ok(children) => children,
                 Err(error) => {
-                    tracing::warn!(task = %parent, %error, "called tasks could not be found to cancel them");
+                    tracing::warn!(task = %parent, %error, "could not list called tasks to cancel them");
                     return;
                 }
             };
@@ -162,8 +163,8 @@ impl EngineCore {
         })
     }
 
-    /// Cancels a task that was just made, if the one that called it had ended before: it was not there yet when
-    /// that one looked for its children.
+    /// Cancels a task that was just created, if its calling task had ended before: that one could not find it
+    /// among its children.
     pub(crate) async fn cancel_if_orphaned(self: &Arc<Self>, child: TaskId, parent: TaskId) {
         let parent = self.store.row(&TaskKey::Id(parent)).await;
         if parent.is_ok_and(|row| row.is_none_or(|row| row.state.is_terminal())) {
@@ -181,7 +182,7 @@ impl EngineCore {
     }
 }
 
-/// The event that ends a task at which nobody works.
+/// The event that ends a task on which no agent works.
 pub(super) fn ended_by_request(now: Timestamp) -> Entry {
     Entry(now, Event::Status(Status { state: State::Canceled, message: None }))
 }

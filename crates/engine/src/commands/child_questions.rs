@@ -1,7 +1,8 @@
-//! Passes what a called task asks up to the task that called it, and the answer down.
+//! Relays the questions of a called task to its calling task, and the answers back.
 //!
-//! Whoever talks to a task need not know of those that it calls: their questions are put as its own, under an id
-//! that names the called task. Each is answered once. Whoever answers the called task directly answers for both.
+//! A client of a task need not know the tasks that it calls: their questions are asked as its own, under an
+//! id that names the called task. Each is answered once. A client that answers the called task directly
+//! answers for both.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -15,13 +16,14 @@ use crate::{
     task_header::TaskHeader,
 };
 
-/// The id under which a task puts the question of a task that it called.
+/// The id under which a task relays the question of a task that it called.
 pub(crate) fn child_question_id(called: TaskId, question: &str) -> String {
     format!("{called}.{question}")
 }
 
 impl EngineCore {
-    /// Answers what a called task asks. One that does not ask it any more has its answer, or has ended.
+    /// Answers a called task's question. If the question is no longer open, it has its answer, or the task
+    /// has ended.
     pub(crate) async fn answer_child(
         self: &Arc<Self>,
         caller: &Caller,
@@ -30,18 +32,18 @@ impl EngineCore {
         answer: &Answer,
     ) -> Result<(), Error> {
         match self.answer(caller, &called.to_string(), &question.id, answer, false).await {
-            // It has its answer already, does not ask any more, or has ended.
+            // It has its answer already, the question was withdrawn, or the task has ended.
             Ok(_) | Err(Error::NotAsked(_) | Error::Ended(_)) => Ok(()),
-            // Anything else would be asked again at once, for ever.
+            // Any other error would be retried at once, forever.
             Err(Error::Invalid(why)) => {
-                Err(Error::Internal(format!("a called task does not take its answer: {why}")))
+                Err(Error::Internal(format!("a called task refused its answer: {why}")))
             }
             Err(error) => Err(error),
         }
     }
 
-    /// Takes back what a task asks for one that it called, where that one does not ask it any more. Looked at after
-    /// it was put: whoever answers the other one later finds it here.
+    /// Withdraws a relayed question if the called task no longer asks it. Checked after the question was put:
+    /// an answer to the called task that comes later finds the relayed question here.
     pub(crate) async fn withdraw_if_not_asked(
         self: &Arc<Self>,
         caller: &Caller,
@@ -59,8 +61,8 @@ impl EngineCore {
         }
     }
 
-    /// Answers what the caller of a task asks in its name, after it was answered here. Nobody waits for
-    /// it: where it cannot be done now, the question stays there until somebody answers it.
+    /// Answers the question that the calling task relays, after the called task was answered directly. Runs
+    /// in the background: if it fails, the relayed question stays open until it is answered.
     pub(super) fn answer_parent(self: &Arc<Self>, called: &TaskRow, question: String, answer: Answer) {
         let Some(parent) = called.parent else { return };
         let (engine, called) = (Arc::clone(self), called.id);
@@ -69,14 +71,14 @@ impl EngineCore {
             let Ok(head) = TaskHeader::decode(&row.head) else { return };
             let (caller, parent) = (head.caller(&row.owner), parent.to_string());
             let question = child_question_id(called, &question);
-            // Up to whoever called that one, too.
+            // Recursively, up to the top of the call chain.
             let answered: Pin<Box<dyn Future<Output = Result<Task, Error>> + Send>> =
                 Box::pin(engine.answer(&caller, &parent, &question, &answer, true));
             match answered.await {
-                // It was not asked there, or has been answered.
+                // It was not relayed, or has been answered.
                 Ok(_)
                 | Err(Error::NotAsked(_) | Error::Invalid(_) | Error::Ended(_) | Error::NoSuchTask(_)) => {}
-                Err(error) => tracing::warn!(task = %parent, %error, "a question was answered elsewhere"),
+                Err(error) => tracing::warn!(task = %parent, %error, "could not answer the relayed question"),
             }
         });
     }

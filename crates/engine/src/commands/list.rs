@@ -12,38 +12,38 @@ use crate::{
     task_header,
 };
 
-/// The most tasks on one page.
+/// The maximum number of tasks on one page.
 pub const MAX_PAGE: usize = 100;
-/// Bytes of storage that are read for one page, or one task.
+/// How many bytes of storage are read for one page (at least one task).
 const PAGE_READ: usize = 16 * 1024 * 1024;
 
-/// Which tasks to list.
+/// A filter and a page position for listing tasks.
 #[derive(Debug, Clone, Default)]
 pub struct List {
-    /// Only of this conversation.
+    /// Only tasks of this conversation.
     pub context: Option<String>,
-    /// Only in this state.
+    /// Only tasks in this state.
     pub state: Option<State>,
-    /// Only of this agent.
+    /// Only tasks of this agent.
     pub agent: Option<String>,
-    /// Only those whose status changed at or after this.
+    /// Only tasks whose status changed at or after this time.
     pub since: Option<Timestamp>,
-    /// Where the page before ended.
+    /// The token of the previous page.
     pub page_token: Option<String>,
-    /// How many tasks at most; 1 to [`MAX_PAGE`]. A page is shorter where its tasks are large.
+    /// The maximum number of tasks; 1 to [`MAX_PAGE`]. A page of large tasks has fewer.
     pub page_size: usize,
-    /// Leaves the artifacts out, for those who do not look at them: they may be large.
+    /// Leaves out artifacts, which may be large.
     pub without_artifacts: bool,
-    /// At most so many of the latest messages of each task; `None`: all.
+    /// The maximum number of latest messages of each task; `None`: all.
     pub history: Option<usize>,
 }
 
 /// A page of tasks.
 #[derive(Debug, Clone)]
 pub struct FoldedTaskPage {
-    /// The tasks.
+    /// The tasks, newest status first.
     pub tasks: Vec<Task>,
-    /// Where the next page begins; `None` after the last.
+    /// Where the next page begins; `None` after the last page.
     pub next_page_token: Option<String>,
     /// How many tasks match, on all pages.
     pub total: u64,
@@ -52,23 +52,23 @@ pub struct FoldedTaskPage {
 /// A page of the ids of tasks.
 #[derive(Debug, Clone)]
 pub struct TaskIdPage {
-    /// The ids.
+    /// The ids, newest status first.
     pub ids: Vec<TaskId>,
-    /// Where the next page begins; `None` after the last.
+    /// Where the next page begins; `None` after the last page.
     pub next_page_token: Option<String>,
 }
 
 /// A page of the rows of tasks.
 #[derive(Debug, Clone)]
 pub struct TaskRowPage {
-    /// The rows.
+    /// The rows, newest status first.
     pub rows: Vec<TaskRow>,
-    /// Where the next page begins; `None` after the last.
+    /// Where the next page begins; `None` after the last page.
     pub next_page_token: Option<String>,
 }
 
 impl EngineCore {
-    /// A page ends early where it holds as many bytes as a page may, or where that many were read for it.
+    /// A page ends early if it holds as many bytes as a page may, or if that many were read for it.
     pub(crate) async fn list(&self, caller: &Caller, list: List) -> Result<FoldedTaskPage, Error> {
         let (whole, history) = (!list.without_artifacts, list.history);
         let page = self.store.list(&query(caller, list)?).await?;
@@ -95,7 +95,7 @@ impl EngineCore {
         Ok(listed)
     }
 
-    /// One task of a list; `None` where it is not there any more.
+    /// One task of a list; `None` if it was deleted meanwhile.
     async fn listed(
         &self,
         caller: &Caller,
@@ -120,14 +120,14 @@ impl EngineCore {
         Ok(Some(OutlinedTask { task, read }))
     }
 
-    /// The rows alone: nothing is folded.
+    /// Reads only rows: nothing is folded.
     pub(crate) async fn list_rows(&self, caller: &Caller, list: List) -> Result<TaskRowPage, Error> {
         let page = self.store.list(&query(caller, list)?).await?;
         let rows = page.tasks.into_iter().map(|opened| opened.row).collect();
         Ok(TaskRowPage { rows, next_page_token: page.next.map(write_token) })
     }
 
-    /// The ids alone: nothing is folded.
+    /// Reads only ids: nothing is folded.
     pub(crate) async fn list_ids(&self, caller: &Caller, list: List) -> Result<TaskIdPage, Error> {
         let page = self.store.list(&query(caller, list)?).await?;
         let ids = page.tasks.iter().map(|opened| opened.row.id).collect();
@@ -164,5 +164,5 @@ pub(crate) fn read_token(token: &str) -> Result<ListCursor, Error> {
             no: TaskNo(i64::from_str_radix(no, 16).ok()?),
         })
     });
-    parsed.ok_or_else(|| Error::Invalid("pageToken: not a token that this server gave".into()))
+    parsed.ok_or_else(|| Error::Invalid("pageToken: not a token that this server issued".into()))
 }

@@ -1,4 +1,4 @@
-//! What can be asked of the engine, one file each: decide on what is stored, commit, tell.
+//! The engine's commands, one file each: decide on what is stored, commit, notify.
 
 pub mod cancel;
 pub(crate) mod child_questions;
@@ -19,11 +19,11 @@ use crate::{
     store::{Change, CommitError, CommitReceipt},
 };
 
-/// How often a decision is made again because the task moved.
+/// How often a decision is retried because the task has changed.
 const DECIDE_AGAIN: usize = 32;
 
 impl EngineCore {
-    /// Commits a decision and tells it. `Ok(None)`: the task moved; read and decide again.
+    /// Commits a decision and notifies followers. `Ok(None)`: the task has changed; read and decide again.
     pub(crate) async fn decide(
         &self,
         mut change: Change,
@@ -49,7 +49,7 @@ impl EngineCore {
     }
 }
 
-/// Refuses an id that a client chose too long, or with bytes that headers and logs would choke on.
+/// Refuses a client-chosen id that is too long, or that has characters which are unsafe in headers and logs.
 fn check_id(what: &str, id: &str, limits: &Limits) -> Result<(), Error> {
     if id.is_empty() || id.len() > limits.id_bytes || id.chars().any(char::is_control) {
         return Err(Error::Invalid(format!(

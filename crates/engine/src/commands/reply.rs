@@ -1,4 +1,4 @@
-//! Adds a message to a task that exists: the answer, where it asks something.
+//! The reply command: adds a message to an existing task. It is the answer if the task has an open question.
 
 use std::sync::Arc;
 
@@ -28,21 +28,21 @@ use crate::{
 /// A message to an existing task.
 #[derive(Debug, Clone)]
 pub struct Reply {
-    /// The task.
+    /// The task's id, or the id that its owner chose.
     pub task: String,
-    /// The conversation that the caller believes it belongs to.
+    /// The conversation to which the task must belong, if given.
     pub context: Option<String>,
-    /// What is said.
+    /// The message to add.
     pub message: Message,
-    /// A repeat of the message under this key is not a second message; another message under it is refused.
-    /// The key belongs to the task.
+    /// The idempotency key, which is scoped to the task. A repeat of the message under it adds no second
+    /// message; another message under it is refused.
     pub idempotency_key: Option<String>,
-    /// Who wants to be told from now on.
+    /// Webhooks to register with the message.
     pub webhooks: Vec<WebhookConfig>,
 }
 
 impl Reply {
-    /// The same message, for the task that has the chosen id already.
+    /// The message of a submit, for the existing task that has the chosen id.
     pub(crate) fn to_chosen_id(submit: &Submit, id: &str) -> Self {
         Self {
             task: id.to_owned(),
@@ -53,10 +53,10 @@ impl Reply {
         }
     }
 
-    /// What a repeat of it is known by.
+    /// The record by which a repeat is recognized.
     fn idempotency_record(&self) -> Option<JournalEntry> {
         let key = self.idempotency_key.clone()?;
-        // As in `Submit::digest`: there is nothing in it that could fail.
+        // As in `Submit::digest`: serializing these types cannot fail.
         let what = serde_json::to_vec(&(&self.context, &self.message)).unwrap_or_default();
         Some(JournalEntry::Heard { key, digest: BASE64_URL_SAFE_NO_PAD.encode(Sha256::digest(what)) })
     }
@@ -71,9 +71,9 @@ impl EngineCore {
         Ok(task)
     }
 
-    /// Answers exactly this question of this task. `Error::NotAsked` where it is not open.
+    /// Answers exactly this question of this task. `Error::NotAsked` if it is not open.
     ///
-    /// `passes_up`: the task that called this one asks it, too, and gets the same answer. Not where the answer comes
+    /// `passes_up`: the calling task relays this question and gets the same answer. False if the answer comes
     /// from there.
     pub(crate) async fn answer(
         self: &Arc<Self>,
@@ -114,7 +114,7 @@ impl EngineCore {
         Err(moved_too_often())
     }
 
-    /// `Ok(None)`: the task moved meanwhile.
+    /// `Ok(None)`: the task has changed meanwhile.
     async fn try_reply(
         self: &Arc<Self>,
         caller: &Caller,
@@ -124,7 +124,7 @@ impl EngineCore {
         let row = &opened.row;
         let mut task = self.fold(&opened).await?;
         let heard = reply.idempotency_record();
-        // A repeat is no news, also where the task has gone on and asks something else by now, or has ended.
+        // A repeat changes nothing, also if the task has meanwhile continued, asked something else, or ended.
         if self.options.idempotent_message_ids && task.history.iter().any(|m| m.id == reply.message.id) {
             return Ok(Some((task, None)));
         }
@@ -163,15 +163,15 @@ impl EngineCore {
         }
         match &answered {
             Some((question, answer)) => self.deliver_answer(row, question.clone(), answer.clone()),
-            // An agent that receives messages while it works is given it now.
+            // An agent that receives messages while it works gets it now.
             None => drop(self.local_run(row.id).map(|run| run.notify_external_write())),
         }
         let answered = answered.map(|(question, answer)| (opened.row, question, answer));
         Ok(Some((task, answered)))
     }
 
-    /// Whether this very message was heard before. What was heard since the row was read is found when the
-    /// commit is refused and all is decided again.
+    /// Whether this very message was received before. A message received since the row was read makes the
+    /// commit fail; the retry then finds it.
     async fn is_repeat(&self, row: &TaskRow, heard: &JournalEntry) -> Result<bool, Error> {
         let JournalEntry::Heard { key, .. } = heard else { return Ok(false) };
         for record in self.store.journal(row.no).await? {
@@ -213,7 +213,7 @@ impl EngineCore {
         }
     }
 
-    /// Whether the log has room for a message that nobody asked for.
+    /// Whether the log has room for a message that is not an answer.
     fn check_room(&self, task: &Task, row: &TaskRow, message: &Message) -> Result<(), Error> {
         let limits = &self.options.limits;
         if row.seq >= limits.events_per_task {
@@ -222,7 +222,7 @@ impl EngineCore {
                 limits.events_per_task
             )));
         }
-        // The message that made the task is counted in the head.
+        // The message that created the task is counted in the header.
         let said: usize = task.history.iter().skip(1).map(Message::size).sum();
         let held = TaskHeader::decode(&row.head)?.bytes + (said + message.size()) as u64;
         if held > limits.bytes_per_task {
@@ -234,7 +234,8 @@ impl EngineCore {
         Ok(())
     }
 
-    /// Tells the run, where there was one when the answer was committed; else the task waits to be run.
+    /// Passes the answer to the run, if there was one when it was committed; otherwise the task is due to be
+    /// run.
     fn deliver_answer(&self, row: &TaskRow, question: String, answer: Answer) {
         match row.node {
             None => self.due(&row.owner, self.clock.now()),
@@ -247,17 +248,17 @@ impl EngineCore {
     }
 }
 
-/// A question that a reply has answered, and the task's row as it was.
+/// A question that a reply has answered, and the task's row before it.
 type ReplyAnswer = (TaskRow, String, Answer);
 
-/// What a message does to a task.
+/// The effect of a message on a task.
 pub(super) struct MessageEffect {
     pub(super) entries: Vec<Entry>,
     /// The question that it answers, with the answer.
     pub(super) answered: Option<(String, Answer)>,
 }
 
-/// Decides what a message does to a task that has not ended.
+/// Decides the effect of a message on a task that has not ended.
 pub(super) fn apply_message(task: &Task, message: &Message, now: Timestamp) -> Result<MessageEffect, Error> {
     let said = Entry(now, Event::Message(message.clone()));
     let Some(question) = asked(task, message)? else {
@@ -268,7 +269,7 @@ pub(super) fn apply_message(task: &Task, message: &Message, now: Timestamp) -> R
     let more = task.questions.len() > 1;
     let answered = Event::Answer(QuestionAnswer { question: id.clone(), answer: answer.clone(), more });
     let next = next_question(task, &id).map(|status| Entry(now, Event::Status(status)));
-    // The message last: with the answer the question becomes history, and it was said before.
+    // The message comes last: the answer moves the question to the history, and the question came first.
     let entries = std::iter::once(Entry(now, answered)).chain(next).chain([said]).collect();
     Ok(MessageEffect { entries, answered: Some((id, answer)) })
 }
@@ -285,7 +286,7 @@ fn asked<'a>(task: &'a Task, message: &Message) -> Result<Option<&'a Question>, 
     }
 }
 
-/// The status that shows the next open question, when the one that was shown is answered or taken back.
+/// The status that shows the next open question, after the current one was answered or withdrawn.
 pub(super) fn next_question(task: &Task, answered: &str) -> Option<Status> {
     let [(_, shown), (seq, next), ..] = &task.questions[..] else { return None };
     let message = next.message(&task.origin.public_id(), *seq);

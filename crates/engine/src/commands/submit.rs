@@ -1,7 +1,7 @@
-//! Makes a task.
+//! The submit command: creates a task.
 //!
-//! The agent is polled once before the first commit: one that only computes has ended by then, and its task,
-//! from the message to the result, is one row written with one commit.
+//! The agent is polled once before the first commit. An agent that only computes has finished by then, and
+//! its whole task, from the message to the result, is one row written with one commit.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -37,51 +37,51 @@ use crate::{
     webhook::WebhookConfig,
 };
 
-/// How long a call waits at most before it is tried again.
+/// The maximum delay before a call is retried.
 const CALL_AGAIN: Duration = Duration::from_secs(1);
 
 /// A request for work.
 #[derive(Debug, Clone)]
 pub struct Submit {
-    /// The agent that is to do it.
+    /// The name of the agent that is to do the work.
     pub agent: String,
-    /// What is asked for.
+    /// The message that creates the task.
     pub message: Message,
-    /// The conversation that it belongs to; `None` opens one.
+    /// The conversation that it belongs to; `None` opens a new one.
     pub context: Option<String>,
-    /// Whether that is the conversation of the caller's connection and not one that the caller named: a repeat under
-    /// the same key may come over another connection.
+    /// Whether `context` is the conversation of the caller's connection and was not named by the caller: a
+    /// repeat under the same idempotency key may come over another connection.
     pub context_of_connection: bool,
-    /// An id that the client chose. If the caller has a task of that id, the message goes to it.
+    /// An id that the client chose. If the caller has a task of that id, the message is added to it.
     pub client_id: Option<String>,
-    /// Attributes that stay with the task.
+    /// Attributes that are stored with the task.
     pub metadata: Option<Metadata>,
-    /// The dialect in which it is made, e.g. `a2a/1.0`.
+    /// The protocol dialect of the request, e.g. `a2a/1.0`.
     pub dialect: String,
-    /// A repeat under the same key is the same task.
+    /// The idempotency key: a repeat under the same key returns the same task.
     pub idempotency_key: Option<String>,
-    /// Who wants to be told.
+    /// Webhooks to register with the task.
     pub webhooks: Vec<WebhookConfig>,
-    /// Media types that the caller takes; empty takes all.
+    /// Media types that the caller accepts; empty accepts all.
     pub accepted_output_modes: Vec<String>,
-    /// What the caller's side can do while the task runs.
+    /// What the caller's client can do while the task runs.
     pub abilities: Abilities,
-    /// W3C `traceparent`.
+    /// W3C `traceparent` of the request.
     pub trace: Option<String>,
-    /// What the binding wants to find again with the task. Nobody else reads it.
+    /// Data that the binding stores with the task, to read back later. Opaque to the engine.
     pub request: Option<Value>,
-    /// The caller waits at a connection and has no other way to the task: it ends when the node that took it
-    /// dies, and when nobody answers its questions for so long.
+    /// Set if the caller waits on a connection and has no other way to the task: the task ends when the node
+    /// that accepted it dies, and when its questions stay unanswered for this long.
     pub waiting: Option<Duration>,
     pub(crate) parent: Option<Parent>,
 }
 
-/// A task right after it was made.
+/// A task right after it was created.
 #[derive(Debug)]
 pub struct StartedTask {
-    /// The task.
+    /// The task with the events so far.
     pub task: Task,
-    /// The events so far. `None`: the task was there before, and its log has to be read.
+    /// The events so far. `None`: the task existed before, and its log has to be read.
     pub entries: Option<Arc<[Entry]>>,
 }
 
@@ -91,24 +91,25 @@ impl StartedTask {
     }
 }
 
-/// The task that called.
+/// The calling task.
 #[derive(Debug, Clone)]
 pub(crate) struct Parent {
     id: TaskId,
     caller: Caller,
     depth: u32,
-    /// Whether its author chose whom it calls, and not its caller: then the caller needs no permission for that.
+    /// Whether the agent's author, not its caller, chose the called agent: then the caller needs no
+    /// permission for it.
     wired: bool,
-    /// The task at the top of the calls.
+    /// The task at the top of the call chain.
     root: TaskId,
     /// The agents of all tasks from there to this one.
     agents: Vec<String>,
-    /// When the call has to have ended.
+    /// The deadline of the call.
     until: Option<Timestamp>,
     run: CallingRun,
 }
 
-/// The run that calls.
+/// The run that makes the call.
 #[derive(Clone)]
 struct CallingRun(Arc<TaskRun>);
 
@@ -119,7 +120,7 @@ impl std::fmt::Debug for CallingRun {
 }
 
 impl Submit {
-    /// A message for an agent from a caller that can be asked things.
+    /// A message for an agent, from a caller that can answer questions.
     pub fn new(agent: impl Into<String>, message: Message) -> Self {
         Self {
             agent: agent.into(),
@@ -140,7 +141,8 @@ impl Submit {
         }
     }
 
-    /// A call out of a running task. The place of the call makes it one call however often it is replayed.
+    /// A call from a running task. The position of the call makes it idempotent, however often it is
+    /// replayed.
     pub(crate) fn child(run: &Arc<TaskRun>, agent: &str, message: Message, at: &str) -> Self {
         let agents = run.called_by.iter().chain([&run.origin.agent]).cloned().collect();
         let parent = Parent {
@@ -163,7 +165,8 @@ impl Submit {
         }
     }
 
-    /// The same call, of an agent that its caller's author chose; see [`crate::TaskContext::call_wired`].
+    /// Marks the call's agent as chosen by the author of the calling agent; see
+    /// [`crate::TaskContext::call_wired`].
     pub(crate) fn wired(mut self) -> Self {
         if let Some(parent) = &mut self.parent {
             parent.wired = true;
@@ -171,11 +174,11 @@ impl Submit {
         self
     }
 
-    /// What makes two requests the same request.
+    /// The digest that identifies a repeated request.
     fn digest(&self) -> Digest {
         let context = self.context.as_ref().filter(|_| !self.context_of_connection);
         let what = (&self.agent, context, &self.client_id, &self.message, &self.metadata);
-        // Serializing these types does not fail; an empty text would only make keys refuse each other.
+        // Serializing these types cannot fail; an empty text would only make keys refuse each other.
         Sha256::digest(serde_json::to_vec(&what).unwrap_or_default()).into()
     }
 }
@@ -193,7 +196,7 @@ impl EngineCore {
         if self.is_closing() {
             return Err(stopping());
         }
-        // A call of a running task does not pass the guard by this way.
+        // A call from a running task does not pass the access check on this path.
         self.admin.check_open(caller.tenant())?;
         self.check_ids(&submit)?;
         if submit.idempotency_key.is_none()
@@ -209,14 +212,16 @@ impl EngineCore {
             Some(id) => self.find_row(caller, id).await.ok().map(|_| id),
             None => None,
         };
-        // The key before the chosen id: a repeat of the send that made the task is not its second message. And
-        // looked up after it: the two were committed together, and the send may be doing that right now.
+        // The idempotency key is checked before the chosen id: a repeat of the send that created the task is
+        // not its second message. It is looked up after the id, because both were committed together, and
+        // that commit may be in progress.
         if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
             && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
         {
             return self.original(caller, task, made_by == digest).await.map(StartedTask::known);
         }
-        // After the key: what was accepted once is found again, also when its agent is not served just now.
+        // After the key: a task that was accepted once is found again, even if its agent is not served at
+        // present.
         let registered = self.catalog.get(&submit.agent)?;
         let profile = Arc::clone(&registered.profile);
         self.check(&submit, &profile)?;
@@ -234,7 +239,7 @@ impl EngineCore {
                 self.original(caller, task, Some(made_by) == digest).await.map(StartedTask::known)
             }
             Err(CreateError::Exists { .. }) => match &submit.client_id {
-                // Two first sends of one id met; this one is the second message.
+                // Two first sends with one id raced; this one becomes the second message.
                 Some(id) => Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id)))
                     .await
                     .map(StartedTask::known),
@@ -245,8 +250,8 @@ impl EngineCore {
         }
     }
 
-    /// Lets a task call an agent in its caller's name, or not; the line of the audit names the task. Asked once for
-    /// each task that is made: a call that is found again after a restart was allowed.
+    /// Checks that a task may call an agent in its caller's name; the audit entry names the task. Checked
+    /// once for each created task: a call that is found again after a restart was allowed.
     fn allow_call(&self, parent: &Parent, agent: &str) -> Result<(), Error> {
         let resource = format_args!("a2a://agents/{agent}?parent={}", parent.id);
         let (action, kind, operation) = (Action::Execute, AccessKind::A2a, "task.call");
@@ -258,7 +263,8 @@ impl EngineCore {
         }
     }
 
-    /// Runs a call of another task until it has ended, or asks something. When its time is up it is canceled.
+    /// Runs a call from another task until the called task has ended, or asks a question. Cancels it at its
+    /// deadline.
     pub(crate) async fn call(
         self: &Arc<Self>,
         submit: &Submit,
@@ -281,7 +287,7 @@ impl EngineCore {
         }
         let left = || until.map_or(Duration::MAX, |until| until.since(self.clock.now()));
         loop {
-            // Not cut by the time: what was made has to be known, to be canceled.
+            // Not aborted at the deadline: a created task has to be known, to be canceled.
             let called = match self.submit(&caller, submit.clone()).await {
                 Ok(task) => {
                     let settled = |task: &Task| task.state.is_terminal() || !task.questions.is_empty();
@@ -307,19 +313,20 @@ impl EngineCore {
             };
             match called {
                 Ok(task) if task.state.is_terminal() || !task.questions.is_empty() => return Ok(task),
-                // The server stops: the caller's run is handed back and calls again after the next start.
+                // The server is stopping: the calling run is handed back and calls again after the next
+                // start.
                 Ok(_) => std::future::pending().await,
                 Err(Error::Busy { why, .. } | Error::TooFast { why, .. }) if left().is_zero() => {
-                    return Err(Error::Limit(format!("its time was up before there was room for it: {why}")));
+                    return Err(Error::Limit(format!("the deadline passed before a slot was free: {why}")));
                 }
-                // Work that is accepted waits for room; it does not fail for the lack of it.
+                // Accepted work waits for a slot; it does not fail for the lack of one.
                 Err(Error::Busy { why, retry_after }) => {
-                    tracing::warn!(agent = submit.agent, why, "a call has to wait");
+                    tracing::warn!(agent = submit.agent, why, "the server is busy; the call is retried");
                     tokio::time::sleep(retry_after.min(CALL_AGAIN).min(left())).await;
                 }
-                // Each try is a line of the audit, so there are no more of them than needed.
+                // Each attempt writes an audit entry, so there are no more of them than needed.
                 Err(Error::TooFast { why, retry_after }) => {
-                    tracing::debug!(agent = submit.agent, why, "a call waits for its caller's rate");
+                    tracing::debug!(agent = submit.agent, why, "a call waits for its caller's rate limit");
                     tokio::time::sleep(retry_after.min(left())).await;
                 }
                 Err(error) => return Err(error),
@@ -327,11 +334,11 @@ impl EngineCore {
         }
     }
 
-    /// Cancels a called task whose time is up, or that is given up, and waits for its end.
+    /// Cancels a called task that is past its deadline, or that is given up, and waits for its end.
     async fn cancel_late(self: &Arc<Self>, caller: &Caller, task: Task) -> Result<Task, Error> {
         match self.cancel(caller, &task.origin.id.to_string()).await {
             Ok(task) if task.state.is_terminal() => Ok(task),
-            // The wish is durable, it will end.
+            // The cancel request is durable: the task will end.
             Ok(task) => self.wait_until(caller, task, |task| task.state.is_terminal()).await,
             Err(Error::NotCancelable(_)) => self.original(caller, task.origin.id, true).await,
             Err(error) => Err(error),
@@ -355,7 +362,7 @@ impl EngineCore {
     ) -> Result<StartedTask, CreateError> {
         let tenant = caller.tenant();
         if submit.parent.is_none() {
-            // Work that was accepted may go on; only more of it is refused.
+            // Accepted work may continue; only new work is refused.
             self.usage.accept_stored(tenant, MeteredResource::StoredBytes, submit.message.size() as u64)?;
         }
         if !submit.webhooks.is_empty() {
@@ -371,7 +378,7 @@ impl EngineCore {
         };
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
-        // What is no traceparent says nothing, and may be of any length.
+        // An invalid traceparent carries no information, and may be of any length.
         let trace = submit.trace.clone().filter(|trace| trace::parse(trace).is_some());
         let head = TaskHeader {
             dialect: submit.dialect.clone(),
@@ -425,8 +432,8 @@ impl EngineCore {
         Ok(begun)
     }
 
-    /// A slot for a task that another one calls. It waits for one in memory, and is not made before: a call that is
-    /// canceled or out of time leaves nothing behind.
+    /// A slot for a called task. The call waits for it in memory, and the task is created only then: a call
+    /// that is canceled or past its deadline leaves nothing behind.
     async fn slot_for_call(self: &Arc<Self>, parent: &Parent, owner: &str) -> Result<Slot, Error> {
         let run = &parent.run.0;
         let canceled = || Error::Invalid("the task that calls was canceled".into());
@@ -486,8 +493,8 @@ impl EngineCore {
             let committed = self.store.commit(change).await?;
             self.announce(&run, &committed, &entries);
         } else {
-            // In a task of its own: whoever asked may hang up meanwhile, and what is kept has to be run. Entered
-            // before the commit: a cancel may follow it at once and has to find the run.
+            // In a separate tokio task: the client may disconnect meanwhile, and a stored task has to be run.
+            // Registered before the commit: a cancel may follow at once and has to find the run.
             let (kept, told) = oneshot::channel();
             let (engine, entered) = (Arc::clone(self), self.enter(&run));
             let tenant = tenant_of(&run.origin.owner).to_owned();
@@ -510,7 +517,7 @@ impl EngineCore {
                 Err(_) if keeping.await.is_err_and(|error| error.is_panic()) => {
                     return Err(Error::Internal("the commit of a new task panicked".into()).into());
                 }
-                // The runtime ends. Whoever called must not take that for a failure, and write it down.
+                // The runtime is shutting down. The caller must not record that as a failure.
                 Err(_) => std::future::pending().await,
             }
         }
@@ -520,7 +527,7 @@ impl EngineCore {
         Ok(StartedTask { task, entries: Some(entries) })
     }
 
-    /// All places are taken: the task is kept, and runs when one is free.
+    /// All slots are taken: the task is stored, and runs when one is free.
     async fn create_queued(
         self: &Arc<Self>,
         new: NewTask,
@@ -548,7 +555,7 @@ impl EngineCore {
         Ok(StartedTask { task, entries: Some([made_by.clone()].into()) })
     }
 
-    /// Before anything is looked up by them.
+    /// Validates ids before anything is looked up by them.
     fn check_ids(&self, submit: &Submit) -> Result<(), Error> {
         let message = (!submit.message.id.is_empty()).then_some(&submit.message.id);
         for (what, id) in [
@@ -587,17 +594,17 @@ impl EngineCore {
         Ok(())
     }
 
-    /// Gives a message an id that its protocol has none for; under a key always the same.
+    /// Assigns an id to a message whose protocol has none; always the same under one idempotency key.
     pub(crate) fn name(&self, message: &mut Message, key: Option<&str>) {
         if message.id.is_empty() {
             message.id = key.map_or_else(|| self.clock.new_id().to_string(), str::to_owned);
         }
     }
 
-    /// Looks at a message before anything is decided on it.
+    /// Validates a message before anything is decided on it.
     pub(crate) fn check_message(&self, message: &Message, profile: &Profile) -> Result<(), Error> {
         let limits = &self.options.limits;
-        // A2A 0.1 has no message ids; such a message is named when it is kept.
+        // A2A 0.1 has no message ids; such a message gets one when it is stored.
         if !message.id.is_empty() {
             check_id("messageId", &message.id, limits)?;
         }

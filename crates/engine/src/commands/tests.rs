@@ -1,5 +1,5 @@
-//! Random sequences of everything that can happen to a task, decided by the functions that decide it and folded
-//! as it is folded, without a store: so fast that there can be a hundred thousand of them (`NUNCIO_FULL=1`).
+//! Random sequences of everything that can happen to a task, decided and folded by the production functions,
+//! without a store: fast enough for a hundred thousand of them (`NUNCIO_FULL=1`).
 
 use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use serde_json::json;
@@ -19,13 +19,13 @@ use crate::{
 
 #[derive(Debug, Clone)]
 enum Command {
-    /// A message from outside. It may name a question by its position among all that were ever asked.
+    /// A message from a client. It may name a question by its position among all that were ever asked.
     Reply {
         text: &'static str,
         names: Option<usize>,
     },
     Cancel,
-    /// What a runner does: it begins, speaks, asks, and ends.
+    /// The runner's actions: begin, emit, ask, end.
     Begin,
     Progress,
     Log,
@@ -67,7 +67,7 @@ fn any_command() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// One task and all that was ever told of it.
+/// One task and its whole log.
 struct Model {
     task: Task,
     log: Vec<Entry>,
@@ -85,7 +85,7 @@ impl Model {
         let now = Timestamp(self.log.len() as i64);
         let ended = self.task.state.is_terminal();
         let entries = match command {
-            // The guards of the commits: nothing is written to a task that has ended.
+            // The preconditions of the commits: nothing is written to a task that has ended.
             _ if ended => return,
             Command::Reply { text, names } => match apply_message(&self.task, &reply(text, *names), now) {
                 Ok(heard) => heard.entries,
@@ -118,7 +118,7 @@ impl Model {
             assert!(after == before || before.may_become(after), "{before:?} -> {after:?}");
         }
         self.log.extend(entries);
-        // While anything is asked the oldest open question is the status, and otherwise none is.
+        // While a question is open, the oldest one is the status; otherwise no question is.
         match self.task.questions.first() {
             Some((seq, question)) => {
                 assert_eq!(self.task.state, state_while_asking(question));
@@ -129,7 +129,7 @@ impl Model {
         }
     }
 
-    /// From the stored log, and from a snapshot in the middle of it.
+    /// Folds from the stored log, and from a snapshot in the middle of it.
     fn read_back(&self) {
         assert_eq!(self.task.seq, self.log.len() as u64, "no gap");
         let whole = self.opened(0);

@@ -1,4 +1,4 @@
-//! Registers, shows and removes webhooks. Secrets go in and never come out.
+//! The webhook commands: register, read and remove. Secrets are write-only.
 
 use std::sync::{Arc, atomic::Ordering};
 
@@ -14,7 +14,7 @@ use crate::{
 };
 
 impl Engine {
-    /// Adds a webhook to a task, or replaces the one with its id. It hears of what happens from now on.
+    /// Adds a webhook to a task, or replaces the one with its id. It receives events from now on.
     pub async fn put_webhook(
         &self,
         caller: &Caller,
@@ -31,7 +31,7 @@ impl Engine {
         Ok(config.redacted())
     }
 
-    /// One webhook of a task; the first, where no id is given.
+    /// One webhook of a task; the first, if no id is given.
     pub async fn webhook(
         &self,
         caller: &Caller,
@@ -60,7 +60,7 @@ impl Engine {
         hooks.iter().map(|hook| Ok(decode_webhook(hook)?.redacted())).collect()
     }
 
-    /// Removes a webhook with what it still had to deliver.
+    /// Removes a webhook and its pending deliveries.
     pub async fn delete_webhook(&self, caller: &Caller, task: &str, id: &str) -> Result<(), Error> {
         self.allow_task(caller, Action::Write, "task.webhook.delete", task)?;
         let row = self.0.find_row(caller, task).await?;

@@ -1,7 +1,8 @@
-//! Takes a question back: whoever put it does not need an answer any more.
+//! The withdraw command: closes a question that its agent no longer needs answered.
 //!
-//! That is no answer. The agent goes on without one, and what it asked for somebody else is told nothing. It is matched
-//! by the question's id, so that it never meets another question of the same task.
+//! A withdrawal is not an answer. The agent continues without one, and a question that it relayed for a
+//! remote agent or a called task gets none. It is matched by the question's id, so that it never hits another
+//! question of the same task.
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
@@ -17,7 +18,7 @@ use crate::{
     task_header::TaskHeader,
 };
 
-/// Takes questions of one task back, beside the run that put them.
+/// Withdraws questions of one task, in parallel to the run that asked them.
 #[derive(Clone)]
 pub struct QuestionWithdrawer {
     pub(crate) engine: Arc<EngineCore>,
@@ -31,14 +32,14 @@ impl QuestionWithdrawer {
         self.task
     }
 
-    /// Takes a question back. False: it is not open, because it was not put yet, or was answered.
+    /// Withdraws a question. False: it is not open, because it was not asked yet, or was answered.
     pub async fn withdraw(&self, question: &str) -> Result<bool, Error> {
         self.engine.withdraw_question(&self.caller, self.task, question).await
     }
 }
 
 impl EngineCore {
-    /// Takes a question of a task back, and what the task that called it asks in its name.
+    /// Withdraws a question of a task, and its relayed copy in the calling task.
     pub(crate) async fn withdraw_question(
         self: &Arc<Self>,
         caller: &Caller,
@@ -53,7 +54,7 @@ impl EngineCore {
         Err(moved_too_often())
     }
 
-    /// `Ok(None)`: the task moved meanwhile.
+    /// `Ok(None)`: the task has changed meanwhile.
     async fn try_withdraw(
         self: &Arc<Self>,
         caller: &Caller,
@@ -100,8 +101,8 @@ impl EngineCore {
         Ok(Some(true))
     }
 
-    /// Takes back what the caller of a task asks in its name, after it was taken back, or the task ended, here. Nobody
-    /// waits for it: where it cannot be done now, the caller finds out when it looks at the task.
+    /// Withdraws the relayed questions from the calling task, after they were withdrawn, or the task ended,
+    /// here. Runs in the background: if it fails, the calling task notices when it polls this one.
     pub(super) fn withdraw_from_caller(self: &Arc<Self>, called: &TaskRow, questions: Vec<String>) {
         let Some(parent) = called.parent else { return };
         let (engine, called) = (Arc::clone(self), called.id);
@@ -111,13 +112,13 @@ impl EngineCore {
             let caller = head.caller(&row.owner);
             for question in questions {
                 let question = child_question_id(called, &question);
-                // Up to whoever called that one, too.
+                // Recursively, up to the top of the call chain.
                 let withdrawn: Pin<Box<dyn Future<Output = Result<bool, Error>> + Send>> =
                     Box::pin(engine.withdraw_question(&caller, parent, &question));
                 match withdrawn.await {
                     Ok(_) | Err(Error::Ended(_) | Error::NoSuchTask(_)) => {}
                     Err(error) => {
-                        tracing::warn!(task = %parent, %error, "a question could not be taken back");
+                        tracing::warn!(task = %parent, %error, "could not withdraw the relayed question");
                     }
                 }
             }

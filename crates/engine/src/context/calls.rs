@@ -1,7 +1,7 @@
-//! Calling another agent: the called task is waited for, and what it asks is asked here.
+//! Calls of other agents: waits for the called task, and relays its questions to this task's caller.
 //!
-//! A call is found again by its place, so a run that starts from the top waits for the same task. While that one asks
-//! something, this one may be parked as well.
+//! A call is identified by its position, so a run that starts from the top waits for the same task. While the
+//! called task asks a question, this one may be parked too.
 
 use std::future::Future;
 
@@ -23,41 +23,42 @@ use crate::{
     task::{State, Task, TaskId},
 };
 
-/// Something that may happen while a called task is at work. It comes to what is done before that task is canceled.
+/// A future that may complete while a called task works. It yields the work to do before that task is canceled.
 pub(crate) type CancelTrigger<'a> = BoxFuture<'a, BoxFuture<'a, ()>>;
 
-/// A call under way, for callers that hold something which they give back while the called task asks. Others use
+/// A call in progress, for callers that hold a resource which they release while the called task asks. Others use
 /// [`TaskContext::call`].
 pub struct Call<'a> {
     cx: &'a TaskContext,
     at: String,
     submit: Submit,
-    /// When the called task is canceled.
+    /// The deadline after which the called task is canceled.
     until: Option<Timestamp>,
-    /// When else.
+    /// Another reason to cancel it.
     unless: Option<CancelTrigger<'a>>,
-    /// What the called task asked when it was last looked at.
+    /// The question that the called task had open when it was last read.
     asks: Option<(TaskId, Question)>,
     _occupied: BarrierGuard<'a>,
 }
 
 impl TaskContext {
-    /// Gives a piece of work to another agent of this server, as a task of its own, and waits for its end.
-    /// What that one asks is asked here. When this task is canceled, so is that one. It is called in the caller's name:
-    /// where the caller may not send to that agent, the call is refused.
+    /// Calls another agent of this server, as a task of its own, and waits for its end. Its questions are relayed
+    /// to this task's caller. Canceling this task cancels the called one. The call is made in the caller's name:
+    /// if the caller may not send to that agent, the call is refused.
     pub async fn call(&self, agent: &str, input: Message) -> Result<Task, AgentError> {
         self.begin_call(agent, input)?.run_to_end().await
     }
 
-    /// The same, for a fixed part of a composition: the agent's author chose whom it calls, and a caller that may send
-    /// to the whole need not be granted its parts. Never for a name that came with the request.
+    /// Like [`TaskContext::call`], for a fixed part of a composition: the agent's author chose the called agent,
+    /// and a caller that may send to the whole needs no grant for its parts. Never use it for a name from the
+    /// request.
     pub async fn call_wired(&self, agent: &str, input: Message) -> Result<Task, AgentError> {
         let call = self.begin_call(agent, input)?;
         Call { submit: call.submit.clone().wired(), ..call }.run_to_end().await
     }
 
-    /// The same, until a time at which that task is canceled; and where it is not taken, that is kept as its end is.
-    /// The time is part of what has to be the same after a restart: take it from a step.
+    /// Like [`TaskContext::call`], with a deadline at which the called task is canceled. A refusal is journaled
+    /// like an end. The deadline must be the same after a restart: take it from a step.
     pub async fn call_until(
         &self,
         agent: &str,
@@ -67,9 +68,9 @@ impl TaskContext {
         self.call_unless(agent, input, until, pending()).await
     }
 
-    /// The same, and that task is also canceled when something happens while it is at work: whatever the future comes
-    /// to is done to its end, and then it is canceled. Whoever has to know after a restart why it was canceled keeps
-    /// it then, in a step of another line.
+    /// Like [`TaskContext::call_until`]; the called task is also canceled when `happens` completes while it
+    /// works. The work that the future yields is run to its end first. A caller that must know after a restart
+    /// why the task was canceled journals the reason there, in a step of another scope.
     pub async fn call_unless<'a>(
         &'a self,
         agent: &str,
@@ -83,7 +84,7 @@ impl TaskContext {
             None => (call.end().await?, false),
         };
         let end = match ended {
-            // Told by the task alone, so that it is the same after a crash between the two commits.
+            // Decided by the task alone, so that it is the same after a crash between the two commits.
             Ok(task)
                 if task.state == State::Canceled && until.is_some_and(|until| task.status_at >= until) =>
             {
@@ -95,11 +96,11 @@ impl TaskContext {
         Ok(CallResult { end, replayed })
     }
 
-    /// The same call, in pieces: [`Call::end_or_question`] until there is an end, and after each question
+    /// A call in pieces: [`Call::end_or_question`] until there is an end, and after each question
     /// [`Call::relay_question`].
     pub fn begin_call(&self, agent: &str, mut input: Message) -> Result<Call<'_>, AgentError> {
         let (at, occupied) = self.next_barrier()?;
-        // Named by its place, so that a replayed call is the same call.
+        // Identified by its position, so that a replayed call is the same call.
         input.id = format!("{}{at}", self.run.origin.id);
         let submit = Submit::child(&self.run, agent, input, &at);
         Ok(Call { cx: self, at, submit, until: None, unless: None, asks: None, _occupied: occupied })
@@ -116,7 +117,7 @@ impl Call<'_> {
         }
     }
 
-    /// Waits until the called task has ended, and returns it; or until it asks something, and returns nothing.
+    /// Waits until the called task ends, and returns it, or until it asks a question, and returns `None`.
     pub async fn end_or_question(&mut self) -> Result<Option<Task>, AgentError> {
         match self.replayed()? {
             Some(Ok(task)) => Ok(Some(*task)),
@@ -125,12 +126,12 @@ impl Call<'_> {
         }
     }
 
-    /// How it ended before a restart.
+    /// How the call ended before a restart.
     fn replayed(&self) -> Result<Option<Result<Box<Task>, String>>, AgentError> {
         self.cx.run.replayed(|replay| replay.called(&self.at, &self.submit.agent))
     }
 
-    /// Follows it to its end; the inner error says why it was not taken, which is kept.
+    /// Waits for the end. The inner error is the reason of a refusal, which is journaled.
     async fn end(&mut self) -> Result<Result<Task, String>, AgentError> {
         loop {
             match self.poll_child().await? {
@@ -145,8 +146,8 @@ impl Call<'_> {
         }
     }
 
-    /// Waits for the end or a question, and keeps the end. The inner error: the call was not taken, and that is not
-    /// kept.
+    /// Waits for the end or a question, and journals the end. The inner error: the call was refused, which is not
+    /// journaled here.
     async fn poll_child(&mut self) -> Result<Result<Option<Task>, Error>, AgentError> {
         let (run, at, agent) = (&self.cx.run, &self.at, &self.submit.agent);
         self.cx.wait_until_effects_allowed().await;
@@ -158,9 +159,9 @@ impl Call<'_> {
                     "at {at:?} it called with other words than before the restart"
                 )));
             }
-            // What was not made yet is not made any more.
+            // A task that was not created yet is not created after a cancel.
             Err(_) if run.is_canceled() => return Err(AgentError::Canceled),
-            // Nobody was asked: whoever goes on with this task calls.
+            // The call was not made: the next runner of this task makes it.
             Err(_) if run.engine.is_closing() => std::future::pending().await,
             Err(error @ Error::Internal(_)) => return Err(AgentError::failed(error)),
             Err(error) => return Ok(Err(error)),
@@ -172,7 +173,8 @@ impl Call<'_> {
             self.asks = Some((task.origin.id, question.clone()));
             return Ok(Ok(None));
         }
-        // Not waited for: until it is written, the same call finds the same task, which has ended.
+        // No need to wait for this write: until it is durable, the same call finds the same task, which has
+        // ended.
         let record =
             JournalEntry::Called { at: at.clone(), agent: agent.clone(), task: Box::new(task.clone()) };
         self.cx.note(record)?;
@@ -180,8 +182,8 @@ impl Call<'_> {
         Ok(Ok(Some(task)))
     }
 
-    /// Asks what the called task asks, and answers it there. Waiting for a person is not work: this task may be
-    /// parked as that one is.
+    /// Relays the called task's question to this task's caller, and the answer back. Waiting for a person is not
+    /// work: this task may be parked like the called one.
     pub async fn relay_question(&mut self) -> Result<(), AgentError> {
         let Some((called, question)) = self.asks.take() else { return Ok(()) };
         let run = &self.cx.run;
@@ -203,7 +205,8 @@ impl Call<'_> {
             outcome = run.wait_for_outcome_until(&id, &self.cx.scope, self.until) => outcome,
             () = run.canceled() => return Err(AgentError::Canceled),
         };
-        // Its time is up: it is canceled when it is looked at again. Or the called task does not ask any more.
+        // The deadline has passed: the task is canceled at its next poll. Or the called task has withdrawn its
+        // question.
         let Some(QuestionOutcome::Answered(answer)) = outcome else { return Ok(()) };
         let _busy = run.busy();
         loop {

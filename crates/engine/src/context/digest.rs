@@ -1,7 +1,7 @@
-//! The name of a task's conversation for what lies outside of the server: a keyed digest of owner and context.
+//! The external name of a task's conversation: a keyed digest of owner and context.
 //!
-//! Callers choose the ids of their contexts, so two of them may choose the same one. A program or an endpoint that
-//! keeps state by the id alone would show one caller's conversation to the other.
+//! Callers choose the ids of their contexts, so two callers may choose the same one. A program or endpoint that
+//! stores state by that id alone would show one caller's conversation to the other.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -10,14 +10,15 @@ use sha2::Sha256;
 use super::TaskContext;
 use crate::access::tenant_of;
 
-/// What the key is derived for.
+/// The purpose for which the key is derived.
 const PURPOSE: &str = "context";
-/// Bytes of the digest that make the name.
+/// Bytes of the digest used in the name.
 const BYTES: usize = 18;
 
 impl TaskContext {
-    /// A name of the conversation that is another one for each owner, tells nothing of either, and is the same on all
-    /// nodes and after every restart. A tenant of a name that was erased before has others than that one had.
+    /// A name of the conversation that differs for each owner, reveals neither owner nor context, and is the same
+    /// on all nodes and after every restart. A tenant that reuses the name of an erased tenant gets different
+    /// digests.
     pub fn context_digest(&self) -> String {
         let owner = &self.run.origin.owner;
         let key = self.engine().derive_tenant_key(tenant_of(owner), PURPOSE);
@@ -28,7 +29,7 @@ impl TaskContext {
 fn digest(key: &[u8; 32], owner: &str, context: &str) -> String {
     #[allow(clippy::expect_used, reason = "HMAC takes keys of every length")]
     let mac = Hmac::<Sha256>::new_from_slice(key).expect("any key will do");
-    // With its length before it: no owner's name can run over into a context.
+    // The length prefix prevents an owner's name from running over into a context.
     let mac = mac.chain_update((owner.len() as u64).to_be_bytes()).chain_update(owner).chain_update(context);
     format!("ctx_{}", BASE64_URL_SAFE_NO_PAD.encode(&mac.finalize().into_bytes()[..BYTES]))
 }

@@ -1,44 +1,46 @@
-//! Messages that an agent is given while it works, at places that a restart finds again.
+//! Messages that an agent receives while it works, at positions that a restart reproduces.
 //!
-//! A message reaches an agent at some point of what it does. The journal keeps that point, so that a run after a
-//! restart is given the same message there: after the same emissions, or within the same step. A message that no run
-//! was given is given only beyond everything that earlier runs did.
+//! A message reaches an agent at some point of its work. The journal records that point, so that a run after a
+//! restart receives the same message there: after the same emissions, or within the same step. A message that no
+//! run has received is delivered only beyond everything that earlier runs did.
 
 use super::TaskContext;
 use crate::{agent::AgentError, content::Message, journal::JournalEntry, run::Position};
 
 impl TaskContext {
-    /// Begins to receive what the caller says while the agent works. Until this is called nothing is read.
+    /// Starts to receive the messages that the caller sends while the agent works. Nothing is read before this
+    /// call.
     pub fn receive_messages(&self) {
         self.run.receive_messages();
     }
 
-    /// Waits until the messages of earlier runs are known, after [`TaskContext::receive_messages`]: before that none of
-    /// them is due anywhere, not even where an earlier run was given it.
+    /// Waits until the messages of earlier runs are loaded, after [`TaskContext::receive_messages`]. Before that
+    /// none of them is due anywhere, not even where an earlier run received it.
     pub async fn wait_for_messages(&self) {
         self.run.wait_for_messages().await;
     }
 
-    /// How many messages were given to this line of work before its present step, call or sleep.
+    /// How many messages this scope received before its current step, call or sleep.
     pub fn messages_before(&self) -> u64 {
         let ordinal = self.lock().ordinal;
         self.run.replayed(|replay| replay.received_before(&self.scope, ordinal))
     }
 
-    /// The next message after the `given` ones that this agent was given since it began, if it is due here. It is
-    /// journaled with what is written next. Answers to questions, and the message that made the task, are none.
+    /// The next message after the `given` ones that this agent has received since it began, if it is due here.
+    /// Its receipt is journaled with the next write. Answers to questions, and the message that created the task,
+    /// are not included.
     pub fn next_message(&self, given: u64) -> Result<Option<Message>, AgentError> {
         self.take_message(given, self.position(false))
     }
 
-    /// The same, for an agent that has not been told yet how its last step, call or sleep ended: what an earlier run was
-    /// given within it is due, and nothing else.
+    /// Like [`TaskContext::next_message`], for an agent that does not know yet how its last step, call or sleep
+    /// ended: only messages that an earlier run received within it are due.
     pub fn next_message_within(&self, given: u64) -> Result<Option<Message>, AgentError> {
-        // An agent that is told of a step which was done before has not caught up with itself.
+        // An agent that gets a replayed step has not caught up with its earlier run.
         self.take_message(given, Position { replays: true, ..self.position(true) })
     }
 
-    /// Waits until [`TaskContext::next_message`] has one. It is to be asked again when the agent has done anything.
+    /// Waits until [`TaskContext::next_message`] has one. Call it again after the agent has done anything.
     pub async fn wait_for_message(&self, given: u64) {
         self.run.wait_for_message(given + 1, &self.position(false)).await;
     }

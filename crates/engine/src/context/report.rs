@@ -1,8 +1,8 @@
-//! What went wrong behind an agent that stands for a program, an endpoint, a model or a server elsewhere.
+//! Error reports of agents that stand for a program, an endpoint, a model or another server.
 //!
-//! Such an error names addresses, paths, status lines and what a program printed. That is for callers of `home`, whose
-//! server it is. A caller of another tenant reads a plain sentence with the task's id, and the server's log has the rest
-//! under that id.
+//! Such an error contains addresses, paths, status lines and program output. Callers of the tenant `home`, who
+//! own the server, see it. A caller of another tenant gets a plain sentence with the task's id, and the server's
+//! log has the details under that id.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::{
     run::TaskRun,
 };
 
-/// Renders errors of what stands behind an agent for the caller of one task.
+/// Renders errors of an agent's backend for the caller of one task.
 pub struct FailureReport(Arc<TaskRun>);
 
 impl TaskContext {
-    /// What renders errors of what stands behind the agent, for the caller of this task.
+    /// The renderer of backend errors for the caller of this task.
     pub fn failure_report(&self) -> FailureReport {
         FailureReport(Arc::clone(&self.run))
     }
 
-    /// Adds a line about what stands behind the agent: to the task's log where its caller belongs to `home`, else to the
-    /// server's log. As [`TaskContext::remark`] it belongs to this run alone.
+    /// Adds a log line about the agent's backend: to the task's log if its caller belongs to `home`, otherwise to
+    /// the server's log. Like [`TaskContext::remark`], it belongs to this run alone.
     pub async fn report(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
         self.run.report(level, text.into()).await
     }
@@ -43,12 +43,12 @@ impl StepContext {
 }
 
 impl FailureReport {
-    /// Whether the caller may read such errors.
+    /// Whether the caller may read backend errors.
     pub fn is_open(&self) -> bool {
         self.0.is_of_home()
     }
 
-    /// An error as the task's end has it.
+    /// The error as the task's final status shows it.
     pub fn error(&self, error: AgentError) -> AgentError {
         match error {
             AgentError::Failed(why) => AgentError::Failed(self.sentence(why, "failed")),
@@ -59,7 +59,7 @@ impl FailureReport {
         }
     }
 
-    /// Why what stands behind the agent did not take the message.
+    /// Why the agent's backend refused the message.
     pub fn refusal(&self, why: String) -> String {
         self.sentence(why, "did not take the message")
     }

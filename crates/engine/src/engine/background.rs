@@ -1,5 +1,5 @@
-//! What an engine does beside its work: it says that it lives, looks after its tasks, hears what other nodes do,
-//! and forgets what is old.
+//! The background loops of an engine: heartbeat, notifications of other nodes, follower polling, usage exchange,
+//! list changes, the audit, and the deletion of expired data.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -18,38 +18,38 @@ use crate::{
     task::TaskId,
 };
 
-/// How late an event of another node is at most, when the news of it was lost.
+/// The longest delay of another node's event when its notification was lost.
 const FOLLOW_POLL: Duration = Duration::from_secs(5);
-/// How often a tenant is told at most that it has other resources than before.
+/// The shortest interval between two list-changed notifications to a tenant.
 const LIST_POLL: Duration = Duration::from_secs(1);
-/// Tasks that are asked for in one question.
+/// Followed tasks polled in one query.
 const FOLLOWED_AT_ONCE: usize = 10_000;
 
-/// Keeps this node's leases.
+/// Renews this node's leases.
 pub(super) async fn heartbeat_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     let mut strays = HashSet::new();
     loop {
         tokio::select! {
             () = tokio::time::sleep(engine.options.lease / 3) => {}
-            // The last beat stands until the lease is over; handed-back tasks do not depend on it.
+            // The last heartbeat is valid until the lease expires; handed-back tasks do not depend on it.
             () = wait_until_closing(&mut closing) => return,
         }
         if let Err(error) = engine.beat().await {
-            tracing::warn!(%error, "no sign of life reached the store");
+            tracing::warn!(%error, "the heartbeat did not reach the store; retrying");
             continue;
         }
         match engine.look_after(strays).await {
             Ok(found) => strays = found,
             Err(error) => {
-                tracing::warn!(%error, "this node's tasks could not be looked through");
+                tracing::warn!(%error, "could not check this node's tasks; retrying");
                 strays = HashSet::new();
             }
         }
     }
 }
 
-/// Passes on what other nodes do. All of it is found by looking, too; this is only sooner.
+/// Forwards notifications of other nodes. Polling finds all of it too; a notification is only faster.
 pub(super) async fn news_loop(engine: Arc<EngineCore>, mut news: mpsc::UnboundedReceiver<StoreNotification>) {
     let mut closing = engine.closing();
     loop {
@@ -83,7 +83,8 @@ pub(super) async fn news_loop(engine: Arc<EngineCore>, mut news: mpsc::Unbounded
     }
 }
 
-/// Looks for events of followed tasks that no news came of: one question for all of them, however many follow.
+/// Polls for events of followed tasks whose notification was lost: one query for all tasks, however many
+/// followers.
 pub(super) async fn follow_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
@@ -94,13 +95,13 @@ pub(super) async fn follow_loop(engine: Arc<EngineCore>) {
         for tasks in engine.hub.followed().chunks(FOLLOWED_AT_ONCE) {
             match engine.store.seqs(tasks).await {
                 Ok(seqs) => seqs.into_iter().for_each(|(no, seq)| engine.hub.note_external_write(no, seq)),
-                Err(error) => tracing::warn!(%error, "followed tasks could not be looked at"),
+                Err(error) => tracing::warn!(%error, "could not poll followed tasks; retrying"),
             }
         }
     }
 }
 
-/// Tells other nodes how much callers do here.
+/// Exchanges rate-limit usage with other nodes.
 pub(super) async fn rates_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
@@ -112,7 +113,7 @@ pub(super) async fn rates_loop(engine: Arc<EngineCore>) {
     }
 }
 
-/// Tells tenants, here and on other nodes, that they have other resources than before.
+/// Notifies tenants, here and on other nodes, that their list of resources has changed.
 pub(super) async fn list_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
@@ -126,12 +127,12 @@ pub(super) async fn list_loop(engine: Arc<EngineCore>) {
     }
 }
 
-/// Writes the audit.
+/// Writes audit lines to the store.
 pub(super) async fn audit_loop(engine: Arc<EngineCore>) {
     engine.guard.keep_audit(&engine.store, engine.closing()).await;
 }
 
-/// Deletes tasks that ended long ago.
+/// Deletes finished tasks past their retention.
 pub(super) async fn expiry_loop(engine: Arc<EngineCore>) {
     const AT_ONCE: usize = 256;
     let mut closing = engine.closing();
@@ -139,7 +140,7 @@ pub(super) async fn expiry_loop(engine: Arc<EngineCore>) {
         match engine.store.expire(engine.kept_since(), AT_ONCE).await {
             Ok(deleted) if deleted as usize == AT_ONCE => continue,
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "ended tasks could not be deleted"),
+            Err(error) => tracing::warn!(%error, "could not delete expired tasks; retrying"),
         }
         tokio::select! {
             () = tokio::time::sleep(engine.options.expiry_poll) => {}
@@ -148,7 +149,7 @@ pub(super) async fn expiry_loop(engine: Arc<EngineCore>) {
     }
 }
 
-/// Writes the counted reads of the memory bank. What is left at the end, the stop of the engine writes.
+/// Flushes counted reads of the memory bank. Stopping the engine flushes the rest.
 pub(super) async fn reads_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
@@ -160,13 +161,13 @@ pub(super) async fn reads_loop(engine: Arc<EngineCore>) {
     }
 }
 
-/// Deletes what is kept for a time and has had it: entries of the memory bank, records, lines of the audit. A few
-/// at once, so that writers wait for no more than that.
+/// Deletes expired memory entries, records and audit lines, a few at once, so that writers wait for no more than
+/// that.
 pub(super) async fn sweep_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
         let more = engine.sweep().await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what has expired could not be deleted");
+            tracing::warn!(%error, "could not delete expired memory, records or audit lines; retrying");
             false
         });
         if more && !engine.is_closing() {
@@ -181,7 +182,7 @@ pub(super) async fn sweep_loop(engine: Arc<EngineCore>) {
 }
 
 impl EngineCore {
-    /// One round of a sweep; whether there may be more to delete.
+    /// One round of the sweep. Returns whether there may be more to delete.
     async fn sweep(&self) -> Result<bool, Error> {
         const AT_ONCE: usize = 256;
         let (now, knowledge) = (self.clock.now(), self.store.knowledge());
@@ -203,12 +204,12 @@ impl EngineCore {
         Ok(more)
     }
 
-    /// What ended before this is, or will be, deleted.
+    /// Tasks that ended before this time are deleted, or will be.
     pub(crate) fn kept_since(&self) -> Timestamp {
         self.clock.now().before(self.options.retention)
     }
 
-    /// Says that this node lives.
+    /// Sends this node's heartbeat.
     pub(super) async fn beat(&self) -> Result<(), Error> {
         let at = Instant::now();
         let until = self.clock.now().after(self.options.lease);
@@ -217,8 +218,8 @@ impl EngineCore {
         Ok(())
     }
 
-    /// Says so where it has not been said for long: the store was away, or this process was stopped. What a node
-    /// claims while it counts as dead is taken from it at once, and each time that counts as an attempt.
+    /// Sends a heartbeat if the last one is old: the store was unreachable, or this process was suspended. A task
+    /// that a node claims while it counts as dead is taken away at once, and each time counts as an attempt.
     pub(crate) async fn stay_alive(&self) -> Result<(), Error> {
         let beaten = *self.beaten.lock();
         match beaten.is_some_and(|at| at.elapsed() < self.options.lease / 2) {
@@ -227,9 +228,9 @@ impl EngineCore {
         }
     }
 
-    /// Tells runs what others wrote to their tasks, in case no news came of it; and gives tasks back that this
-    /// node holds without running them, which no living node would take otherwise. That happens where a commit
-    /// was done although it seemed to have failed. `before`: those that were found like that the last time.
+    /// Notifies runs of external writes whose notification was lost. Also gives back tasks that this node holds
+    /// without running them, which no live node would claim otherwise; they result from a commit that succeeded
+    /// although it reported an error. `before`: those found in the previous round.
     async fn look_after(&self, before: HashSet<TaskId>) -> Result<HashSet<TaskId>, Error> {
         for id in self.store.externally_written_tasks(self.node).await? {
             if let Some(run) = self.local_run(id) {
@@ -240,13 +241,13 @@ impl EngineCore {
         strays.retain(|id| self.local_run(*id).is_none());
         let waiting = self.waiting_claims.lock().clone();
         strays.retain(|id| !waiting.contains(id));
-        // One that was claimed a moment ago is about to be run.
+        // A task claimed a moment ago is about to run; only one found twice is given back.
         for id in strays.intersection(&before) {
             let Some(row) = self.store.row(&TaskKey::Id(*id)).await? else { continue };
             if row.node != Some(self.node) || self.local_run(*id).is_some() {
                 continue;
             }
-            tracing::warn!(task = %id, "a task that nobody here runs is given back");
+            tracing::warn!(task = %id, "this node holds a task that it does not run; giving it back");
             let mut change = Change::new(Precondition::Version { task: row.no, version: row.version })
                 .of_owner(&row.owner);
             change.run = RunChange::Due(self.clock.now());

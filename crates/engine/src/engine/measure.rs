@@ -1,7 +1,7 @@
 //! The measurement of what tenants store: all tasks in small steps, then memory and records, on a slow cycle.
 //!
-//! A step is followed by a pause many times as long, so that measuring takes a small share of the store's time, however
-//! much there is. Every node measures for itself.
+//! A pause many times as long follows each step, so that measuring takes a small share of the store's time
+//! however much is stored. Every node measures on its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -16,32 +16,32 @@ use crate::{
     usage::{Measurement, MeteredResource},
 };
 
-/// Tasks that are measured in one step.
+/// Tasks measured in one step.
 const TASKS: usize = 256;
-/// How much longer than a step the pause after it is.
+/// The ratio of the pause after a step to the step.
 const PAUSE: u32 = 19;
 /// The longest pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Counts something that tenants store and that another module keeps.
+/// Measures something that tenants store and that another module owns.
 #[async_trait]
 pub trait StorageMeter: Send + Sync {
-    /// What it counts.
+    /// The resource that it measures.
     fn resource(&self) -> MeteredResource;
 
-    /// How much there is, by tenant.
+    /// The stored amount of each tenant.
     async fn measure(&self) -> Result<Vec<(String, u64)>, Error>;
 }
 
 impl Engine {
-    /// Has that counted, too, when it is measured what tenants store.
+    /// Registers a meter, and starts a new measurement.
     pub fn add_meter(&self, meter: Arc<dyn StorageMeter>) {
         self.0.meters.lock().push(meter);
         self.0.measure.notify_one();
     }
 }
 
-/// Measures at the start, then every so often, until the engine stops.
+/// Measures at the start and then at an interval, until the engine stops.
 pub(super) async fn measure_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
@@ -50,7 +50,7 @@ pub(super) async fn measure_loop(engine: Arc<EngineCore>) {
             () = wait_until_closing(&mut closing) => return,
         };
         if let Err(error) = measured {
-            tracing::warn!(%error, "it could not be measured what tenants store");
+            tracing::warn!(%error, "could not measure what tenants store; retrying at the next interval");
         }
         tokio::select! {
             () = engine.measure.notified() => {}
@@ -61,7 +61,7 @@ pub(super) async fn measure_loop(engine: Arc<EngineCore>) {
 }
 
 impl EngineCore {
-    /// Measures what tenants store, and enters it into the ledger.
+    /// Measures what tenants store, and updates the usage ledger.
     async fn measure_stored(&self) -> Result<(), Error> {
         self.usage.begin_measurement();
         let (mut measured, tenants) = (Measurement::default(), self.store.tenants());
@@ -80,7 +80,7 @@ impl EngineCore {
             }
         }
         for (tenant, bytes) in tenants.measure_knowledge().await? {
-            // The server's own records have a slash in the name of their tenant, and belong to none.
+            // Records of the server itself have a tenant name with a slash, and count for no tenant.
             if !tenant.contains('/') {
                 measured.add(&tenant, MeteredResource::StoredBytes, bytes);
             }

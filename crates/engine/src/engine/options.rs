@@ -1,4 +1,4 @@
-//! What an operator may set. Every limit has a name and a default.
+//! The options of an engine. Every limit has a name and a default.
 
 use std::time::Duration;
 
@@ -8,89 +8,90 @@ use crate::{
     usage::{MeteredResource, Share, UsageLimits},
 };
 
-/// What an operator may set.
+/// The options of an engine, set by the operator.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Tasks that run on this node at once: so many that callers sent, and so many that other tasks called. One tenant
-    /// may use all of it; tenants that have little find a quarter more.
+    /// The most tasks that run on this node at once. It applies twice: to tasks that callers sent, and to tasks
+    /// that other tasks called. One tenant may use all of it; a quarter more is reserved for tenants with few
+    /// tasks.
     pub max_running: usize,
-    /// Tasks that may wait for one of them to end. One tenant may use all of it; a tenant of which fewer than a
-    /// sixteenth wait is let in beyond.
+    /// The most tasks that may wait for a slot. One tenant may use all of it; a tenant with fewer than a
+    /// sixteenth of it waiting is admitted beyond it.
     pub max_queued: u64,
-    /// How long this node's tasks stay its own without a sign of life.
+    /// How long this node keeps its tasks without a heartbeat.
     pub lease: Duration,
-    /// How long a canceled agent may tidy up.
+    /// How long a canceled agent may clean up before it is dropped.
     pub cancel_grace: Duration,
-    /// How long an agent may run, waiting not counted, when its profile says nothing.
+    /// How long an agent may run, waiting not counted, unless its profile sets another limit.
     pub time_limit: Duration,
-    /// How long a task waits for its agent when that is not served here any more, before it fails.
+    /// How long a task waits for an agent that is no longer served before the task fails.
     pub missing_agent: Duration,
-    /// How long a run has to live before it is believed not to take the process down with it, where processes died
-    /// under it before.
+    /// How long a run must live, after processes died under it, before it counts as harmless to the process.
     pub probation: Duration,
-    /// How long ended tasks are kept.
+    /// How long finished tasks are retained.
     pub retention: Duration,
-    /// Bytes of ended tasks that are kept in memory for those who ask again.
+    /// Bytes of the in-memory cache of finished tasks.
     pub ended_cache_bytes: usize,
-    /// Bytes that all requests together hold in memory: bodies that were read, tasks that are being read, answers that
-    /// are not sent yet. A tenant gets at most as much as is still free.
+    /// Bytes that all requests together hold in memory: request bodies, tasks being read, responses not sent yet.
+    /// A tenant gets at most as much as is still free.
     pub bytes_in_flight: u64,
-    /// The same for one caller, at most half of all.
+    /// Bytes in flight of one caller, at most half of `bytes_in_flight`.
     pub bytes_in_flight_per_caller: u64,
-    /// How often ended tasks are looked through.
+    /// How often finished tasks past their retention are deleted.
     pub expiry_poll: Duration,
-    /// The longest wait before due tasks are looked for again.
+    /// The longest wait between two polls for due tasks.
     pub claim_poll: Duration,
     /// How long a graceful stop may take.
     pub stop_within: Duration,
-    /// Whether a repeated message id alone marks a repeated send.
+    /// Whether a repeated message id counts as a retry of the same send, without an idempotency key.
     pub idempotent_message_ids: bool,
-    /// Caps on what one task may hold.
+    /// Caps on the size of one task.
     pub limits: Limits,
-    /// Caps on what the memory bank holds and does.
+    /// Caps on the size and the searches of the memory bank.
     pub memory: MemoryLimits,
-    /// What becomes of values of the memory bank that look like secrets.
+    /// What to do with values of the memory bank that look like secrets.
     pub privacy: Privacy,
-    /// How often counted reads of the memory bank are written.
+    /// How often counted reads of the memory bank are flushed to the store.
     pub reads_flush: Duration,
-    /// How often entries, records and lines of the audit are looked for whose time has come.
+    /// How often expired memory entries, records and audit lines are deleted.
     pub sweep_poll: Duration,
-    /// How callers are let through.
+    /// Access control: rates, the audit and its retention.
     pub access: AccessOptions,
     /// What one owner, one tenant and all together may use at once, and what one tenant may store.
     pub usage: UsageLimits,
-    /// How long after the last time it is measured again what tenants store.
+    /// The pause between two measurements of what tenants store.
     pub measure_interval: Duration,
 }
 
-/// Caps on what one task may hold.
+/// Caps on the size of one task.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Events in the log.
+    /// Events in its log.
     pub events_per_task: u64,
-    /// Bytes of content in the log.
+    /// Bytes of content in its log.
     pub bytes_per_task: u64,
-    /// Bytes of content on a page of a list, or one task whatever its size.
+    /// Bytes of content on one page of a list. A page holds at least one task, whatever its size.
     pub page_bytes: u64,
-    /// Messages in the history.
+    /// Messages in its history.
     pub messages_per_task: usize,
     /// Parts of one message.
     pub parts_per_message: usize,
-    /// Webhooks.
+    /// Webhooks of one task.
     pub webhooks_per_task: usize,
-    /// Tasks that call each other in a row.
+    /// The longest chain of tasks that call each other.
     pub call_depth: u32,
-    /// Tasks that are ever made below one that a caller sent, by calls within calls.
+    /// Tasks ever created in the call tree below one task that a caller sent.
     pub tasks_per_root: u64,
-    /// Of those, how many are in memory on one node at once; the others wait. Each depth of calls may have a few beyond.
+    /// How many tasks of one call tree are in memory on one node at once; the others wait. Each depth may exceed
+    /// it by a few.
     pub running_per_root: usize,
-    /// How much of the processors tenants use together while several are active, in percent: a tenant that uses more
-    /// than its fair part of it waits; 0: as much as there is.
+    /// The percentage of the processors that tenants share while several are active. A tenant that uses more than
+    /// its fair part of it waits. 0: no limit.
     pub cpu_percent: u32,
-    /// Bytes of an id that a client chooses (task, context, message, key, webhook).
+    /// Bytes of an id chosen by a client (task, context, message, key, webhook).
     pub id_bytes: usize,
-    /// What a tool's schema of another server may cost: the schemas that one value is held against, with references
-    /// multiplied out. One limit of the process.
+    /// The cost limit for tool schemas of other servers: how many schemas one value is checked against, with
+    /// references expanded. One limit for the whole process.
     pub schema_cost: u64,
 }
 
@@ -143,7 +144,7 @@ impl Default for Limits {
     }
 }
 
-/// A tenant searches no more than two namespaces at once, and waits for its own. Tokens have a generous bound.
+/// A tenant runs at most two memory searches at once and queues its others. Tokens have a generous bound.
 fn default_usage() -> UsageLimits {
     let mut usage = UsageLimits::default();
     usage.set(MeteredResource::Tokens, Share { tenant: Some(10_000), ..Share::default() });

@@ -1,7 +1,8 @@
-//! How many tasks wait for a slot, by tenant, and which of them are claimed next.
+//! The claim queue: how many tasks of each tenant wait for a slot, and which are claimed next.
 //!
-//! One tenant may fill the whole queue. A tenant of which few wait is let in beyond that, so that nobody is refused for
-//! what another does. Due tasks are claimed in turn: one of each tenant, then the next one of each.
+//! One tenant may fill the whole queue. A tenant with few waiting tasks is admitted beyond the limit, so that no
+//! tenant is refused because of another. Due tasks are claimed round-robin: one of each tenant, then the next of
+//! each.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -20,14 +21,14 @@ use crate::{
 };
 use parking_lot::{Mutex, MutexGuard};
 
-/// Tasks that are claimed at once, of those that were sent and of those that were called.
+/// The most tasks claimed at once; applies separately to sent and to called tasks.
 const CLAIMED_AT_ONCE: usize = 64;
 
-/// Tasks that wait to be claimed, about; counted again by the claim loop.
+/// An approximate count of the tasks that wait to be claimed; the claim loop corrects it.
 #[derive(Default)]
 pub(super) struct ClaimQueue {
     counts: Mutex<QueueCounts>,
-    /// The turn of the next claim.
+    /// The round-robin position of the next claim.
     turn: AtomicUsize,
 }
 
@@ -40,9 +41,9 @@ struct QueueCounts {
 #[derive(Default, Clone, Copy)]
 struct TenantBacklog {
     queued: u64,
-    /// Of those, how many are not in the store yet.
+    /// Those that are reserved but not in the store yet.
     queueing: u64,
-    /// How many came to wait since the entry was made.
+    /// Tasks added since this entry was created; never decremented.
     ever: u64,
 }
 
@@ -69,12 +70,12 @@ impl EngineCore {
         }
     }
 
-    /// About how many tasks wait.
+    /// The approximate number of waiting tasks.
     pub(crate) fn queued(&self) -> u64 {
         self.queue.lock().total
     }
 
-    /// A place in the queue, if there is one for that tenant.
+    /// Reserves a position in the queue, if the tenant may have one.
     pub(crate) fn enqueue(self: &Arc<Self>, owner: &str) -> Option<QueueReservation> {
         let (most, tenant) = (self.options.max_queued, tenant_of(owner));
         let mut counts = self.queue.lock();
@@ -87,7 +88,7 @@ impl EngineCore {
         Some(QueueReservation { engine: Arc::clone(self), tenant: tenant.to_owned(), confirmed: false })
     }
 
-    /// A task of that owner became due that nobody holds.
+    /// Counts a task of that owner that became due and that no node holds, and wakes the claim loop.
     pub(crate) fn due(&self, owner: &str, at: Timestamp) {
         if at <= self.clock.now() {
             self.queue.lock().add(tenant_of(owner));
@@ -95,9 +96,9 @@ impl EngineCore {
         self.claims.notify_one();
     }
 
-    /// Counts the queue again; what may be claimed now. What comes meanwhile may be in the store's count or not, so
-    /// the count that was kept is only brought within what is possible: else a full queue would take one more, or a
-    /// free one none.
+    /// Counts the queue again and returns the due tasks. A task added meanwhile may or may not be in the store's
+    /// count, so the retained count is only clamped to the possible range. Otherwise a full queue would admit one
+    /// more, or a free one none.
     pub(crate) async fn recount(&self) -> Result<Vec<DueTasks>, Error> {
         let before = self.queue.lock().tenants.clone();
         let due = self.store.due_tasks(self.node, self.clock.now()).await?;
@@ -120,7 +121,8 @@ impl EngineCore {
         Ok(due)
     }
 
-    /// Divides free slots among what is due: whose tasks to claim, and the slots for those that no task called.
+    /// Divides free slots among due tasks: how many to claim of each owner, and the slots of those sent by
+    /// callers.
     pub(crate) fn divide(
         self: &Arc<Self>,
         due: &[DueTasks],
@@ -134,7 +136,8 @@ impl EngineCore {
             }
             None => false,
         });
-        // Whether a called task has a slot depends on its depth and its root, which are known when it is claimed.
+        // Whether a called task gets a slot depends on its depth and root, which are known only once it is
+        // claimed.
         let mut called = HashMap::<String, usize>::new();
         in_turn(due.iter().filter(|due| due.called), turn, |owner| {
             *called.entry(owner.to_owned()).or_default() += 1;
@@ -151,8 +154,8 @@ impl EngineCore {
     }
 }
 
-/// Takes due tasks one by one, tenants in turn and owners of a tenant in turn, until there are enough, none is left, or
-/// no tenant gets one.
+/// Takes due tasks one by one, tenants in turn and owners of a tenant in turn, until there are enough, none is
+/// left, or no tenant gets another.
 fn in_turn<'a>(due: impl Iterator<Item = &'a DueTasks>, turn: usize, mut take: impl FnMut(&'a str) -> bool) {
     let mut tenants = BTreeMap::<&str, VecDeque<(&str, u64)>>::new();
     for tasks in due {
@@ -180,7 +183,7 @@ fn in_turn<'a>(due: impl Iterator<Item = &'a DueTasks>, turn: usize, mut take: i
     }
 }
 
-/// A task that is about to wait: counted, and not in the store yet.
+/// A task that is about to wait: counted, but not in the store yet.
 pub(crate) struct QueueReservation {
     engine: Arc<EngineCore>,
     tenant: String,
@@ -188,7 +191,7 @@ pub(crate) struct QueueReservation {
 }
 
 impl QueueReservation {
-    /// It waits now.
+    /// The task is in the store and waits.
     pub(crate) fn confirm(mut self) {
         self.confirmed = true;
     }

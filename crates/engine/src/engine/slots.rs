@@ -1,12 +1,13 @@
 //! Slots for the tasks that are in memory on this node.
 //!
-//! Tasks that a caller sent and tasks that another task called have slots apart, so that tasks that wait for the ones
-//! they called never hold what those need. Called tasks share one pool over all depths; each depth may always have a
-//! few beyond it: whatever waits at one depth, the next one gets on, and the deepest waits for nobody. A tree (a task
-//! with all that was made below it) has a pool of its own, with the same rule, and a budget of tasks ever made.
+//! Tasks that a caller sent and tasks that another task called have separate pools, so that a task that waits for
+//! one it called never holds the slot that one needs. Called tasks share one pool over all depths, and each depth
+//! may exceed it by a few. Whatever waits at one depth, the next depth makes progress, and the deepest waits for
+//! no other. A call tree (a root task with all tasks below it) has a pool of its own with the same rule, and a
+//! budget of tasks ever created.
 //!
-//! One tenant may use all of a pool. A tenant that has little finds a reserve beyond it. Called tasks without a slot
-//! wait in memory, tenants in turn.
+//! One tenant may use all of a pool; a reserve beyond it is for tenants with few tasks. Called tasks without a
+//! slot wait in memory, tenants in turn.
 
 use std::{
     cmp::Reverse,
@@ -27,9 +28,9 @@ use crate::{
     usage::{MeteredResource, UsagePermit},
 };
 
-/// Depths that are told apart; deeper ones share the last.
+/// Depths that are counted separately; deeper ones share the last.
 const DEPTHS: usize = 32;
-/// How old a count of a tree's tasks may be where other nodes may make some, too.
+/// The maximum age of the count of a tree's tasks when other nodes may create some too.
 const COUNT_AGAIN: Duration = Duration::from_secs(2);
 
 /// All slots of a node.
@@ -45,7 +46,7 @@ struct Pools {
     tenants: HashMap<Arc<str>, TenantSlots>,
     trees: HashMap<TaskId, Tree>,
     queues: BTreeMap<Arc<str>, TenantQueue>,
-    /// The tenant that got the last slot.
+    /// The tenant that got the last slot; the next turn starts after it.
     served: Option<Arc<str>>,
 }
 
@@ -53,7 +54,7 @@ struct Pools {
 #[derive(Default)]
 struct Roots {
     held: usize,
-    /// Those of them that wait for one they called, and count only against a wider cap meanwhile.
+    /// Those that wait for a task they called. Meanwhile they count only against a wider cap.
     calling: usize,
 }
 
@@ -101,13 +102,13 @@ struct TenantSlots {
     called: CalledPool,
 }
 
-/// A task with all that was made below it, while some of that is in memory here.
+/// A call tree: a root task with all tasks below it, while some of it is in memory on this node.
 #[derive(Default)]
 struct Tree {
     called: CalledPool,
-    /// Runs that call, here.
+    /// Runs of this tree on this node that call other tasks.
     users: usize,
-    /// Tasks ever made below it: what the store said, and when, and those made here since.
+    /// Tasks ever created below the root: the store's count with its time, and those created on this node since.
     counted: Option<(u64, Instant)>,
     made_since: u64,
 }
@@ -118,10 +119,10 @@ impl Tree {
     }
 }
 
-/// Called tasks of one tenant that wait for a slot: the oldest tree first, in it the deepest.
+/// Called tasks of one tenant that wait for a slot: the oldest tree first, in it the deepest first.
 struct TenantQueue {
     trees: BTreeMap<TaskId, BTreeMap<Reverse<usize>, VecDeque<CalledSlotWaiter>>>,
-    /// How many wait at each depth.
+    /// The number of waiters at each depth.
     at: [usize; DEPTHS],
 }
 
@@ -130,7 +131,7 @@ struct CalledSlotWaiter {
     slot: oneshot::Sender<Slot>,
 }
 
-/// The reserve beyond a cap, for tenants that have little, and how much of it one tenant may have.
+/// The reserve beyond a cap for tenants with few tasks, and how much of it one tenant may use.
 fn reserve(most: usize) -> (usize, usize) {
     let all = most.div_ceil(4);
     (all, all.div_ceil(4))
@@ -183,7 +184,7 @@ impl Pools {
         }
     }
 
-    /// The next that may have a slot, tenants in turn. It is counted.
+    /// The next waiter that may have a slot, tenants in turn. Its slot is already counted.
     fn next(&mut self, caps: Caps) -> Option<(CalledSlotWaiter, TaskId, usize)> {
         let after = self.served.clone();
         let after = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -204,7 +205,7 @@ impl Pools {
 
     fn next_of(&mut self, tenant: &Arc<str>, caps: Caps) -> Option<(CalledSlotWaiter, TaskId, usize)> {
         let mut queue = self.queues.remove(tenant)?;
-        // Where no depth with waiters has room, however many wait need not be looked at.
+        // Only depths with waiters and free slots are searched, however many tasks wait.
         let open: Vec<bool> = (0..DEPTHS)
             .map(|depth| queue.at[depth] > 0 && self.called_fits(tenant, depth, caps.running))
             .collect();
@@ -231,7 +232,7 @@ impl Pools {
                 while found.is_none() && open[*depth] && self.tree_fits(*root, *depth, caps.per_root) {
                     let Some(waiter) = waiters.pop_front() else { break };
                     at[*depth] -= 1;
-                    // One that does not wait any more is passed over.
+                    // Skip waiters that have given up.
                     if !waiter.slot.is_closed() {
                         found = Some((waiter, *root, *depth));
                     }
@@ -244,7 +245,7 @@ impl Pools {
     }
 }
 
-/// The caps that an operator set.
+/// The caps set by the operator.
 #[derive(Clone, Copy)]
 struct Caps {
     running: usize,
@@ -256,13 +257,13 @@ impl Slots {
         self.0.lock()
     }
 
-    /// How many tasks run, those not counted that wait for one they called.
+    /// The number of running tasks, without those that wait for one they called.
     pub(super) fn running(&self) -> usize {
         let pools = self.lock();
         (pools.roots.held + pools.called.total).saturating_sub(pools.calling)
     }
 
-    /// How many tasks are in memory.
+    /// The number of tasks in memory.
     pub(super) fn held(&self) -> usize {
         let pools = self.lock();
         pools.roots.held + pools.called.total
@@ -275,12 +276,12 @@ impl EngineCore {
     }
 
     fn slot(self: &Arc<Self>, owner: &str, place: SlotScope) -> Slot {
-        // Counted for the report; whether there is room was decided by the pools.
+        // Counted for the usage report only; the pools have already decided.
         let used = self.usage.take_if(owner, MeteredResource::RunningTasks, 1, |_| true);
         Slot { engine: Arc::clone(self), owner: Arc::from(owner), place, _used: used }
     }
 
-    /// A slot for a task that a caller sent, if there is one.
+    /// A slot for a task that a caller sent, if one is free.
     pub(crate) fn root_slot(self: &Arc<Self>, owner: &str) -> Option<Slot> {
         let tenant = tenant_of(owner);
         let mut pools = self.slots.lock();
@@ -293,7 +294,7 @@ impl EngineCore {
         Some(self.slot(owner, SlotScope::Root))
     }
 
-    /// The same for a task that is just being sent: not before others that wait, where slots are scarce.
+    /// A slot for a task that is just being sent. When slots are scarce, waiting tasks go first.
     pub(crate) fn root_slot_now(self: &Arc<Self>, owner: &str) -> Option<Slot> {
         let most = self.options.max_running;
         if self.queued() > 0 {
@@ -306,7 +307,7 @@ impl EngineCore {
         self.root_slot(owner)
     }
 
-    /// A slot for a called task: now, or when there is one.
+    /// A slot for a called task: now, or later through a channel.
     pub(crate) fn called_slot(self: &Arc<Self>, owner: &str, root: TaskId, depth: u32) -> CalledSlot {
         let (tenant, depth, caps) = (tenant_of(owner), at_depth(depth), self.caps());
         let mut pools = self.slots.lock();
@@ -328,18 +329,18 @@ impl EngineCore {
         CalledSlot::Later(granted)
     }
 
-    /// Hands free slots to called tasks that wait. A grant that is not taken comes back by its drop.
+    /// Grants free slots to waiting called tasks. A grant that is not taken returns its slot when it is dropped.
     fn grant_called(self: &Arc<Self>) {
         loop {
             let next = self.slots.lock().next(self.caps());
             let Some((waiter, root, depth)) = next else { return };
             let slot = self.slot(&waiter.owner, SlotScope::Called { root, depth });
-            // Not in the lock: one that was given up meanwhile is dropped here.
+            // Outside of the lock: if the waiter has given up, this drops the slot, which takes the lock.
             drop(waiter.slot.send(slot));
         }
     }
 
-    /// A task waits for one that it called.
+    /// Marks a task as waiting for one that it called.
     pub(crate) fn begin_calling(&self, owner: &str, depth: u32) {
         let mut pools = self.slots.lock();
         pools.calling += 1;
@@ -353,7 +354,7 @@ impl EngineCore {
         }
     }
 
-    /// It goes on, also where its slot is beyond the cap now: what it holds it holds already.
+    /// Ends that wait. The task continues even if its slot now exceeds the cap: it already holds it.
     pub(crate) fn end_calling(&self, owner: &str, depth: u32) {
         let mut pools = self.slots.lock();
         pools.calling = pools.calling.saturating_sub(1);
@@ -364,15 +365,15 @@ impl EngineCore {
         }
     }
 
-    /// Keeps the count of a tree while a run calls.
+    /// Retains the count of a tree while a run calls.
     pub(crate) fn enter_tree(self: &Arc<Self>, root: TaskId) -> TreeUse {
         self.slots.lock().trees.entry(root).or_default().users += 1;
         TreeUse { engine: Arc::clone(self), root }
     }
 
-    /// Takes one of the tasks that may ever be made below a root. The caller holds a [`TreeUse`] of it. What the
-    /// budget has left is counted from the store where it is not known, so it survives a restart; where other nodes
-    /// may make some too, it is counted again from time to time.
+    /// Reserves one of the tasks that may ever be created below a root. The caller holds a [`TreeUse`] of it. An
+    /// unknown count is read from the store, so the budget survives a restart. It is read again from time to time
+    /// when other nodes may create tasks too.
     pub(crate) async fn make_below(self: &Arc<Self>, root: TaskId) -> Result<DescendantReservation, Error> {
         let most = self.options.limits.tasks_per_root;
         let known = self.slots.lock().trees.get(&root).and_then(|tree| tree.counted);
@@ -381,7 +382,7 @@ impl EngineCore {
             let counted = self.store.descendants(root, most + 1).await?;
             let mut pools = self.slots.lock();
             let tree = pools.trees.entry(root).or_default();
-            // Of those that count at the same time the first one is right: the others may see what it made since.
+            // Of concurrent counts only the first is used: a later one may include tasks counted in `made_since`.
             if tree.counted.map(|(_, at)| at) == known.map(|(_, at)| at) {
                 tree.counted = Some((counted.max(tree.made()), Instant::now()));
                 tree.made_since = 0;
@@ -399,11 +400,11 @@ impl EngineCore {
     }
 }
 
-/// What becomes of the wish for a slot.
+/// The result of requesting a slot for a called task.
 pub(crate) enum CalledSlot {
-    /// There is one.
+    /// A slot is free.
     Now(Slot),
-    /// It comes.
+    /// Receives the slot when one is free.
     Later(oneshot::Receiver<Slot>),
 }
 
@@ -412,7 +413,7 @@ enum SlotScope {
     Called { root: TaskId, depth: usize },
 }
 
-/// A slot that is taken. Dropping it gives it back.
+/// A slot that is taken; dropping it releases it.
 pub(crate) struct Slot {
     engine: Arc<EngineCore>,
     owner: Arc<str>,
@@ -449,7 +450,7 @@ impl Drop for Slot {
     }
 }
 
-/// A run that calls, by which the count of its tree is kept.
+/// Retains the count of a call tree while a run calls.
 pub(crate) struct TreeUse {
     engine: Arc<EngineCore>,
     root: TaskId,
@@ -465,7 +466,7 @@ impl Drop for TreeUse {
     }
 }
 
-/// One of the tasks that may be made below a root; given back where none was made.
+/// A reservation of one task below a root; released on drop unless the task was created.
 pub(crate) struct DescendantReservation {
     engine: Arc<EngineCore>,
     root: TaskId,
@@ -473,7 +474,7 @@ pub(crate) struct DescendantReservation {
 }
 
 impl DescendantReservation {
-    /// It was made.
+    /// The task was created.
     pub(crate) fn confirm(mut self) {
         self.confirmed = true;
     }

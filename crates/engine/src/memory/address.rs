@@ -1,5 +1,5 @@
-//! How resources of the memory bank are addressed. One place makes the addresses, so that followers and writers
-//! mean the same.
+//! URIs of the memory bank's resources. Only this module builds them, so that followers and writers use the same
+//! ones.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +12,17 @@ pub const DATA_TEMPLATE: &str = "memory://data/{namespace}/{key}";
 /// A search in a namespace.
 pub const SEARCH_TEMPLATE: &str = "memory://search/{namespace}{?pattern,text,page,limit}";
 
-/// The address of an entry.
+/// The URI of an entry.
 pub fn data_uri(namespace: &str, key: &str) -> String {
     made(DATA_TEMPLATE, &[("namespace", namespace), ("key", key)])
 }
 
-/// The address of the keys of a namespace. Pages of it begin so, too.
+/// The URI of the keys of a namespace. The URIs of its pages start with it.
 pub fn keys_uri(namespace: &str) -> String {
     made(KEYS_TEMPLATE, &[("namespace", namespace)])
 }
 
-/// The address of the page of keys after one.
+/// The URI of the page of keys after `after`.
 pub fn keys_page_uri(namespace: &str, prefix: &str, after: &str, limit: usize) -> String {
     let limit = limit.to_string();
     let mut values = vec![("namespace", namespace), ("after", after), ("limit", &limit)];
@@ -32,12 +32,12 @@ pub fn keys_page_uri(namespace: &str, prefix: &str, after: &str, limit: usize) -
     made(KEYS_TEMPLATE, &values)
 }
 
-/// How the addresses of all searches in a namespace begin.
+/// The common prefix of the URIs of all searches in a namespace.
 pub fn search_uri(namespace: &str) -> String {
     made(SEARCH_TEMPLATE, &[("namespace", namespace)]) + "?"
 }
 
-/// How the addresses of all entries of a namespace begin.
+/// The common prefix of the URIs of all entries of a namespace.
 pub(crate) fn data_prefix(namespace: &str) -> String {
     data_uri(namespace, "")
 }

@@ -1,4 +1,4 @@
-//! The memory bank as an agent has it: each operation is a step of its task.
+//! The memory bank as an agent uses it: each operation is a step of its task.
 
 use std::time::Duration;
 
@@ -11,11 +11,10 @@ use crate::{
     knowledge::{ExpectedVersion, MemoryQuery},
 };
 
-/// A namespace, in the name of the caller that made the task.
+/// A namespace, accessed in the name of the caller that created the task.
 ///
-/// What was read is kept with the task, so that after a restart the agent finds what it found before, whatever
-/// has been written since. A write may be cut off between the memory bank and the task's journal, and is then
-/// done again.
+/// Reads are journaled, so that after a restart the agent gets the same values as before, whatever has been
+/// written since. A crash between a write to the memory bank and the task's journal makes the write happen twice.
 pub struct TaskMemory<'a> {
     cx: &'a TaskContext,
     namespace: String,
@@ -36,16 +35,17 @@ impl TaskMemory<'_> {
         self.cx.step(&self.name("get", key), step).await
     }
 
-    /// Writes an entry; its version.
+    /// Writes an entry. Returns its version.
     pub async fn store(&self, key: &str, value: &Value, ttl: Option<Duration>) -> Result<u64, AgentError> {
         let stored = self.store_if(key, value, ttl, ExpectedVersion::Any).await?;
         stored.ok_or_else(|| AgentError::failed("the entry was not written"))
     }
 
-    /// Writes an entry that is as expected; its version, or `None` where it is not: read it again then.
+    /// Writes an entry if its version is as expected. Returns the new version, or `None` on a conflict: read it
+    /// again then.
     ///
-    /// A write that was done and cut off before the task knew finds itself in its way. Who has to tell that from
-    /// another's write puts the id of its task into the value.
+    /// A write that succeeded and was cut off before it was journaled conflicts with itself. An agent that must
+    /// tell that from another writer's change puts its task's id into the value.
     pub async fn store_if(
         &self,
         key: &str,
@@ -62,7 +62,7 @@ impl TaskMemory<'_> {
         self.cx.step(&self.name("store", key), step).await
     }
 
-    /// Forgets an entry; whether there was one.
+    /// Deletes an entry. Returns whether it existed.
     pub async fn delete(&self, key: &str) -> Result<bool, AgentError> {
         let (memory, caller) = (self.cx.engine().memory(), self.cx.caller());
         let step = async |_| {
@@ -72,7 +72,7 @@ impl TaskMemory<'_> {
         self.cx.step(&self.name("delete", key), step).await
     }
 
-    /// Searches the namespace; the pages have `limit` results and are counted from 1.
+    /// Searches the namespace. A page has `limit` results; pages count from 1.
     pub async fn search(
         &self,
         what: &MemoryQuery,
@@ -86,7 +86,7 @@ impl TaskMemory<'_> {
         self.cx.step(&format!("memory.search {}", search_uri(&self.namespace)), step).await
     }
 
-    /// Named by what it is about, so that an agent that does something else after a restart is found out.
+    /// The step name includes the key, so that an agent that acts differently after a restart is detected.
     fn name(&self, operation: &str, key: &str) -> String {
         format!("memory.{operation} {}", data_uri(&self.namespace, key))
     }

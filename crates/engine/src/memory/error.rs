@@ -1,30 +1,30 @@
-//! Why the memory bank did not do what it was asked.
+//! Errors of the memory bank.
 
 use crate::{
     error::Error, knowledge::MemoryError, memory::MemoryLimits, store::StoreError, surface::HandlerError,
 };
 
-/// Why the memory bank did not do what it was asked. Nothing has changed.
+/// Why the memory bank refused an operation. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum BankError {
-    /// Something that was given is wrong.
+    /// An argument is invalid.
     #[error("{field}: {why}")]
     Invalid {
-        /// What.
+        /// The name of the argument.
         field: &'static str,
-        /// How.
+        /// What is wrong with it.
         why: String,
     },
-    /// The entry is not as expected.
+    /// The entry's version is not the expected one.
     #[error("{}", moved(*.found))]
     Moved {
-        /// The version that is there.
+        /// The current version; `None` if there is no such entry.
         found: Option<u64>,
     },
-    /// There is no more room; the text names the limit.
+    /// A limit is reached; the text names it.
     #[error("{0}")]
     Full(String),
-    /// The caller was not let through, or the store failed.
+    /// Access was refused, or the store failed.
     #[error(transparent)]
     Engine(#[from] Error),
 }

@@ -1,4 +1,4 @@
-//! How much the memory bank takes. Every limit has a name and a default, and whoever runs into one is told both.
+//! Limits of the memory bank. Every limit has a name and a default, and an error names the limit it hit.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -6,38 +6,38 @@ use serde_json::Value;
 
 use super::{BankError, text};
 
-/// Caps on what the memory bank holds and does.
+/// Limits on the size and the searches of the memory bank.
 #[derive(Debug, Clone)]
 pub struct MemoryLimits {
-    /// Bytes of the name of a namespace.
+    /// Bytes of a namespace's name.
     pub namespace_bytes: usize,
     /// Bytes of a key.
     pub key_bytes: usize,
     /// Bytes of a value as JSON.
     pub value_bytes: usize,
-    /// How deep arrays and objects of a value may stand in each other.
+    /// Nesting depth of arrays and objects in a value.
     pub value_depth: usize,
     /// Entries of one namespace.
     pub entries_per_namespace: u64,
-    /// Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each entry.
+    /// Bytes of all entries of a tenant: values, keys and namespaces, plus 200 per entry.
     pub bytes_per_tenant: u64,
     /// Namespaces of a tenant.
     pub namespaces_per_tenant: u64,
-    /// The longest time that an entry with an end may be kept.
+    /// The longest time to live of an entry.
     pub longest_ttl: Duration,
-    /// Bytes of a pattern or of a text that is searched for.
+    /// Bytes of a pattern or of a search text.
     pub pattern_bytes: usize,
-    /// Stars in a pattern.
+    /// Stars in one pattern.
     pub pattern_stars: usize,
-    /// Words that are searched for at once.
+    /// Words in one search.
     pub search_words: usize,
     /// Entries on a page of keys.
     pub keys_page: usize,
     /// Results on a page of a search.
     pub search_page: usize,
-    /// Keys that one search looks at.
+    /// Keys that one search scans.
     pub search_keys: u64,
-    /// How long one search may take.
+    /// The time limit of one search.
     pub search_within: Duration,
 }
 
@@ -47,7 +47,7 @@ impl Default for MemoryLimits {
             namespace_bytes: 128,
             key_bytes: 512,
             value_bytes: 1024 * 1024,
-            // What a reader of JSON takes, less what stands around a value in an answer.
+            // The depth limit of JSON parsers, less what surrounds a value in a response.
             value_depth: 100,
             entries_per_namespace: 1_000_000,
             bytes_per_tenant: 1024 * 1024 * 1024,
@@ -65,17 +65,17 @@ impl Default for MemoryLimits {
 }
 
 impl MemoryLimits {
-    /// Whether a namespace may be called so.
+    /// Checks the name of a namespace.
     pub fn check_namespace(&self, name: &str) -> Result<(), BankError> {
         check_name("namespace", name, self.namespace_bytes, "namespace_bytes")
     }
 
-    /// Whether a key may be called so.
+    /// Checks the name of a key.
     pub fn check_key(&self, name: &str) -> Result<(), BankError> {
         check_name("key", name, self.key_bytes, "key_bytes")
     }
 
-    /// Whether that may be part of the name of a namespace; also nothing.
+    /// Checks a part of a namespace's name, which may be empty.
     pub(super) fn check_namespace_part(&self, field: &'static str, part: &str) -> Result<(), BankError> {
         if part.is_empty() {
             return Ok(());
@@ -83,7 +83,7 @@ impl MemoryLimits {
         check_name(field, part, self.namespace_bytes, "namespace_bytes")
     }
 
-    /// Whether that may be part of a key; also nothing.
+    /// Checks a part of a key, which may be empty.
     pub(super) fn check_key_part(&self, field: &'static str, part: &str) -> Result<(), BankError> {
         if part.is_empty() { Ok(()) } else { check_name(field, part, self.key_bytes, "key_bytes") }
     }
@@ -128,7 +128,7 @@ impl MemoryLimits {
         }
     }
 
-    /// The words to search for: each once, and no more than may be.
+    /// The words to search for, without duplicates and within the limits.
     pub(super) fn check_words(&self, given: &[String]) -> Result<Vec<String>, BankError> {
         let bytes: usize = given.iter().map(String::len).sum();
         if bytes > self.pattern_bytes {

@@ -1,19 +1,20 @@
-//! Patterns of keys, and how well a key fits one.
+//! Key patterns, and the score of a key that matches one.
 //!
-//! `*` stands for any characters, `?` for one, `[abc]`, `[a-z]` and `[!a]` for one of (or not of) these; all else
-//! stands for itself. The store does the matching. The score of a key that fits is the share of its characters
-//! that the pattern says literally; so a key that the pattern spells out has 1, and `*` alone gives 0.
+//! `*` matches any characters, `?` one character, `[abc]`, `[a-z]` and `[!a]` one of (or not of) those;
+//! everything else matches itself. The store does the matching. The score of a match is the share of the key's
+//! characters that the pattern contains literally: a key that the pattern spells out has 1, and `*` alone gives
+//! 0.
 
 use super::{BankError, MemoryLimits};
 
-/// A pattern that can be used.
+/// A valid pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyPattern {
     literals: usize,
 }
 
 impl KeyPattern {
-    /// Reads a pattern.
+    /// Parses a pattern.
     pub fn parse(text: &str, limits: &MemoryLimits) -> Result<Self, BankError> {
         let wrong = |why: String| Err(BankError::invalid("pattern", why));
         if text.is_empty() {
@@ -55,7 +56,7 @@ impl KeyPattern {
         Ok(Self { literals })
     }
 
-    /// How well a key fits that is known to fit: from 0 to 1, to four digits.
+    /// The score of a key that matches: from 0 to 1, rounded to four digits.
     pub fn score(&self, key: &str) -> f64 {
         let length = key.chars().count().max(1);
         let share = (self.literals as f64 / length as f64).min(1.0);
@@ -63,14 +64,14 @@ impl KeyPattern {
     }
 }
 
-/// Reads on to the end of a class; whether it says exactly one character. `None`: it has no end.
+/// Reads to the end of a class. Returns whether it matches exactly one character; `None`: it is not closed.
 fn class(rest: &mut std::str::Chars<'_>) -> Option<bool> {
     let mut first = rest.next()?;
     let negated = matches!(first, '!' | '^');
     if negated {
         first = rest.next()?;
     }
-    // A bracket that stands first is one of the characters.
+    // A bracket in first position is one of the characters.
     let _ = first;
     let mut count = 1;
     loop {
@@ -81,7 +82,7 @@ fn class(rest: &mut std::str::Chars<'_>) -> Option<bool> {
     }
 }
 
-/// Whether a key fits a pattern, as the stores decide it.
+/// Whether a key matches a pattern, as the stores decide it.
 pub fn fits(pattern: &str, key: &str) -> bool {
     let (pattern, key): (Vec<char>, Vec<char>) = (pattern.chars().collect(), key.chars().collect());
     let (mut p, mut k, mut star) = (0, 0, None);
@@ -95,7 +96,7 @@ pub fn fits(pattern: &str, key: &str) -> bool {
             (p, k) = (next, k + 1);
             continue;
         }
-        // The last star takes one more character.
+        // Backtrack: the last star takes one more character.
         let Some((at, taken)) = star else { return false };
         star = Some((at, taken + 1));
         (p, k) = (at + 1, taken + 1);
@@ -103,14 +104,14 @@ pub fn fits(pattern: &str, key: &str) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// Where the pattern goes on if this character fits what stands there.
+/// The pattern's next position if this character matches at `at`.
 fn one_fits(pattern: &[char], at: usize, c: char) -> Option<usize> {
     match *pattern.get(at)? {
         '?' => Some(at + 1),
         '[' => {
             let negated = matches!(pattern.get(at + 1), Some('!' | '^'));
             let first = at + 1 + usize::from(negated);
-            // A bracket that stands first is one of the characters.
+            // A bracket in first position is one of the characters.
             let end = first + 1 + pattern.get(first + 1..)?.iter().position(|c| *c == ']')?;
             let (mut n, mut among) = (first, false);
             while n < end {

@@ -1,38 +1,39 @@
-//! What becomes of values that look like secrets: they are stored encrypted, or masked, or as they are.
+//! Protection of values that look like secrets: stored encrypted, masked, or as they are.
 //!
-//! A value is sealed whole, with AES-256-GCM under a key that is derived from the database's own, so that every node
-//! and every backup of the database reads it back. Its tenant, namespace and key are bound to it: a sealed value that
-//! is copied into another row does not open. The words of a full-text search are always those of the masked value.
+//! A value is encrypted as a whole, with AES-256-GCM under a key derived from the database's own, so that every
+//! node and every backup of the database can decrypt it. Tenant, namespace and key are authenticated with it: an
+//! encrypted value that is copied into another row does not decrypt. Full-text words are always those of the
+//! masked value.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD_NO_PAD};
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 
 use crate::{error::Error, knowledge::MemoryKey};
 
-/// What becomes of values that look like secrets.
+/// What to do with values that look like secrets.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Privacy {
-    /// They are stored encrypted, and read back by whoever may read the entry.
+    /// Stored encrypted, and decrypted for every caller that may read the entry.
     #[default]
     Encrypt,
-    /// What looks like a secret in them is not stored.
+    /// The secret parts are masked and not stored.
     Mask,
-    /// They are stored as they are.
+    /// Stored as they are.
     Off,
 }
 
 impl Privacy {
-    /// All of them, by their names in the configuration.
+    /// All of them, with their names in the configuration.
     pub const ALL: [(Self, &'static str); 3] =
         [(Self::Encrypt, "encrypt"), (Self::Mask, "mask"), (Self::Off, "off")];
 }
 
-/// What a sealed value begins with. No JSON does.
+/// The prefix of an encrypted value. No JSON starts with it.
 const SEALED: &str = "sealed:1:";
-/// What the key is derived for.
+/// The purpose for which the key is derived.
 pub(crate) const PURPOSE: &str = "memory/value/1";
 
-/// Seals a value for its place.
+/// Encrypts a value for its key.
 pub(super) fn seal(key: [u8; 32], place: &MemoryKey, json: &str) -> Result<String, Error> {
     let broken = |what: &str| Error::Internal(format!("a value cannot be encrypted: {what}"));
     let mut nonce = [0; NONCE_LEN];
@@ -49,7 +50,7 @@ pub(super) fn seal(key: [u8; 32], place: &MemoryKey, json: &str) -> Result<Strin
     Ok(format!("{SEALED}{}", STANDARD_NO_PAD.encode(stored)))
 }
 
-/// The JSON of a stored value, whether it is sealed or not.
+/// The JSON of a stored value, encrypted or not.
 pub(crate) fn open(
     key: impl FnOnce() -> [u8; 32],
     place: &MemoryKey,
@@ -75,7 +76,7 @@ fn opener(key: [u8; 32]) -> Option<LessSafeKey> {
     UnboundKey::new(&AES_256_GCM, &key).ok().map(LessSafeKey::new)
 }
 
-/// Each part with its length, so that no two places are the same.
+/// Each part with its length, so that no two keys produce the same bytes.
 fn bound_to(place: &MemoryKey) -> Vec<u8> {
     let parts = [&place.tenant, &place.namespace, &place.key];
     parts.iter().flat_map(|part| (part.len() as u64).to_be_bytes().into_iter().chain(part.bytes())).collect()

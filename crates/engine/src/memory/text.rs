@@ -1,9 +1,9 @@
-//! The words of a JSON value: what full-text search finds it by. Both stores are given, and asked for, the same
-//! runs of letters and digits, so that their own ideas of what a word is make no difference.
+//! Full-text words of a JSON value. Both stores index and query the same runs of letters and digits, so that
+//! their own definitions of a word make no difference.
 
 use serde_json::Value;
 
-/// Bytes of words that are kept of one value.
+/// The most bytes of words indexed for one value.
 const TEXT_BYTES: usize = 64 * 1024;
 
 /// The runs of letters and digits in a text.
@@ -15,14 +15,14 @@ fn runs(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !c.is_alphanumeric()).filter(|run| !run.is_empty())
 }
 
-/// The words of all strings and numbers in a value, a space between them; names of fields are not among them.
+/// The words of all strings and numbers in a value, separated by spaces; field names are not included.
 pub(super) fn extract(value: &Value) -> String {
     let mut out = String::new();
     gather(value, &mut out);
     out
 }
 
-/// False once there is no more room.
+/// Returns false once the limit is reached.
 fn gather(value: &Value, out: &mut String) -> bool {
     match value {
         Value::String(text) => add(text, out),
@@ -52,7 +52,7 @@ fn add(text: &str, out: &mut String) -> bool {
     true
 }
 
-/// Whether arrays and objects stand in each other deeper than that.
+/// Whether arrays and objects are nested deeper than `levels`.
 pub(super) fn deeper_than(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => levels == 0 || items.iter().any(|item| deeper_than(item, levels - 1)),

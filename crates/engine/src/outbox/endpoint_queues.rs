@@ -1,9 +1,9 @@
-//! Who may go next: a lane per endpoint, so that one that hangs holds up nobody but itself.
+//! Delivery queues, one per endpoint, so that an endpoint that hangs delays only its own deliveries.
 //!
-//! An endpoint begins with half of what one endpoint may have. Each round that was slow to fail halves
-//! that, down to one; each other round doubles it again. So a host that hangs soon costs one delivery at a
-//! time, and as many hosts as there is concurrency would have to hang before another waits. Lanes take
-//! turns.
+//! An endpoint starts with half of the concurrency that one endpoint may have. Each round that was slow to fail
+//! halves that, down to one; each other round doubles it again. A host that hangs therefore soon costs one
+//! delivery at a time, and as many hosts as the total concurrency would have to hang before another one waits.
+//! Endpoints take turns.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,7 +11,7 @@ use super::round::EndpointSpeed;
 
 pub(super) struct EndpointQueues<J> {
     queues: HashMap<String, EndpointQueue<J>>,
-    /// Lanes that have a job and room for it, each once.
+    /// Endpoints that have a job and may start it, each listed once.
     ready: VecDeque<String>,
     running: usize,
     max_running: usize,
@@ -39,7 +39,7 @@ impl<J> EndpointQueues<J> {
         }
     }
 
-    /// Puts a job into its lane; false, and the job is dropped, when too many wait there.
+    /// Adds a job to the queue of its endpoint. Returns false and drops the job when that queue is full.
     pub(super) fn offer(&mut self, endpoint: &str, job: J) -> bool {
         let allowed = self.max_per_lane.div_ceil(2);
         let fresh = || EndpointQueue { waiting: VecDeque::new(), running: 0, allowed, is_ready: false };
@@ -52,7 +52,7 @@ impl<J> EndpointQueues<J> {
         true
     }
 
-    /// The next job that may run now, with its lane.
+    /// The next job that may run now, with its endpoint.
     pub(super) fn next(&mut self) -> Option<(String, J)> {
         if self.running >= self.max_running {
             return None;
@@ -67,7 +67,7 @@ impl<J> EndpointQueues<J> {
         Some((endpoint, job))
     }
 
-    /// A job that `next` returned has ended.
+    /// Records the end of a job that `next` returned.
     pub(super) fn finished(&mut self, endpoint: &str, pace: EndpointSpeed) {
         let Some(lane) = self.queues.get_mut(endpoint) else { return };
         self.running -= 1;

@@ -1,5 +1,6 @@
-//! A task's log, event by event, with the task as of each: payloads of older dialects show the whole task
-//! as it was then, not as it is now.
+//! A reader of a task's log, event by event, with the task as of each event.
+//!
+//! Payloads of older dialects show the whole task as it was at the event, not as it is now.
 
 use std::{collections::VecDeque, sync::Arc, vec};
 
@@ -11,28 +12,28 @@ use crate::{
     task_header::{self, TaskHeader},
 };
 
-/// What is read from the store at once.
+/// Bytes read from the store at once.
 const READ_BYTES: usize = 256 * 1024;
 
 pub(super) struct TaskLogReader {
     store: Arc<dyn Store>,
     no: TaskNo,
-    /// The fold so far.
+    /// The task as of the last event that was returned.
     task: Task,
-    /// The last sequence number when the reel was opened.
+    /// The last sequence number at the time the reader was opened.
     end: u64,
     batches: VecDeque<StoredBatch>,
     entries: vec::IntoIter<Entry>,
 }
 
 impl TaskLogReader {
-    /// The task as of `cursor`; `None` when it no longer exists.
+    /// Opens a reader positioned after `cursor`; `None` when the task no longer exists.
     pub(super) async fn open(store: &Arc<dyn Store>, id: TaskId, cursor: u64) -> Result<Option<Self>, Error> {
         let Some(mut opened) = store.open(&TaskKey::Id(id)).await? else { return Ok(None) };
         let batches = std::mem::take(&mut opened.log);
         let (task, batches) = match begin(&opened, cursor)? {
             Some(task) => (task, batches),
-            // The snapshot is beyond the cursor, or of no use: from the start, as the log is read.
+            // The snapshot is beyond the cursor, or unusable: fold the log from its start.
             None => (Task::new(TaskHeader::decode(&opened.row.head)?.origin(&opened.row)), vec![]),
         };
         let mut reel = Self {
@@ -51,7 +52,7 @@ impl TaskLogReader {
         Ok(Some(reel))
     }
 
-    /// The next event. After it, [`TaskLogReader::task`] is the task as of that event.
+    /// The next event. Afterwards [`TaskLogReader::task`] is the task as of that event.
     pub(super) async fn next(&mut self) -> Result<Option<Entry>, Error> {
         loop {
             if let Some(entry) = self.entries.next() {
@@ -65,7 +66,7 @@ impl TaskLogReader {
                 self.batches = self.store.log(self.no, self.task.seq, READ_BYTES).await?.into();
             }
             let Some(batch) = self.batches.pop_front() else { return Ok(None) };
-            // A long log is folded in one go: let others in between.
+            // A long log is folded in one go: yield to other tasks in between.
             tokio::task::coop::consume_budget().await;
             let mut entries = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
             let known = (self.task.seq + 1).saturating_sub(batch.first_seq) as usize;
@@ -79,7 +80,7 @@ impl TaskLogReader {
     }
 }
 
-/// The fold to begin with, where the store's own beginning is not beyond the cursor. `opened.log` is empty.
+/// The task to start folding from, unless the store's snapshot is beyond the cursor. `opened.log` is empty.
 fn begin(opened: &OpenedTask, cursor: u64) -> Result<Option<Task>, Error> {
     if opened.snapshot.as_ref().is_some_and(|(seq, _)| *seq > cursor) {
         return Ok(None);

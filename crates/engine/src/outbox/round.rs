@@ -1,4 +1,4 @@
-//! One round: what is delivered to one webhook between a claim and its settlement.
+//! One delivery round: what is sent to one webhook between its claim and the recording of the outcome.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,20 +19,20 @@ use crate::{
     webhook::WebhookConfig,
 };
 
-/// How the endpoint took it, as far as others who wait for the same endpoint are concerned.
+/// How the endpoint responded, as far as it matters to other deliveries that wait for the same endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointSpeed {
-    /// It failed, and not even quickly.
+    /// It failed, and took long to fail.
     Slow,
-    /// It took it, or refused it quickly.
+    /// It accepted the delivery, or refused it quickly.
     Even,
-    /// It was not asked: the round had nothing for it, or was not begun.
+    /// No request was made: the round had nothing to send, or did not start.
     Untried,
 }
 
-/// A failure that takes longer than this is slow.
+/// A failure that takes longer than this counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
-/// Between attempts to settle.
+/// The delay between attempts to record an outcome.
 const SETTLE_AGAIN: Duration = Duration::from_millis(200);
 
 pub(super) struct DeliveryRound {
@@ -62,17 +62,17 @@ impl DeliveryRound {
         };
         match settled {
             Ok(Some(settled)) => self.record_outcome(settled).await,
-            // Nothing to say: the task is gone with its webhooks, or the server stops.
+            // Nothing to record: the task was deleted with its webhooks, or the server is stopping.
             Ok(None) => {}
             Err(error) => {
                 let task = self.task();
-                tracing::error!(%task, %error, "a task with webhooks cannot be read; again after the lease");
+                tracing::error!(%task, %error, "could not read a task with webhooks; retrying after the lease");
             }
         }
         self.pace
     }
 
-    /// Delivers what follows the cursor until something stops it.
+    /// Delivers the events after the cursor until the round ends or an attempt fails.
     async fn deliver(&mut self, config: &WebhookConfig) -> Result<Option<DeliveryOutcome>, Error> {
         let began = Instant::now();
         let before = self.claim.delivery.hook.cursor;
@@ -81,7 +81,7 @@ impl DeliveryRound {
         };
         let (mut cursor, mut failures, mut sent) = (before, self.claim.delivery.attempts, 0);
         loop {
-            // At least one event a round, or a slow reader would never get anywhere.
+            // At least one event per round, or a slow endpoint would never make progress.
             if cursor > before && self.is_over(began, sent) {
                 break;
             }
@@ -95,7 +95,7 @@ impl DeliveryRound {
                     return Ok(Some(self.fail(cursor, seq, failures + 1, after, &reason)));
                 }
                 Some(DeliveryResult::Dead { reason }) => return Ok(Some(self.dead(seq, reason))),
-                // Not even begun: left to its lease, which keeps the count of failures.
+                // Not even started: left to expire with its lease, which preserves the failure count.
                 None if cursor == before => return Ok(None),
                 None => break,
             }
@@ -104,7 +104,7 @@ impl DeliveryRound {
         Ok(Some(DeliveryOutcome::Delivered { up_to: cursor }))
     }
 
-    /// Tries a dead letter once more: it is delivered, or dead again.
+    /// Retries a dead letter once: it is delivered, or becomes a dead letter again.
     async fn replay(&mut self, config: &WebhookConfig, seq: u64) -> Result<Option<DeliveryOutcome>, Error> {
         let Some(mut reel) =
             TaskLogReader::open(&self.shared.store, self.task(), seq.saturating_sub(1)).await?
@@ -126,7 +126,7 @@ impl DeliveryRound {
         }))
     }
 
-    /// One attempt, counted and timed. `None`: the server stops and the grace is over.
+    /// One attempt, counted and timed. `None`: the server is stopping and the grace period is over.
     async fn attempt(
         &mut self,
         config: &WebhookConfig,
@@ -180,7 +180,7 @@ impl DeliveryRound {
 
     fn dead(&self, seq: u64, reason: String) -> DeliveryOutcome {
         let delivery = self.delivery_id(seq);
-        tracing::warn!(delivery, reason, "a webhook delivery is given up: see the dead letters");
+        tracing::warn!(delivery, reason, "gave up a webhook delivery; it is in the dead letters");
         count("dead");
         DeliveryOutcome::Dead { seq, delivery, reason, at: self.shared.clock.now() }
     }
@@ -193,8 +193,8 @@ impl DeliveryRound {
             || *self.closing.borrow()
     }
 
-    /// Records what was done. A store that cannot take it is asked again while the lease lasts; after that
-    /// the round is repeated, with the same ids.
+    /// Records the outcome. If the store fails, this is retried while the lease lasts; after that the round is
+    /// repeated with the same delivery ids.
     async fn record_outcome(&self, settled: DeliveryOutcome) {
         let OutboxShared { store, clock, .. } = &*self.shared;
         let ClaimedWebhook { delivery, lease_ends, .. } = &self.claim;
@@ -204,7 +204,7 @@ impl DeliveryRound {
             let again = !matches!(error, StoreError::Broken(_)) && clock.now() < *lease_ends;
             if !again || *self.closing.borrow() {
                 let task = self.task();
-                tracing::error!(%task, %error, "a webhook delivery was made but not recorded: it is repeated");
+                tracing::error!(%task, %error, "made a webhook delivery but could not record it; it is repeated");
                 return;
             }
             sleep(SETTLE_AGAIN).await;
@@ -224,7 +224,7 @@ fn count(outcome: &'static str) {
     metrics::counter!("nuncio_webhook_deliveries_total", "outcome" => outcome).increment(1);
 }
 
-/// Counts an attempt as under way for as long as it exists.
+/// Counts an attempt as in flight while this value exists.
 struct InFlight(metrics::Gauge);
 
 impl InFlight {

@@ -1,20 +1,20 @@
-//! When a failed delivery is tried again.
+//! The retry schedule of webhook deliveries.
 
 use std::time::Duration;
 
-/// Exponential waits with some chance in them, up to an end.
+/// Exponential backoff with jitter, up to a total.
 #[derive(Debug, Clone)]
 pub struct RetrySchedule {
-    /// The wait after the first failure.
+    /// The delay after the first failure.
     pub first: Duration,
-    /// How much longer each wait is than the one before.
+    /// The factor by which each delay exceeds the one before.
     pub factor: u32,
-    /// The longest wait.
+    /// The longest delay.
     pub longest: Duration,
-    /// The share of a wait that is up to chance, half of it to either side: 0.5 makes 10 s 7.5 to 12.5 s.
+    /// The share of a delay that is random, half of it to either side: 0.5 turns 10 s into 7.5 to 12.5 s.
     pub jitter: f64,
-    /// A delivery is given up when the waits between its attempts add up to this. Only waits count: the
-    /// time that a server was down, or that an event stood behind another, does not.
+    /// A delivery is given up when the delays between its attempts add up to this. Only those delays count, not
+    /// the time that the server was down or that the event waited behind another.
     pub give_up_after: Duration,
 }
 
@@ -32,8 +32,8 @@ impl Default for RetrySchedule {
 }
 
 impl RetrySchedule {
-    /// How long to wait after that many failures in a row; `None` when it was the last attempt. A receiver
-    /// that asks for more time gets it, within reason.
+    /// The delay after that many failures in a row; `None` after the last attempt. A receiver that asks for more
+    /// time (`Retry-After`) gets it, within limits.
     pub fn wait(&self, failures: u32, asked: Option<Duration>, chance: f64) -> Option<Duration> {
         let mut waited = Duration::ZERO;
         for (failure, wait) in (1..).zip(self.waits()) {
@@ -49,7 +49,7 @@ impl RetrySchedule {
         None
     }
 
-    /// The waits without chance. Never zero, so that they add up to any end.
+    /// The delays without jitter. Never zero, so that they eventually reach `give_up_after`.
     fn waits(&self) -> impl Iterator<Item = Duration> {
         let first = self.first.clamp(Duration::from_millis(1), self.longest.max(Duration::from_millis(1)));
         let longest = self.longest.max(first);

@@ -1,23 +1,23 @@
-//! Secrets that are known by their value: what variables of the environment stand for in the configuration.
+//! Secrets known by value: the values of environment variables that the configuration refers to.
 
 use std::{borrow::Cow, fmt};
 
-/// Values that are shorter than this are parts of ordinary words and numbers, and are not looked for.
+/// Shorter values occur in ordinary words and numbers, and are not redacted.
 const SHORTEST: usize = 6;
 
-/// Secrets by value, each with the name of the variable that is shown in its place.
+/// Secrets by value, each with the variable name that replaces it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct KnownSecrets(Vec<KnownSecret>);
 
 #[derive(Clone, PartialEq, Eq)]
 struct KnownSecret {
     shown: String,
-    /// The value as it is, and as it is written in addresses, host names and JSON. The longest first.
+    /// The value as it is, and as it is encoded in URLs, host names and JSON. The longest first.
     forms: Vec<String>,
 }
 
 impl KnownSecrets {
-    /// Adds what a variable stands for. Values that are too short to be told from other text are left out.
+    /// Adds the value of a variable. Values too short to be told from other text are skipped.
     pub fn add(&mut self, variable: &str, value: &str) {
         let value = value.trim();
         if value.len() < SHORTEST {
@@ -42,7 +42,7 @@ impl KnownSecrets {
         }
     }
 
-    /// Adds those of another set.
+    /// Adds the secrets of another set.
     pub fn extend(&mut self, others: &Self) {
         for other in &others.0 {
             if !self.0.contains(other) {
@@ -51,7 +51,7 @@ impl KnownSecrets {
         }
     }
 
-    /// The text with the names of variables where their values stood.
+    /// The text with each secret replaced by its variable name.
     pub fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);
         for secret in &self.0 {
@@ -65,7 +65,7 @@ impl KnownSecrets {
     }
 }
 
-/// Percent-encoded, but for letters, digits and these.
+/// Percent-encodes everything but letters, digits and `plain`.
 fn encoded(text: &str, plain: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

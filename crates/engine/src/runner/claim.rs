@@ -1,4 +1,6 @@
-//! Finds tasks that nobody runs, and goes on with them.
+//! The claim loop: takes due tasks that no node runs, and resumes them.
+//!
+//! How due tasks are divided among tenants is the engine's claim queue; what a run writes goes through its lease.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -24,21 +26,21 @@ use crate::{
     task_header::TaskHeader,
 };
 
-/// How long a task that could not be read is left alone.
+/// The delay before a task that could not be read is claimed again.
 const RESUME_AGAIN: Duration = Duration::from_secs(10);
-/// How long a called task is given back where too many wait for a slot.
+/// The delay for a called task that is given back because too many wait for a slot.
 const SLOT_AGAIN: Duration = Duration::from_secs(1);
-/// Called tasks that are claimed and wait for a slot.
+/// The most called tasks that are claimed and wait for a slot.
 const WAITING_CLAIMS: usize = 1_024;
 
-/// Finds tasks that nobody runs, for as long as the server does.
+/// Claims due tasks until the engine stops.
 pub(crate) async fn claim_loop(engine: Arc<Engine>) {
     let mut closing = engine.closing();
     loop {
         let wait = match claim_some(&engine).await {
             Ok(wait) => wait,
             Err(error) => {
-                tracing::warn!(%error, "tasks could not be claimed; trying again");
+                tracing::warn!(%error, "tasks could not be claimed; retrying");
                 STORE_RETRY[2]
             }
         };
@@ -50,10 +52,10 @@ pub(crate) async fn claim_loop(engine: Arc<Engine>) {
     }
 }
 
-/// Claims what is due and fits, tenants in turn; how long until it is worth looking again.
+/// Claims due tasks that have a slot, tenants in turn. Returns the delay until the next attempt.
 async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
     loop {
-        // What is handed back at a stop is due at once, and for others.
+        // Tasks that are handed back at a stop are due at once, and are meant for other nodes.
         if engine.is_closing() {
             return Ok(engine.options.claim_poll);
         }
@@ -62,7 +64,7 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
         let due = engine.recount().await?;
         let (of, mut slots) = engine.divide(&due);
         if of.is_empty() && !due.is_empty() {
-            // All slots are taken. The next one that is free wakes the loop.
+            // All slots are taken. The next free one wakes the loop.
             return Ok(engine.options.claim_poll);
         }
         let claimed = match of.is_empty() {
@@ -97,8 +99,8 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
     }
 }
 
-/// Goes on with a task that another one called, when it has a slot. Where too many wait for one it is given back for a
-/// moment, so that those it may be waiting for are claimed too.
+/// Resumes a task that another task called, once it has a slot. When too many wait for one, it is given back for
+/// a moment so that the tasks it may be waiting for are claimed too.
 async fn resume_called(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<(), Error> {
     let (row, head) = (&claimed.row, TaskHeader::decode(&claimed.row.head)?);
     let root = root_of(engine, claimed, &head).await?;
@@ -124,7 +126,7 @@ async fn resume_called(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<()
     }
 }
 
-/// The task at the top of the calls that led to one. Those that were made before it was noted are followed up.
+/// The root of the call tree that a task belongs to. Headers of older tasks lack it: their parents are followed.
 async fn root_of(engine: &Engine, claimed: &ClaimedTask, head: &TaskHeader) -> Result<TaskId, Error> {
     if let Some(root) = head.root {
         return Ok(root);
@@ -138,11 +140,11 @@ async fn root_of(engine: &Engine, claimed: &ClaimedTask, head: &TaskHeader) -> R
     Ok(root)
 }
 
-/// A task that is claimed and waits for a slot. It is this node's although no run of it is there.
+/// A claimed task that waits for a slot. This node holds it although no run of it exists yet.
 struct WaitingClaim<'a>(&'a Engine, TaskId);
 
 impl<'a> WaitingClaim<'a> {
-    /// `None`: too many wait.
+    /// `None`: too many wait already.
     fn enter(engine: &'a Engine, task: TaskId) -> Option<Self> {
         let mut waiting = engine.waiting_claims.lock();
         if waiting.len() >= WAITING_CLAIMS {
@@ -159,11 +161,11 @@ impl Drop for WaitingClaim<'_> {
     }
 }
 
-/// Goes on with a task where its log and journal end.
+/// Resumes a task where its log and journal end.
 async fn resume(engine: Arc<Engine>, claimed: &ClaimedTask, slot: Slot) -> Result<(), Error> {
     let Some((run, mut lease)) = read(&engine, claimed).await? else { return Ok(()) };
     let entered = engine.enter(&run);
-    // After that: whoever adds one from now on finds the run.
+    // After the run is registered: a webhook that is added from now on finds the run.
     if engine.store.webhooks(claimed.row.no).await.is_ok_and(|hooks| !hooks.is_empty()) {
         run.hooked.store(true, Ordering::Relaxed);
     }
@@ -171,7 +173,7 @@ async fn resume(engine: Arc<Engine>, claimed: &ClaimedTask, slot: Slot) -> Resul
         run.cancel();
     }
     let served = engine.catalog.get(&claimed.row.agent);
-    let unserved = "canceled; its agent is not served any more and was not told";
+    let unserved = "canceled; its agent is no longer served and could not be notified";
     let canceled = (claimed.row.cancel && served.is_err()).then_some(unserved);
     if let Some(why) = canceled.or_else(|| abandoned(&engine, claimed, &run)) {
         let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, why);
@@ -183,12 +185,12 @@ async fn resume(engine: Arc<Engine>, claimed: &ClaimedTask, slot: Slot) -> Resul
         Err(error) => {
             let patience = engine.options.missing_agent;
             if engine.missing.should_retry(&claimed.row, engine.clock.now(), patience) {
-                tracing::warn!(task = %claimed.row.id, %error, "its agent is not served here; looking again");
+                tracing::warn!(task = %claimed.row.id, %error, "the agent is not served here; retrying");
                 drop(entered);
                 leave_alone(&engine, claimed, LOOK_AGAIN).await;
                 return Ok(());
             }
-            format!("{error}; it was waited for for {patience:?}")
+            format!("{error}; no node has served this agent for {patience:?}")
         }
         Ok(registered) => match wait_for_trial(&engine, claimed, &run, &registered).await {
             ClaimAdmission::Quarantined(why) => why,
@@ -219,19 +221,19 @@ async fn resume(engine: Arc<Engine>, claimed: &ClaimedTask, slot: Slot) -> Resul
     Ok(())
 }
 
-/// What becomes of a claimed task whose agent is served.
+/// What to do with a claimed task whose agent is served.
 enum ClaimAdmission {
-    /// It runs; on trial, if it is a suspect.
+    /// It runs; on trial if it is a suspect.
     Free(Option<TrialPermit>),
-    /// It fails, for this reason.
+    /// It fails for this reason.
     Quarantined(String),
     /// It was canceled before it began.
     Canceled,
-    /// The engine stops.
+    /// The engine is stopping.
     Stopping,
 }
 
-/// Waits where a task is a suspect, see `probation.rs`.
+/// Waits for a trial if the task is a suspect, see `probation.rs`.
 async fn wait_for_trial(
     engine: &Arc<Engine>,
     claimed: &ClaimedTask,
@@ -242,9 +244,9 @@ async fn wait_for_trial(
     let Some(suspicion) = Suspicion::of(row, run.suspicion()) else { return ClaimAdmission::Free(None) };
     tracing::warn!(
         task = %row.id, agent = row.agent, attempts = row.attempts, deaths = suspicion.deaths,
-        "processes died under this task, which committed nothing: it starts on trial"
+        "processes died under this task before it committed anything; it starts on trial"
     );
-    // What works elsewhere has to be started once more to be stopped there.
+    // Work that runs elsewhere can only be stopped there by starting the agent once more.
     let canceled = async {
         match registered.agent.works_elsewhere() {
             true => std::future::pending().await,
@@ -258,7 +260,7 @@ async fn wait_for_trial(
     match admitted {
         None => ClaimAdmission::Stopping,
         Some(trial) if trial.suspicion.deaths >= MAX_DEATHS => {
-            tracing::error!(task = %row.id, agent = row.agent, "a task that takes the server down is quarantined");
+            tracing::error!(task = %row.id, agent = row.agent, "quarantined a task that crashed the server");
             ClaimAdmission::Quarantined(format!(
                 "quarantined: {} attempts in a row ended with the server and without getting any further; in the last {} \
                  the task was started alone, the server died within {:?}, and the next one lived without it",
@@ -269,18 +271,18 @@ async fn wait_for_trial(
     }
 }
 
-/// Why nobody wants the result any more, if the caller waited at a connection.
+/// Why the result is no longer wanted, for a task whose caller waits on a connection.
 fn abandoned(engine: &Engine, claimed: &ClaimedTask, run: &TaskRun) -> Option<&'static str> {
     let waiting = run.waiting()?;
     let row = &claimed.row;
     if row.attempts > 0 {
-        return Some("the caller waited at a server that is gone");
+        return Some("the caller waited on a connection to a server that has stopped");
     }
     let unanswered = row.state.is_interrupted() && engine.clock.now() >= row.status_at.after(waiting);
     unanswered.then_some("the caller waited, and did not answer in time")
 }
 
-/// What a run needs of a task's past. The rest of it is not held while the run goes on.
+/// Reads the part of a task's past that a run needs. The rest is not held in memory.
 async fn read(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<Option<(Arc<TaskRun>, Lease)>, Error> {
     let row = &claimed.row;
     let Some(opened) = engine.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
@@ -299,8 +301,8 @@ async fn read(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<Option<(Arc
     Ok(Some((Arc::new(TaskRun::new(Arc::clone(engine), profile, &task, head, replay, true)), lease)))
 }
 
-/// Gives a task back that could not be read, for a while: it may be the disk, or a newer version's task. Or one whose
-/// agent is missing.
+/// Gives a task back for a while: it could not be read (a disk error, or a task of a newer version), or its agent
+/// is missing.
 async fn leave_alone(engine: &Engine, claimed: &ClaimedTask, wait: Duration) {
     let mut change = Change::new(Precondition::Runner { task: claimed.row.no, epoch: claimed.row.epoch })
         .of_owner(&claimed.row.owner);

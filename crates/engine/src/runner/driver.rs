@@ -1,4 +1,6 @@
-//! One agent's future, polled to one of its ends.
+//! The driver of one run: polls an agent's future until the task ends, is parked, or is handed back.
+//!
+//! Everything that is written on the way goes through the run's [`Lease`].
 
 use std::{any::Any, future::Future, panic::AssertUnwindSafe, pin::Pin, sync::Arc, time::Duration};
 
@@ -27,7 +29,7 @@ use crate::{
 type AgentResult = Result<Result<Outcome, AgentError>, Box<dyn Any + Send>>;
 type AgentFuture = Pin<Box<dyn Future<Output = AgentResult> + Send>>;
 
-/// One agent at work on one task.
+/// One agent that works on one task.
 pub(crate) struct Driver {
     run: Arc<TaskRun>,
     agent: AgentFuture,
@@ -44,19 +46,19 @@ impl Driver {
         Self { run, agent: Box::pin(agent), trial: None, _slot: slot }
     }
 
-    /// The same, for a run that is a suspect. That it is on trial is durable already.
+    /// Puts the run on trial: it is a suspect. The caller has already made that durable.
     pub(super) fn on_trial(mut self, trial: Option<TrialPermit>) -> Self {
         self.trial = trial;
         self
     }
 
-    /// Polls the agent once. An agent that only computes is done with that, and its whole task is one commit.
+    /// Polls the agent once. An agent that only computes finishes in this poll, and its whole task is one commit.
     pub(crate) fn try_finish(&mut self) -> Option<Event> {
         let result = (&mut self.agent).now_or_never()?;
         Some(self.end_of(result))
     }
 
-    /// The event that ends the task.
+    /// The event that ends the task, from what the agent's future returned.
     fn end_of(&self, result: AgentResult) -> Event {
         let result = match result {
             Ok(result) => result,
@@ -64,7 +66,7 @@ impl Driver {
         };
         let result = result.and_then(|outcome| self.run.check_replayed().map(|()| outcome));
         let (state, text) = match result {
-            // Told to end at another point than before its restart, it had every reason to do other things.
+            // Canceled at another point than before its restart, an agent has good reason to act differently.
             Err(AgentError::Nondeterministic(_)) if self.run.is_canceled() => (State::Canceled, None),
             Ok(Outcome::Completed(message)) => {
                 let message = message.map(|m| self.named(m));
@@ -94,7 +96,7 @@ impl Driver {
         self.end_with(State::Failed, Some(format!("the agent ran longer than its time limit of {limit:?}")))
     }
 
-    /// The task ends by a fault of the program, which its agent did not choose.
+    /// Ends the task with a fault of the program; the agent did not choose this outcome.
     fn fault(&self, why: String) -> Event {
         let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
         Event::Status(Status { state: State::Failed, message: Some(task::as_fault(message)) })
@@ -107,15 +109,15 @@ impl Driver {
         message
     }
 
-    /// Drives the agent to one of its ends. What is seldom done is boxed: most tasks wait for something most of
-    /// the time, and should not hold room for it meanwhile.
+    /// Drives the agent to its end. Rare paths are boxed: most tasks wait most of the time, and their future
+    /// should not reserve memory for those paths meanwhile.
     pub(crate) async fn drive(mut self, mut lease: Lease, _entered: RunRegistration) {
         let run = Arc::clone(&self.run);
         let began = run.engine.clock.now();
         let engine = Arc::clone(&run.engine);
         let ended = engine.cpu.meter(&run.origin.owner, self.work(&mut lease)).await;
         self.trace(began, &ended);
-        // The agent is dropped before its task is given away.
+        // Drop the agent before another runner can claim its task.
         drop(self);
         match ended {
             Ok(Some(end)) => Box::pin(lease.finish(&run, end)).await,
@@ -124,7 +126,7 @@ impl Driver {
         }
     }
 
-    /// Tells of this run: a task that was resumed has had several.
+    /// Emits a trace span for this run. A task that was resumed has several.
     fn trace(&self, began: Timestamp, ended: &Result<Option<Event>, RunStop>) {
         let (engine, origin) = (&self.run.engine, &self.run.origin);
         if engine.tracer.is_none() {
@@ -146,7 +148,7 @@ impl Driver {
         engine.trace(span);
     }
 
-    /// `Ok(Some)`: the task ends with this. `Ok(None)`: it was parked.
+    /// `Ok(Some)`: the event that ends the task. `Ok(None)`: the task was parked.
     async fn work(&mut self, lease: &mut Lease) -> Result<Option<Event>, RunStop> {
         let run = Arc::clone(&self.run);
         let engine = Arc::clone(&run.engine);
@@ -171,7 +173,7 @@ impl Driver {
             if run.is_canceled() && !told {
                 told = true;
                 grace_over.as_mut().reset(Instant::now() + engine.options.cancel_grace);
-                // Beside the agent, which has its own tidying up to do.
+                // Runs concurrently with the agent, which has its own cleanup to do.
                 let (engine, id) = (Arc::clone(&engine), run.origin.id);
                 tokio::spawn(async move { engine.cancel_children(id).await });
             }
@@ -199,7 +201,7 @@ impl Driver {
             let work = run.take();
             let mut commit: OptionFuture<_> =
                 work.as_ref().map(|work| Box::pin(lease.write(&run, work, RunChange::Keep))).into();
-            // The agent goes on while its words are being written; the loop turns when they are.
+            // The agent continues while its output is being committed; the outer loop turns after the commit.
             let mut ended = None;
             loop {
                 tokio::select! {
@@ -225,7 +227,8 @@ impl Driver {
                     }
                     () = &mut time_over, if !told && ended.is_none() => {
                         commit.await.transpose()?;
-                        // As with a cancel: what it has begun elsewhere is to be stopped, and the tasks it called.
+                        // As with a cancel: stop the work that the agent started elsewhere, and the tasks it
+                        // called.
                         overdue = true;
                         run.cancel();
                         break;
@@ -255,5 +258,5 @@ impl Driver {
 fn describe_panic(panic: &(dyn Any + Send)) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    format!("the agent panicked: {}", text.unwrap_or("without words"))
+    format!("the agent panicked: {}", text.unwrap_or("without a message"))
 }

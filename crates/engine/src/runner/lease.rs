@@ -1,4 +1,4 @@
-//! The right to write for one task, and everything that is written by it.
+//! The lease of a task: the exclusive right to write for it, and all writes that a run makes under it.
 
 use std::sync::{
     Arc,
@@ -21,35 +21,35 @@ use crate::{
     task, task_header,
 };
 
-/// A snapshot is not worth it below this.
+/// Below this log size a snapshot does not pay.
 const SNAPSHOT_BYTES: u64 = 64 * 1024;
 
 /// Why a run ended without ending its task.
 pub(super) enum RunStop {
-    /// Another runner has the task, or it ended otherwise.
+    /// Another runner holds the task, or it ended some other way.
     Lost,
-    /// The server stops.
+    /// The engine is stopping.
     HandBack,
 }
 
 pub(super) enum ParkResult {
     Yes,
-    /// Something came in between; look again.
+    /// Another writer came in between; read its events first.
     News,
 }
 
-/// The right to write for a task, and how far its log is known.
+/// The right to write for a task, and how much of its log the run has seen.
 pub(crate) struct Lease {
     engine: Arc<Engine>,
     task: TaskNo,
     epoch: u64,
-    /// Everything up to this version is known to the run.
+    /// The run has seen everything up to this version.
     version: u64,
-    /// Others have written since: it is looked up before the task can be parked.
+    /// Another writer has committed since; its events are read before the task can be parked.
     pub(super) behind: bool,
     since: Instant,
-    /// The log outgrows the newest snapshot at this size, at least `SNAPSHOT_BYTES`. `u64::MAX` while the next
-    /// one is being taken.
+    /// The size of the log since the last snapshot at which the next one is due, at least `SNAPSHOT_BYTES`.
+    /// `u64::MAX` while one is being taken.
     snapshot: Arc<AtomicU64>,
 }
 
@@ -73,14 +73,14 @@ impl Lease {
             task: row.no,
             epoch: row.epoch,
             version: row.version,
-            // An answer or a cancel may have come before the run could be found.
+            // An answer or a cancel may have been written before the run was registered.
             behind: true,
             since: Instant::now(),
             snapshot: Arc::new(AtomicU64::new(snapshot.max(SNAPSHOT_BYTES))),
         }
     }
 
-    /// Commits a piece of work, however long the store takes; the agent pauses when its buffer is full.
+    /// Commits pending work and retries for as long as the store needs; the agent pauses when its buffer is full.
     pub(super) async fn write(
         &mut self,
         run: &TaskRun,
@@ -100,8 +100,8 @@ impl Lease {
                 Some((question, state, since)) if run.is_oldest(question) => {
                     (runner.clone(), Some((*state, *since)))
                 }
-                // Which question the row shows depends on whether the one before is still open: so this is
-                // decided on a version, like everything that others may decide too.
+                // Which question the row shows depends on whether the previous one is still open. That is decided
+                // on a version, like everything that other writers may decide too.
                 Some(_) => (Precondition::Version { task: self.task, version: self.version }, work.state),
             };
             let error = match self.engine.store.commit(change.clone()).await {
@@ -113,8 +113,8 @@ impl Lease {
                 Err(error) => error,
             };
             let patience = match &error {
-                // What a stopping server could not write is done again after its next start; and a broken
-                // batch may be the fault of a neighbour in it.
+                // What a stopping server cannot write is redone after its next start. A broken batch may be
+                // the fault of another commit in it.
                 CommitError::Store(StoreError::Full(_) | StoreError::Unavailable(_))
                     if !self.engine.is_closing() =>
                 {
@@ -128,7 +128,7 @@ impl Lease {
                 return Err(RunStop::Lost);
             }
             let wait = STORE_RETRY[tries.min(STORE_RETRY.len() - 1)];
-            tracing::warn!(task = %run.origin.id, %error, ?wait, "the store cannot take a commit; trying again");
+            tracing::warn!(task = %run.origin.id, %error, ?wait, "the store cannot take a commit; retrying");
             tokio::time::sleep(wait).await;
             tries += 1;
         };
@@ -149,7 +149,7 @@ impl Lease {
         Ok(())
     }
 
-    /// Makes what is held against the run durable.
+    /// Makes the evidence against the run durable.
     pub(super) async fn suspect(
         &mut self,
         run: &TaskRun,
@@ -160,9 +160,8 @@ impl Lease {
         self.write(run, &work, RunChange::Keep).await
     }
 
-    /// Takes a snapshot when the log since the last one has outgrown it. So all snapshots of a task together
-    /// are about as long as its log. One more is taken at its end, from which lists and readers have what they show of
-    /// it without its log.
+    /// Takes a snapshot when the log since the last one has outgrown it, so that all snapshots of a task together
+    /// are about as long as its log. One more is taken when the task ends: lists and readers then need no log.
     fn snapshot_if_due(&self, run: &TaskRun, unfolded: u64, has_ended: bool) {
         let size = self.snapshot.load(Ordering::Acquire);
         if unfolded <= if has_ended { SNAPSHOT_BYTES } else { size } {
@@ -173,21 +172,21 @@ impl Lease {
             (Arc::clone(&self.engine), Arc::clone(&self.snapshot), TaskKey::Id(run.origin.id));
         tokio::spawn(async move {
             let taken = take_snapshot(&engine, &key).await.unwrap_or_else(|error| {
-                tracing::warn!(?key, %error, "no snapshot: the task opens a little slower");
+                tracing::warn!(?key, %error, "could not take a snapshot; the task opens more slowly");
                 unfolded
             });
             snapshot.store(taken.max(size), Ordering::Release);
         });
     }
 
-    /// Writes the end of the task.
+    /// Commits the event that ends the task.
     pub(super) async fn finish(&mut self, run: &TaskRun, end: Event) {
         self.count_time(run);
         if run.is_canceled() {
             self.engine.cancel_children(run.origin.id).await;
         }
         let work = run.take_last(Some(end));
-        // Both ways out are final: the end is durable, or somebody else's end is.
+        // Both results are final: this end is durable, or another writer's is.
         let _ = self.write(run, &work, RunChange::Rest).await;
         self.engine.cancel_children(run.origin.id).await;
     }
@@ -195,14 +194,14 @@ impl Lease {
     /// Gives the task back, unfinished: it is due at once, and no attempt is counted.
     pub(super) async fn hand_back(&mut self, run: &TaskRun) {
         self.count_time(run);
-        // Neither life nor death ended the trial; what was held against the run before stands.
+        // The trial was inconclusive; the evidence from before it remains.
         run.suspect(run.suspicion().and_then(Suspicion::without_trial));
         let work = run.take_last(None);
         let _ = self.write(run, &work, RunChange::Due(self.engine.clock.now())).await;
     }
 
-    /// Lets go of a task that only waits. Decided on a version, because an answer may come at any moment and
-    /// would otherwise wait for a runner that has just left.
+    /// Releases a task that only waits. Decided on a version: an answer may arrive at any moment, and would
+    /// otherwise wait for a runner that has just left.
     pub(super) async fn park(
         &mut self,
         run: &TaskRun,
@@ -210,7 +209,7 @@ impl Lease {
     ) -> Result<ParkResult, RunStop> {
         self.count_time(run);
         run.suspect(None);
-        // Somebody who waits at a connection is not waited for without an end.
+        // A caller that waits on a connection gets a deadline.
         let wake_at = wake_at.or_else(|| Some(self.engine.clock.now().after(run.waiting()?)));
         let mut change = Change::new(Precondition::Version { task: self.task, version: self.version })
             .of_owner(&run.origin.owner);
@@ -228,7 +227,7 @@ impl Lease {
                 Ok(ParkResult::News)
             }
             Err(CommitError::Store(error)) => {
-                tracing::warn!(task = %run.origin.id, %error, "a task could not be parked; trying again");
+                tracing::warn!(task = %run.origin.id, %error, "a task could not be parked; retrying");
                 tokio::time::sleep(STORE_RETRY[1]).await;
                 Ok(ParkResult::News)
             }
@@ -236,13 +235,13 @@ impl Lease {
         }
     }
 
-    /// Learns what others wrote to the task: answers, and the wish to cancel it.
+    /// Reads what other writers added to the task: answers and cancel requests.
     pub(super) async fn catch_up(&mut self, run: &TaskRun) -> Result<(), RunStop> {
         let read = async {
             let row = self.engine.store.row(&TaskKey::Id(run.origin.id)).await?;
             let row = row.filter(|row| row.epoch == self.epoch && !row.state.is_terminal());
             let Some(row) = row else { return Ok(None) };
-            // Read after the row, so that it holds all that the row's version stands for.
+            // Read after the row, so that it includes everything up to the row's version.
             let has_news = row.version != self.version;
             let replay = match has_news {
                 false => None,
@@ -265,7 +264,7 @@ impl Lease {
             Ok(Some(read)) => read,
             Ok(None) => return Err(RunStop::Lost),
             Err(error) => {
-                tracing::warn!(task = %run.origin.id, %error, "a task could not be read; trying again");
+                tracing::warn!(task = %run.origin.id, %error, "a task could not be read; retrying");
                 tokio::time::sleep(STORE_RETRY[1]).await;
                 run.driver.notify_one();
                 return Ok(());
@@ -291,7 +290,7 @@ impl Lease {
     }
 }
 
-/// Keeps the fold of a task as it stands; how large it is.
+/// Stores the current fold of a task as its snapshot. Returns its size.
 async fn take_snapshot(engine: &Engine, key: &TaskKey) -> Result<u64, Error> {
     let Some(opened) = engine.store.open(key).await? else { return Ok(0) };
     let task = engine.fold(&opened).await?;

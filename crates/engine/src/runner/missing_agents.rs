@@ -1,17 +1,18 @@
-//! Tasks whose agent is not served here just now.
+//! The tasks whose agent this node does not serve at the moment.
 //!
-//! A table may be out of the configuration for a minute, and of two nodes one reads a new one first. So such a task
-//! is given back, to be looked at again soon, and fails only when its agent has been missing for long.
+//! An agent can be missing briefly: while `nuncio.toml` is being edited, or when one of two nodes has reloaded it
+//! and the other has not. The task is therefore given back and retried soon; it fails only when its agent has
+//! been missing for a long time.
 
 use std::{collections::HashMap, time::Duration};
 
 use crate::{clock::Timestamp, store::TaskRow, task::TaskId};
 use parking_lot::Mutex;
 
-/// How long such a task is left alone before it is looked at again.
+/// The delay before such a task is claimed again.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
-/// What this node has given back, and since when.
+/// The tasks that this node has given back, and since when.
 #[derive(Default)]
 pub(crate) struct MissingAgents {
     tasks: Mutex<HashMap<TaskId, MissingSince>>,
@@ -19,15 +20,16 @@ pub(crate) struct MissingAgents {
 
 struct MissingSince {
     since: Timestamp,
-    /// The lease under which it was given back. The next one is ours too, unless somebody ran it meanwhile.
+    /// The lease under which it was given back. The next one is ours too, unless another node ran the task
+    /// meanwhile.
     epoch: u64,
 }
 
 impl MissingAgents {
-    /// Whether to give the task back once more: not when its agent has been missing for as long as `patience`.
+    /// Whether to give the task back once more: false when its agent has been missing for as long as `patience`.
     pub(super) fn should_retry(&self, row: &TaskRow, now: Timestamp, patience: Duration) -> bool {
         let mut tasks = self.tasks.lock();
-        // Others may have taken and ended what stands here.
+        // Other nodes may have claimed and ended the tasks listed here.
         tasks.retain(|_, given| now < given.since.after(patience + 10 * LOOK_AGAIN));
         let given = tasks.entry(row.id).or_insert(MissingSince { since: now, epoch: row.epoch });
         if given.epoch.abs_diff(row.epoch) > 1 {

@@ -1,19 +1,20 @@
-//! Which run took the process down with it.
+//! Probation: finds the run that crashes the process, and quarantines its task.
 //!
-//! A process that dies under a hundred runs does not say which of them did it, or whether any did: it may have been
-//! killed from outside. So a death alone is held against nobody. A task under which processes have died twice in a row,
-//! and which committed nothing meanwhile, is a *suspect*, and from then on the order of things is made to tell:
+//! A crash under a hundred runs does not show which of them caused it, or whether any did: the process may have
+//! been killed from outside. A single crash is therefore not counted against any run. A task under which
+//! processes died twice in a row, and which committed nothing meanwhile, is a *suspect*. Suspects are then
+//! started so that further crashes identify the cause:
 //!
-//! 1. Suspects start in groups of 1, 2, 4 … while the other suspects wait; the next group starts when each run of the
-//!    last one has lived for `probation`, has committed something, or has ended. A run that got so far is cleared.
-//! 2. That a run starts on trial is durable before its agent is polled. The next process finds what was on trial when
-//!    the last one died, and starts the smallest such group first: each death at least halves it.
-//! 3. A death is held against a run that was on trial alone, and only when the next process has lived *without* it to
-//!    an age at which the last one was dead. A process that dies on its own account dies in that time, too, which
-//!    clears the run.
+//! 1. Suspects start in groups of 1, 2, 4 … while the other suspects wait. The next group starts when each run of
+//!    the last one has lived for `probation`, has committed something, or has ended. Such a run is cleared.
+//! 2. The start on trial is durable before the agent is polled. The next process reads what was on trial when the
+//!    last one died, and starts the smallest such group first: each crash at least halves it.
+//! 3. A crash counts against a run that was on trial alone, and only when the next process has lived *without* it
+//!    to an age at which the last one was dead. A process that crashes for another reason dies within that time
+//!    too, which clears the run.
 //! 4. After [`MAX_DEATHS`] of them in a row the task is quarantined.
 //!
-//! Suspects wait for each other only; every other task runs as usual.
+//! Suspects wait only for each other; every other task runs as usual.
 
 use std::{cmp::Reverse, convert::Infallible, sync::Arc, time::Duration};
 
@@ -29,35 +30,37 @@ use crate::{
     store::TaskRow,
 };
 
-/// Attempts in a row that committed nothing and ended with their process, before a task is a suspect.
+/// Attempts in a row that committed nothing and ended with their process, before a task becomes a suspect.
 const SUSPECT_ATTEMPTS: u32 = 2;
-/// The age up to which a process has to live without a run, in trials. A process that was older when it died did not
-/// die of its start, and the next one is not held up for that long.
+/// The age that a process must reach without a run, in trial lengths. A process that was older when it died did
+/// not die because of its start, and the next one is not delayed for that long.
 const OLDEST_TRIALS: u32 = 12;
-/// The part of a trial for which suspects are gathered before the first of them starts.
+/// The fraction of a trial for which suspects are collected before the first of them starts.
 const GATHERED: u32 = 10;
-/// Deaths held against a task before it is quarantined.
+/// Crashes counted against a task before it is quarantined.
 pub(super) const MAX_DEATHS: u32 = 3;
 
-/// What is held against a task's runs. A part of the task's head.
+/// The evidence against a task's runs. Stored in the task's header.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Suspicion {
     /// Processes in a row that died while the run was on trial alone, each followed by one that lived without it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) deaths: u32,
-    /// The trial under way.
+    /// The trial in progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<Trial>,
 }
 
-/// A start on trial. It stands in the store while the trial goes on, and so after the death that ended it.
+/// A start on trial. It is stored for as long as the trial lasts, and therefore also after the crash that ended
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct Trial {
-    /// The lease under which it runs: a later one but the next means that the task was claimed and not started.
+    /// The lease under which it runs. A gap of more than one means that the task was claimed since and not
+    /// started.
     epoch: u64,
     /// How many suspects started with it.
     beside: usize,
-    /// The age that its process reaches if the run lives, in milliseconds.
+    /// The age that its process reaches if the run survives its trial, in milliseconds.
     until_ms: u64,
 }
 
@@ -67,38 +70,38 @@ fn is_zero(n: &u32) -> bool {
 }
 
 impl Suspicion {
-    /// What is held against a task that has just been claimed; `None`: nothing.
+    /// The evidence against a task that has just been claimed, if any.
     pub(super) fn of(row: &TaskRow, kept: Option<Self>) -> Option<Self> {
         if row.attempts < SUSPECT_ATTEMPTS && kept.is_none() {
             return None;
         }
         let mut suspicion = kept.unwrap_or_default();
-        // A process died, but not under this run: it had been claimed since, and waited.
+        // A process died, but not under this run: the task was claimed after its trial and only waited.
         if suspicion.trial.as_ref().is_some_and(|trial| row.attempts == 0 || trial.epoch + 1 != row.epoch) {
             suspicion = Self::default();
         }
         Some(suspicion)
     }
 
-    /// The age that a process has to reach without the run before its last death is held against it.
+    /// The age that a process must reach without the run before its last crash counts against it.
     fn control(&self) -> Option<Duration> {
         let trial = self.trial.as_ref().filter(|trial| trial.beside == 0)?;
         Some(Duration::from_millis(trial.until_ms))
     }
 
-    /// The most suspicious first: those that were on trial when the process died, in the smallest group.
+    /// Sort key, most suspicious first: those that were on trial when the process died, in the smallest group.
     fn rank(&self) -> impl Ord + use<> {
         let group = self.trial.as_ref().map_or(usize::MAX, |trial| trial.beside);
         (Reverse(self.deaths), group)
     }
 
-    /// What was held against the run before its trial.
+    /// The evidence against the run without its current trial.
     pub(super) fn without_trial(self) -> Option<Self> {
         (self.deaths > 0).then_some(Self { trial: None, ..self })
     }
 }
 
-/// The suspects of this node that wait for their turn.
+/// The suspects of this node that wait for their trial.
 pub(crate) struct Probation {
     began: Instant,
     queue: Mutex<SuspectQueue>,
@@ -107,18 +110,18 @@ pub(crate) struct Probation {
 #[derive(Default)]
 struct SuspectQueue {
     waiting: Vec<WaitingSuspect>,
-    /// Whether groups are being started: by one task at a time.
+    /// Whether a task is starting groups; only one does at a time.
     conducted: bool,
 }
 
 struct WaitingSuspect {
     suspicion: Suspicion,
-    /// The end of the time that the process has to live without the run.
+    /// The time until which the process must live without the run.
     not_before: Option<Instant>,
     turn: oneshot::Sender<TrialTurn>,
 }
 
-/// The turn of a group. The next one waits until all of this have dropped theirs.
+/// The turn of a group. The next group waits until all members of this one have dropped theirs.
 struct TrialTurn {
     beside: usize,
     _group: mpsc::Sender<Infallible>,
@@ -126,9 +129,9 @@ struct TrialTurn {
 
 /// The right of a suspect to start.
 pub(crate) struct TrialPermit {
-    /// What is held against the run by now, with this trial in it.
+    /// The evidence against the run, including this trial.
     pub(super) suspicion: Suspicion,
-    /// How long the trial goes on.
+    /// How long the trial lasts.
     pub(super) length: Duration,
     _turn: TrialTurn,
 }
@@ -138,7 +141,7 @@ impl Probation {
         Self { began: Instant::now(), queue: Mutex::default() }
     }
 
-    /// Waits until a suspect may start. `None`: the engine stops.
+    /// Waits until a suspect may start. `None`: the engine is stopping.
     pub(super) async fn admit(
         &self,
         engine: &Arc<Engine>,
@@ -173,7 +176,7 @@ impl Probation {
         Some(TrialPermit { suspicion, length, _turn: turn })
     }
 
-    /// When the next group may start; `None` when no suspect waits, and then nobody conducts any more.
+    /// When the next group may start. `None`: no suspect waits, and the starting task ends.
     fn next_turn(&self) -> Option<Instant> {
         let mut queue = self.queue.lock();
         queue.waiting.retain(|waiting| !waiting.turn.is_closed());
@@ -182,14 +185,14 @@ impl Probation {
         queue.conducted.then(|| controls.max().unwrap_or(self.began))
     }
 
-    /// Starts the most suspicious; what ends when all of them have lived, or ended.
+    /// Starts the most suspicious ones. The receiver closes when all of them have survived their trial, or ended.
     fn start(&self, size: usize) -> mpsc::Receiver<Infallible> {
         let (group, all_left) = mpsc::channel(1);
         let mut queue = self.queue.lock();
         queue.waiting.sort_by_key(|waiting| waiting.suspicion.rank());
         let size = size.min(queue.waiting.len());
         for waiting in queue.waiting.drain(..size) {
-            // One that was canceled in this moment starts nothing.
+            // A suspect that was canceled in this moment no longer receives.
             let _ = waiting.turn.send(TrialTurn { beside: size - 1, _group: group.clone() });
         }
         all_left
@@ -201,7 +204,8 @@ async fn conduct(engine: Arc<Engine>) {
     let (probation, length) = (&engine.probation, engine.options.probation);
     let mut closing = engine.closing();
     let mut size = 1;
-    // What died together is claimed together: the most suspicious of it may not be the first.
+    // Tasks that died together are claimed together, but the most suspicious may not be claimed first: collect
+    // them.
     let mut gathered = Instant::now() + length / GATHERED;
     while let Some(next) = probation.next_turn() {
         if next.max(gathered) > Instant::now() {
@@ -211,7 +215,7 @@ async fn conduct(engine: Arc<Engine>) {
             }
         }
         let mut all_left = probation.start(size);
-        // A run that blocks its thread is not waited for: it lives, and cannot say so.
+        // Bounded: a run that blocks its thread is alive but cannot report it.
         let _ = tokio::time::timeout(length * 2, all_left.recv()).await;
         (size, gathered) = (size.saturating_mul(2), next);
     }

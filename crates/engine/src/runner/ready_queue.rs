@@ -1,9 +1,9 @@
-//! Runs that are ready to go on, tenant by tenant.
+//! Fair scheduling of ready runs: one queue per tenant in front of the runtime's own.
 //!
-//! The runtime polls whatever is ready in the order in which it became ready: behind ten thousand runs of one tenant, a
-//! request of another would wait for all of them. So a tenant's runs wait in a queue of the tenant's own, and only a few
-//! of them (one for each processor) stand in the runtime's queue at any time. Each lets the next one in when it
-//! has been polled. Who owns the futures, and on which worker they run, stays with the runtime.
+//! The runtime polls futures in the order in which they became ready. Behind ten thousand runs of one tenant, a
+//! request of another tenant would wait for all of them. A tenant's runs therefore wait in a queue of that
+//! tenant, and only a few of them (one per processor) are in the runtime's queue at any time. Each admits the
+//! next one after it has been polled. The runtime still owns the futures and chooses the worker thread.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,7 +19,7 @@ use pin_project_lite::pin_project;
 /// The queues of all tenants.
 pub(crate) struct ReadyQueues {
     width: usize,
-    /// While somebody uses them.
+    /// Weak: a queue lives as long as a future that uses it.
     queues: Mutex<HashMap<String, Weak<ReadyQueue>>>,
 }
 
@@ -33,7 +33,7 @@ impl ReadyQueues {
         Self { width, queues: Mutex::default() }
     }
 
-    /// A future that is polled when it is its turn among those of the same tenant.
+    /// Wraps a future so that it is polled in its turn among those of the same tenant.
     pub(crate) fn queue<F: Future>(&self, tenant: &str, future: F) -> Queued<F> {
         let entry = ReadyEntry { queue: self.of(tenant), place: Mutex::new(ReadyEntryState::default()) };
         Queued { future, ticket: Ticket::new(entry) }
@@ -59,7 +59,7 @@ struct ReadyQueue {
 
 #[derive(Default)]
 struct QueueState {
-    /// How many were let in and have not been polled to the end of their turn.
+    /// Entries that were admitted and whose turn has not ended.
     admitted: usize,
     waiting: VecDeque<Arc<ReadyEntry>>,
 }
@@ -71,7 +71,7 @@ impl ReadyQueue {
 }
 
 impl QueueState {
-    /// Lets one in that became ready, or has it wait. Whom to wake, where it was let in.
+    /// Admits an entry that became ready, or queues it. Returns the waker to call if it was admitted.
     fn enter(&mut self, width: usize, entry: &Arc<ReadyEntry>, place: &mut ReadyEntryState) -> Option<Waker> {
         if self.admitted < width {
             self.admitted += 1;
@@ -83,12 +83,12 @@ impl QueueState {
         None
     }
 
-    /// Somebody's turn is over: the next one's begins. Whom to wake.
+    /// Ends one turn and admits the next entry. Returns the waker to call.
     fn leave(&mut self) -> Option<Waker> {
         self.admitted = self.admitted.saturating_sub(1);
         while let Some(next) = self.waiting.pop_front() {
             let mut place = next.lock();
-            // One that was dropped is passed over.
+            // Skip entries that were dropped.
             if place.state == PollState::Waiting {
                 self.admitted += 1;
                 place.state = PollState::Admitted;
@@ -99,7 +99,7 @@ impl QueueState {
     }
 }
 
-/// One run. The queue's lock is taken before that of the place.
+/// One run. Lock order: the queue before the entry.
 struct ReadyEntry {
     queue: Arc<ReadyQueue>,
     place: Mutex<ReadyEntryState>,
@@ -108,24 +108,24 @@ struct ReadyEntry {
 #[derive(Default)]
 struct ReadyEntryState {
     state: PollState,
-    /// Wakes the task of the runtime.
+    /// Wakes the runtime's task.
     runtime: Option<Waker>,
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum PollState {
-    /// It waits for something else than its turn.
+    /// Waits for something other than its turn.
     #[default]
     Idle,
-    /// It is ready, and waits for its turn.
+    /// Ready, and waits for its turn.
     Waiting,
-    /// It is its turn; the runtime will poll it.
+    /// Has its turn; the runtime will poll it.
     Admitted,
-    /// It is being polled.
+    /// Is being polled.
     Polled,
-    /// It became ready while it was polled.
+    /// Became ready again while it was being polled.
     PolledAndReady,
-    /// It is over.
+    /// Finished or dropped.
     Gone,
 }
 
@@ -134,7 +134,7 @@ impl ReadyEntry {
         self.place.lock()
     }
 
-    /// Before a poll by the runtime: whether it is its turn.
+    /// Called before the runtime polls the future. Returns whether it has its turn.
     fn begin(self: &Arc<Self>, runtime: &Waker) -> bool {
         let mut queue = self.queue.lock();
         let mut place = self.lock();
@@ -142,7 +142,7 @@ impl ReadyEntry {
             place.runtime = Some(runtime.clone());
         }
         if place.state == PollState::Idle {
-            // Its first poll, or one that nobody asked for.
+            // The first poll, or a spurious one.
             queue.enter(self.queue.width, self, &mut place);
         }
         let is_its_turn = place.state == PollState::Admitted;
@@ -152,7 +152,7 @@ impl ReadyEntry {
         is_its_turn
     }
 
-    /// After a poll.
+    /// Called after a poll.
     fn end(self: &Arc<Self>) {
         let mut queue = self.queue.lock();
         let mut place = self.lock();
@@ -189,7 +189,7 @@ impl Wake for ReadyEntry {
     }
 }
 
-/// Never in a lock: the runtime may poll at once.
+/// Never call this with a lock held: the runtime may poll at once.
 fn wake(waker: Option<Waker>) {
     if let Some(waker) = waker {
         waker.wake();
@@ -216,7 +216,7 @@ impl Drop for Ticket {
         let state = std::mem::replace(&mut place.state, PollState::Gone);
         let runtime = place.runtime.take();
         drop(place);
-        // Its turn is the next one's, also where it panicked in it.
+        // Pass the turn on, also when the future panicked in it.
         let had_turn = matches!(state, PollState::Admitted | PollState::Polled | PollState::PolledAndReady);
         let next = had_turn.then(|| queue.leave()).flatten();
         drop(queue);

@@ -1,31 +1,31 @@
-//! What a schema costs to apply, with its references multiplied out.
+//! The cost of applying a schema, with its references expanded.
 //!
 //! Thirty definitions that each refer twice to the next are a few hundred bytes of JSON and a billion schemas to
-//! apply. The cost is the number of schemas that one value may be held against. A definition that refers to itself
-//! through a property is a tree, and costs no more than the value is large; one that comes back to itself twice for
-//! the same property, or for the same value, has no bound.
+//! apply. The cost is the number of schemas that one value may be checked against. A definition that refers to
+//! itself through a property is a tree, and costs no more than the value is large. One that returns to itself
+//! twice for the same property, or for the same value, is unbounded.
 
 use std::collections::HashMap;
 
 use serde_json::Value;
 
-/// Returns of one definition to itself that are followed.
+/// How many recursive returns of one definition are followed.
 const MAX_RETURNS: usize = 256;
 
-/// The cost of a schema; `None` where it has no bound, or one above `limit`.
+/// The cost of a schema; `None` if it is unbounded or above `limit`.
 pub(super) fn cost(schema: &Value, limit: u64) -> Option<u64> {
     let mut counter = Counter { limit, known: HashMap::new(), open: vec![] };
     let found = counter.value(schema, schema)?;
     (found.cost <= limit).then_some(found.cost)
 }
 
-/// The identity of a schema within the document: where it lies in memory, which is the same while it is counted.
+/// The identity of a schema within the document: its address in memory, which is stable while it is counted.
 type Identity = usize;
 
 #[derive(Clone, Default)]
 struct CountedSchema {
     cost: u64,
-    /// Definitions that this leads back to while they are counted, each with the properties on the way.
+    /// Definitions in progress that this schema returns to, each with the properties on the way.
     returns: Vec<(Identity, String)>,
 }
 
@@ -39,11 +39,11 @@ impl Counter {
     fn value(&mut self, value: &Value, base: &Value) -> Option<CountedSchema> {
         match value {
             Value::Object(members) => {
-                // An embedded schema with an id of its own is what its references are seen from.
+                // References inside an embedded schema with its own `$id` resolve against it.
                 let base = if members.get("$id").is_some_and(Value::is_string) { value } else { base };
                 let mut sum = CountedSchema { cost: 1, returns: vec![] };
                 for (name, member) in members {
-                    // Definitions cost where they are referred to; these hold values, not schemas.
+                    // Definitions cost where they are referred to; the others hold values, not schemas.
                     if matches!(
                         name.as_str(),
                         "$defs" | "definitions" | "enum" | "const" | "default" | "examples"
@@ -92,7 +92,7 @@ impl Counter {
         Some(sum)
     }
 
-    /// What a reference leads to.
+    /// Counts the schema that a reference leads to.
     fn definition(&mut self, target: &Value, base: &Value) -> Option<CountedSchema> {
         let identity = std::ptr::from_ref(target) as usize;
         if let Some(known) = self.known.get(&identity) {
@@ -126,7 +126,7 @@ impl Counter {
     }
 }
 
-/// The same, for a part of the value.
+/// The same count for a part of the value: prefixes the paths of its returns.
 fn beneath(name: &str, mut counted: CountedSchema) -> CountedSchema {
     for (_, way) in &mut counted.returns {
         *way = format!("/{name}{way}");
@@ -186,7 +186,7 @@ mod tests {
             node(json!({ "allOf": [{ "properties": { "c": again } }, { "properties": { "c": again } }] }));
         assert_eq!(cost(&twice, u64::MAX), None);
         assert_eq!(cost(&node(json!({ "anyOf": [again, {}] })), u64::MAX), None);
-        // By an anchor, and by the root itself.
+        // Through an anchor, and through the root itself.
         assert_eq!(cost(&json!({ "$anchor": "me", "not": { "$ref": "#me" } }), u64::MAX), None);
         assert!(cost(&json!({ "properties": { "next": { "$ref": "#" } } }), 1000).is_some());
     }

@@ -1,4 +1,4 @@
-//! How a handler asks: it returns its questions, and is called again with the answers.
+//! Handler requests and replies. To ask, a handler returns questions and is called again with the answers.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -7,88 +7,88 @@ use serde_json::{Map, Value};
 use super::CompiledSchema;
 use crate::{access::Caller, error::Error, question::Answer};
 
-/// What a handler is given with its arguments.
+/// The input of a handler call.
 #[derive(Debug, Clone)]
 pub struct HandlerRequest {
-    /// Who is calling.
+    /// The authenticated caller, with its grants.
     pub caller: Caller,
     /// The arguments, by name.
     pub arguments: Map<String, Value>,
-    /// What was answered so far; empty in the first round.
+    /// The answers so far; empty in the first round.
     pub answers: Answers,
-    /// What the handler gave itself along in the round before.
+    /// The state that the handler returned in the previous round.
     pub state: Option<Value>,
-    /// What the caller's side can be asked.
+    /// The kinds of questions that the client supports.
     pub abilities: Abilities,
 }
 
 impl HandlerRequest {
-    /// A first call with these arguments.
+    /// The first round of a call with these arguments.
     pub fn new(caller: Caller, arguments: Map<String, Value>) -> Self {
         Self { caller, arguments, answers: Answers::new(), state: None, abilities: Abilities::default() }
     }
 
-    /// An argument that is a text.
+    /// A string argument.
     pub fn text(&self, name: &str) -> Option<&str> {
         self.arguments.get(name).and_then(Value::as_str)
     }
 }
 
-/// The answers to a handler's questions, by the names that it gave them. Roots come as `{"roots": [...]}`.
+/// The answers to a handler's questions, by the handler's own names. Roots arrive as `{"roots": [...]}`.
 pub type Answers = BTreeMap<String, Answer>;
 
-/// What the caller's side can be asked.
+/// The kinds of questions that a client supports.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Abilities {
-    /// A person can fill in forms.
+    /// The user can fill in forms.
     pub ask: bool,
-    /// A person can be sent to a link.
+    /// The user can open a link.
     pub authorize: bool,
-    /// There is a model to ask.
+    /// A model is available for sampling.
     pub sample: bool,
-    /// It has root folders to tell.
+    /// The client can list its root folders.
     pub roots: bool,
 }
 
-/// What a handler says.
+/// The result of one round of a handler.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HandlerReply<T> {
-    /// The answer.
+    /// The final result.
     Done(T),
-    /// It wants to know something first.
+    /// The handler needs answers first.
     Ask(HandlerQuestions),
-    /// It has what it needs, and an agent takes over with these arguments: the call is a task from here on.
+    /// An agent takes over with these arguments: the call continues as a task.
     HandOver {
-        /// The agent.
+        /// The agent's name.
         agent: String,
-        /// What it is to do.
+        /// The arguments of its task.
         arguments: Map<String, Value>,
     },
 }
 
-/// Questions of a handler, by names of its own.
+/// The questions of a handler, by its own names.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct HandlerQuestions {
-    /// The questions. May be empty where the handler only wants to be called again.
+    /// May be empty if the handler only wants to be called again.
     pub questions: BTreeMap<String, HandlerQuestion>,
-    /// What it wants to find again with the answers. It travels through the caller, signed, not encrypted.
+    /// State that returns with the answers. It travels through the client, signed but not encrypted.
     pub state: Option<Value>,
 }
 
 impl HandlerQuestions {
-    /// One question.
+    /// A single question.
     pub fn one(name: impl Into<String>, inquiry: HandlerQuestion) -> Self {
         Self { questions: BTreeMap::from([(name.into(), inquiry)]), state: None }
     }
 
-    /// One more question.
+    /// Adds a question.
     #[must_use]
     pub fn and(mut self, name: impl Into<String>, inquiry: HandlerQuestion) -> Self {
         self.questions.insert(name.into(), inquiry);
         self
     }
 
-    /// With something to find again.
+    /// Adds state that returns with the answers.
     #[must_use]
     pub fn keeping(mut self, state: Value) -> Self {
         self.state = Some(state);
@@ -96,39 +96,39 @@ impl HandlerQuestions {
     }
 }
 
-/// What a handler may ask.
+/// The kinds of questions that a handler may ask.
 #[derive(Debug, Clone, PartialEq)]
 pub enum HandlerQuestion {
     /// A form: a JSON Schema of a flat object of primitives.
     Form {
-        /// The words put to a person.
+        /// The text shown to the user.
         text: String,
         /// The schema that an accepted answer satisfies.
         schema: Value,
     },
-    /// Something that happens elsewhere, at a link.
+    /// An action that the user takes at a link.
     Link {
-        /// The words put to a person.
+        /// The text shown to the user.
         text: String,
-        /// Where they go.
+        /// The link to open.
         url: String,
     },
     /// Text from the caller's model.
     Sample {
-        /// What is put to the model.
+        /// The user message for the model.
         prompt: String,
-        /// The instructions that precede it.
+        /// The system prompt.
         system: Option<String>,
-        /// The longest answer that is wanted, in tokens.
+        /// The longest response, in tokens.
         max_tokens: u32,
     },
-    /// The folders that the caller works in.
+    /// The client's root folders.
     Roots,
 }
 
 impl HandlerQuestion {
-    /// Whether that is an answer to it: of its kind, and where it is a form, one that satisfies the schema. A no
-    /// always is.
+    /// Whether that answer fits the question: it has the right kind, and for a form it satisfies the schema. A
+    /// decline always fits.
     pub fn takes(&self, answer: &Answer) -> bool {
         let Answer::Accept(given) = answer else { return true };
         match self {
@@ -142,38 +142,38 @@ impl HandlerQuestion {
     }
 }
 
-/// Why a handler did not do it.
+/// Why a handler refused or failed.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum HandlerError {
-    /// It was tried and failed; a model may read why and try something else.
+    /// The operation failed; a model may read why and try something else.
     #[error("{0}")]
     Failed(String),
-    /// The request is wrong.
+    /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
-    /// What the address names does not exist, or the caller may not see it.
+    /// The URI names nothing, or the caller may not see it.
     #[error("there is no resource {0}")]
     NotFound(String),
-    /// The caller may not do this. The text is the scope that would allow it.
+    /// The caller lacks the scope in the text.
     #[error("this needs the scope {0}, which the caller does not have: use a token that has it")]
     Forbidden(String),
-    /// Only the operator may do this. The text is the scope that would allow it.
+    /// Only the operator may do this; the text is the scope that would allow it.
     #[error("{}", Error::NotOperator(.0.clone()))]
     NotOperator(String),
-    /// Not now.
+    /// Temporarily refused; retry later.
     #[error("{why}: try again in {} s", .retry_after.as_secs_f64().ceil().max(1.0))]
     Later {
-        /// Why not.
+        /// The limit that was hit.
         why: String,
-        /// When it is worth another try.
+        /// When a retry may succeed.
         retry_after: Duration,
-        /// Whether the caller does it too often; else there is too much to do.
+        /// Whether the caller exceeded its rate; otherwise the server is overloaded.
         too_fast: bool,
     },
-    /// The caller's side lacks what is needed.
+    /// The client does not support these.
     #[error("the client has to be able to do this: {}", needs(.0))]
     Needs(Abilities),
-    /// Something inside.
+    /// An internal error.
     #[error("{0}")]
     Internal(String),
 }
@@ -186,7 +186,7 @@ impl From<Error> for HandlerError {
             Error::TooFast { why, retry_after } => Self::Later { why, retry_after, too_fast: true },
             Error::Busy { why, retry_after } => Self::Later { why, retry_after, too_fast: false },
             Error::Internal(why) => Self::Internal(why),
-            // What the caller asked for cannot be had; a model may read why.
+            // The request cannot be fulfilled; a model may read why.
             error => Self::Failed(error.to_string()),
         }
     }

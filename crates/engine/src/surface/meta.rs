@@ -1,27 +1,27 @@
-//! What is said of every resource beside its content: what it is, when it last changed, how long it may be kept,
-//! what the caller may do with it, and where its schema is.
+//! Metadata of every resource beside its content: its type, when it last changed, how long it may be cached, what
+//! the caller may do with it, and where its schema is.
 
 use serde_json::{Map, Value, json};
 
 use super::Surface;
 use crate::access::{AccessKind, Action, Caller, HOME_TENANT};
 
-/// For how long a static resource may be kept.
+/// How long a static resource may be cached, in milliseconds.
 pub const STATIC_FRESH_MS: u64 = 30_000;
 
-/// How a resource changes.
+/// How often a resource changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CachePolicy {
-    /// Never while the server runs. May be kept for 30 seconds.
+    /// Never while the server runs. May be cached for 30 seconds.
     Static,
-    /// When somebody changes it.
+    /// On writes only.
     Dynamic,
-    /// All the time.
+    /// Continuously.
     Realtime,
 }
 
 impl CachePolicy {
-    /// Its name in the metadata.
+    /// The policy's name in the metadata.
     pub fn name(self) -> &'static str {
         match self {
             Self::Static => "static",
@@ -31,25 +31,25 @@ impl CachePolicy {
     }
 }
 
-/// What is known of a resource.
+/// The properties of a resource from which its metadata is made.
 #[derive(Debug, Clone, Copy)]
 pub struct ResourceDescription<'a> {
-    /// The type of the resource.
+    /// The access kind of the resource.
     pub kind: AccessKind,
-    /// What grants go by: a namespace, a context, an agent.
+    /// The name that grants refer to: a namespace, a context, an agent.
     pub name: &'a str,
     /// The name of its schema on the surface.
     pub schema: &'a str,
     /// When it last changed, as ISO 8601.
     pub modified: &'a str,
-    /// How it changes.
+    /// How often it changes.
     pub policy: CachePolicy,
 }
 
-/// What can be done at all with a resource of that schema, by reading it and with the tools that are about it.
+/// The actions that a resource of that schema supports, by reading it and through the tools related to it.
 fn actions_on(schema: &str) -> &'static [Action] {
     match schema {
-        // It is submitted to, started and tested; batches are begun, paused and canceled.
+        // Workflows are submitted, started and tested; batches are started, paused and canceled.
         "sparc-workflow" | "batchtools-queue" => &[Action::Read, Action::Write, Action::Execute],
         "memory-keys" | "memory-data" | "batchtools-settings" | "a2a-task" => &[Action::Read, Action::Write],
         _ => &[Action::Read],
@@ -57,7 +57,7 @@ fn actions_on(schema: &str) -> &'static [Action] {
 }
 
 impl Surface {
-    /// The standard metadata of a resource, as this caller sees it.
+    /// The standard metadata of a resource for this caller.
     pub fn metadata(
         &self,
         caller: &Caller,
@@ -69,7 +69,7 @@ impl Surface {
         let permissions: Vec<&str> = actions_on(schema)
             .iter()
             .filter(|action| caller.may(**action, kind, name))
-            // The settings hold for all tenants.
+            // The settings apply to all tenants, so only the home tenant may write them.
             .filter(|action| {
                 **action != Action::Write || schema != "batchtools-settings" || caller.tenant() == HOME_TENANT
             })

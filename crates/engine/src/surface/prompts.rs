@@ -1,4 +1,4 @@
-//! Texts to begin a conversation with.
+//! Prompts: text templates that begin a conversation.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use async_trait::async_trait;
 use super::{ContentBlock, HandlerError, HandlerReply, HandlerRequest};
 use crate::{access::Caller, content::Role};
 
-/// A text to begin a conversation with, made of arguments.
+/// A template that begins a conversation, filled in with arguments.
 #[async_trait]
 pub trait Prompt: Send + Sync + 'static {
-    /// How it presents itself. Read once, when it is offered.
+    /// Its listing entry. Read once, when the prompt is registered.
     fn profile(&self) -> PromptProfile;
 
-    /// The prompt with these arguments. The required ones are there.
+    /// Renders the prompt with these arguments. The required ones are present.
     async fn get(&self, request: HandlerRequest) -> Result<HandlerReply<PromptOutput>, HandlerError>;
 
-    /// Values of an argument that begin with `typed`, as far as the caller may see them, best first. `known`
-    /// are the other arguments as far as they are chosen.
+    /// Completions of an argument that begin with `typed` and that the caller may see, best first. `known` holds
+    /// the other arguments chosen so far.
     async fn complete(
         &self,
         caller: &Caller,
@@ -30,16 +30,16 @@ pub trait Prompt: Send + Sync + 'static {
     }
 }
 
-/// How a prompt presents itself.
+/// The listing entry of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptProfile {
-    /// The name it is asked for by.
+    /// The name that clients pass to `prompts/get`.
     pub name: String,
-    /// A name for people.
+    /// A display name.
     pub title: Option<String>,
     /// What it is for.
     pub description: String,
-    /// What it is made of.
+    /// The arguments that it takes.
     pub arguments: Vec<PromptArgument>,
 }
 
@@ -49,7 +49,7 @@ impl PromptProfile {
         Self { name: name.into(), title: None, description: description.into(), arguments: vec![] }
     }
 
-    /// One more argument, which has to be given.
+    /// Adds a required argument.
     #[must_use]
     pub fn argument(mut self, name: impl Into<String>, description: impl Into<String>) -> Self {
         let (name, description) = (name.into(), description.into());
@@ -58,33 +58,33 @@ impl PromptProfile {
     }
 }
 
-/// Something that a prompt is made of.
+/// An argument of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PromptArgument {
-    /// Its name.
+    /// The argument's name.
     pub name: String,
-    /// What to put there.
+    /// The value it expects.
     pub description: String,
-    /// Whether it has to be given.
+    /// Whether it must be given.
     pub required: bool,
 }
 
-/// A prompt that is ready to be said.
+/// A rendered prompt.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PromptOutput {
-    /// What it is, where that depends on the arguments.
+    /// A description that depends on the arguments.
     pub description: Option<String>,
-    /// What is said.
+    /// The conversation so far, in order.
     pub messages: Vec<PromptMessage>,
 }
 
 impl PromptOutput {
-    /// Something that the user says.
+    /// A prompt with one message of the user.
     pub fn user(block: ContentBlock) -> Self {
         Self::default().and(Role::User, block)
     }
 
-    /// Something more that is said.
+    /// Adds a message.
     #[must_use]
     pub fn and(mut self, role: Role, content: ContentBlock) -> Self {
         self.messages.push(PromptMessage { role, content });
@@ -92,11 +92,11 @@ impl PromptOutput {
     }
 }
 
-/// One turn of a prompt.
+/// One message of a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PromptMessage {
-    /// Who says it.
+    /// The sender: the user or the agent.
     pub role: Role,
-    /// What is said.
+    /// The message's content block.
     pub content: ContentBlock,
 }

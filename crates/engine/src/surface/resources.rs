@@ -1,4 +1,4 @@
-//! Things that can be read by their address, one by one or by families.
+//! Resources that are read by URI, single ones and templates; and the parsing of their URIs.
 
 use std::collections::BTreeMap;
 
@@ -8,32 +8,32 @@ use serde_json::{Map, Value};
 use super::{HandlerError, HandlerReply, HandlerRequest};
 use crate::access::{AccessKind, Caller};
 
-/// Something that can be read by its address.
+/// A resource that is read by its URI.
 #[async_trait]
 pub trait Resource: Send + Sync + 'static {
-    /// How it presents itself. Read once, when it is offered.
+    /// Its listing entry. Read once, when the resource is registered.
     fn profile(&self) -> ResourceProfile;
 
-    /// What it holds now.
+    /// Reads its current content.
     async fn read(&self, request: HandlerRequest)
     -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 }
 
-/// Resources whose addresses have one shape. The `uri` of the profile has its variables in braces.
+/// A family of resources whose URIs match one template. The `uri` of the profile has its variables in braces.
 #[async_trait]
 pub trait Template: Send + Sync + 'static {
-    /// How the family presents itself. Read once, when it is offered.
+    /// Its listing entry. Read once, when the template is registered.
     fn profile(&self) -> ResourceProfile;
 
-    /// What the one of that address holds now. The variables are the request's arguments.
+    /// Reads the current content of the resource of that URI. The variables are the request's arguments.
     async fn read(
         &self,
         uri: &str,
         request: HandlerRequest,
     ) -> Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 
-    /// A page of those that there are and that the caller may read, after that cursor; and the cursor of the next page
-    /// where there may be more.
+    /// One page of the existing resources that the caller may read, after that cursor, and the cursor of the next
+    /// page if there may be more.
     async fn list(
         &self,
         caller: &Caller,
@@ -44,8 +44,8 @@ pub trait Template: Send + Sync + 'static {
         Ok((vec![], None))
     }
 
-    /// Values of a variable that begin with `typed`, as far as the caller may see them, best first. `known`
-    /// are the other variables as far as they are chosen.
+    /// Completions of a variable that begin with `typed` and that the caller may see, best first. `known` holds
+    /// the other variables chosen so far.
     async fn complete(
         &self,
         caller: &Caller,
@@ -58,25 +58,25 @@ pub trait Template: Send + Sync + 'static {
     }
 }
 
-/// How a resource presents itself.
+/// The listing entry of a resource or a template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceProfile {
-    /// The address; of a family, with variables in braces.
+    /// The URI; of a template, with variables in braces.
     pub uri: String,
-    /// A name for programs.
+    /// A programmatic name.
     pub name: String,
-    /// A name for people.
+    /// A display name.
     pub title: Option<String>,
-    /// What it is.
+    /// What the resource holds, for people and models.
     pub description: Option<String>,
-    /// What it holds, where that is always the same.
+    /// The media type of its content, if that is always the same.
     pub media_type: Option<String>,
-    /// For how long a reader may keep what it read. `None`: it may change at any time.
+    /// How long a client may cache the content, in milliseconds. `None`: it may change at any time.
     pub fresh_ms: Option<u64>,
 }
 
 impl ResourceProfile {
-    /// A resource of that address and name.
+    /// A resource with that URI and name.
     pub fn new(uri: impl Into<String>, name: impl Into<String>) -> Self {
         Self {
             uri: uri.into(),
@@ -88,7 +88,7 @@ impl ResourceProfile {
         }
     }
 
-    /// Sets what it is.
+    /// Sets the description.
     #[must_use]
     pub fn described(mut self, description: impl Into<String>) -> Self {
         self.description = Some(description.into());
@@ -103,27 +103,27 @@ impl ResourceProfile {
     }
 }
 
-/// What a resource holds.
+/// The content of a resource.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceContent {
-    /// Its address.
+    /// The URI that was read.
     pub uri: String,
-    /// The media type, where it is known.
+    /// The media type, if known.
     pub media_type: Option<String>,
-    /// The content itself.
+    /// The text or bytes.
     pub body: ResourceBody,
-    /// Attributes of the content.
+    /// Metadata of the content (`_meta`).
     pub meta: Option<Map<String, Value>>,
 }
 
 impl ResourceContent {
-    /// Text of a type.
+    /// Text content.
     pub fn text(uri: impl Into<String>, media_type: &str, text: impl Into<String>) -> Self {
         let (uri, body) = (uri.into(), ResourceBody::Text(text.into()));
         Self { uri, media_type: Some(media_type.into()), body, meta: None }
     }
 
-    /// Bytes of a type.
+    /// Binary content.
     pub fn bytes(uri: impl Into<String>, media_type: &str, bytes: Vec<u8>) -> Self {
         Self {
             uri: uri.into(),
@@ -133,24 +133,24 @@ impl ResourceContent {
         }
     }
 
-    /// A JSON value.
+    /// JSON content.
     pub fn json(uri: impl Into<String>, value: &Value) -> Self {
         Self::text(uri, "application/json", value.to_string())
     }
 }
 
-/// The two kinds of content.
+/// Text or binary content.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ResourceBody {
-    /// Text.
+    /// UTF-8 text.
     Text(String),
-    /// Anything else.
+    /// Binary data, sent as base64.
     Bytes(Vec<u8>),
 }
 
-/// The variables of an address that has the shape of a template, each decoded. A variable takes at least one
-/// character and no `/`, unless it is `{+name}`. Where the template ends with `{?a,b}`, the address may have a
-/// query; whatever is named there is found, for the handler to know or not.
+/// The decoded variables of a URI that matches a template. A variable matches at least one character and no `/`,
+/// unless it is `{+name}`. If the template ends with `{?a,b}`, the URI may have a query; all of its parameters
+/// are returned, also unknown ones, for the handler to check.
 pub fn matches(template: &str, uri: &str) -> Option<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let (template, uri, query) = match template.split_once("{?") {
@@ -166,7 +166,7 @@ pub fn matches(template: &str, uri: &str) -> Option<BTreeMap<String, String>> {
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let (name, value) = (decode(name)?, decode(value)?);
-        // Neither twice nor instead of a part of the path: nobody could say which is meant.
+        // Neither twice nor in place of a path variable: it would be ambiguous.
         if found.insert(name, value).is_some() {
             return None;
         }
@@ -185,14 +185,14 @@ fn matches_into(template: &str, uri: &str, found: &mut BTreeMap<String, String>)
     let end = if any { uri.len() } else { uri.find('/').unwrap_or(uri.len()) };
     let mut take = |stop: usize| {
         let mut inner = BTreeMap::new();
-        // Decoded last: that costs as much as it is long.
+        // Decoded last: decoding costs time proportional to the length.
         let fits = stop > 0 && matches_into(after, &uri[stop..], &mut inner);
         let Some(value) = fits.then(|| decode(&uri[..stop])).flatten() else { return false };
         found.insert(name.to_owned(), value);
         found.append(&mut inner);
         true
     };
-    // What follows the variable decides where it ends; of several places the last one that fits.
+    // The text after the variable decides where it ends; of several matches the last one that fits.
     match after.split('{').next().unwrap_or_default() {
         "" => take(end),
         next => {
@@ -202,7 +202,7 @@ fn matches_into(template: &str, uri: &str, found: &mut BTreeMap<String, String>)
     }
 }
 
-/// The address of a template with its variables filled in, encoded so that [`matches()`] finds them again.
+/// The URI of a template with its variables filled in, encoded so that [`matches()`] decodes them again.
 pub fn expand(template: &str, values: &BTreeMap<String, String>) -> String {
     let (mut out, mut rest) = (String::new(), template);
     while let Some((literal, tail)) = rest.split_once('{') {
@@ -236,7 +236,7 @@ fn encode(out: &mut String, value: &str) {
     }
 }
 
-/// One spelling of an address: what need not be encoded is not, what has to be is, and a query is in order.
+/// The canonical form of a URI: minimal percent-encoding, and a sorted query.
 pub fn normalized(uri: &str) -> String {
     let Some((scheme, rest)) = uri.split_once("://") else { return uri.to_owned() };
     let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
@@ -262,7 +262,7 @@ pub fn normalized(uri: &str) -> String {
     out
 }
 
-/// The text of a percent-encoded one, as far as it is one.
+/// Percent-decodes a text and leaves invalid escapes as they are.
 fn decode_lossy(text: &str) -> String {
     let (mut out, bytes) = (Vec::with_capacity(text.len()), text.as_bytes());
     let mut at = 0;
@@ -282,8 +282,7 @@ fn decode_lossy(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// What a resource is to the guard, by its address: its type, and the name that grants go by. `None`: everybody may
-/// read it.
+/// The access kind of a resource and the name that grants refer to, by its URI. `None`: every caller may read it.
 pub fn access_of(uri: &str) -> Option<(AccessKind, String)> {
     let (scheme, rest) = uri.split_once("://")?;
     let path = rest.split('?').next().unwrap_or_default();
@@ -300,7 +299,7 @@ pub fn access_of(uri: &str) -> Option<(AccessKind, String)> {
     }
 }
 
-/// The text of a percent-encoded one; `None` where it is none.
+/// Percent-decodes a text; `None` if an escape is invalid.
 fn decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();

@@ -1,7 +1,7 @@
-//! JSON Schemas that arguments and results are held against, compiled once.
+//! Compiled JSON Schemas that validate arguments and results.
 //!
-//! A schema may come from somebody else's server, so it is bounded in what it may cost, and a `$ref` that
-//! leads anywhere else than into the schema itself is refused: nothing is ever fetched.
+//! A schema may come from another server, so its cost is bounded, and a `$ref` that leads out of the schema
+//! itself is refused: nothing is ever fetched.
 
 use std::{
     fmt::Write,
@@ -14,35 +14,35 @@ use tokio::sync::Semaphore;
 
 use super::cost::cost;
 
-/// The largest schema, in bytes of its JSON.
+/// The largest schema, in bytes of JSON.
 pub const MAX_SCHEMA_BYTES: usize = 256 * 1024;
-/// The most schemas within a schema.
+/// The most subschemas of one schema.
 pub const MAX_SUBSCHEMAS: usize = 4096;
-/// How deep they may stand in each other.
+/// The deepest nesting of subschemas.
 pub const MAX_SCHEMA_DEPTH: usize = 64;
 
-/// The most schemas that one value is held against, with references multiplied out, where the operator sets nothing
-/// else.
+/// The default cost limit: the most schemas that one value is checked against, with references expanded.
 pub const MAX_SCHEMA_COST: u64 = 100_000;
 
-/// What the operator set. One of the process: schemas are compiled where no engine is at hand.
+/// The operator's limit. One per process: schemas are also compiled where no engine is available.
 static FOREIGN_SCHEMA_COST: AtomicU64 = AtomicU64::new(MAX_SCHEMA_COST);
 
-/// Schemas that cost no more than this are applied where they are needed; dearer ones beside the workers.
+/// Schemas up to this cost are applied on the worker thread; more expensive ones on a blocking thread.
 const CHEAP_SCHEMA_COST: u64 = 1_000;
-/// How long a foreign schema may take for one value.
+/// The deadline for validating one value against a foreign schema.
 pub const VALIDATION_DEADLINE: Duration = Duration::from_secs(2);
-/// Threads that foreign schemas may occupy at once: one that is past its deadline keeps its thread until it ends.
+/// The most threads that foreign schemas use at once: a validation past its deadline keeps its thread until it
+/// ends.
 const VALIDATION_THREADS: usize = 4;
 
 static VALIDATIONS: Semaphore = Semaphore::const_new(VALIDATION_THREADS);
 
-/// Parts of a value of which everything that is wrong is named.
+/// The largest value, in parts, for which all violations are listed.
 pub const MAX_EXPLAINED: usize = 10_000;
-/// Characters that say what is wrong at one place.
+/// The most characters of one violation's description.
 pub const MAX_EXPLANATION: usize = 300;
 
-/// What marks a property that is repeated in a header.
+/// Marks a property that is mirrored in a header.
 const HEADER: &str = "x-mcp-header";
 
 /// A compiled schema.
@@ -51,13 +51,13 @@ pub struct CompiledSchema {
     mirrors: bool,
 }
 
-/// A schema that is not used.
+/// Why a schema was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SchemaError(String);
 
 impl CompiledSchema {
-    /// Compiles a schema; 2020-12 where it does not say otherwise.
+    /// Compiles a schema; draft 2020-12 unless it declares another.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {
         let text = schema.to_string();
         let size = text.len();
@@ -68,18 +68,19 @@ impl CompiledSchema {
         }
         let mut count = 0;
         check(schema, 0, &mut count)?;
-        // A lower limit is for schemas of others: the server's own agents start whatever it is.
+        // A limit below the default applies to foreign schemas only: the server's own agents must start
+        // regardless.
         check_cost(schema, FOREIGN_SCHEMA_COST.load(Ordering::Relaxed).max(MAX_SCHEMA_COST))?;
         let validator = jsonschema::validator_for(schema).map_err(|error| SchemaError(error.to_string()))?;
         Ok(Self { validator, mirrors: text.contains(HEADER) })
     }
 
-    /// Whether some properties may have to be repeated in headers.
+    /// Whether some properties may have to be mirrored in headers.
     pub fn mirrors(&self) -> bool {
         self.mirrors
     }
 
-    /// What is wrong with a value, in words.
+    /// The violations of a value as one text; `None` if it is valid.
     pub fn refuse(&self, value: &Value) -> Option<String> {
         if self.validator.is_valid(value) {
             return None;
@@ -96,9 +97,9 @@ impl CompiledSchema {
         Some(errors.join("; "))
     }
 
-    /// What is wrong with a value: where, as a JSON pointer, and what, in words. At most `max` of it, with how much
-    /// more there is. Of a value with more than [`MAX_EXPLAINED`] parts only the first is named: the validator
-    /// gathers all or one.
+    /// The violations of a value, each with its JSON pointer: at most `max`, and how many more there are. For a
+    /// value with more than [`MAX_EXPLAINED`] parts only the first is returned: the validator collects either all
+    /// or one.
     pub fn violations(&self, value: &Value, max: usize) -> (Vec<(String, String)>, usize) {
         let mut left = MAX_EXPLAINED;
         if !is_within(value, &mut left) {
@@ -114,13 +115,13 @@ impl CompiledSchema {
     }
 }
 
-/// Sets what a schema of another server may cost: how many schemas one value is held against, with references
-/// multiplied out. The operator's `limits.schema-cost`.
+/// Sets the cost limit of foreign schemas (the operator's `limits.schema-cost`): how many schemas one value is
+/// checked against, with references expanded.
 pub fn limit_foreign_cost(limit: u64) {
     FOREIGN_SCHEMA_COST.store(limit, Ordering::Relaxed);
 }
 
-/// Refuses a schema of another server that would cost more than the operator allows.
+/// Refuses a foreign schema that costs more than the operator allows.
 pub fn check_foreign_cost(schema: &Value) -> Result<(), SchemaError> {
     check(schema, 0, &mut 0)?;
     check_cost(schema, FOREIGN_SCHEMA_COST.load(Ordering::Relaxed))
@@ -135,17 +136,17 @@ fn check_cost(schema: &Value, limit: u64) -> Result<(), SchemaError> {
     }
 }
 
-/// Whether a schema of somebody else's may be applied on a worker.
+/// Whether a foreign schema may be applied on a worker thread.
 pub fn is_cheap(schema: &Value) -> bool {
     cost(schema, CHEAP_SCHEMA_COST).is_some()
 }
 
-/// Does work with foreign schemas beside the workers, within [`VALIDATION_DEADLINE`]. `None`: it took longer, or too
-/// many others do.
+/// Runs work with foreign schemas on a blocking thread, within [`VALIDATION_DEADLINE`]. `None`: the deadline
+/// passed, or all validation threads are busy.
 pub async fn validate_off_worker<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let work = async {
         let permit = VALIDATIONS.acquire().await.ok()?;
-        // The permit goes with the thread, not with the wait for it.
+        // The permit belongs to the thread, which may outlive the wait for it.
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             work()
@@ -155,7 +156,7 @@ pub async fn validate_off_worker<T: Send + 'static>(work: impl FnOnce() -> T + S
     tokio::time::timeout(VALIDATION_DEADLINE, work).await.ok().flatten()
 }
 
-/// Whether a value has at most so many parts.
+/// Whether a value has at most `left` parts.
 fn is_within(value: &Value, left: &mut usize) -> bool {
     let Some(rest) = left.checked_sub(1) else { return false };
     *left = rest;
@@ -166,7 +167,7 @@ fn is_within(value: &Value, left: &mut usize) -> bool {
     }
 }
 
-/// Where, and what. The validator's words repeat the value: where it is long, they do without it.
+/// The JSON pointer and the description. The validator's text repeats the value; a long one is masked.
 fn in_words(error: &jsonschema::ValidationError<'_>) -> (String, String) {
     let mut text = BoundedText::new(MAX_EXPLANATION);
     if write!(text, "{error}").is_err() {
@@ -176,7 +177,7 @@ fn in_words(error: &jsonschema::ValidationError<'_>) -> (String, String) {
     (error.instance_path().to_string(), text.into_text())
 }
 
-/// A text of at most so many characters. Whoever writes more is stopped, and the text ends with "…".
+/// A text of at most `max` characters. Writing more fails, and the text then ends with "…".
 #[derive(Debug)]
 pub struct BoundedText {
     text: String,
@@ -185,12 +186,12 @@ pub struct BoundedText {
 }
 
 impl BoundedText {
-    /// Nothing yet.
+    /// An empty text that takes at most `max` characters.
     pub fn new(max: usize) -> Self {
         Self { text: String::new(), left: max, cut: false }
     }
 
-    /// What was written.
+    /// The written text, with "…" if it was cut.
     pub fn into_text(mut self) -> String {
         if self.cut {
             self.text.push('…');
@@ -213,7 +214,7 @@ impl Write for BoundedText {
     }
 }
 
-/// Objects are counted, whether they are schemas or only hold some: what is bounded is the work.
+/// Counts all objects, whether they are schemas or only contain some: the limit bounds the work.
 fn check(value: &Value, depth: usize, count: &mut usize) -> Result<(), SchemaError> {
     if depth > MAX_SCHEMA_DEPTH {
         return Err(SchemaError(format!(

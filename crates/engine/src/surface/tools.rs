@@ -1,4 +1,4 @@
-//! Tools that answer at once.
+//! Tools that answer within the call, without a task.
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -6,17 +6,17 @@ use serde_json::{Map, Value, json};
 use super::{HandlerError, HandlerReply, HandlerRequest, ResourceContent};
 use crate::agent::TaskUse;
 
-/// Something that can be called by name and answers at once.
+/// A function that is called by name and answers within the call.
 #[async_trait]
 pub trait Tool: Send + Sync + 'static {
-    /// How it presents itself. Read once, when the tool is offered.
+    /// Its listing entry. Read once, when the tool is registered.
     fn profile(&self) -> ToolProfile;
 
     /// Answers one call. The arguments satisfy the input schema.
     async fn call(&self, request: HandlerRequest) -> Result<HandlerReply<ToolOutput>, HandlerError>;
 }
 
-/// A tool that is one function.
+/// A tool made from one function.
 pub fn tool<F, A>(profile: ToolProfile, answer: F) -> impl Tool
 where
     F: Fn(HandlerRequest) -> A + Send + Sync + 'static,
@@ -45,12 +45,12 @@ where
     }
 }
 
-/// How a tool presents itself.
+/// The listing entry of a tool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolProfile {
-    /// The name it is called by.
+    /// The name that clients pass to `tools/call`.
     pub name: String,
-    /// A name for people.
+    /// A display name.
     pub title: Option<String>,
     /// What it does.
     pub description: String,
@@ -58,9 +58,9 @@ pub struct ToolProfile {
     pub input_schema: Value,
     /// A JSON Schema of its structured result, where it has one.
     pub output_schema: Option<Value>,
-    /// Whether it hands over to an agent, and its callers then wait or come back.
+    /// Whether it hands over to an agent; its callers then wait for the task or poll it.
     pub tasks: TaskUse,
-    /// Hints about its behaviour, by MCP's names (`readOnlyHint` and others).
+    /// Hints about its behaviour, by their MCP names (`readOnlyHint` and others).
     pub annotations: Map<String, Value>,
 }
 
@@ -85,7 +85,7 @@ impl ToolProfile {
         self
     }
 
-    /// Says how callers get the result of an agent that it hands over to.
+    /// Sets how callers get the result of an agent that it hands over to.
     #[must_use]
     pub fn tasks(mut self, tasks: TaskUse) -> Self {
         self.tasks = tasks;
@@ -100,29 +100,29 @@ impl ToolProfile {
     }
 }
 
-/// What a tool returns.
+/// The result of a tool call.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ToolOutput {
-    /// For people and models.
+    /// The result for people and models.
     pub content: Vec<ContentBlock>,
-    /// For programs.
+    /// The result for programs; satisfies the output schema.
     pub structured: Option<Value>,
-    /// Whether it tells of a failure.
+    /// Whether the result describes a failure.
     pub is_error: bool,
 }
 
 impl ToolOutput {
-    /// A text.
+    /// A result of one text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self { content: vec![ContentBlock::Text(text.into())], ..Self::default() }
     }
 
-    /// Several pieces.
+    /// A result of several blocks.
     pub fn blocks(content: Vec<ContentBlock>) -> Self {
         Self { content, ..Self::default() }
     }
 
-    /// A structured result, with the same as text for those who read no other.
+    /// A structured result, repeated as text for clients that read only text.
     pub fn structured(value: Value) -> Self {
         Self {
             content: vec![ContentBlock::Text(value.to_string())],
@@ -132,34 +132,34 @@ impl ToolOutput {
     }
 }
 
-/// A piece of a tool's or a prompt's content.
+/// A content block of a tool's result or a prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ContentBlock {
-    /// Text.
+    /// Plain text.
     Text(String),
-    /// A picture.
+    /// An image.
     Image {
-        /// Its bytes.
+        /// The decoded bytes.
         data: Vec<u8>,
         /// For example `image/png`.
         media_type: String,
     },
-    /// A sound.
+    /// An audio clip.
     Audio {
-        /// Its bytes.
+        /// The decoded bytes.
         data: Vec<u8>,
         /// For example `audio/wav`.
         media_type: String,
     },
-    /// A resource, whole.
+    /// An embedded resource.
     Resource(ResourceContent),
-    /// A resource, by its address.
+    /// A link to a resource.
     Link {
-        /// The address.
+        /// The resource's URI.
         uri: String,
-        /// A name for people.
+        /// A display name.
         name: String,
-        /// What it holds, where that is known.
+        /// The resource's media type, if known.
         media_type: Option<String>,
     },
 }

@@ -1,23 +1,23 @@
-//! Limits on what an owner, a tenant and all together may use of each resource.
+//! Usage limits of each resource: per owner, per tenant and in total.
 
 use std::collections::BTreeMap;
 
 use super::{MeteredResource, RETRY_AFTER, ResourceUse};
 use crate::error::Error;
 
-/// How much of one resource may be used. `None`: as much as there is.
+/// How much of one resource may be used. `None`: no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Share {
-    /// By one owner.
+    /// Limit for one owner.
     pub owner: Option<u64>,
-    /// By all owners of one tenant.
+    /// Limit for all owners of one tenant together.
     pub tenant: Option<u64>,
-    /// By everybody.
+    /// Limit for all tenants together.
     pub total: Option<u64>,
 }
 
 impl Share {
-    /// Why so much more is too much, with the limit's name.
+    /// The error if `amount` more would exceed a limit; it names the limit.
     pub(super) fn refuse(&self, resource: MeteredResource, used: ResourceUse, amount: u64) -> Option<Error> {
         let name = resource.name();
         let over = |limit: Option<u64>, used: u64| limit.filter(|limit| used.saturating_add(amount) > *limit);
@@ -35,12 +35,12 @@ impl Share {
     }
 }
 
-/// The limits of all resources. What is not set has none.
+/// The limits of all resources. A resource that is not set has none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct UsageLimits(BTreeMap<MeteredResource, Share>);
 
 impl UsageLimits {
-    /// Limits one resource.
+    /// Sets the limits of one resource.
     pub fn set(&mut self, resource: MeteredResource, share: Share) {
         self.0.insert(resource, share);
     }

@@ -1,7 +1,8 @@
-//! What tenants store, as it was last measured, with what was accepted since.
+//! The stored amounts of each tenant: the last measurement, plus what was accepted since.
 //!
-//! A measurement takes a while, and what is accepted meanwhile may be in it or not. It is counted on top until the next
-//! measurement, so that a figure is too high rather than too low. What was deleted since counts until then, too.
+//! A measurement takes a while, and may or may not include what is accepted meanwhile. That is added until the
+//! next measurement, so that a figure is too high rather than too low. Deletions count only at the next
+//! measurement, too.
 
 use std::collections::HashMap;
 
@@ -10,24 +11,24 @@ use crate::clock::Timestamp;
 
 type Amounts = HashMap<String, ResourceCounts>;
 
-/// What each tenant stores.
+/// The stored amounts of each tenant.
 #[derive(Debug, Default)]
 pub(super) struct StoredAmounts {
     measured: Amounts,
     measured_at: Option<Timestamp>,
-    /// Accepted before the measurement that is under way began.
+    /// Accepted before the measurement in progress began.
     accepted_before: Amounts,
-    /// Accepted since.
+    /// Accepted since it began.
     accepted_since: Amounts,
 }
 
 impl StoredAmounts {
-    /// How much a tenant stores of a resource.
+    /// The amount of a resource that a tenant stores.
     pub(super) fn of(&self, tenant: &str, resource: MeteredResource) -> u64 {
         self.parts().filter_map(|amounts| amounts.get(tenant)).map(|counts| counts[resource.index()]).sum()
     }
 
-    /// Everything that is stored, by tenant.
+    /// All stored amounts, by tenant.
     pub(super) fn by_tenant(&self) -> HashMap<&str, ResourceCounts> {
         let mut all: HashMap<&str, ResourceCounts> = HashMap::new();
         for (tenant, counts) in self.parts().flatten() {
@@ -53,7 +54,7 @@ impl StoredAmounts {
         }
     }
 
-    /// A measurement begins: what was accepted until now will be in it.
+    /// Starts a measurement: it will include what was accepted until now.
     pub(super) fn begin_measurement(&mut self) {
         for (tenant, counts) in self.accepted_since.drain() {
             let sums = self.accepted_before.entry(tenant).or_default();
@@ -61,7 +62,7 @@ impl StoredAmounts {
         }
     }
 
-    /// A measurement has ended.
+    /// Ends a measurement.
     pub(super) fn end_measurement(&mut self, measured: Measurement, at: Timestamp) {
         self.measured = measured.0;
         self.measured_at = Some(at);
@@ -73,12 +74,12 @@ impl StoredAmounts {
     }
 }
 
-/// What is found while it is measured.
+/// The amounts found by a measurement in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Measurement(Amounts);
 
 impl Measurement {
-    /// Adds what a tenant stores.
+    /// Adds an amount that a tenant stores.
     pub(crate) fn add(&mut self, tenant: &str, resource: MeteredResource, amount: u64) {
         if amount == 0 {
             return;
@@ -110,7 +111,7 @@ mod tests {
         measured.add("acme", bytes, 100);
         measured.add("other", bytes, 1);
         stored.end_measurement(measured, Timestamp(1));
-        // The 7 may be among the 100, or not.
+        // The measured 100 may or may not include the 7.
         assert_eq!((stored.of("acme", bytes), stored.of("other", bytes)), (107, 1));
         assert_eq!(
             (stored.of("acme", MeteredResource::Webhooks), stored.measured_at()),

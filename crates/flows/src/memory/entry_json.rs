@@ -1,4 +1,4 @@
-//! Entries of the memory bank as JSON, in the shapes of the source.
+//! Memory bank entries as JSON, in the format of `schemas.rs`.
 
 use nuncio_engine::{
     knowledge::{MemoryStats, SEARCHED_BYTES},
@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 use super::preview::preview;
 use crate::resource::iso;
 
-/// One entry whole.
+/// One entry with its value and metadata.
 pub(super) fn data(namespace: &str, entry: &BankEntry) -> Value {
     json!({ "key": entry.key, "value": entry.value, "metadata": metadata(namespace, entry) })
 }
 
-/// What is known of an entry beside its value.
+/// The metadata of an entry.
 fn metadata(namespace: &str, entry: &BankEntry) -> Value {
     json!({
         "namespace": namespace,
@@ -29,7 +29,7 @@ fn metadata(namespace: &str, entry: &BankEntry) -> Value {
     })
 }
 
-/// Keys of a namespace; `next` leads to more.
+/// A page of keys of a namespace; `next` is the cursor of the next page.
 pub(super) fn keys(
     namespace: &str,
     stats: &MemoryStats,
@@ -56,7 +56,7 @@ pub(super) fn keys(
     keys
 }
 
-/// A page of what was found.
+/// A page of search results.
 pub(super) fn found(
     redactor: &Redactor,
     namespace: &str,
@@ -71,7 +71,7 @@ pub(super) fn found(
             "score": score,
             "preview": match entry.size <= SEARCHED_BYTES {
                 true => preview(redactor, &entry.value),
-                // It was not read for this.
+                // The value was not read for this page.
                 false => format!("… {} bytes", entry.size),
             },
             "metadata": metadata(namespace, entry),

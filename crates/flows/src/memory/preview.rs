@@ -1,15 +1,14 @@
-//! The beginning of a value, for those who look for it. Secrets are filtered out: a preview is shown where nobody
-//! asked for that value.
+//! Previews of values in listings. Secrets are redacted, because the reader of a preview did not request that value.
 
 use nuncio_engine::redact::Redactor;
 use serde_json::{Map, Value};
 
-/// Characters of a preview.
+/// Maximum characters of a preview.
 const CHARACTERS: usize = 120;
-/// Bytes of a value that are looked at.
+/// Maximum bytes of a value that are read for its preview.
 const LOOKED_AT: usize = 16 * 1024;
-/// Characters that are left out where a text was cut. What looks like a secret looks so after fewer, so that no
-/// half of one stays.
+/// Characters removed before the point where a text was truncated. The redactor recognizes a secret from fewer
+/// characters, so no unrecognized half of one remains.
 const CUT_EDGE: usize = 256;
 
 /// The beginning of a value as compact JSON.
@@ -23,7 +22,7 @@ pub(super) fn preview(redactor: &Redactor, value: &Value) -> String {
     }
 }
 
-/// As much of a value as is looked at.
+/// The part of a value that is read for its preview.
 fn beginning(redactor: &Redactor, value: &Value, left: &mut usize) -> Value {
     match value {
         Value::String(text) if text.len() <= *left => {
@@ -84,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_secret_at_the_edge_of_what_is_looked_at_is_not_shown_by_half() {
-        // A token so long that it is nothing but one word when it is filtered, and the next one is cut.
+        // A token so long that it is a single word when it is redacted, and the secret after it is truncated.
         let token = format!("eyJ{}.{}.x", "a".repeat(20), "b".repeat(LOOKED_AT - 45));
         let shown = preview(&Redactor::default(), &json!(format!("{token} sk-live-abcdefghijklmnop")));
         assert!(!shown.contains("sk-live"), "{shown}");

@@ -1,4 +1,4 @@
-//! The memory bank as resources: the keys of a namespace, an entry, a search.
+//! The resources of the memory bank: the keys of a namespace, an entry, a search.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -14,9 +14,9 @@ use serde_json::Value;
 use super::{MemoryBank, entry_json, schemas, sought};
 use crate::resource::{CachePolicy, ResourceDetails, content, profile};
 
-/// Results on a page of a search when nothing else is asked for.
+/// Search results on a page by default.
 pub(super) const SEARCH_LIMIT: usize = 10;
-/// Values that are offered to complete what is typed.
+/// Maximum values that a completion returns.
 const COMPLETIONS: usize = 100;
 
 type MemoryReadResult = Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
@@ -55,7 +55,7 @@ impl Template for MemoryKeysResource {
         Ok(self.0.content(&request.caller, uri, namespace, schemas::KEYS, page.stats.newest, &value))
     }
 
-    /// The namespaces that hold something.
+    /// The namespaces that are not empty.
     async fn list(
         &self,
         caller: &Caller,
@@ -137,7 +137,7 @@ impl Template for MemorySearchResource {
         let redactor = self.0.engine.redactor();
         let value = entry_json::found(redactor, namespace, said, &found, page, limit);
         let newest = found.results.iter().map(|(entry, _)| entry.updated).max();
-        // Where there is nothing, that is how it is now.
+        // An empty result has the current time as its modification time.
         let modified = newest.unwrap_or_else(|| self.0.engine.clock().now());
         Ok(self.0.content(caller, uri, namespace, schemas::SEARCH, modified, &value))
     }
@@ -170,8 +170,8 @@ impl MemoryBank {
         HandlerReply::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)])
     }
 
-    /// Namespaces, or keys of the one that is chosen, as far as the caller may read them. What cannot be looked up
-    /// has no completions.
+    /// Completes namespaces, or keys of the chosen namespace, that the caller may read. If they cannot be read
+    /// there are no completions.
     async fn complete(
         &self,
         caller: &Caller,
@@ -196,7 +196,7 @@ impl MemoryBank {
     }
 }
 
-/// Refuses a query that has other names in it than these.
+/// Refuses a query with parameters other than these.
 fn only(request: &HandlerRequest, known: &[&str]) -> Result<(), HandlerError> {
     let mut names = request.arguments.keys().filter(|name| *name != "namespace");
     match names.find(|name| !known.contains(&name.as_str())) {
@@ -208,7 +208,7 @@ fn only(request: &HandlerRequest, known: &[&str]) -> Result<(), HandlerError> {
     }
 }
 
-/// A number of the query. Whether it is too large, the engine says.
+/// A number in the query. The engine checks its upper bound.
 fn number<T: std::str::FromStr>(request: &HandlerRequest, name: &str, default: T) -> Result<T, HandlerError> {
     match request.text(name) {
         None => Ok(default),

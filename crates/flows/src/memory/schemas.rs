@@ -1,4 +1,5 @@
-//! JSON Schemas of what the memory bank shows. They are published, and the tools' results are held against them.
+//! The JSON Schemas of the memory bank's results. They are published, and the tools' results are validated
+//! against them.
 
 use nuncio_engine::Surface;
 use serde_json::{Value, json};
@@ -23,7 +24,7 @@ fn with_dialect(mut schema: Value) -> Value {
     schema
 }
 
-/// An object of exactly these fields, all of which are there but those whose names end with `?`.
+/// The schema of an object with exactly these fields, all required except those whose names end with `?`.
 pub(super) fn object(fields: &[(&str, Value)]) -> Value {
     let named = |(name, schema): &(&str, Value)| (name.trim_end_matches('?').to_owned(), schema.clone());
     let required: Vec<&str> =

@@ -1,7 +1,7 @@
-//! The memory bank as tools.
+//! The tools of the memory bank.
 //!
-//! Each returns what a program reads as structured content, and the same, shorter, as text for those who read no
-//! other.
+//! Each returns structured content for programs, and a shorter text of the same content for clients that read
+//! only text.
 
 use std::{sync::Arc, time::Duration};
 
@@ -19,10 +19,10 @@ use serde_json::{Map, Value, json};
 use super::{MemoryBank, entry_json, resources::SEARCH_LIMIT, schemas, sought, transfer};
 use crate::resource::iso;
 
-/// What a tool says.
+/// The result of a memory tool.
 pub(super) type MemoryToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
-/// Keys on a page of a list when nothing else is asked for. A model reads it.
+/// Keys on a page of a list by default. It is short because a model reads it.
 const LIST_LIMIT: usize = 100;
 
 pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), SchemaError> {
@@ -337,7 +337,7 @@ async fn search(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolRes
 
 // ---------------------------------------------------------------------------------------------- shorthand
 
-/// The arguments of a call. The schema has been applied where they come from outside.
+/// Parses the arguments of a call. Calls from outside are already validated against the schema.
 pub(super) fn arguments<T: DeserializeOwned>(arguments: Map<String, Value>) -> Result<T, HandlerError> {
     serde_json::from_value(Value::Object(arguments)).map_err(|error| HandlerError::Invalid(error.to_string()))
 }
@@ -363,7 +363,7 @@ pub(super) fn limit(most: usize, default: usize) -> Value {
     json!({ "type": "integer", "minimum": 1, "maximum": most, "default": default })
 }
 
-/// What a client may know about a tool before it calls it. All of them stay in here.
+/// The hints about a tool that a client gets before calling it. No memory tool reaches outside this server.
 #[derive(Clone, Copy)]
 pub(super) struct MemoryToolHints {
     pub(super) read_only: bool,
@@ -371,10 +371,10 @@ pub(super) struct MemoryToolHints {
     pub(super) idempotent: bool,
 }
 
-/// It looks at something.
+/// The hints of a tool that only reads.
 pub(super) const READS: MemoryToolHints =
     MemoryToolHints { read_only: true, destructive: false, idempotent: true };
-/// It changes something.
+/// The hints of a tool that writes.
 pub(super) const WRITES: MemoryToolHints =
     MemoryToolHints { read_only: false, destructive: false, idempotent: false };
 

@@ -1,7 +1,7 @@
-//! Out of the memory bank and into it, as JSON Lines: one `{"key", "value", "ttl", "created"}` per line.
+//! Export and import of the memory bank as JSON Lines: one `{"key", "value", "ttl", "created"}` per line.
 //!
-//! An import is checked whole before anything of it is written. `ttl` begins anew with the import, and `created`
-//! is there for people: an entry that is imported is created then.
+//! An import is validated as a whole before any line is written. `ttl` counts from the import. `created` is
+//! informational: an imported entry has the time of the import as its creation time.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -23,9 +23,9 @@ use super::{
 };
 use crate::resource::iso;
 
-/// Writes of an import that are under way at once; the store makes them durable together.
+/// Concurrent writes of an import; the store commits them together.
 const AT_ONCE: usize = 32;
-/// Errors that are told one by one.
+/// Maximum errors that are listed one by one.
 const TOLD: usize = 100;
 
 pub(super) fn export_profile(limits: &MemoryLimits) -> ToolProfile {
@@ -136,10 +136,10 @@ struct MemoryImportLine {
     _created: Option<String>,
 }
 
-/// A line that can be written, or what is wrong with it.
+/// A line that can be written, or why it is invalid.
 type MemoryLineCheck = Result<MemoryImportLine, String>;
 
-/// What came of an import.
+/// The outcome of an import.
 #[derive(Default)]
 struct MemoryImportOutcome {
     written: u64,
@@ -178,7 +178,7 @@ pub(super) async fn import(bank: Arc<MemoryBank>, request: HandlerRequest) -> Me
     Ok(HandlerReply::Done(ToolOutput { content, structured: Some(structured), is_error: failed > 0 }))
 }
 
-/// Reads the lines, each with its number, and checks what can be checked without writing.
+/// Parses the lines, each with its number, and checks everything that can be checked without writing.
 #[allow(clippy::type_complexity, reason = "good lines and bad ones, each with its number")]
 fn read(
     memory: &Memory,
@@ -221,7 +221,7 @@ fn checked(memory: &Memory, namespace: &str, line: &str) -> MemoryLineCheck {
     Ok(line)
 }
 
-/// The lines whose keys there are already.
+/// The lines whose keys already exist.
 async fn existing(
     import: &MemoryImport,
     lines: &[(usize, MemoryImportLine)],

@@ -1,5 +1,5 @@
-//! Who does a subtask: the first of those meant who is not known to be down, then the fallbacks in their order, then
-//! whoever else has a skill of the one that was meant. What is found is kept by the step that looked.
+//! The choice of an agent for a subtask: the first healthy agent of the target, then the fallbacks in order,
+//! then any agent that shares a skill with the named one. The calling step journals the choice.
 
 use std::collections::BTreeSet;
 
@@ -13,26 +13,26 @@ use super::{
 };
 use crate::registry::Registry;
 
-/// Who was picked.
+/// The chosen agent, if any.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct AgentChoice {
-    /// When.
+    /// When the choice was made.
     pub(crate) at: Timestamp,
-    /// Who, and as which of the task's targets: 0 is the task's own, then come its fallbacks.
+    /// The agent, and the index of the target that it matched: 0 is the task's own, then come its fallbacks.
     pub(crate) agent: Option<(String, usize)>,
-    /// Those before, and why not.
+    /// The agents that were considered earlier, each with why it was unavailable.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) passed_over: Vec<UnavailableAgent>,
 }
 
-/// What is known of earlier tries.
+/// The history of earlier attempts.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AttemptHistory {
-    /// The first target that is worth a try: those before it have failed for good.
+    /// The first target that is still eligible: the targets before it have failed permanently.
     pub(crate) from: usize,
-    /// The agent to try again, where it is not down.
+    /// The agent to retry, unless it is down.
     pub(crate) again: Option<String>,
-    /// Who was found to be down, and why.
+    /// The agents that were found to be down, and why.
     pub(crate) down: Vec<UnavailableAgent>,
 }
 
@@ -42,7 +42,7 @@ impl AttemptHistory {
     }
 }
 
-/// Picks somebody. `skills`: what those meant could do when the plan began, in case that they are gone.
+/// Chooses an agent. `skills`: the skills of the named agent when the plan began, in case it has been removed since.
 pub(crate) fn pick(
     task: &PlanTask,
     tried: &AttemptHistory,
@@ -80,8 +80,8 @@ pub(crate) fn pick(
             .find(|agent| is_well(agent))
             .map(|agent| (agent.to_owned(), n));
     }
-    // Whoever failed by their own word has no stand-in but those that the plan names. And whoever is meant by a skill
-    // is everybody who has it with all tags that were asked for.
+    // An agent that itself reported the failure is replaced only by the fallbacks of the plan. A target that
+    // names a skill already includes every agent with that skill and all requested tags.
     if found.is_none() && tried.from == 0 && matches!(task.by, PlanTarget::Agent(_)) {
         let alike = |profile: &&std::sync::Arc<nuncio_engine::Profile>| {
             profile.skills.iter().any(|skill| skills.contains(&skill.id))
@@ -92,7 +92,7 @@ pub(crate) fn pick(
     AgentChoice { at, agent: found, passed_over }
 }
 
-/// The skills of the agent that a task means by its name.
+/// The skills of the agent that a task names.
 pub(crate) fn skills_of(task: &PlanTask, roster: &Roster) -> BTreeSet<String> {
     match &task.by {
         PlanTarget::Skill { .. } => BTreeSet::new(),

@@ -1,5 +1,5 @@
-//! What a plan has to be as a whole: ids that are unique and known, needs without a circle, references to what is done
-//! before, and agents and skills that there are. Everything that is wrong is said at once.
+//! Validation of a plan as a whole: unique ids, known dependencies without a cycle, references only to
+//! predecessors, and agents and skills that exist. All problems are reported at once.
 
 use std::{collections::HashMap, fmt};
 
@@ -13,19 +13,19 @@ use super::{
     reference::{self, PlanReference},
 };
 
-/// The longest id of a task.
+/// Maximum bytes of a task's id.
 const ID: usize = 64;
-/// Problems that are said of one plan.
+/// Maximum problems reported for one plan.
 pub const PROBLEMS: usize = 50;
 
-/// Something that is wrong with a plan.
+/// One problem of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanProblem {
-    /// The task, where it is about one.
+    /// The task that has the problem; `None`: the plan as a whole.
     pub task: Option<String>,
-    /// The key.
+    /// The key in the plan file that has the problem.
     pub key: String,
-    /// What is wrong, and what to do.
+    /// The problem, and how to fix it.
     pub why: String,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for PlanProblem {
     }
 }
 
-/// Everything that is wrong with a plan.
+/// All problems of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Eq, thiserror::Error)]
 pub struct PlanProblems(pub Vec<PlanProblem>);
 
@@ -71,7 +71,7 @@ impl PlanProblems {
         }
     }
 
-    /// Whether nothing more is said, so that nothing more needs to be looked for.
+    /// Whether the limit of reported problems is reached, so that checking can stop.
     pub(super) fn are_enough(&self) -> bool {
         self.0.len() > PROBLEMS
     }
@@ -81,37 +81,37 @@ impl PlanProblems {
     }
 }
 
-/// Who there is to do something.
+/// The agents that are available to a plan.
 #[derive(Debug, Clone, Default)]
 pub struct Roster {
     profiles: Vec<Arc<Profile>>,
-    /// The agents themselves, where they are of an engine.
+    /// The agents themselves, where they come from an engine.
     registered: Vec<Arc<RegisteredAgent>>,
 }
 
 impl Roster {
-    /// The agents of an engine, as of now, by name.
+    /// The current agents of an engine, sorted by name.
     pub fn of(engine: &Engine) -> Self {
         let registered: Vec<_> = engine.catalog().iter().collect();
         Self { profiles: registered.iter().map(|agent| Arc::clone(&agent.profile)).collect(), registered }
     }
 
-    /// These agents.
+    /// A roster of these profiles, without an engine.
     pub fn new(profiles: impl IntoIterator<Item = Profile>) -> Self {
         Self { profiles: profiles.into_iter().map(Arc::new).collect(), registered: vec![] }
     }
 
-    /// All of them.
+    /// The profiles of all agents.
     pub fn agents(&self) -> &[Arc<Profile>] {
         &self.profiles
     }
 
-    /// The agent of that name.
+    /// The profile of the agent with that name.
     pub fn get(&self, name: &str) -> Option<&Arc<Profile>> {
         self.profiles.iter().find(|profile| profile.name == name)
     }
 
-    /// Those who are meant, by name.
+    /// The names of the agents that match a target.
     pub fn matching_agents(&self, target: &PlanTarget) -> Vec<&str> {
         let fits = |profile: &&Arc<Profile>| match target {
             PlanTarget::Agent(name) => profile.name == *name,
@@ -122,7 +122,7 @@ impl Roster {
         self.profiles.iter().filter(fits).map(|profile| profile.name.as_str()).collect()
     }
 
-    /// Whether there is somebody; else who is nearest.
+    /// Checks that an agent matches the target; otherwise reports the most similar name.
     pub(super) fn known(&self, key: &str, target: &PlanTarget) -> Result<(), PlanProblems> {
         let mut problems = PlanProblems::default();
         self.check(None, key, target, &mut problems);
@@ -154,7 +154,7 @@ impl Roster {
         problems.add(task, key, format!("there is no {what} {name:?}; {hint}"));
     }
 
-    /// Checks that one of those who are meant takes what the task is told.
+    /// Checks that at least one matching agent accepts the task's input.
     fn check_input(&self, task: &str, target: &PlanTarget, input: &Message, problems: &mut PlanProblems) {
         let meant = self.matching_agents(target);
         let taken = self.registered.iter().filter(|agent| meant.contains(&&*agent.profile.name));
@@ -171,7 +171,7 @@ impl Roster {
     }
 }
 
-/// What a task is told, where that does not depend on what came before it.
+/// The input of a task, where it contains no references.
 fn fixed_input(task: &PlanTask) -> Option<Message> {
     let is_fixed = |text: &str| {
         reference::read(text).is_ok_and(|pieces| pieces.into_iter().all(|piece| piece.reference().is_none()))
@@ -186,7 +186,7 @@ fn fixed_input(task: &PlanTask) -> Option<Message> {
 }
 
 impl Plan {
-    /// Checks that there is somebody for everything.
+    /// Checks that every target of the plan matches an agent.
     pub fn check(&self, roster: &Roster) -> Result<(), PlanProblems> {
         let mut problems = PlanProblems::default();
         self.check_into(roster, &mut problems);
@@ -213,7 +213,7 @@ impl Plan {
     }
 }
 
-/// Checks what can be known without knowing who there is.
+/// Checks everything that does not depend on the available agents.
 pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut PlanProblems) {
     let mut seen = HashMap::new();
     for (n, task) in plan.tasks.iter().enumerate() {
@@ -318,7 +318,7 @@ pub(super) fn structure(plan: &Plan, options: &PlanOptions, problems: &mut PlanP
     }
 }
 
-/// Every text of a task in which references may stand, with its key.
+/// Every text of a task that may contain references, with its key.
 pub(super) fn texts(task: &PlanTask) -> Vec<(String, String)> {
     let mut texts = vec![];
     texts.extend(task.input.text.iter().map(|text| ("input.text".to_owned(), text.clone())));
@@ -368,9 +368,9 @@ fn nth(n: usize) -> String {
     }
 }
 
-/// The known name that is nearest to another, if one is near.
+/// The known name that is most similar to `name`, if one is similar enough.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // What is longer is no slip, and would take its time.
+    // A longer name is not a typing error, and would be slow to compare.
     if name.len() > ID {
         return None;
     }
@@ -382,7 +382,7 @@ pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> O
     (distance <= 2.max(name.chars().count() / 3) || (contained && lower.len() >= 3)).then_some(nearest)
 }
 
-/// How many characters have to be put in, taken out or changed.
+/// The edit distance: insertions, deletions and substitutions of characters.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,5 +1,4 @@
-//! Draws a plan: as text for terminals, as Mermaid for documents, as SVG for everything else. The same plan is always
-//! the same drawing.
+//! Drawings of a plan: text for terminals, Mermaid for documents, SVG for everything else. Drawing is deterministic.
 
 use std::fmt::Write as _;
 
@@ -9,19 +8,19 @@ use super::{
     status::{PlanStatus, SubtaskState},
 };
 
-/// A form of drawing.
+/// The format of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlanDrawing {
-    /// Lines for a terminal.
+    /// Plain text, for a terminal.
     Text,
     /// A Mermaid flowchart.
     Mermaid,
-    /// A picture.
+    /// An SVG image.
     Svg,
 }
 
 impl PlanDrawing {
-    /// The form of that name.
+    /// The format with that name.
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "text" => Some(Self::Text),
@@ -32,7 +31,7 @@ impl PlanDrawing {
     }
 }
 
-/// Draws a plan, and where its parts stand if that is known.
+/// Draws a plan, with the status of its subtasks where it is known.
 pub fn draw(plan: &Plan, status: Option<&PlanStatus>, drawing: PlanDrawing) -> String {
     let graph = PlanGraph::of(plan);
     match drawing {
@@ -46,7 +45,7 @@ fn state_of(status: Option<&PlanStatus>, id: &str) -> Option<SubtaskState> {
     status.and_then(|status| status.part(id)).map(|part| part.state)
 }
 
-/// One line a task, level by level: its mark, its id, who does it, what it needs.
+/// One line per task, level by level: its mark, its id, its agent, its dependencies.
 fn text(plan: &Plan, graph: &PlanGraph, status: Option<&PlanStatus>) -> String {
     let mut out = format!("{} ({} tasks)\n", plan.name, plan.tasks.len());
     let levels = graph.levels();
@@ -108,12 +107,12 @@ fn mermaid(plan: &Plan, graph: &PlanGraph, status: Option<&PlanStatus>) -> Strin
     out
 }
 
-/// What Mermaid would take for its own.
+/// Escapes characters that are syntax in Mermaid.
 fn quiet(text: &str) -> String {
     text.replace('"', "'").replace(['<', '>', '`'], " ")
 }
 
-/// The size of a box, and the room between them.
+/// The size of a box, and the gap between boxes, in pixels.
 const BOX: (usize, usize) = (180, 44);
 const GAP: (usize, usize) = (60, 20);
 const MARGIN: usize = 20;

@@ -1,7 +1,7 @@
-//! The plan file: what may stand in it, and how it is read. TOML or JSON, the same keys in both.
+//! The plan file: its format and its parser. TOML or JSON, with the same keys in both.
 //!
-//! It is read by hand and not by a derived reader, because a person wrote it: everything that is wrong is said at once,
-//! each with the task and the key. Whether it makes sense as a whole is for `check.rs`.
+//! The parser is written by hand and not derived, because people write plans: it reports all problems at once,
+//! each with its task and key. Validation of the plan as a whole is in `check.rs`.
 
 use std::time::Duration;
 
@@ -12,52 +12,52 @@ use super::{
     check::{PlanProblems, Roster},
 };
 
-/// A plan.
+/// A parsed plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// What it is called.
+    /// The name of the plan, chosen by its author.
     pub name: String,
-    /// What somebody asked for.
+    /// The request that the plan was made for.
     pub request: Option<String>,
-    /// What is to be done, in the order of the file.
+    /// The subtasks, in the order of the file.
     pub tasks: Vec<PlanTask>,
-    /// What may be spent on it.
+    /// The limits on retries and time.
     pub budget: PlanBudget,
-    /// How the parts are put together.
+    /// How the results of the subtasks are joined.
     pub synthesis: Synthesis,
 }
 
-/// One subtask.
+/// One subtask of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanTask {
-    /// Unique within the plan.
+    /// The id, unique within the plan.
     pub id: String,
-    /// The subtasks that have to be done before.
+    /// The ids of the subtasks that must be done first.
     pub needs: Vec<String>,
-    /// Who does it.
+    /// The agent or skill that does it.
     pub by: PlanTarget,
-    /// What it is told.
+    /// The input, with unresolved references.
     pub input: PlanTaskInput,
-    /// How often it is tried.
+    /// The retry policy of the subtask.
     pub retry: PlanRetry,
-    /// How long one try may take.
+    /// The time limit of one attempt.
     pub timeout: Option<Duration>,
-    /// Who does it where the first one cannot, in this order.
+    /// The agents or skills to use when the first target fails, in this order.
     pub fallbacks: Vec<PlanTarget>,
-    /// Whether the plan goes on without it.
+    /// Whether the plan continues if this subtask fails.
     pub optional: bool,
 }
 
-/// Who does something.
+/// The agent or skill that a subtask is assigned to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PlanTarget {
-    /// The agent of that name.
+    /// The agent with that name.
     Agent(String),
     /// An agent that has this skill, and all of these tags.
     Skill {
         /// The skill's id.
         skill: String,
-        /// Tags of the skill.
+        /// Tags that the skill must have.
         tags: Vec<String>,
     },
 }
@@ -72,21 +72,21 @@ impl std::fmt::Display for PlanTarget {
     }
 }
 
-/// What a subtask is told: words, a structured value, or both. References in them stand for what came before.
+/// The input of a subtask: text, structured data, or both. References in it are replaced by earlier results.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PlanTaskInput {
-    /// Words.
+    /// The text part of the message.
     pub text: Option<String>,
-    /// A structured value.
+    /// The structured part of the message.
     pub data: Option<Value>,
 }
 
-/// How often something is tried.
+/// The retry policy of a subtask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlanRetry {
-    /// Tries with one agent, the first one included.
+    /// Attempts with one agent, the first one included.
     pub attempts: u32,
-    /// The wait before the second try; twice as long before each further one.
+    /// The wait before the second attempt; it doubles before each further one.
     pub backoff: Duration,
 }
 
@@ -96,29 +96,29 @@ impl Default for PlanRetry {
     }
 }
 
-/// What may be spent on a plan.
+/// The limits on a plan's retries and time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlanBudget {
-    /// Further tries of all subtasks together.
+    /// Retries of all subtasks together.
     pub retries: Option<u32>,
-    /// From its start to its end.
+    /// The time from the start of the plan to its end.
     pub time: Option<Duration>,
 }
 
-/// How the parts are put together.
+/// How the results of the subtasks are joined.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Synthesis {
-    /// Every part under its heading, with who it is from.
+    /// Every result under its own heading, with the agent that produced it.
     Parts,
-    /// By a text with references.
+    /// By a template with references.
     Template(String),
-    /// By an agent, which is given all parts, and these words.
+    /// By an agent, which gets all results and these instructions.
     By(PlanTarget, Option<String>),
-    /// By the caller's model, or the configured one, with these words.
+    /// By the caller's model, or the configured one, with these instructions.
     Model(Option<String>),
 }
 
-/// Where a reading stands: the task, and what is wrong so far.
+/// The state of the parser: the current task, and the problems so far.
 pub(super) struct PlanReader<'a> {
     pub(super) problems: &'a mut PlanProblems,
     pub(super) task: Option<String>,
@@ -129,7 +129,7 @@ impl PlanReader<'_> {
         self.problems.add(self.task.as_deref(), key, why);
     }
 
-    /// Says which members do not belong here.
+    /// Reports members that are unknown here.
     fn only(&mut self, at: &str, members: &Map<String, Value>, known: &[&str]) {
         for name in members.keys().filter(|name| !known.contains(&name.as_str())) {
             let near = super::check::nearest(name, known.iter().copied());
@@ -365,16 +365,16 @@ impl PlanReader<'_> {
     }
 }
 
-/// The longest time that can be written.
+/// The longest duration that a plan can contain.
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
 impl Plan {
-    /// Reads a file: JSON where it begins like JSON, else TOML.
+    /// Parses a file: JSON if it begins like JSON, else TOML.
     pub fn parse(text: &str, options: &PlanOptions) -> Result<Self, PlanProblems> {
         Self::parse_for(text, options, None)
     }
 
-    /// The same, and whether there is somebody for everything: all that is wrong at once.
+    /// Parses a file and checks that every target matches an agent; reports all problems at once.
     pub fn parse_for(
         text: &str,
         options: &PlanOptions,
@@ -393,12 +393,12 @@ impl Plan {
         Self::read_for(&value.map_err(|why| PlanProblems::one("file", why.trim_end()))?, options, roster)
     }
 
-    /// Reads a plan that is a value already.
+    /// Parses a plan that is already a JSON value.
     pub fn read(value: &Value, options: &PlanOptions) -> Result<Self, PlanProblems> {
         Self::read_for(value, options, None)
     }
 
-    /// The same, and whether there is somebody for everything: all that is wrong at once.
+    /// Parses a JSON value and checks that every target matches an agent; reports all problems at once.
     pub fn read_for(
         value: &Value,
         options: &PlanOptions,
@@ -450,7 +450,7 @@ impl Plan {
         problems.into_result().map(|()| plan)
     }
 
-    /// The plan as a value that reads back as itself.
+    /// The plan as a JSON value that parses back to the same plan.
     pub fn to_value(&self) -> Value {
         let mut value = json!({ "name": self.name });
         if let Some(request) = &self.request {
@@ -480,11 +480,11 @@ impl Plan {
 
     /// The plan as a TOML file.
     pub fn to_toml(&self) -> String {
-        // Texts, numbers, flags, lists and tables: all of it has a form in TOML, but for a null inside of data.
+        // Strings, numbers, booleans, lists and tables all exist in TOML; only a null inside `data` does not.
         toml::to_string(&without_null(self.to_value())).unwrap_or_else(|_| format!("{:#}", self.to_value()))
     }
 
-    /// The task of that id.
+    /// The task with that id.
     pub fn task(&self, id: &str) -> Option<&PlanTask> {
         self.tasks.iter().find(|task| task.id == id)
     }
@@ -558,10 +558,10 @@ fn without_null(value: Value) -> Value {
     }
 }
 
-/// The units of a time.
+/// The units of a duration, in milliseconds.
 const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
 
-/// `90s` and the like.
+/// Parses a duration such as `90s`.
 fn parse_duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let split = text.find(|c: char| c.is_ascii_alphabetic())?;
@@ -571,7 +571,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Duration::try_from_secs_f64(number * factor as f64 / 1_000.0).ok()
 }
 
-/// A time as a file has it: in the largest unit that says it whole.
+/// A duration in plan file syntax: in the largest unit that represents it exactly.
 pub fn format_duration(time: Duration) -> String {
     let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let whole = UNITS.into_iter().find(|(_, factor)| ms > 0 && ms.is_multiple_of(*factor));

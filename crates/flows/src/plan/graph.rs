@@ -1,17 +1,17 @@
-//! What has to be done before what: order, levels and the longest way through a plan.
+//! The dependency graph of a plan: topological order, levels and the critical path.
 
 use std::{cmp::Reverse, collections::BinaryHeap};
 
 use super::file::Plan;
 
-/// The tasks of a plan by position, and what each needs. Needs of tasks that are not there are left out.
+/// The tasks of a plan by index, and the dependencies of each. Dependencies on unknown tasks are omitted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanGraph {
     needs: Vec<Vec<usize>>,
     dependents: Vec<Vec<usize>>,
 }
 
-/// What is done before what: for each task a set of others.
+/// The transitive predecessors of each task.
 #[derive(Debug, Clone)]
 pub struct PlanPredecessors {
     sets: Vec<Vec<u64>>,
@@ -19,7 +19,8 @@ pub struct PlanPredecessors {
 }
 
 impl PlanPredecessors {
-    /// Whether a task is done before another. Of one in a circle, or after one, that cannot be told: it counts as if.
+    /// Whether a task precedes another. If `other` is in a cycle, or after one, the order is undefined, and the
+    /// answer is true.
     pub fn is_before(&self, task: usize, other: usize) -> bool {
         !self.ordered[other] || self.sets[other][task / 64] & (1 << (task % 64)) != 0
     }
@@ -45,27 +46,27 @@ impl PlanGraph {
         Self { needs, dependents }
     }
 
-    /// How many tasks there are.
+    /// The number of tasks.
     pub fn len(&self) -> usize {
         self.needs.len()
     }
 
-    /// Whether there are none.
+    /// Whether the plan has no tasks.
     pub fn is_empty(&self) -> bool {
         self.needs.is_empty()
     }
 
-    /// What a task needs, by position.
+    /// The dependencies of a task, by index.
     pub fn needs(&self, task: usize) -> &[usize] {
         &self.needs[task]
     }
 
-    /// What needs a task, by position.
+    /// The tasks that depend on a task, by index.
     pub fn dependents(&self, task: usize) -> &[usize] {
         &self.dependents[task]
     }
 
-    /// All tasks, each after what it needs, else as in the file. Tasks in a circle, and after it, are not in it.
+    /// All tasks in topological order, otherwise in file order. Tasks in a cycle, and after one, are omitted.
     pub fn order(&self) -> Vec<usize> {
         let mut left: Vec<usize> = self.needs.iter().map(Vec::len).collect();
         let free = left.iter().enumerate().filter(|(_, left)| **left == 0);
@@ -83,13 +84,13 @@ impl PlanGraph {
         order
     }
 
-    /// Tasks that need each other, as a path that ends where it began.
+    /// A cycle of tasks, as a path that ends where it began.
     pub fn find_cycle(&self) -> Option<Vec<usize>> {
         let mut in_order = vec![false; self.len()];
         for n in self.order() {
             in_order[n] = true;
         }
-        // Of what is left, everything needs something that is left too: whoever goes there comes round.
+        // Every remaining task depends on another remaining one, so following dependencies ends in a cycle.
         let start = in_order.iter().position(|sorted| !sorted)?;
         let mut path = vec![start];
         loop {
@@ -104,7 +105,7 @@ impl PlanGraph {
         }
     }
 
-    /// For each task how many have to be done before it, one after another.
+    /// The level of each task: the length of its longest chain of predecessors.
     pub fn levels(&self) -> Vec<usize> {
         let mut levels = vec![0; self.len()];
         for n in self.order() {
@@ -113,7 +114,7 @@ impl PlanGraph {
         levels
     }
 
-    /// What is done before what, directly or not.
+    /// The predecessors of each task, direct and transitive.
     pub fn before(&self) -> PlanPredecessors {
         let mut sets = vec![vec![0_u64; self.len().div_ceil(64)]; self.len()];
         let mut ordered = vec![false; self.len()];
@@ -130,7 +131,7 @@ impl PlanGraph {
         PlanPredecessors { sets, ordered }
     }
 
-    /// The longest way through, where each task takes that long; and how long it is.
+    /// The critical path and its length, where `takes` gives the duration of each task.
     pub fn critical_path(&self, takes: impl Fn(usize) -> f64) -> (Vec<usize>, f64) {
         let mut done: Vec<(f64, Option<usize>)> = vec![(0.0, None); self.len()];
         for n in self.order() {

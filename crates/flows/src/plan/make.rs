@@ -1,7 +1,9 @@
-//! Makes a plan of a request: it is taken apart into clauses (`clause.rs`), and each is given to the agent whose skills,
-//! tags, examples and description have most of its words (`fit.rs`). What nobody fits is said, not guessed.
+//! The planner: makes a plan from a request. The request is divided into clauses (`clause.rs`), and each is
+//! assigned to the agent whose skills, tags, examples and description share most of its words
+//! (`skill_match.rs`). A part that matches no agent is reported, not guessed.
 //!
-//! A model or an agent may make it instead; then this writes what it is asked, and finds the file in its answer.
+//! A model or an agent may make the plan instead; this module then writes the prompt, and extracts the plan
+//! file from the answer.
 
 mod clause;
 mod skill_match;
@@ -18,59 +20,59 @@ use super::{
 use clause::{RequestClause, clauses};
 use skill_match::SkillMatcher;
 
-/// How many others are named beside the one who fits best.
+/// Further candidates that are listed beside the best match.
 const OTHERS: usize = 3;
-/// The longest name that is made of a request.
+/// Maximum characters of a plan name that is derived from a request.
 const NAME: usize = 60;
 
-/// A plan that was made, and why it is as it is.
+/// A generated plan, and the reasons for its assignments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanDraft {
-    /// The plan.
+    /// The generated plan, ready to run.
     pub plan: Plan,
-    /// For each task, who fits its part of the request, and how well.
+    /// For each task, the agent that matches its part of the request.
     pub matches: Vec<PlanMatch>,
 }
 
-/// Who fits a part of a request.
+/// The assignment of a part of a request to an agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanMatch {
-    /// The task that was made of it.
+    /// The id of the task made from the part.
     pub task: String,
-    /// The part.
+    /// The part of the request, as written.
     pub part: String,
-    /// Who fits best, and how well (0 to 1).
+    /// The agent with the best match.
     pub agent: String,
-    /// The skill by which.
+    /// The id of the skill that matched.
     pub skill: String,
-    /// How well.
+    /// The match score, from 0 to 1.
     pub score: f64,
-    /// The words that they share.
+    /// The words that the part and the skill share.
     pub words: Vec<String>,
-    /// Who else would fit.
+    /// The next best agents, with their scores.
     pub others: Vec<(String, f64)>,
 }
 
-/// No plan could be made.
+/// Why no plan could be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PlanMakeError {
-    /// There is nothing in the request.
+    /// The request is empty.
     #[error("the request is empty: say what is to be done")]
     Empty,
-    /// It has too many parts.
+    /// The request has too many parts: their number, and the limit.
     #[error("tasks_per_plan: the request has {0} parts, and a plan has at most {1} tasks")]
     TooMany(usize, usize),
-    /// Nobody fits some of its parts.
+    /// Some parts match no agent.
     #[error("{}", nobody(.0))]
     Nobody(Vec<UnmatchedPart>),
 }
 
-/// A part of a request that nobody fits.
+/// A part of a request that matches no agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct UnmatchedPart {
-    /// The part.
+    /// The part of the request, as written.
     pub part: String,
-    /// Who comes nearest, and how near.
+    /// The most similar agent, with its score, which is too low.
     pub nearest: Option<(String, f64)>,
 }
 
@@ -91,7 +93,7 @@ fn nobody(parts: &[UnmatchedPart]) -> String {
     out
 }
 
-/// Makes a plan by rules.
+/// Makes a plan by rules, without a model.
 pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<PlanDraft, PlanMakeError> {
     let fits = SkillMatcher::new(roster);
     let clauses = clauses(request, |part| fits.best(part).is_some_and(|best| best.score >= options.fit));
@@ -152,7 +154,7 @@ fn task(
     best: &skill_match::SkillMatch,
     roster: &Roster,
 ) -> PlanTask {
-    // Where several have the skill, any of them will do.
+    // Where several agents have the skill, any of them will do.
     let by_skill = PlanTarget::Skill { skill: best.skill.clone(), tags: vec![] };
     let by = match roster.matching_agents(&by_skill).len() {
         0 | 1 => PlanTarget::Agent(best.agent.clone()),
@@ -174,7 +176,7 @@ fn task(
     }
 }
 
-/// A short id of a clause's first words of weight.
+/// A short id, made from the first significant words of a clause.
 fn id(clause: &str, known: &mut HashSet<String>) -> String {
     let words: Vec<String> =
         skill_match::plain_words(clause).into_iter().filter(|word| word.is_ascii()).take(3).collect();
@@ -197,7 +199,7 @@ fn name(request: &str) -> String {
 }
 
 impl PlanDraft {
-    /// The plan as a file that says why it is as it is.
+    /// The plan as a TOML file, with comments that explain the assignments.
     pub fn to_toml(&self) -> String {
         let mut head = self.plan.clone();
         head.tasks.clear();
@@ -209,7 +211,7 @@ impl PlanDraft {
         for (task, found) in self.plan.tasks.iter().zip(&self.matches) {
             let others: Vec<String> =
                 found.others.iter().map(|(agent, score)| format!("{agent} {score:.2}")).collect();
-            let others = if others.is_empty() { "nobody".to_owned() } else { others.join(", ") };
+            let others = if others.is_empty() { "none".to_owned() } else { others.join(", ") };
             let _ = write!(
                 out,
                 "\n# {}\n# {} fits by {:.2} (skill {}: {}); next: {others}\n[[tasks]]\n",
@@ -225,7 +227,7 @@ impl PlanDraft {
     }
 }
 
-/// What a model or an agent is asked that makes a plan.
+/// The prompt for a model or an agent that makes a plan.
 pub(super) fn prompt(request: &str, roster: &Roster) -> String {
     let mut out = String::from(
         "Make a plan for the request below: cut it into tasks, and give each to one of the agents listed. Answer with one \
@@ -246,7 +248,7 @@ pub(super) fn prompt(request: &str, roster: &Roster) -> String {
     out
 }
 
-/// The same again, with what was wrong.
+/// The prompt for a second attempt, with the problems of the first.
 pub(super) fn repair(prompt: &str, said: &str, wrong: &str) -> String {
     format!(
         "{prompt}\nYou answered:\n{said}\n\nThat is not a valid plan:\n{wrong}\n\nAnswer with the whole plan, corrected, \
@@ -254,7 +256,7 @@ pub(super) fn repair(prompt: &str, said: &str, wrong: &str) -> String {
     )
 }
 
-/// The file in an answer: what is fenced, or from the first brace to the last, or all of it.
+/// The plan file in an answer: the fenced block, or from the first brace to the last, or the whole text.
 pub(super) fn file_in(said: &str) -> &str {
     if let Some((_, after)) = said.split_once("```")
         && let Some((fenced, _)) = after.split_once("```")

@@ -1,9 +1,9 @@
-//! The agent that runs plans. It takes a plan, or a request to make one of, has every subtask done by a task of its own,
-//! and puts together what they came to.
+//! The agent that runs plans. It takes a plan, or a request to make one from, runs every subtask as a task of
+//! its own, and joins the results.
 //!
-//! Everything that could be another thing after a restart is found out in steps: the plan as it was checked, who was
-//! picked, when, and who got another try. What a subtask came to is in the journal with its call. So a run that is
-//! begun again decides what the one before decided, and calls nobody twice.
+//! Everything that might differ after a restart is determined in journaled steps: the validated plan, the
+//! chosen agents, the times, and the granted retries. The result of a subtask is journaled with its call. A
+//! restarted run therefore makes the same decisions as the run before, and calls no agent twice.
 
 mod request;
 mod subtask;
@@ -38,19 +38,19 @@ use super::{
 };
 use request::PlanRequest;
 
-/// The longest answer of a model.
+/// The longest answer of a model, in tokens.
 const MODEL_TOKENS: u32 = 4_096;
 
 pub(crate) struct Orchestrator {
     pub(crate) core: Arc<PlanCore>,
 }
 
-/// A plan that was let in. Kept, so that a restart goes on with the same.
+/// An admitted plan. It is journaled, so that a restart continues with the same plan.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct AdmittedPlan {
     plan: Value,
     at: Timestamp,
-    /// What those who are meant could do, by task.
+    /// The skills of the named agents when the plan began, by task.
     skills: HashMap<String, BTreeSet<String>>,
 }
 
@@ -90,18 +90,18 @@ impl Agent for Orchestrator {
             Ok(begun) => begun,
             Err(why) => return Ok(Outcome::rejected(why)),
         };
-        // It is not needed a second time for as long as the plan runs.
+        // The value is not needed again while the plan runs, so its memory is freed.
         let value = std::mem::take(&mut begun.plan);
         let plan = match Plan::read(&value, &self.core.options) {
             Ok(plan) => plan,
-            // It was read before; the limits may have been lowered since.
+            // The plan was valid when it was admitted; the limits may have been lowered since.
             Err(problems) => return Ok(Outcome::failed(problems.to_string())),
         };
         drop(value);
         tokio::task::yield_now().await;
         if only_make {
             let file = plan.to_toml();
-            // As the tool says it that makes plans by rules.
+            // The same format as the tool that makes plans by rules.
             let made = json!({ "plan": plan.to_value(), "file": file, "matches": [] });
             let parts = vec![Part::text(file), Part::data(made)];
             cx.artifact(Chunk::parts(PLAN, parts).named("Plan").last()).await?;
@@ -112,32 +112,32 @@ impl Agent for Orchestrator {
     }
 }
 
-/// A plan at work.
+/// A plan that is running.
 struct PlanExecution<'a> {
     core: &'a PlanCore,
     cx: &'a TaskContext,
     plan: &'a Plan,
     begun: &'a AdmittedPlan,
     graph: PlanGraph,
-    /// What became of each subtask, once it has ended.
+    /// The result of each subtask, once it has ended.
     ended: Vec<OnceLock<SubtaskResult>>,
     over: AtomicUsize,
-    /// When everything has to be over.
+    /// The deadline of the plan.
     until: Option<Timestamp>,
     ledger: tokio::sync::Mutex<RetryLedger>,
-    /// Of the caller's tenant, at this depth of plans within plans.
+    /// The permits of the caller's tenant, at this nesting depth of plans.
     turns: Arc<Semaphore>,
 }
 
-/// Who got another try, in the order in which they were given: the steps of the plan's own line of work, one each.
+/// The retries that were granted, in the order of the grants: each is a step of the plan's main branch.
 #[derive(Default)]
 struct RetryLedger {
     granted: u32,
-    /// Grants that were read back before whoever got them asked.
+    /// Journaled grants that were read back before their subtasks requested them.
     replayed: HashMap<(String, u32), bool>,
 }
 
-/// A try that was granted or not.
+/// The decision on one requested retry.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct RetryGrant {
     task: String,
@@ -201,9 +201,9 @@ impl<'a> PlanExecution<'a> {
         Ok(Outcome::said(format!("{}: {done} of {} subtasks are done.", self.plan.name, ended.len())))
     }
 
-    /// Has every subtask done that can be: each begins the moment that what it needs is done and there is a turn for
-    /// it. One that waits for its turn is a number in a queue and nothing else, because plans within plans have
-    /// hundreds of thousands of them.
+    /// Runs every subtask that can run: each begins as soon as its dependencies are done and it has a permit. A
+    /// subtask that waits for a permit is only a number in a queue, because nested plans have hundreds of
+    /// thousands of them.
     async fn dispatch(&self) -> Result<(), AgentError> {
         let slice = PollSlice::new();
         slice.of(self.dispatch_in(&slice)).await
@@ -228,7 +228,7 @@ impl<'a> PlanExecution<'a> {
                 () = self.cx.canceled(), if !ready.is_empty() => return Err(AgentError::Canceled),
                 else => return Ok(()),
             };
-            // It is set once: there is one branch a task.
+            // It is set only once, because there is one branch per task.
             let _ = self.ended[n].set(ended?);
             for dependent in self.graph.dependents(n) {
                 left[*dependent] -= 1;
@@ -256,7 +256,8 @@ impl<'a> PlanExecution<'a> {
         self.ended[n].get()
     }
 
-    /// Whether a subtask may be tried once more. Asked of the plan's budget, in the order in which it was asked first.
+    /// Whether a subtask may be retried. Retries are charged to the plan's budget, in the order in which they
+    /// were first requested.
     async fn grant(&self, task: &str, attempt: u32) -> Result<bool, AgentError> {
         let budget = self.plan.budget.retries.unwrap_or(self.core.options.retries_per_plan);
         let mut ledger = self.ledger.lock().await;
@@ -267,18 +268,18 @@ impl<'a> PlanExecution<'a> {
             }
             let granted = ledger.granted < budget;
             let fresh = RetryGrant { task: task.to_owned(), attempt, granted };
-            // After a restart this returns what was granted before, to whomever.
+            // After a restart this returns the journaled grant, which may belong to another subtask.
             let grant: RetryGrant = self.cx.step("retry", async |_| Ok(fresh)).await?;
             ledger.granted += u32::from(grant.granted);
             ledger.replayed.insert((grant.task, grant.attempt), grant.granted);
         }
     }
 
-    /// Why the plan is not completed: each subtask that it does not go on without, with its reason.
+    /// Why the plan failed: each required subtask that is not done, with its reason.
     fn failed(&self, ended: &[SubtaskResult]) -> Vec<String> {
         let tasks = self.plan.tasks.iter().zip(ended);
         let failed = tasks.filter(|(task, ended)| ended.state != SubtaskState::Done && !task.optional);
-        // Skipped because of an optional one that failed is impossible: those do not stand in the way.
+        // No subtask is skipped because of an optional one that failed: optional subtasks do not block others.
         let line = |(task, ended): (&super::file::PlanTask, &SubtaskResult)| {
             let why = ended.why.as_deref().unwrap_or("it was not begun");
             match (&ended.agent, ended.state) {
@@ -289,7 +290,7 @@ impl<'a> PlanExecution<'a> {
         failed.map(line).collect()
     }
 
-    /// One out of many, and who made it.
+    /// Joins the results of the subtasks, and reports what joined them.
     async fn synthesize(&self, ended: &[SubtaskResult]) -> Result<(String, Value), AgentError> {
         let find = |id: &str| self.ended(id);
         let known = PlanResults { plan: self.plan, ended: &find };
@@ -311,9 +312,9 @@ impl<'a> PlanExecution<'a> {
         };
         match tried {
             Ok(made) => Ok(made),
-            // What was done is not lost because nobody could put it together.
+            // The results are not lost because they could not be joined.
             Err(why) => {
-                self.cx.log(Level::Warning, format!("The parts are as they came: {why}")).await?;
+                self.cx.log(Level::Warning, format!("The results were not joined: {why}")).await?;
                 Ok((synthesis::parts(self.plan, ended), json!({ "by": "parts", "why": why })))
             }
         }
@@ -335,7 +336,7 @@ impl<'a> PlanExecution<'a> {
                 Ok(well.or(meant.first()).map(|agent| (*agent).to_owned()))
             })
             .await?;
-        let Some(agent) = agent else { return Ok(Err(format!("there is no {target} any more"))) };
+        let Some(agent) = agent else { return Ok(Err(format!("{target} no longer exists"))) };
         let data = json!({ "parts": synthesis::provenance(self.plan, ended) });
         let input = Message::of("", Role::User, vec![Part::text(prompt), Part::data(data)]);
         Ok(match self.cx.call_until(&agent, input, self.until).await?.end {
@@ -357,32 +358,33 @@ impl<'a> PlanExecution<'a> {
     }
 }
 
-/// Asks the configured model; where there is none, the caller's. The text, and which model it is from.
+/// Sends a prompt to the configured model, or to the caller's if none is configured. Returns the text and the
+/// model's name.
 async fn ask_model(
     core: &PlanCore,
     cx: &TaskContext,
     prompt: String,
 ) -> Result<Result<(String, String), String>, AgentError> {
     let configured = core.options.model.as_ref();
-    // Kept, because the configuration may be another one after a restart.
+    // Journaled, because the configuration may differ after a restart.
     let named = cx.step("which model", async |_| Ok(configured.map(|options| options.name.clone()))).await?;
     if let Some(name) = named {
         let said: Result<String, String> = cx
             .step("model", async |_| {
                 let Some(options) = configured else {
-                    return Ok(Err(format!("the model {name} is not configured any more")));
+                    return Ok(Err(format!("the model {name} is no longer configured")));
                 };
                 let model = Model::new(options).map_err(|error| error.to_string());
                 Ok(match model {
                     Ok(model) => model.complete(None, &prompt, MODEL_TOKENS).await.map_err(|e| e.to_string()),
                     Err(why) => Err(why),
                 }
-                // What a provider says of its failure is for the operator.
+                // The provider's error message is for the operator only.
                 .map_err(|why| match cx.failure_report().is_open() {
                     true => why,
                     false => {
-                        tracing::warn!(task = %cx.task_id(), model = name, why, "a model gave no text");
-                        "the model gave no text".to_owned()
+                        tracing::warn!(task = %cx.task_id(), model = name, why, "the model returned no text");
+                        "the model returned no text".to_owned()
                     }
                 }))
             })

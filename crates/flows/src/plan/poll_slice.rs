@@ -1,5 +1,5 @@
-//! How long the subtasks of a plan are polled in one go. All of them are futures of one task: without this, a plan that
-//! begins hundreds of them at once would keep a worker to itself for as long as that takes.
+//! A time slice for polling the subtasks of a plan. All of them are futures of one Tokio task; without slices,
+//! a plan that begins hundreds at once would block a worker thread until all have been polled.
 
 use std::{
     future::{Future, poll_fn},
@@ -10,10 +10,10 @@ use std::{
 
 use parking_lot::Mutex;
 
-/// After this the others of the worker have their turn.
+/// After this time the plan yields to other tasks of the worker.
 const LENGTH: Duration = Duration::from_millis(1);
 
-/// The time that began when the plan was last polled.
+/// The slice that began when the plan was last polled.
 pub(super) struct PollSlice(Mutex<Instant>);
 
 impl PollSlice {
@@ -21,7 +21,7 @@ impl PollSlice {
         Self(Mutex::new(Instant::now()))
     }
 
-    /// A future in which things are [`SlicedFuture`]: a slice begins each time that it is polled.
+    /// Wraps a future that contains [`SlicedFuture`]s: every poll of it begins a new slice.
     pub(super) async fn of<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         poll_fn(|cx| {
@@ -36,8 +36,8 @@ impl PollSlice {
     }
 }
 
-/// A future that waits for the next slice where this one is over. It wakes itself, which has the set of futures that it
-/// is in give way, too.
+/// A future that waits for the next slice when the current one is over. It wakes itself, so that the set of
+/// futures that contains it yields too.
 pub(super) struct SlicedFuture<'a, F> {
     pub(super) slice: &'a PollSlice,
     pub(super) future: F,
@@ -89,7 +89,7 @@ mod tests {
             Poll::<()>::Pending
         }));
         let waiting = slice.of(SlicedFuture { slice: &slice, future: waits });
-        // The slice in which it began is long over when the time is up.
+        // The slice in which it began is long over when the timeout fires.
         assert!(tokio::time::timeout(20 * LENGTH, waiting).await.is_err());
         assert_eq!(polls.get(), 2, "when it began, and when the time was up");
     }

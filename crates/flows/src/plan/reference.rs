@@ -1,7 +1,7 @@
-//! References: `{{ tasks.research.text }}` in a text stands for what the subtask `research` came to.
+//! References in a plan: `{{ tasks.research.text }}` in a text stands for the result of the subtask `research`.
 //!
-//! There are few of them and no expressions: `request`, `plan.name`, and of a task `text`, `data` with a path below it,
-//! `agent`, `state` and `id`. A text that is nothing but one reference to data becomes that data itself.
+//! The syntax is small and has no expressions: `request`, `plan.name`, and of a task `text`, `data` with a path
+//! below it, `agent`, `state` and `id`. A text that consists of a single reference to data becomes that data itself.
 
 use std::fmt;
 
@@ -10,39 +10,38 @@ use serde_json::{Map, Value};
 /// The longest path below `data`.
 const DEPTH: usize = 16;
 
-/// What a reference stands for.
+/// A parsed reference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlanReference {
-    /// What somebody asked for.
+    /// The request that the plan was made for.
     Request,
     /// The plan's name.
     Name,
-    /// Something of a task.
+    /// A property of a task.
     Task {
-        /// Which.
+        /// The task's id in the plan.
         id: String,
-        /// What of it.
         what: TaskProperty,
     },
 }
 
-/// Something of a task.
+/// A property of a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TaskProperty {
-    /// Its words.
+    /// The text of its result.
     Text,
-    /// Its structured result, or what is in it.
+    /// Its structured result, or the value at a path in it.
     Data(Vec<String>),
-    /// Who did it.
+    /// The agent that did it.
     Agent,
-    /// How it ended.
+    /// Its final state.
     State,
     /// The id of its task on the server.
     Id,
 }
 
 impl PlanReference {
-    /// The task that it is about.
+    /// The task that the reference names.
     pub(crate) fn task(&self) -> Option<&str> {
         match self {
             Self::Task { id, .. } => Some(id),
@@ -98,12 +97,12 @@ impl fmt::Display for PlanReference {
     }
 }
 
-/// A piece of a text.
+/// A piece of a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum TemplatePiece {
-    /// Stands for itself.
+    /// Literal text.
     Plain(String),
-    /// Stands for something else.
+    /// A reference to resolve.
     Reference(PlanReference),
 }
 
@@ -116,7 +115,7 @@ impl TemplatePiece {
     }
 }
 
-/// Takes a text apart. `\{{` stands for `{{`.
+/// Parses a template. `\{{` is an escaped `{{`.
 pub(crate) fn read(text: &str) -> Result<Vec<TemplatePiece>, String> {
     let (mut pieces, mut plain, mut rest) = (vec![], String::new(), text);
     while let Some(at) = rest.find("{{") {
@@ -143,13 +142,13 @@ pub(crate) fn read(text: &str) -> Result<Vec<TemplatePiece>, String> {
     Ok(pieces)
 }
 
-/// Knows what references stand for.
+/// Resolves references to values.
 pub(crate) trait ReferenceResolver {
     /// The value, or why there is none.
     fn resolve(&self, reference: &PlanReference) -> Result<Value, String>;
 }
 
-/// A text with what its references stand for.
+/// A text with its references resolved.
 pub(crate) fn render(text: &str, meaning: &dyn ReferenceResolver) -> Result<String, String> {
     let mut out = String::new();
     for piece in read(text)? {
@@ -165,7 +164,7 @@ pub(crate) fn render(text: &str, meaning: &dyn ReferenceResolver) -> Result<Stri
     Ok(out)
 }
 
-/// A value with what the references in its texts stand for.
+/// A value with the references in its strings resolved.
 pub(crate) fn render_value(value: &Value, meaning: &dyn ReferenceResolver) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => match read(text)?.as_slice() {
@@ -184,7 +183,7 @@ pub(crate) fn render_value(value: &Value, meaning: &dyn ReferenceResolver) -> Re
     })
 }
 
-/// What is at a path; or how far one gets, and what there is instead.
+/// The value at a path; or an error with the part of the path that exists, and what is there instead.
 pub(crate) fn at_path<'a>(value: &'a Value, path: &[String]) -> Result<&'a Value, String> {
     let mut here = value;
     for (n, part) in path.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! The schemas of what the tools and the orchestrator take and say. What is in a plan is checked by the plan's own
-//! reader, which says more than a schema can.
+//! The JSON Schemas of the plan tools and the orchestrator. The content of a plan is validated by its own
+//! parser, whose errors are more detailed than a schema's.
 
 use serde_json::{Value, json};
 
 use super::status::SubtaskState;
 
-/// A plan: as a value, or as the text of its file.
+/// The schema of a plan: as a value, or as the text of its file.
 fn plan() -> Value {
     json!({
         "type": ["object", "string"],

@@ -1,5 +1,5 @@
-//! Where a plan stands: the artifact `plan` begins with the plan itself, and every change of a subtask adds a line to
-//! it. Whoever reads the artifact, in whatever protocol, can draw the plan as it goes on; this does it here.
+//! The status of a plan. The artifact `plan` begins with the plan itself, and every change of a subtask appends
+//! a line. Any reader of the artifact can draw the plan while it runs; this module does it for this server.
 
 use nuncio_engine::{Content, Task, clock::Timestamp};
 use serde::{Deserialize, Serialize};
@@ -7,27 +7,27 @@ use serde_json::Value;
 
 use super::{PLAN, PlanOptions, file::Plan};
 
-/// Where a subtask stands.
+/// The state of a subtask.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubtaskState {
-    /// What it needs is not done.
+    /// A dependency is not done.
     #[default]
     Waiting,
-    /// An agent is at it.
+    /// An agent works on it.
     Working,
-    /// It failed, and is tried again.
+    /// An attempt failed, and a retry follows.
     Retrying,
-    /// Done.
+    /// It succeeded.
     Done,
-    /// Given up.
+    /// It failed, and no retry is left.
     Failed,
-    /// Not begun, because something that it needs is not done.
+    /// Not begun, because a required dependency is not done.
     Skipped,
 }
 
 impl SubtaskState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 6] =
         [Self::Waiting, Self::Working, Self::Retrying, Self::Done, Self::Failed, Self::Skipped];
 
@@ -43,7 +43,7 @@ impl SubtaskState {
         }
     }
 
-    /// One character for it.
+    /// A one-character symbol for drawings.
     pub fn mark(self) -> &'static str {
         match self {
             Self::Waiting => "·",
@@ -55,7 +55,7 @@ impl SubtaskState {
         }
     }
 
-    /// Whether nothing more happens to it.
+    /// Whether the state is final.
     pub fn is_over(self) -> bool {
         matches!(self, Self::Done | Self::Failed | Self::Skipped)
     }
@@ -72,7 +72,7 @@ impl SubtaskState {
     }
 }
 
-/// A line of the artifact: something changed about a subtask.
+/// A line of the artifact: one change of a subtask.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SubtaskChange {
@@ -99,49 +99,49 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// Somebody who was to do it and could not.
+/// An agent that was considered for a subtask and could not do it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnavailableAgent {
-    /// Who.
+    /// The agent's name.
     pub agent: String,
-    /// Why not.
+    /// Why it could not do the subtask.
     pub why: String,
 }
 
-/// A subtask as it stands.
+/// The current status of a subtask.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SubtaskStatus {
-    /// Its id in the plan.
+    /// The subtask's id in the plan.
     pub id: String,
-    /// Where it stands.
+    /// The current state.
     pub state: SubtaskState,
-    /// Who does it, or did.
+    /// The agent of the current or last attempt.
     pub agent: Option<String>,
-    /// The task on the server.
+    /// The id of the agent's task on the server.
     pub task_id: Option<String>,
-    /// Tries so far.
+    /// The number of attempts so far.
     pub attempts: u32,
-    /// Why it failed, or is tried again, or was skipped.
+    /// Why it failed, is retried, or was skipped.
     pub why: Option<String>,
-    /// Who could not do it.
+    /// The agents that could not do it.
     pub rerouted_from: Vec<UnavailableAgent>,
-    /// When its first try began.
+    /// When the first attempt began.
     pub started_at: Option<Timestamp>,
-    /// From its first try to its end.
+    /// The time from the first attempt to the end, in milliseconds.
     pub duration_ms: Option<u64>,
 }
 
-/// A plan as it stands.
+/// The current status of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanStatus {
-    /// The plan.
+    /// The plan that is run.
     pub plan: Plan,
-    /// Its subtasks, in the order of the plan.
+    /// The status of its subtasks, in the order of the plan.
     pub parts: Vec<SubtaskStatus>,
 }
 
 impl PlanStatus {
-    /// Where a plan stands, by its task. `None`: it has no plan yet.
+    /// The status of a plan, read from its task. `None`: the task has no plan yet.
     pub fn of(task: &Task, options: &PlanOptions) -> Option<Self> {
         let artifact = task.artifacts.iter().find(|artifact| artifact.id == PLAN)?;
         let mut lines = artifact.parts.iter().filter_map(|part| match &part.content {
@@ -172,17 +172,17 @@ impl PlanStatus {
         Some(status)
     }
 
-    /// A subtask.
+    /// The status of the subtask with that id.
     pub fn part(&self, id: &str) -> Option<&SubtaskStatus> {
         self.parts.iter().find(|part| part.id == id)
     }
 
-    /// How many subtasks are over.
+    /// The number of subtasks in a final state.
     pub fn finished_count(&self) -> usize {
         self.parts.iter().filter(|part| part.state.is_over()).count()
     }
 
-    /// The subtasks for programs.
+    /// The subtasks as JSON.
     pub fn to_value(&self) -> Value {
         self.parts.iter().map(SubtaskStatus::to_value).collect()
     }

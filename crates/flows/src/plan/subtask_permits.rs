@@ -1,7 +1,8 @@
-//! How many subtasks of one tenant are begun at once on this node, over all of its plans.
+//! The permits that limit the concurrent subtasks of one tenant on this node, over all of its plans.
 //!
-//! A subtask that is begun takes memory even where it only waits for a slot, and plans within plans begin many. Each
-//! depth of plans is counted apart: a plan waits for the plans in it, which must never wait for a turn that it holds.
+//! A subtask that has begun takes memory even while it only waits for a slot, and nested plans begin many. Each
+//! nesting depth has its own permits: a plan waits for the plans in it, so these must never wait for a permit
+//! that it holds.
 
 use std::{
     collections::HashMap,
@@ -11,14 +12,14 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The turns of all tenants.
+/// The permits of all tenants.
 pub(crate) struct SubtaskPermits {
     most: usize,
-    /// By tenant and depth, while somebody uses them.
+    /// By tenant and depth, while a plan uses them.
     semaphores: Mutex<HashMap<(String, usize), Weak<Semaphore>>>,
 }
 
-/// A turn, until it is dropped.
+/// A permit for one subtask, until it is dropped.
 pub(crate) struct SubtaskPermit {
     _permit: Option<OwnedSemaphorePermit>,
 }
@@ -28,7 +29,7 @@ impl SubtaskPermits {
         Self { most: most.clamp(1, Semaphore::MAX_PERMITS), semaphores: Mutex::default() }
     }
 
-    /// Those of one tenant at one depth. Held by a plan for as long as it runs.
+    /// The permits of one tenant at one depth. A plan holds them as long as it runs.
     pub(crate) fn of(&self, tenant: &str, depth: usize) -> Arc<Semaphore> {
         let mut semaphores = self.semaphores.lock();
         let key = (tenant.to_owned(), depth);
@@ -42,9 +43,9 @@ impl SubtaskPermits {
     }
 }
 
-/// Waits for a turn, first come first served.
+/// Waits for a permit, in order of arrival.
 pub(crate) async fn take(turns: &Arc<Semaphore>) -> SubtaskPermit {
-    // Nobody closes it.
+    // The semaphore is never closed.
     SubtaskPermit { _permit: Arc::clone(turns).acquire_owned().await.ok() }
 }
 

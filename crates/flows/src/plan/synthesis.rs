@@ -1,5 +1,6 @@
-//! What subtasks came to, what references to it stand for, and how the parts become one: by a template, or by somebody
-//! who is given all of them. Where each part came from is always said beside it.
+//! The synthesis of a plan's result: the results of its subtasks, the values of references to them, and how
+//! they are joined, by a template or by an agent or model that gets all of them. The source of each part is
+//! always recorded with it.
 
 use nuncio_engine::{Content, Message, Task, clock::Timestamp};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use super::{
     status::{SubtaskState, UnavailableAgent},
 };
 
-/// What became of a subtask.
+/// The result of a subtask.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SubtaskResult {
     pub(crate) state: SubtaskState,
@@ -25,7 +26,7 @@ pub(crate) struct SubtaskResult {
     pub(crate) output: SubtaskOutput,
 }
 
-/// What a task came to.
+/// The output of a task.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SubtaskOutput {
     pub(crate) text: String,
@@ -33,7 +34,7 @@ pub(crate) struct SubtaskOutput {
 }
 
 impl SubtaskOutput {
-    /// The texts and the first structured value of its artifacts; of its last word, where there are none.
+    /// The texts and the first structured value of the task's artifacts; of its status message if it has none.
     pub(crate) fn of(task: &Task) -> Self {
         let mut texts: Vec<String> = vec![];
         let mut data = None;
@@ -56,7 +57,7 @@ impl SubtaskOutput {
     }
 }
 
-/// What references stand for, when these subtasks have ended.
+/// Resolves references to the results of these subtasks.
 pub(crate) struct PlanResults<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) ended: &'a (dyn Fn(&str) -> Option<&'a SubtaskResult> + Sync),
@@ -74,7 +75,7 @@ impl ReferenceResolver for PlanResults<'_> {
             TaskProperty::Agent => Ok(json!(ended.agent)),
             TaskProperty::State => Ok(json!(ended.state.name())),
             TaskProperty::Id => Ok(json!(ended.task_id)),
-            // What the plan goes on without stands for nothing.
+            // A failed optional subtask resolves to null.
             _ if ended.state != SubtaskState::Done => Ok(Value::Null),
             TaskProperty::Text => Ok(json!(ended.output.text)),
             TaskProperty::Data(path) => match &ended.output.data {
@@ -85,18 +86,18 @@ impl ReferenceResolver for PlanResults<'_> {
     }
 }
 
-/// The parts under their headings, each with who it is from.
+/// The results under their headings, each with the agent that produced it.
 pub(crate) fn parts(plan: &Plan, ended: &[SubtaskResult]) -> String {
     let mut out = String::new();
     for (task, ended) in plan.tasks.iter().zip(ended) {
-        let from = ended.agent.as_deref().unwrap_or("nobody");
+        let from = ended.agent.as_deref().unwrap_or("none");
         let words = match ended.state {
             SubtaskState::Done if !ended.output.text.trim().is_empty() => ended.output.text.trim().to_owned(),
             SubtaskState::Done => ended
                 .output
                 .data
                 .as_ref()
-                .map_or_else(|| "Done, without words.".to_owned(), |data| format!("```json\n{data:#}\n```")),
+                .map_or_else(|| "Done, without text.".to_owned(), |data| format!("```json\n{data:#}\n```")),
             _ => format!("Not done: {}", ended.why.as_deref().unwrap_or("it was not begun")),
         };
         out.push_str(&format!("## {}\n\n{words}\n\n_from agent {from}_\n\n", task.id));
@@ -104,7 +105,7 @@ pub(crate) fn parts(plan: &Plan, ended: &[SubtaskResult]) -> String {
     out.trim_end().to_owned() + "\n"
 }
 
-/// What somebody is told who puts the parts together.
+/// The prompt for the agent or model that joins the results.
 pub(crate) fn prompt(
     plan: &Plan,
     ended: &[SubtaskResult],
@@ -121,7 +122,7 @@ pub(crate) fn prompt(
     Ok(format!("{words}{}\n\n{}", request.unwrap_or_default(), parts(plan, ended)))
 }
 
-/// Where every part came from.
+/// The source of every part.
 pub(crate) fn provenance(plan: &Plan, ended: &[SubtaskResult]) -> Value {
     let part = |(task, ended): (&super::file::PlanTask, &SubtaskResult)| {
         json!({

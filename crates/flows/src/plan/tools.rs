@@ -1,5 +1,5 @@
-//! The tools: a plan is made, checked, drawn and run, and what runs is looked at, listed and canceled. Running one is
-//! handed over to the orchestrator, so the caller gets its task.
+//! The plan tools: make, check, draw and run a plan; read, list and cancel running ones. A run is handed over
+//! to the orchestrator, so the caller gets its task.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -124,7 +124,7 @@ impl PlanTools {
         Ok(self.engine.allow(&request.caller, &access)?)
     }
 
-    /// The plan that a caller gave.
+    /// Parses the submitted plan.
     fn given(&self, value: Option<&Value>) -> Result<Plan, PlanProblems> {
         match value {
             Some(Value::String(file)) => Plan::parse(file, &self.core.options),
@@ -220,7 +220,7 @@ impl PlanTools {
             }
             (false, false) => return Err(HandlerError::Invalid("plan: give a plan or a request".into())),
             (true, false) => {
-                // Said before anything begins; the orchestrator looks once more, and keeps what it saw.
+                // Reported before anything begins; the orchestrator checks once more, and journals the result.
                 let plan = self.given(request.arguments.get("plan"));
                 plan.and_then(|plan| plan.check(&Roster::of(&self.engine)))
                     .map_err(|problems| HandlerError::Invalid(problems.to_string()))?;
@@ -297,7 +297,7 @@ impl PlanTools {
         tool_reply(format!("Plan {id} is {state}."), json!({ "planId": id, "state": state }))
     }
 
-    /// The plan that is asked for. A task of another agent is none.
+    /// The plan that a request names. A task of another agent is not a plan.
     async fn find(&self, request: &HandlerRequest) -> Result<Arc<Task>, HandlerError> {
         let id = request.text("planId").unwrap_or_default();
         let task = self.engine.get(&request.caller, id).await?;
@@ -308,7 +308,7 @@ impl PlanTools {
     }
 }
 
-/// What these subtasks came to, in words, as far as they are done.
+/// The results of these subtasks as text, as far as they are done.
 fn results(task: &Task, wanted: &HashSet<&str>) -> Value {
     let mut results = Map::new();
     for artifact in &task.artifacts {
@@ -320,7 +320,7 @@ fn results(task: &Task, wanted: &HashSet<&str>) -> Value {
 }
 
 fn state_name(task: &Task) -> String {
-    // A word without fields: it cannot fail.
+    // A variant without fields: serialization cannot fail.
     serde_json::to_value(task.state)
         .ok()
         .and_then(|name| name.as_str().map(str::to_owned))

@@ -1,19 +1,20 @@
-//! How somebody is, by what came of the last attempts to reach them: a state machine without time or chance of its
-//! own. It also says when the next attempt is due: at an even pace while all is well or nearly, and at growing pauses
-//! once the breaker is open. Every wait is spread by ±20 %, so that many remotes are not probed in step.
+//! The health of an entry, derived from the latest attempts to reach it: a state machine that takes time and
+//! randomness as arguments. It also schedules the next probe: at a fixed interval while the breaker is closed,
+//! and with growing pauses once it is open. Every wait has a jitter of ±20 %, so that many remotes are not
+//! probed in step.
 
 use std::time::Duration;
 
 use nuncio_engine::clock::Timestamp;
 
-/// Whether calls are worth trying.
+/// A circuit breaker: whether calls are worthwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Breaker {
-    /// They are.
+    /// Calls are worthwhile.
     Closed,
-    /// They are not: it failed too often in a row.
+    /// Calls are not worthwhile: too many consecutive failures.
     Open,
-    /// One probe is under way that decides it.
+    /// A probe is under way that decides between the two.
     HalfOpen,
 }
 
@@ -28,38 +29,38 @@ impl Breaker {
     }
 }
 
-/// How often somebody is probed, and when they are given up for a while.
+/// The probe interval and the breaker's thresholds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeSchedule {
-    /// From probe to probe; also the first pause of an open breaker.
+    /// The interval between probes; also the first pause of an open breaker.
     pub interval: Duration,
-    /// Failures in a row that open the breaker.
+    /// Consecutive failures that open the breaker.
     pub failures: u32,
     /// The longest pause of an open breaker.
     pub longest_pause: Duration,
 }
 
-/// How somebody is.
+/// The health of one registry entry.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Health {
-    /// Whether the last attempt was a good one.
+    /// Whether the last attempt succeeded.
     pub healthy: bool,
-    /// Whether calls are worth trying.
+    /// Whether calls are worthwhile.
     pub breaker: Breaker,
-    /// The last good attempt.
+    /// The time of the last successful attempt.
     pub last_seen: Option<Timestamp>,
-    /// Why the last attempt was not a good one.
+    /// Why the last attempt failed.
     pub last_error: Option<String>,
-    /// When to probe next.
+    /// When the next probe is due.
     pub due: Timestamp,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// Times in a row that the breaker opened.
+    /// Consecutive openings of the breaker.
     opened: u32,
 }
 
 impl Health {
-    /// Somebody of whom nothing is known, to be probed from `due` on.
+    /// An entry whose health is not known yet, to be probed from `due` on.
     pub fn unknown(due: Timestamp) -> Self {
         Self {
             healthy: false,
@@ -72,7 +73,7 @@ impl Health {
         }
     }
 
-    /// A probe begins. Until it has ended no other one is due.
+    /// Records the start of a probe. No other one is due before `until`.
     pub fn probing(&mut self, until: Timestamp) {
         self.due = until;
         if self.breaker == Breaker::Open {
@@ -80,7 +81,7 @@ impl Health {
         }
     }
 
-    /// An attempt was a good one.
+    /// Records a successful attempt.
     pub fn record_success(&mut self, pace: &ProbeSchedule, now: Timestamp, chance: f64) {
         *self = Self {
             healthy: true,
@@ -89,14 +90,14 @@ impl Health {
         };
     }
 
-    /// An attempt was not.
+    /// Records a failed attempt.
     pub fn record_failure(&mut self, pace: &ProbeSchedule, now: Timestamp, chance: f64, why: String) {
         self.healthy = false;
         self.last_error = Some(why);
         self.failures = self.failures.saturating_add(1);
         let opens = self.breaker == Breaker::HalfOpen || self.failures >= pace.failures;
         let wait = match self.breaker {
-            // Calls that fail meanwhile do not put off the probe that would find it well again.
+            // Calls that fail meanwhile must not postpone the probe that would detect a recovery.
             Breaker::Open => return,
             _ if opens => {
                 self.breaker = Breaker::Open;
@@ -108,20 +109,20 @@ impl Health {
         self.due = now.after(spread(wait, chance));
     }
 
-    /// What others are told of when it changes. That a probe is under way is no news.
+    /// The part of the state whose changes are published. The half-open state is not published.
     pub(super) fn published_state(&self) -> (bool, Breaker) {
         let breaker = if self.breaker == Breaker::HalfOpen { Breaker::Open } else { self.breaker };
         (self.healthy, breaker)
     }
 }
 
-/// The pause of a breaker that has opened so many times in a row: twice as long each time.
+/// The pause after that many consecutive openings: it doubles each time.
 fn pause(pace: &ProbeSchedule, opened: u32) -> Duration {
     let doubled = 2_u32.saturating_pow(opened.saturating_sub(1).min(16));
     pace.interval.saturating_mul(doubled).min(pace.longest_pause).max(pace.interval)
 }
 
-/// A wait of ±20 %, by a chance of 0 to 1.
+/// A wait with a jitter of ±20 %, from a random number from 0 to 1.
 pub fn spread(wait: Duration, chance: f64) -> Duration {
     wait.mul_f64(0.8 + 0.4 * chance.clamp(0.0, 1.0))
 }
@@ -150,11 +151,11 @@ mod tests {
             health.record_failure(&PACE, now, 0.5, "no".into());
             assert_eq!((health.published_state(), wait(&health, now)), ((false, Breaker::Closed), 15));
         }
-        // From then on the pauses grow up to a longest one.
+        // From then on the pauses grow up to the longest one.
         for pause in [15, 30, 60, 120, 240, 300, 300] {
             health.record_failure(&PACE, now, 0.5, "no".into());
             assert_eq!((health.published_state(), wait(&health, now)), ((false, Breaker::Open), pause));
-            // A failed call changes nothing about it.
+            // A failed call does not change that.
             health.record_failure(&PACE, now.after(Duration::from_secs(9)), 0.5, "no".into());
             assert_eq!((health.published_state(), wait(&health, now)), ((false, Breaker::Open), pause));
             health.probing(now);
@@ -163,7 +164,7 @@ mod tests {
         assert_eq!(health.last_seen, Some(now));
         health.record_success(&PACE, now, 0.5);
         assert_eq!((health.published_state(), health.last_error.clone()), ((true, Breaker::Closed), None));
-        // And it takes three again.
+        // Three failures are needed again.
         health.record_failure(&PACE, now, 0.5, "no".into());
         assert_eq!(health.breaker, Breaker::Closed);
     }

@@ -1,4 +1,4 @@
-//! How a remote is probed: an A2A agent by its card, an MCP server by asking who it is.
+//! The network prober: fetches the card of an A2A agent, and performs the handshake with an MCP server.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,27 +13,27 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 
-/// Bytes of a card.
+/// Maximum bytes of a card.
 const MAX_CARD: usize = 256 * 1024;
 
-/// Somebody elsewhere who can be reached.
+/// A remote that the operator configured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegistryRemote {
-    /// What it is called here.
+    /// The name in this server's registry.
     pub name: String,
-    /// Where it is: of an A2A agent the address above `/.well-known/agent-card.json`, or that of its card; of an MCP
-    /// server its endpoint.
+    /// The address: of an A2A agent the URL above `/.well-known/agent-card.json`, or that of its card; of an
+    /// MCP server its endpoint.
     pub url: Url,
-    /// What it speaks.
+    /// The protocol of the remote.
     pub kind: RemoteKind,
 }
 
-/// What a remote speaks.
+/// The protocol of a remote.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteKind {
-    /// A2A.
+    /// An A2A agent.
     A2a,
-    /// MCP.
+    /// An MCP server.
     Mcp,
 }
 
@@ -47,34 +47,34 @@ impl RemoteKind {
     }
 }
 
-/// What a good probe finds.
+/// The result of a successful probe.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct ProbeFindings {
-    /// The card of an agent.
+    /// The card of an A2A agent.
     pub card: Option<Value>,
     /// The name and version of an MCP server.
     pub server_info: Option<Value>,
-    /// What it can do: an agent's skills, or what an MCP server offers.
+    /// The skills of an agent, or the capabilities of an MCP server.
     pub capabilities: Vec<String>,
 }
 
-/// Finds out whether somebody is there. Injected, so that tests own it.
+/// Probes remotes. A trait, so that tests can inject their own.
 #[async_trait]
 pub trait Prober: Send + Sync + 'static {
-    /// What is found, or why nothing is. May take as long as it likes: whoever asks has no patience.
+    /// Probes one remote, or returns why it failed. It needs no timeout of its own: the caller sets one.
     async fn probe(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String>;
 }
 
-/// Probes over the network. Private addresses are allowed: the operator named them.
+/// Probes over the network. Private addresses are allowed, because the operator configured them.
 pub struct NetworkProber {
     timeout: Duration,
     outbound: Result<Outbound, String>,
-    /// MCP servers that want `initialize`, so that they are asked so at once.
+    /// MCP servers that require `initialize`; their next probe begins with it.
     with_sessions: Mutex<BTreeSet<String>>,
 }
 
 impl NetworkProber {
-    /// A prober that gives up after so long.
+    /// A prober with that timeout.
     pub fn new(timeout: Duration) -> Self {
         let options = OutboundOptions {
             policy: AddressPolicy { allow_private: true },
@@ -132,7 +132,7 @@ impl Prober for NetworkProber {
     }
 }
 
-/// Where the card of an agent stands.
+/// The URL of an agent's card.
 fn card_url(url: &Url) -> Url {
     let mut card = url.clone();
     if !url.path().ends_with(".json") {

@@ -1,7 +1,7 @@
 //! The registry on the surface: `a2a://agents/registry`, and the tools `agents_list` and `agents_probe`.
 //!
-//! Where a remote is, its card and its errors tell of the operator's own network: callers of other tenants than the
-//! operator's see who there is, what they can do and how they are.
+//! The addresses, cards and errors of remotes reveal the operator's network. Callers of other tenants than the
+//! operator's see only names, capabilities and health.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ use serde_json::{Map, Value, json};
 use super::{AgentLocation, Registry, RegistryEntry};
 use crate::resource::{self, CachePolicy, ResourceDetails, iso};
 
-/// The address of the registry.
+/// The URI of the registry resource.
 pub const URI: &str = "a2a://agents/registry";
-/// What grants call it.
+/// The name of the registry in grants.
 const REGISTRY: &str = "registry";
 /// The name of the schema.
 const SCHEMA: &str = "a2a-registry";
@@ -153,13 +153,13 @@ fn add_probe(registry: &Arc<Registry>, engine: &Engine, surface: &Surface) -> Re
     }))
 }
 
-/// What a caller sees of them.
+/// The entries with the fields that the caller may see.
 fn seen_by(caller: &Caller, all: impl IntoIterator<Item = RegistryEntry>) -> Vec<RegistryEntry> {
     let seen = |mut known: RegistryEntry| {
         if caller.tenant() == HOME_TENANT {
             return known;
         }
-        // Also of an agent here that stands for something elsewhere: it names addresses, paths and programs.
+        // Also for a local agent that proxies a remote one: its errors name addresses, paths and programs.
         known.last_error = None;
         if known.location != AgentLocation::Local {
             (known.url, known.card, known.server_info) = (None, None, None);
@@ -173,7 +173,7 @@ fn status_of(known: &RegistryEntry) -> &'static str {
     if known.healthy { "healthy" } else { "unhealthy" }
 }
 
-/// One agent in words.
+/// One entry as a line of text.
 fn line(known: &RegistryEntry) -> String {
     let (name, status, place) = (&known.name, status_of(known), known.location.name());
     let breaker = known.breaker.name();

@@ -1,8 +1,8 @@
-//! The agents that work on workflows: one for each role, the coordinator over them, and the one that runs the tests
-//! of an artifact that was submitted by hand.
+//! The agents that work on workflows: one for each role, the coordinator, and the agent that runs the tests of
+//! a manually submitted artifact.
 //!
-//! What they know of a workflow they learn in steps, and what they do to it they do in steps with a key, so that a
-//! restart in any phase neither loses nor doubles anything.
+//! They read a workflow in steps and change it in steps with an idempotency key, so that a restart in any phase
+//! neither loses nor repeats a change.
 
 mod coordinator;
 mod manual_gate;
@@ -23,7 +23,7 @@ use super::{
 use crate::retry::retry_step;
 pub(super) use manual_gate::GATE;
 
-/// The agents.
+/// All SPARC agents.
 pub(super) fn all(options: &Arc<SparcShared>) -> Vec<Arc<dyn Agent>> {
     let role = |role| Arc::new(role::RoleAgent::new(role, Arc::clone(options))) as Arc<dyn Agent>;
     vec![
@@ -35,7 +35,7 @@ pub(super) fn all(options: &Arc<SparcShared>) -> Vec<Arc<dyn Agent>> {
     ]
 }
 
-/// What an agent is asked to do.
+/// The input of a SPARC agent's task.
 #[derive(Debug)]
 struct SparcTaskInput {
     context_id: String,
@@ -44,7 +44,7 @@ struct SparcTaskInput {
 }
 
 impl SparcTaskInput {
-    /// From the named arguments; a text is the goal, and the conversation is the context.
+    /// Parses the named arguments. A text is the goal, and the conversation is the context.
     fn read(cx: &TaskContext) -> Result<Self, String> {
         let argument = |name: &str| match cx.argument(name) {
             None | Some(Value::Null) => Ok(None),
@@ -69,8 +69,8 @@ fn who(cx: &TaskContext, agent: &str) -> WorkflowActor {
     WorkflowActor { caller: cx.caller(), agent: Some((agent.to_owned(), cx.task_id().to_string())) }
 }
 
-/// Submits an artifact: inspects it, runs the tests where the phase has some, and lets the gate decide. Each is a
-/// step of its own, so that a restart repeats at most the one that it cut.
+/// Submits an artifact: inspects it, runs the tests if the phase has some, and applies the gate. Each is a step
+/// of its own, so that a restart repeats at most the interrupted one.
 async fn submit(
     cx: &TaskContext,
     workflows: &Workflows,
@@ -111,7 +111,7 @@ async fn submit(
     .await
 }
 
-/// Runs the tests, unless the task is to end: then they are killed.
+/// Runs the tests. They are killed when the task is to end.
 async fn test(
     step: &StepContext,
     workflows: &Workflows,

@@ -1,7 +1,7 @@
-//! The test command of refinement's gate: it really runs, in a process group of its own, and its exit code decides.
+//! The test command of refinement's gate: it runs in its own process group, and its exit code decides.
 //!
-//! Time and output are capped. Whatever the command has started is killed with it: when its time is over, when it
-//! has ended and left something behind, and when whoever waits for it is gone.
+//! Time and output are limited. All processes that the command has started are killed with it: at its timeout,
+//! when it has exited and left some behind, and when the waiting future is dropped.
 
 use std::{
     collections::VecDeque,
@@ -21,13 +21,14 @@ use tokio::{
 
 use super::{SparcOptions, gate::Violation};
 
-/// How long the last output of a command that was killed is waited for.
+/// The longest wait for the last output of a command that was killed.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Bytes of output that are looked at for secrets before those that are shown.
+/// Bytes of output before the published ones that are also searched for secrets.
 const EDGE: usize = 4096;
-/// Variables of the server's environment that every test command has: what a program needs to be found and to run. All
-/// others are named by the operator (`sparc.test-env`): what the tests run may be written by a model.
+/// Environment variables of the server that every test command gets: those that a program needs to be found and
+/// to run. All others must be listed by the operator (`sparc.test-env`), because a model may have written the
+/// code under test.
 const TEST_ENV: [&str; 12] = [
     "PATH",
     "HOME",
@@ -42,10 +43,10 @@ const TEST_ENV: [&str; 12] = [
     "TMPDIR",
     "SYSTEMROOT",
 ];
-/// The longest context id that a command is given.
+/// Maximum bytes of a context id that is passed to a command.
 const MAX_CONTEXT: usize = 128;
 
-/// A command that decides whether refinement has passed.
+/// A command that decides whether refinement passes.
 #[derive(Debug, Clone)]
 pub struct TestCommand {
     words: Vec<String>,
@@ -56,27 +57,27 @@ pub struct TestCommand {
     hidden: Option<String>,
 }
 
-/// How the tests went.
+/// The report of a test run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommandReport {
-    /// The command and its arguments; empty where none is configured.
+    /// The command and its arguments; empty if none is configured.
     pub command: Vec<String>,
-    /// How it ended; `None` where it did not end by itself.
+    /// The exit code; `None` if the command did not exit by itself.
     pub exit_code: Option<i32>,
-    /// Whether its time was over.
+    /// Whether the command exceeded its time limit.
     pub timed_out: bool,
-    /// Why it did not run or did not end, in words.
+    /// Why the command did not run or did not exit.
     pub failure: Option<String>,
-    /// How long it ran.
+    /// The duration of the run, in milliseconds.
     pub duration_ms: u64,
-    /// The end of what it wrote, without secrets.
+    /// The end of the output, with secrets redacted.
     pub output: String,
-    /// Whether it wrote more than that.
+    /// Whether earlier output was discarded.
     pub truncated: bool,
 }
 
 impl CommandReport {
-    /// The report where no command is configured.
+    /// The report when no command is configured.
     pub fn unconfigured() -> Self {
         let failure = "no test command is configured, so refinement cannot pass: set sparc.test-command (and \
                        sparc.test-dir, the folder that it runs in)";
@@ -91,7 +92,7 @@ impl CommandReport {
         }
     }
 
-    /// The report where the command is not for that tenant.
+    /// The report when the command is not allowed for that tenant.
     pub fn other_tenant(tenant: &str) -> Self {
         let failure = format!(
             "the test command does not run for the tenant {tenant:?}, so refinement cannot pass: the operator names the \
@@ -100,7 +101,7 @@ impl CommandReport {
         Self { failure: Some(failure), ..Self::unconfigured() }
     }
 
-    /// What is wrong, if it did not pass.
+    /// The violation, if the tests did not pass.
     pub(super) fn violation(&self) -> Option<Violation> {
         let why = match (&self.failure, self.exit_code) {
             (Some(failure), _) => failure.clone(),
@@ -117,7 +118,7 @@ impl CommandReport {
         Some(Violation { path: String::new(), message: format!("{why}{output}") })
     }
 
-    /// As resources and tools show it.
+    /// The JSON form in resources and tool results.
     pub(super) fn to_json(&self) -> Value {
         json!({
             "command": self.command,
@@ -132,7 +133,7 @@ impl CommandReport {
 }
 
 impl TestCommand {
-    /// The command that is configured.
+    /// The configured command.
     pub fn configured(options: &SparcOptions) -> Option<Self> {
         let words = options.test_command.clone().filter(|words| !words.is_empty())?;
         Some(Self {
@@ -145,7 +146,7 @@ impl TestCommand {
         })
     }
 
-    /// Runs it to one of its ends.
+    /// Runs the command until it exits or its time limit is reached.
     pub async fn run(&self, context_id: &str, redactor: &Redactor) -> CommandReport {
         let began = Instant::now();
         let mut report =
@@ -169,7 +170,7 @@ impl TestCommand {
             }
         };
         let group = TestProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
-        // A secret is only known as one if it is there from its beginning, so more is kept than is shown.
+        // A secret is recognized only from its beginning, so more output is retained than is published.
         let mut tail = OutputTail { bytes: VecDeque::new(), max: self.max_output + EDGE, cut: false };
         match tokio::time::timeout(self.timeout, follow(&mut child, &group, &mut tail)).await {
             Ok(Ok(status)) => report.exit_code = status.code(),
@@ -178,7 +179,7 @@ impl TestCommand {
             }
             Err(_) => {
                 group.kill();
-                // Reaped, so that nothing stays behind; killed as it is, this takes no time.
+                // Reaped, so that no zombie remains; the process is already killed, so this does not block.
                 let _ = tokio::time::timeout(DRAIN, child.wait()).await;
                 report.timed_out = true;
                 report.failure = Some(format!(
@@ -214,7 +215,7 @@ impl TestCommand {
     }
 }
 
-/// Whether a variable is on the list: by its name, or by its beginning where the list has a `*` there.
+/// Whether a variable is on the list: by its name, or by a prefix where the entry ends with `*`.
 fn is_listed(name: &str, list: &[String]) -> bool {
     let listed = |pattern: &str| match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
@@ -223,8 +224,9 @@ fn is_listed(name: &str, list: &[String]) -> bool {
     TEST_ENV.iter().any(|pattern| listed(pattern)) || list.iter().any(|pattern| listed(pattern))
 }
 
-/// Whether a context id can be given to a command: it may end up in a path, in an argument or in a script that does not
-/// quote it. It begins with a letter or a digit, so that it is no option and no hidden file, and has no separators.
+/// Whether a context id is safe to pass to a command: it may end up in a path, an argument, or a script that
+/// does not quote it. It must begin with a letter or a digit, so that it is neither an option nor a hidden
+/// file, and contain no separators.
 fn is_safe_context(context_id: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     (1..=MAX_CONTEXT).contains(&context_id.len())
@@ -233,7 +235,7 @@ fn is_safe_context(context_id: &str) -> bool {
         && !context_id.contains("..")
 }
 
-/// Reads what the command writes until it has ended and nothing more comes.
+/// Reads the command's output until it has exited and the output is closed.
 async fn follow(
     child: &mut Child,
     group: &TestProcessGroup,
@@ -255,7 +257,7 @@ async fn follow(
             },
             status = child.wait(), if ended.is_none() => {
                 ended = Some(status?);
-                // What it left running would hold its output open.
+                // Processes that it left running would keep its output open.
                 group.kill();
                 drained.as_mut().reset(tokio::time::Instant::now() + DRAIN);
             }
@@ -280,7 +282,7 @@ struct TestProcessGroup(Option<Pid>);
 impl TestProcessGroup {
     fn kill(&self) {
         if let Some(group) = self.0 {
-            // An error says that nobody is left.
+            // An error means that no process is left.
             let _ = kill_process_group(group, Signal::KILL);
         }
     }
@@ -292,7 +294,7 @@ impl Drop for TestProcessGroup {
     }
 }
 
-/// The end of a text that may be long.
+/// The last bytes of a long output.
 struct OutputTail {
     bytes: VecDeque<u8>,
     max: usize,

@@ -1,4 +1,4 @@
-//! Why something was not done to a workflow, and what tools, resources and agents make of it.
+//! The errors of workflow operations, and their mapping to tools, resources and agents.
 
 use std::time::Duration;
 
@@ -7,40 +7,40 @@ use nuncio_engine::{AgentError, Error, store::StoreError, surface::HandlerError}
 use super::{phase::SparcPhase, workflow::WorkflowRefusal};
 use crate::retry::RetryableError;
 
-/// Why something was not done. Nothing has changed.
+/// Why a workflow operation failed. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum SparcError {
-    /// There is none, or it belongs to somebody else: the two are not told apart.
+    /// The workflow does not exist, or belongs to another caller: the error does not reveal which.
     #[error("there is no workflow {0:?}: start it with sparc_start")]
     NoWorkflow(String),
-    /// There is one already.
+    /// A workflow with that name already exists.
     #[error(
         "contextId: there is a workflow {0:?} already: read it with sparc_status, or choose another name"
     )]
     Exists(String),
-    /// There is no such artifact.
+    /// The artifact does not exist.
     #[error("the workflow {context_id:?} has no artifact {phase} version {version}")]
     NoArtifact {
-        /// Of this workflow.
+        /// The workflow's name.
         context_id: String,
-        /// Of this phase.
+        /// The phase of the artifact.
         phase: SparcPhase,
-        /// This one.
+        /// The version that was requested.
         version: u32,
     },
-    /// An argument is wrong; it is named.
+    /// An argument is invalid; the message names it.
     #[error("{0}")]
     Invalid(String),
-    /// The workflow does not allow it.
+    /// The workflow's state does not allow it.
     #[error(transparent)]
     Refused(#[from] WorkflowRefusal),
-    /// The engine says no.
+    /// The engine refused or failed.
     #[error(transparent)]
     Engine(#[from] Error),
-    /// Others change the workflow all the time.
-    #[error("the workflow changes faster than this could be decided: try again in 1 s")]
+    /// Concurrent changes caused a conflict on every attempt.
+    #[error("the workflow has too many concurrent changes: try again in 1 s")]
     MovedTooOften,
-    /// Something inside.
+    /// An internal error, such as a missing record.
     #[error("{0}")]
     Internal(String),
 }
@@ -70,7 +70,7 @@ impl From<SparcError> for HandlerError {
             error @ SparcError::MovedTooOften => {
                 Self::Later { why: error.to_string(), retry_after: Duration::from_secs(1), too_fast: false }
             }
-            // A model may read why, and do something else.
+            // A model may read the reason, and act on it.
             error => Self::Failed(error.to_string()),
         }
     }
@@ -83,7 +83,7 @@ impl From<SparcError> for AgentError {
 }
 
 impl SparcError {
-    /// As the reader of a resource is told: what is not there is not there.
+    /// The error for the reader of a resource: a missing workflow or artifact becomes a missing resource.
     pub(super) fn of_resource(self, uri: &str) -> HandlerError {
         match self {
             Self::NoWorkflow(_) | Self::NoArtifact { .. } => HandlerError::NotFound(uri.into()),

@@ -1,39 +1,40 @@
-//! An artifact by forms, where there is no model: one section of the phase's schema at a time, each a flat form of
-//! primitives.
+//! Forms for artifacts, where there is no model: one section of the phase's schema at a time, each as a flat
+//! form of primitive fields.
 //!
-//! A list is asked for one item at a time, each with whether there is another. Inside an item, a nested object is
-//! flattened with dotted names, and a list of texts is one text with a line for each. After the gate has refused an
-//! artifact only the sections that it named are asked for again, with what was said before.
+//! A list is filled in one item at a time; each form asks whether there is another item. Inside an item, a
+//! nested object is flattened with dotted names, and a list of strings is one text with a line for each. After
+//! the gate has refused an artifact, only the sections that it named are asked again, prefilled with the
+//! earlier answers.
 
 use nuncio_engine::{AgentError, Answer, TaskContext};
 use serde_json::{Map, Value, json};
 
 use super::{gate::Violation, model_prompt::shortened, templates::PhaseTemplate};
 
-/// Items of a list that are asked for one by one.
+/// Maximum items of a list.
 pub(super) const MAX_ITEMS: usize = 100;
-/// Asks whether there is another item.
+/// The field that asks whether there is another item.
 const ANOTHER: &str = "addAnother";
-/// The one field of an item that is a text.
+/// The name of the only field in the form of an item that is a string.
 const ITEM: &str = "item";
 
-/// What came of the forms.
+/// The outcome of the forms.
 pub(super) enum FormsOutcome {
-    /// All sections are there.
+    /// All sections are filled in.
     Artifact(Value),
-    /// Somebody did not want to, in words.
+    /// A person declined, with the reason.
     Refused(String),
-    /// Nobody is there to be asked.
+    /// No person can be asked.
     Unavailable,
 }
 
-/// What came of one form.
+/// The outcome of one form.
 enum FormOutcome {
     Fields(Map<String, Value>),
     Ended(FormsOutcome),
 }
 
-/// Asks for an artifact. `before` is what was said before and what the gate found wrong with it.
+/// Asks for an artifact. `before`: the previous artifact and its violations.
 pub(super) async fn fill(
     cx: &TaskContext,
     template: &PhaseTemplate,
@@ -68,7 +69,7 @@ pub(super) async fn fill(
     Ok(FormsOutcome::Artifact(Value::Object(artifact)))
 }
 
-/// The sections that violations name; all of them where there are none, or where one names no section.
+/// The sections that violations name; all sections if there are no violations, or if one names no section.
 fn sections_to_ask<'a>(sections: &'a Map<String, Value>, wrong: &[Violation]) -> Vec<&'a str> {
     let named = |violation: &Violation| {
         let name = violation.path.trim_start_matches('/').split('/').next().unwrap_or_default();
@@ -91,7 +92,7 @@ fn complaints(wrong: &[Violation], first: bool) -> String {
     format!("The gate did not let it through:\n{}\n", shortened(&lines))
 }
 
-/// A section that is no list. `Ok(Null)`: it was left out.
+/// Asks for a section that is not a list. `Ok(Null)`: it was left empty.
 async fn ask_section(
     cx: &TaskContext,
     intro: &str,
@@ -115,7 +116,7 @@ async fn ask_section(
     Ok(Ok(value))
 }
 
-/// A section that is a list, one item at a time.
+/// Asks for a section that is a list, one item at a time.
 async fn ask_list(
     cx: &TaskContext,
     intro: &str,
@@ -169,21 +170,21 @@ async fn ask_list(
 
 /// One field of a form.
 struct ArtifactField {
-    /// Its dotted name.
+    /// The dotted name.
     name: String,
-    /// Its schema in the form.
+    /// The field's schema in the form.
     schema: Value,
-    /// Whether it has to be filled in.
+    /// Whether it is required.
     needed: bool,
-    /// Whether it is a list, a line for each item.
+    /// Whether it is a list, with one line per item.
     lines: bool,
-    /// Whether the artifact has it even when it is empty.
+    /// Whether the artifact contains it even when it is empty.
     keep_empty: bool,
 }
 
 impl ArtifactField {
-    /// Puts what was filled in where it belongs: the dotted path makes objects of objects; an empty one is the value
-    /// itself.
+    /// Stores the answer in the artifact at the dotted path, creating objects on the way; an empty path is the
+    /// value itself.
     fn put(&self, value: &mut Value, path: &str, told: Option<&Value>) {
         let told = match (told, self.lines) {
             (Some(Value::String(text)), true) => lines(text),
@@ -210,7 +211,7 @@ fn lines(text: &str) -> Value {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(Value::from).collect()
 }
 
-/// The primitives in a schema, with dotted names.
+/// The primitive fields of a schema, with dotted names.
 fn flatten(name: &str, schema: &Value, required: bool, known: Option<&Value>, into: &mut Vec<ArtifactField>) {
     match schema["type"].as_str() {
         Some("object") => {
@@ -270,7 +271,7 @@ fn lists(names: &Value, name: &str) -> bool {
     names.as_array().is_some_and(|names| names.iter().any(|known| known == name))
 }
 
-/// Puts one form. `another`: with the question whether there is another item, and what is likely.
+/// Asks one form. `another`: also asks whether there is another item, with this default.
 async fn ask(
     cx: &TaskContext,
     intro: &str,

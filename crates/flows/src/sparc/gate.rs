@@ -1,8 +1,8 @@
-//! The gate at the end of a phase: the template's JSON Schema, then what a schema cannot say, such as that every
-//! requirement is covered. For refinement the tests have to run as well; that is `command.rs`.
+//! The gate at the end of a phase: the template's JSON Schema, then checks that a schema cannot express, such
+//! as that every requirement is covered. For refinement the tests have to pass as well (`command.rs`).
 //!
-//! A gate that refuses names what is wrong, where it is, in words that a model or a person can act on: all that the
-//! schema finds, or else all that comes after it, up to a bound on how much and on how long each text is.
+//! A refusal lists what is wrong and where, in text that a model or a person can act on: all violations of the
+//! schema, or else all that the later checks find, limited in number and in length.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,17 +18,17 @@ use serde_json::Value;
 
 use super::{command::CommandReport, phase::SparcPhase, templates::PhaseTemplate};
 
-/// Violations that a verdict names; how many more there are is said in the last.
+/// Maximum violations in a verdict; the last one states how many more there are.
 pub const MAX_VIOLATIONS: usize = 50;
-/// Names that a violation lists, of those that there are.
+/// Maximum known names that a violation lists.
 const MAX_KNOWN: usize = 10;
 
-/// Something that is wrong with an artifact.
+/// One problem of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// Where, as a JSON pointer; empty: the artifact as a whole.
+    /// The location as a JSON pointer; empty: the artifact as a whole.
     pub path: String,
-    /// What.
+    /// The problem, for a model or a person.
     pub message: String,
 }
 
@@ -41,27 +41,27 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// What a gate says.
+/// The verdict of a gate on an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GateVerdict {
     /// Whether the phase has passed.
     pub passed: bool,
-    /// When it was judged.
+    /// When the gate was applied.
     pub checked_at: Timestamp,
-    /// What was wrong; empty where it passed.
+    /// The violations; empty if it passed.
     pub violations: Vec<Violation>,
-    /// How the tests went, where they ran.
+    /// The report of the tests, if they ran.
     pub command: Option<CommandReport>,
 }
 
 impl GateVerdict {
-    /// The verdict on an artifact, with how its tests went.
+    /// The verdict on an artifact, with the report of its tests.
     pub fn new(mut violations: Vec<Violation>, command: Option<CommandReport>, at: Timestamp) -> Self {
         violations.extend(command.as_ref().and_then(CommandReport::violation));
         Self { passed: violations.is_empty(), checked_at: at, violations, command }
     }
 
-    /// The violations, one a line.
+    /// The violations, one per line.
     pub fn in_words(&self) -> String {
         self.violations.iter().map(|violation| format!("- {violation}\n")).collect()
     }
@@ -79,8 +79,8 @@ impl GateVerdict {
 /// The artifacts of earlier phases that have passed.
 pub(super) type EarlierArtifacts = BTreeMap<SparcPhase, Value>;
 
-/// What is wrong with an artifact, as far as that can be seen without running anything. What a schema cannot say is
-/// only looked at where the schema holds: it bounds what there is to look at.
+/// The violations that can be found without running anything. The checks beyond the schema run only on an
+/// artifact that satisfies the schema, which bounds their input.
 pub(super) fn inspect(phase: SparcPhase, artifact: &Value, earlier: &EarlierArtifacts) -> Vec<Violation> {
     let (wrong, more) = PhaseTemplate::of(phase).shape.violations(artifact, MAX_VIOLATIONS);
     let wrong = wrong.into_iter().map(|(path, message)| Violation { path, message });
@@ -97,7 +97,7 @@ pub(super) fn inspect(phase: SparcPhase, artifact: &Value, earlier: &EarlierArti
     found.all()
 }
 
-/// What was found so far. Beyond so many violations they are counted, not kept.
+/// The violations found so far. Beyond the limit they are counted, not stored.
 struct ViolationCollector {
     violations: Vec<Violation>,
     more: usize,
@@ -110,7 +110,7 @@ impl ViolationCollector {
             return;
         }
         let mut text = BoundedText::new(MAX_EXPLANATION);
-        // An error says that it is long enough.
+        // An error means that the text has reached its length limit.
         let _ = text.write_fmt(message);
         self.violations.push(Violation { path: path.to_string(), message: text.into_text() });
     }
@@ -128,7 +128,7 @@ impl ViolationCollector {
     }
 }
 
-/// The names that there are, or the first of them.
+/// The known names, or the first of them.
 struct KnownNames<'a>(&'a BTreeSet<&'a str>);
 
 impl std::fmt::Display for KnownNames<'_> {
@@ -288,7 +288,7 @@ fn completion(artifact: &Value, earlier: &EarlierArtifacts, found: &mut Violatio
     }
 }
 
-/// The names in a list; one that is there twice is a violation.
+/// The names in a list; a duplicate is a violation.
 fn names<'a>(
     artifact: &'a Value,
     list: &str,

@@ -1,15 +1,15 @@
-//! What a model is asked for an artifact, and the JSON in what it answers.
+//! The prompts that ask a model for an artifact, and the extraction of JSON from its answer.
 
 use serde_json::Value;
 
 use super::{gate::EarlierArtifacts, phase::SparcPhase, prompts::task, templates::PhaseTemplate};
 
-/// The longest answer that is asked for, in tokens.
+/// The longest answer that is requested, in tokens.
 pub(super) const MAX_TOKENS: u32 = 16_384;
-/// How much of what a gate said is repeated to a person, in bytes.
+/// Maximum bytes of a gate's violations that are quoted to a person.
 pub(super) const MAX_QUOTED: usize = 8 * 1024;
 
-/// What a model is told about itself.
+/// The system prompt for a phase.
 pub(super) fn system(phase: SparcPhase) -> String {
     format!(
         "You are the {} of a team that works by SPARC. You write for those who come after you: complete, concrete and \
@@ -18,7 +18,7 @@ pub(super) fn system(phase: SparcPhase) -> String {
     )
 }
 
-/// What a model is asked for a phase's artifact.
+/// The prompt for a phase's artifact.
 pub(super) fn prompt(phase: SparcPhase, goal: &str, earlier: &EarlierArtifacts) -> String {
     let earlier: String = earlier
         .iter()
@@ -30,7 +30,7 @@ pub(super) fn prompt(phase: SparcPhase, goal: &str, earlier: &EarlierArtifacts) 
     format!("{}\n\nThe goal:\n{goal}\n\n{earlier}{brief}", task(phase))
 }
 
-/// The same, after the gate has refused an artifact.
+/// The prompt after the gate has refused an artifact.
 pub(super) fn retry_prompt(prompt: &str, before: Option<&Value>, wrong: &str) -> String {
     let before = before.map(|artifact| format!("Your last artifact:\n```json\n{artifact}\n```\n\n"));
     let before = before.unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn retry_prompt(prompt: &str, before: Option<&Value>, wrong: &str) ->
     )
 }
 
-/// The end of a text that is too long for a question.
+/// A text truncated to the length of a question.
 pub(super) fn shortened(text: &str) -> String {
     if text.len() <= MAX_QUOTED {
         return text.to_owned();
@@ -51,8 +51,7 @@ pub(super) fn shortened(text: &str) -> String {
     format!("{}… (the workflow's resource has all of it)", &text[..end])
 }
 
-/// The JSON object in a text: all of it, or what stands in a code fence, or what stands between the first brace and
-/// the last.
+/// The JSON object in a text: the whole text, or a code fence, or from the first brace to the last.
 pub(super) fn json_in(text: &str) -> Option<Value> {
     let object = |text: &str| serde_json::from_str::<Value>(text.trim()).ok().filter(Value::is_object);
     let fenced = || {

@@ -1,4 +1,4 @@
-//! The five phases, in their order, and who works on each.
+//! The five phases, in order, and the role that works on each.
 
 use std::str::FromStr;
 
@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SparcPhase {
-    /// What is to be made, and how one will know that it was.
+    /// What is to be made, and how its success is verified.
     Specification,
     /// How it works, step by step.
     Pseudocode,
-    /// Of which parts it is made.
+    /// The components that it consists of.
     Architecture,
-    /// It is made, and its tests run.
+    /// The implementation, with passing tests.
     Refinement,
-    /// It is held against its specification, and documented.
+    /// The verification against the specification, and the documentation.
     Completion,
 }
 
 impl SparcPhase {
-    /// All phases, in their order.
+    /// All phases, in order.
     pub const ALL: [Self; 5] =
         [Self::Specification, Self::Pseudocode, Self::Architecture, Self::Refinement, Self::Completion];
 
-    /// Its name in addresses and documents.
+    /// Its name in URIs and documents.
     pub fn name(self) -> &'static str {
         match self {
             Self::Specification => "specification",
@@ -36,22 +36,22 @@ impl SparcPhase {
         }
     }
 
-    /// The first is 0.
+    /// The position of the phase, from 0.
     pub fn index(self) -> usize {
         self as usize
     }
 
-    /// The phase after it.
+    /// The next phase.
     pub fn next(self) -> Option<Self> {
         Self::ALL.get(self.index() + 1).copied()
     }
 
-    /// Those before it.
+    /// The phases before it.
     pub fn earlier(self) -> &'static [Self] {
         &Self::ALL[..self.index()]
     }
 
-    /// Who works on it.
+    /// The role that works on it.
     pub fn role(self) -> SparcRole {
         match self {
             Self::Specification => SparcRole::Researcher,
@@ -72,34 +72,34 @@ impl FromStr for SparcPhase {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|phase| phase.name() == text);
-        found.ok_or_else(|| format!("{text:?} is no phase: there are {}", names(&Self::ALL)))
+        found.ok_or_else(|| format!("{text:?} is not a phase: the phases are {}", names(&Self::ALL)))
     }
 }
 
-/// Phases in words.
+/// The names of phases as text.
 pub(super) fn names(phases: &[SparcPhase]) -> String {
     phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// A type of agent.
+/// The role of a SPARC agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SparcRole {
-    /// Finds out what is wanted.
+    /// Researches the requirements.
     Researcher,
-    /// Says how it works, and makes it.
+    /// Designs the algorithm, and implements it.
     Coder,
-    /// Cuts it into parts, and judges the whole.
+    /// Designs the architecture, and reviews the whole.
     Analyst,
-    /// Sees to it that all of that happens.
+    /// Drives all phases.
     Coordinator,
 }
 
 impl SparcRole {
-    /// All types of agents.
+    /// All roles.
     pub const ALL: [Self; 4] = [Self::Researcher, Self::Coder, Self::Analyst, Self::Coordinator];
 
-    /// Its name: that of its agent.
+    /// Its name, which is also that of its agent.
     pub fn name(self) -> &'static str {
         match self {
             Self::Researcher => "researcher",
@@ -109,7 +109,7 @@ impl SparcRole {
         }
     }
 
-    /// The phases that it works on. The coordinator sees to all of them.
+    /// The phases that it works on. The coordinator drives all of them.
     pub fn phases(self) -> Vec<SparcPhase> {
         let works = |phase: &SparcPhase| self == Self::Coordinator || phase.role() == self;
         SparcPhase::ALL.into_iter().filter(works).collect()

@@ -1,4 +1,4 @@
-//! One MCP prompt for each phase: the template as a brief, for whoever works with a model of their own.
+//! The MCP prompts of the phases: each template as a brief, for clients that use their own model.
 
 use async_trait::async_trait;
 use nuncio_engine::{
@@ -11,7 +11,7 @@ use nuncio_engine::{
 
 use super::{phase::SparcPhase, templates::PhaseTemplate};
 
-/// Offers them.
+/// Registers the prompts.
 pub(super) fn install(surface: &Surface) {
     for phase in SparcPhase::ALL {
         surface.add_prompt(PhasePrompt(phase));
@@ -53,7 +53,7 @@ impl Prompt for PhasePrompt {
     }
 }
 
-/// What is asked for, in words for a model.
+/// The task of a phase, as text for a model.
 pub(super) fn task(phase: SparcPhase) -> String {
     format!(
         "Write the artifact of the {phase} phase of a SPARC workflow (specification, pseudocode, architecture, \

@@ -1,4 +1,4 @@
-//! Workflows, their artifacts and histories, the templates and the agents' capabilities as resources.
+//! The SPARC resources: workflows, artifacts, histories, templates and the agents' capabilities.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,41 +25,41 @@ const HISTORY: &str = "sparc://workflow/{contextId}/history{?after,limit}";
 const TEMPLATE: &str = "sparc://phase/{phase}/template";
 const CAPABILITIES: &str = "sparc://agent/{agentType}/capabilities";
 
-/// Values that a completion offers at most.
+/// Maximum values that a completion returns.
 const COMPLETIONS: usize = 100;
-/// Entries of a history that a reader gets who does not say how many.
+/// Entries of a history on a page by default.
 const PAGE: usize = 50;
 
 type SparcReadResult = Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
 
-/// An address with its variables filled in.
+/// A URI template with its variables filled in.
 pub(super) fn expand(template: &str, values: &[(&str, &str)]) -> String {
     let values = values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     nuncio_engine::surface::expand(template, &values)
 }
 
-/// The address of a workflow.
+/// The URI of a workflow.
 pub(super) fn workflow_uri(context_id: &str) -> String {
     expand(WORKFLOW, &[("contextId", context_id)])
 }
 
-/// The address of an artifact.
+/// The URI of an artifact.
 pub(super) fn artifact_uri(context_id: &str, phase: SparcPhase, version: u32) -> String {
     let version = version.to_string();
     let values = [("contextId", context_id), ("phase", phase.name()), ("version", &version)];
     expand(ARTIFACT, &values)
 }
 
-/// What all of these resources stand on.
+/// The state that all SPARC resources share.
 #[derive(Clone)]
 struct SparcResources {
     workflows: Workflows,
     surface: Arc<Surface>,
-    /// Since when what never changes is what it is.
+    /// When the server started: the modification time of resources that never change.
     since: Timestamp,
 }
 
-/// Offers them.
+/// Registers the resources.
 pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
     let since = workflows.engine().clock().now();
     let shelf = SparcResources { workflows: workflows.clone(), surface: Arc::clone(surface), since };
@@ -107,7 +107,7 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
     }
 }
 
-/// The families of resources.
+/// The kinds of SPARC resources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SparcResourceFamily {
     Workflow,
@@ -155,7 +155,7 @@ impl Template for SparcTemplateResource {
         self.shelf.read(self.family, uri, &request).await
     }
 
-    /// The workflows that there are; of the other families those that always exist are offered one by one.
+    /// The existing workflows. The fixed resources of the other kinds are registered one by one.
     async fn list(
         &self,
         caller: &Caller,
@@ -197,7 +197,7 @@ impl Template for SparcTemplateResource {
     }
 }
 
-/// One of a family that has a fixed number of them.
+/// One resource of a kind that has a fixed number of them.
 struct SparcFixedResource {
     shelf: SparcResources,
     profile: ResourceProfile,
@@ -244,7 +244,7 @@ impl SparcResources {
             }
             SparcResourceFamily::Artifact => {
                 let phase = request.text("phase").and_then(|phase| phase.parse().ok()).ok_or_else(missing)?;
-                // One address for one thing: no sign, no leading zeros.
+                // One URI per artifact: a sign or leading zeros are refused.
                 let version = request.text("version").unwrap_or_default();
                 let number: u32 = version.parse().map_err(|_| missing())?;
                 if number.to_string() != version {
@@ -283,7 +283,7 @@ impl SparcResources {
         Ok(HandlerReply::Done(vec![read]))
     }
 
-    /// What never changes while the server runs: nobody may do more with it than read it.
+    /// A resource that never changes while the server runs; its permissions are read-only for every caller.
     fn fixed(&self, uri: &str, schema: &str, value: &Value) -> ResourceContent {
         let about = ResourceDetails {
             kind: AccessKind::Sparc,
@@ -311,12 +311,12 @@ impl SparcResources {
     }
 }
 
-/// A number in the query of an address.
+/// A number in the query of a URI.
 fn number(request: &HandlerRequest, name: &str, default: u64) -> Result<u64, HandlerError> {
     match request.text(name) {
         None => Ok(default),
         Some(text) => {
-            text.parse().map_err(|_| HandlerError::Invalid(format!("{name}: {text:?} is no whole number")))
+            text.parse().map_err(|_| HandlerError::Invalid(format!("{name}: {text:?} is not a whole number")))
         }
     }
 }

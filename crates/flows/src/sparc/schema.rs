@@ -1,4 +1,4 @@
-//! JSON Schemas of what resources and tools show.
+//! The JSON Schemas of SPARC resources and tool results.
 
 use serde_json::{Map, Value, json};
 
@@ -211,7 +211,7 @@ pub(super) fn listed() -> Value {
     }))
 }
 
-/// What a role agent's work came to.
+/// The schema of a role agent's result.
 pub(super) fn worked() -> Value {
     object(json!({
         "contextId": text(),
@@ -225,7 +225,7 @@ pub(super) fn worked() -> Value {
     }))
 }
 
-/// What a run of the coordinator came to.
+/// The schema of the coordinator's result.
 pub(super) fn ran() -> Value {
     let mut schema = object(json!({
         "contextId": text(),

@@ -1,5 +1,5 @@
-//! What belongs into the artifact of each phase: sections, guidelines, a worked example, and the JSON Schema that
-//! the gate applies. One example, a URL shortener whose links expire, goes through all five.
+//! The templates of the phases' artifacts: sections, guidelines, a worked example, and the JSON Schema that the
+//! gate applies. One example, a URL shortener whose links expire, runs through all five phases.
 
 use std::sync::LazyLock;
 
@@ -10,17 +10,17 @@ use super::phase::SparcPhase;
 
 /// The template of one phase.
 pub struct PhaseTemplate {
-    /// The phase.
+    /// The phase of the artifact.
     pub phase: SparcPhase,
-    /// What belongs into each section.
+    /// The description of each section.
     pub sections: Map<String, Value>,
-    /// How to do it well.
+    /// How to write a good artifact, as text for a model or a person.
     pub guidelines: String,
     /// Worked examples, each with a title and an artifact that passes the gate.
     pub examples: Vec<Value>,
     /// The JSON Schema of an artifact.
     pub validation: Value,
-    /// The same, compiled.
+    /// The schema, compiled.
     pub shape: CompiledSchema,
 }
 
@@ -34,7 +34,7 @@ static ALL: LazyLock<[PhaseTemplate; 5]> = LazyLock::new(|| {
     ]
 });
 
-/// Reads a template that is part of the program: one that cannot be read does not pass the tests.
+/// Parses a template that is embedded in the binary; the tests guarantee that it parses.
 #[allow(clippy::expect_used, reason = "a constant of the program, which a test reads")]
 fn read(phase: SparcPhase, text: &str) -> PhaseTemplate {
     let value: Value = serde_json::from_str(text).expect("a template is JSON");
@@ -63,7 +63,7 @@ impl PhaseTemplate {
         self.examples.first().map_or(&Value::Null, |example| &example["artifact"])
     }
 
-    /// As the resource shows it.
+    /// The JSON of the template's resource.
     pub fn to_json(&self) -> Value {
         json!({
             "phase": self.phase,
@@ -74,7 +74,7 @@ impl PhaseTemplate {
         })
     }
 
-    /// The template as a brief, for a model or a person: what belongs where, how, and an example.
+    /// The template as a brief for a model or a person: sections, guidelines and an example.
     pub fn brief(&self) -> String {
         let sections: String = self
             .sections

@@ -1,4 +1,4 @@
-//! Workflows as tools: start, look, submit, go back, list, and have the coordinator do all of it.
+//! The workflow tools: start, read, submit, go back, list, and run everything by the coordinator.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use super::{
 
 type SparcToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
-/// Lines of a list, or entries of a history, for whoever does not say how many.
+/// Workflows of a list, or entries of a history, on a page by default.
 const PAGE: usize = 50;
 
-/// Offers them.
+/// Registers the tools.
 pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(), SchemaError> {
     let context_id = json!({
         "type": "string", "minLength": 1, "maxLength": MAX_CONTEXT_ID,
@@ -219,7 +219,7 @@ async fn submit(workflows: Workflows, request: HandlerRequest) -> SparcToolResul
     let artifact = request.arguments.get("artifact").unwrap_or(&Value::Null);
     let (phase, violations) = workflows.inspect(caller, context_id, phase, artifact).await?;
     if phase == SparcPhase::Refinement && violations.is_empty() {
-        // The tests may run for long, so the call is a task from here on.
+        // The tests may run for a long time, so the call continues as a task.
         let arguments = json!({ "contextId": context_id, "artifact": artifact });
         return Ok(HandlerReply::HandOver { agent: GATE.into(), arguments: object(arguments) });
     }
@@ -258,7 +258,7 @@ async fn history(workflows: Workflows, request: HandlerRequest) -> SparcToolResu
 }
 
 async fn run(workflows: Workflows, mut request: HandlerRequest) -> SparcToolResult {
-    // A session is one conversation, in which more than one workflow may be run: each has its own name.
+    // A session is one conversation that may run several workflows, so each workflow has its own name.
     let context_id = request.text("contextId").map_or_else(|| workflows.new_context(), str::to_owned);
     workflows.allow_run(&request.caller, &context_id)?;
     request.arguments.insert("contextId".into(), context_id.into());

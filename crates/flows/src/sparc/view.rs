@@ -1,4 +1,4 @@
-//! Workflows, artifacts and histories as resources and tools show them. What that looks like is said by `schema.rs`.
+//! Workflows, artifacts and histories as JSON for resources and tools, in the format of `schema.rs`.
 
 use nuncio_engine::{Profile, clock::Timestamp};
 use serde_json::{Map, Value, json};
@@ -13,10 +13,10 @@ use super::{
 };
 use crate::resource::iso;
 
-/// The longest piece of a goal in a list, in characters.
+/// Maximum characters of a goal in a list.
 const PREVIEW: usize = 200;
 
-/// A workflow, whole.
+/// A workflow with all details.
 pub(super) fn workflow(stored: &StoredWorkflow) -> Value {
     let workflow = &stored.workflow;
     let phases: Map<String, Value> = SparcPhase::ALL
@@ -61,7 +61,7 @@ fn time(at: Option<Timestamp>) -> Option<String> {
     at.map(iso)
 }
 
-/// What a gate said.
+/// The verdict of a gate.
 pub(super) fn verdict(verdict: &GateVerdict) -> Value {
     json!({
         "passed": verdict.passed,
@@ -122,7 +122,7 @@ pub(super) fn history(stored: &StoredWorkflow, entries: &[WorkflowEntry]) -> Val
     json!({ "contextId": stored.workflow.context_id, "entries": entries, "total": total, "next": next })
 }
 
-/// One line of a list.
+/// A workflow as one item of a list.
 pub(super) fn line(stored: &StoredWorkflow, redact: impl Fn(&str) -> String) -> Value {
     let workflow = &stored.workflow;
     let goal: String = redact(&workflow.goal).chars().take(PREVIEW).collect();
@@ -138,7 +138,7 @@ pub(super) fn line(stored: &StoredWorkflow, redact: impl Fn(&str) -> String) -> 
     })
 }
 
-/// What came of an artifact.
+/// The result of a submission.
 pub(super) fn submitted(context_id: &str, submitted: &SubmissionResult) -> Value {
     json!({
         "contextId": context_id,
@@ -152,7 +152,7 @@ pub(super) fn submitted(context_id: &str, submitted: &SubmissionResult) -> Value
     })
 }
 
-/// The same in a sentence, with everything that was wrong.
+/// The result of a submission as text, with all violations.
 pub(super) fn submitted_in_words(submitted: &SubmissionResult) -> String {
     let SubmissionResult { phase, version, verdict, current, done } = submitted;
     if *done && verdict.passed {
@@ -165,7 +165,7 @@ pub(super) fn submitted_in_words(submitted: &SubmissionResult) -> String {
     format!("{phase} version {version} did not pass its gate. Correct this and submit it again:\n{wrong}")
 }
 
-/// What an agent can do, from its live profile.
+/// The capabilities of an agent, from its current profile.
 pub(super) fn capabilities(role: SparcRole, profile: &Profile) -> Value {
     let skills: Vec<Value> = profile
         .skills

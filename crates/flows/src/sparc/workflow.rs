@@ -1,8 +1,8 @@
-//! A workflow as a state machine: a command comes in, and the new state with what is to be written comes out. It
-//! reads nothing and writes nothing; that is `store.rs` and `workflows.rs`.
+//! The workflow state machine: a command goes in; the new state and the records to write come out. It performs
+//! no I/O; that is in `store.rs` and `workflows.rs`.
 //!
-//! Phases before the current one have passed, those after it are pending. No phase is skipped; going back makes
-//! what comes after pending again, and leaves the artifacts as they are: each is a version that stays.
+//! Phases before the current one have passed, those after it are pending. No phase is skipped. Going back makes
+//! the later phases pending again and leaves the artifacts unchanged: each one is a permanent version.
 
 use nuncio_engine::clock::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -13,159 +13,160 @@ use super::{
     phase::{SparcPhase, names},
 };
 
-/// Artifacts that one phase may have.
+/// Maximum artifacts of one phase.
 pub const MAX_VERSIONS: u32 = 200;
-/// Changes whose keys are remembered, so that one that is repeated is noticed.
+/// Idempotency keys that are remembered, to detect repeated changes.
 const REMEMBERED: usize = 64;
 
-/// Where a phase stands.
+/// The status of a phase.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PhaseStatus {
-    /// Its turn has not come.
+    /// An earlier phase has not passed yet.
     #[default]
     Pending,
-    /// It is worked on.
+    /// The phase is being worked on.
     Active,
-    /// Its gate has refused an artifact, or whoever worked on it has given up. It still takes artifacts.
+    /// The gate has refused an artifact, or the agent or person that worked on the phase has given up. It still
+    /// accepts artifacts.
     Blocked,
-    /// Its gate has let an artifact through.
+    /// The gate has accepted an artifact.
     Passed,
 }
 
-/// One phase of one workflow.
+/// The state of one phase of a workflow.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PhaseState {
-    /// Where it stands.
+    /// The current status.
     pub status: PhaseStatus,
-    /// Artifacts that were submitted, over all visits.
+    /// The number of submitted artifacts, over all visits.
     pub attempts: u32,
-    /// When it was last entered.
+    /// When the phase was last entered.
     pub entered_at: Option<Timestamp>,
-    /// When its gate let it through.
+    /// When the gate accepted an artifact.
     pub passed_at: Option<Timestamp>,
-    /// The version that passed.
+    /// The version of the artifact that passed.
     pub passed_version: Option<u32>,
-    /// What the gate last said, since the phase was entered.
+    /// The last verdict since the phase was entered.
     pub gate: Option<GateVerdict>,
-    /// Why whoever worked on it gave up.
+    /// Why the agent or person that worked on the phase gave up.
     pub reason: Option<String>,
 }
 
-/// What is said about an artifact without its content.
+/// The metadata of an artifact, without its content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArtifactNote {
-    /// The phase that it belongs to.
+    /// The phase that the artifact belongs to.
     pub phase: SparcPhase,
-    /// From 1, for each phase.
+    /// The version, from 1 for each phase.
     pub version: u32,
     /// When it was submitted.
     pub created: Timestamp,
-    /// By whom.
+    /// The caller or agent that submitted it.
     pub by: RecordedActor,
-    /// Bytes of its JSON.
+    /// The size of its JSON, in bytes.
     pub size: u64,
-    /// Whether the gate let it through.
+    /// Whether the gate accepted it.
     pub passed: bool,
 }
 
-/// Who did something: a caller, or an agent for a caller.
+/// The author of a change: a caller, or an agent on behalf of a caller.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordedActor {
-    /// The caller.
+    /// The caller's name.
     pub caller: String,
-    /// The agent, where it was one.
+    /// The agent's name, if an agent made the change.
     pub agent: Option<String>,
-    /// The agent's task.
+    /// The id of the agent's task.
     pub task: Option<String>,
 }
 
-/// A workflow.
+/// The state of a workflow.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Workflow {
-    /// Its name.
+    /// The name of the workflow, unique within its tenant.
     pub context_id: String,
-    /// What it is to achieve.
+    /// The goal, as the caller wrote it.
     pub goal: String,
-    /// Whether whoever works on it may use the batch engine.
+    /// Whether its agents may use the batch engine.
     pub batchtools_enabled: bool,
-    /// When it was started.
+    /// When the workflow was started.
     pub started_at: Timestamp,
-    /// The phase that is worked on; the last one when all have passed.
+    /// The current phase; the last one when all have passed.
     pub current: SparcPhase,
-    /// The phases, in their order.
+    /// The phases, in order.
     pub phases: [PhaseState; 5],
     /// The artifacts, oldest first.
     pub artifacts: Vec<ArtifactNote>,
-    /// How many entries its history has.
+    /// The number of entries in its history.
     pub entries: u64,
-    /// Keys of the last changes that had one, each with the number of its entry.
+    /// The idempotency keys of the latest changes, each with the number of its history entry.
     pub remembered: Vec<(String, u64)>,
 }
 
-/// What somebody wants.
+/// A command to a workflow.
 #[derive(Debug, Clone, PartialEq)]
 pub enum WorkflowCommand {
-    /// Submits an artifact, which the gate has judged.
+    /// Submits an artifact, with the gate's verdict.
     Submit {
-        /// For this phase, which has to be the current one.
+        /// The phase of the artifact, which must be the current one.
         phase: SparcPhase,
-        /// The artifact.
+        /// The content of the artifact.
         artifact: Value,
-        /// Bytes of its JSON.
+        /// The size of its JSON, in bytes.
         size: u64,
-        /// What the gate says.
+        /// The gate's verdict on it.
         verdict: GateVerdict,
     },
     /// Goes back to an earlier phase.
     Back {
-        /// To this one.
+        /// The phase to go back to.
         to: SparcPhase,
-        /// Why.
+        /// The reason, for the history.
         reason: String,
     },
-    /// Gives up on the current phase for now.
+    /// Marks the current phase as blocked.
     Block {
-        /// The phase, which has to be the current one.
+        /// The phase, which must be the current one.
         phase: SparcPhase,
-        /// Why.
+        /// The reason, for the history.
         reason: String,
     },
 }
 
-/// What is to be written.
+/// The records to write for a command.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WorkflowChange {
-    /// The workflow from now on.
+    /// The new state of the workflow.
     pub workflow: Workflow,
-    /// What goes into its history.
+    /// The new entry of its history.
     pub entry: WorkflowEntry,
-    /// The artifact, where there is one.
+    /// The new artifact, if there is one.
     pub artifact: Option<WorkflowArtifact>,
 }
 
-/// One line of a workflow's history.
+/// One entry of a workflow's history.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowEntry {
-    /// From 1, without gaps.
+    /// The number of the entry, from 1, without gaps.
     pub n: u64,
-    /// When.
+    /// The time of the change.
     pub at: Timestamp,
-    /// Who.
+    /// The author of the change.
     pub by: RecordedActor,
-    /// What.
+    /// The kind of change.
     pub what: WorkflowAction,
-    /// The phase that it was about; of going back, the one that was gone back to.
+    /// The phase concerned; for going back, the phase that was returned to.
     pub phase: SparcPhase,
-    /// The version of the artifact, where there was one.
+    /// The version of the artifact, if there was one.
     pub version: Option<u32>,
-    /// What came of it: where the phase stood afterwards.
+    /// The status of the phase after the change.
     pub outcome: PhaseStatus,
-    /// More about it, in words.
+    /// Further details, as text.
     pub detail: Option<String>,
 }
 
-/// What was done.
+/// The kind of a change in a workflow's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowAction {
@@ -173,26 +174,26 @@ pub enum WorkflowAction {
     Started,
     /// An artifact was submitted.
     Submitted,
-    /// It went back to an earlier phase.
+    /// The workflow went back to an earlier phase.
     WentBack,
-    /// Whoever worked on the phase gave up.
+    /// The agent or person that worked on the phase gave up.
     Blocked,
 }
 
-/// An artifact as it is kept.
+/// An artifact as stored.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WorkflowArtifact {
-    /// What is said about it.
+    /// Its metadata.
     pub note: ArtifactNote,
-    /// What the gate said.
+    /// The gate's verdict on it.
     pub gate: GateVerdict,
-    /// What identifies the submission, where it has to be one however often it is tried.
+    /// The idempotency key of the submission, if it has one.
     pub key: Option<String>,
-    /// The artifact itself.
+    /// The content of the artifact.
     pub content: Value,
 }
 
-/// Why nothing was changed.
+/// Why a command was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkflowRefusal {
     /// The phase is not the current one.
@@ -200,29 +201,29 @@ pub enum WorkflowRefusal {
         "phase: {phase} is not the current phase, {current} is: phases are worked on in their order, and none is skipped"
     )]
     NotCurrent {
-        /// The one that was asked for.
+        /// The phase that the command named.
         phase: SparcPhase,
-        /// The one that it is.
+        /// The current phase.
         current: SparcPhase,
     },
     /// All phases have passed.
     #[error("all five phases have passed: go back to an earlier phase (sparc_back) to work on it again")]
     Done,
-    /// Not an earlier phase.
+    /// The phase to go back to is not an earlier one.
     #[error("to: {to} does not come before the current phase {current}: {}", back_to(*.current))]
     NotEarlier {
-        /// Where it was to go.
+        /// The phase that the command named.
         to: SparcPhase,
-        /// Where it is.
+        /// The current phase.
         current: SparcPhase,
     },
-    /// No reason was given.
+    /// The reason is empty.
     #[error("reason: going back needs a reason, for those who read the history")]
     NoReason,
-    /// The phase has as many artifacts as it may.
+    /// The phase has reached its limit of artifacts.
     #[error("{0} has {MAX_VERSIONS} artifacts already (max_versions): start another workflow")]
     TooManyVersions(SparcPhase),
-    /// The history is as long as it may be.
+    /// The history has reached its limit of entries.
     #[error("the workflow has a history of {0} entries already (max_history): start another workflow")]
     HistoryFull(u64),
 }
@@ -235,7 +236,7 @@ fn back_to(current: SparcPhase) -> String {
 }
 
 impl Workflow {
-    /// A workflow that begins now, with the first entry of its history.
+    /// A new workflow, with the first entry of its history.
     pub fn start(
         context_id: &str,
         goal: &str,
@@ -261,7 +262,7 @@ impl Workflow {
         WorkflowChange { workflow, entry, artifact: None }
     }
 
-    /// A phase of it.
+    /// The state of a phase.
     pub fn phase(&self, phase: SparcPhase) -> &PhaseState {
         &self.phases[phase.index()]
     }
@@ -271,17 +272,17 @@ impl Workflow {
         self.phase(SparcPhase::Completion).status == PhaseStatus::Passed
     }
 
-    /// The number of the entry that a change with this key made.
+    /// The number of the history entry of the change with this key.
     pub fn made_by(&self, key: &str) -> Option<u64> {
         self.remembered.iter().rev().find(|(known, _)| known == key).map(|(_, n)| *n)
     }
 
-    /// The last artifact of a phase, passed or not.
+    /// The latest artifact version of a phase, passed or not.
     pub fn last_version(&self, phase: SparcPhase) -> Option<u32> {
         self.artifacts.iter().rev().find(|note| note.phase == phase).map(|note| note.version)
     }
 
-    /// Whether that phase can be worked on now.
+    /// Checks that the phase is the current one and can be worked on.
     pub fn check_current(&self, phase: SparcPhase) -> Result<(), WorkflowRefusal> {
         if phase != self.current {
             return Err(WorkflowRefusal::NotCurrent { phase, current: self.current });
@@ -289,7 +290,7 @@ impl Workflow {
         if self.is_done() { Err(WorkflowRefusal::Done) } else { Ok(()) }
     }
 
-    /// What a command comes to. `max_history` is what its history may hold.
+    /// Applies a command to the workflow. `max_history`: the maximum number of entries in its history.
     pub fn decide(
         &self,
         command: WorkflowCommand,

@@ -1,8 +1,8 @@
-//! What can be done to workflows, by tools and agents alike: each is let through or not, read, decided and written.
+//! The operations on workflows, shared by tools and agents: each is authorized, read, decided and written.
 //!
-//! A change is decided on what was read and written under its version; where somebody else was faster it is decided
-//! again. A change with a key is made once, however often it is tried: an agent's step that is begun again after a
-//! crash finds what it did.
+//! A change is decided on the version that was read, and written only if that version is still current; after a
+//! conflict it is decided again. A change with an idempotency key is made once, however often it is attempted:
+//! an agent's step that restarts after a crash finds its earlier change.
 
 use std::sync::Arc;
 
@@ -21,26 +21,26 @@ use super::{
     workflow::{RecordedActor, Workflow, WorkflowArtifact, WorkflowCommand, WorkflowEntry},
 };
 
-/// Bytes of a context's name.
+/// Maximum bytes of a context id.
 pub const MAX_CONTEXT_ID: usize = 256;
-/// Entries of a page.
+/// Maximum entries of a page.
 pub const MAX_PAGE: usize = 200;
-/// How often a change is decided again because somebody else was faster.
+/// Maximum attempts of a change that conflicts with concurrent changes.
 const DECIDE_AGAIN: usize = 32;
-/// Workflows that one page of a list looks at, seen or not.
+/// Maximum workflows that one page of a list reads, whether the caller may see them or not.
 const MAX_LOOKED_AT: usize = 2000;
 
-/// Who does something: a caller, by itself or through an agent.
+/// The author of a change: a caller, directly or through an agent.
 #[derive(Debug, Clone)]
 pub struct WorkflowActor {
-    /// The caller.
+    /// The caller, whose permissions apply.
     pub caller: Caller,
-    /// The agent and its task.
+    /// The names of the agent and of its task, if an agent acts for the caller.
     pub agent: Option<(String, String)>,
 }
 
 impl WorkflowActor {
-    /// A caller by itself.
+    /// A caller that acts directly.
     pub fn caller(caller: &Caller) -> Self {
         Self { caller: caller.clone(), agent: None }
     }
@@ -51,16 +51,16 @@ impl WorkflowActor {
     }
 }
 
-/// What came of an artifact.
+/// The result of a submission.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SubmissionResult {
-    /// The phase that it was for.
+    /// The phase of the artifact.
     pub phase: SparcPhase,
-    /// Which version it is.
+    /// The version that the artifact got.
     pub version: u32,
-    /// What the gate said.
+    /// The gate's verdict on it.
     pub verdict: GateVerdict,
-    /// The phase that is worked on now.
+    /// The current phase after the submission.
     pub current: SparcPhase,
     /// Whether all phases have passed.
     pub done: bool,
@@ -74,22 +74,22 @@ pub struct Workflows {
 }
 
 impl Workflows {
-    /// Those of that engine.
+    /// The workflows of that engine.
     pub(super) fn new(engine: Engine, options: Arc<SparcShared>) -> Self {
         Self { records: WorkflowRecords::new(engine), options }
     }
 
-    /// The engine.
+    /// The engine that stores the workflows.
     pub fn engine(&self) -> &Engine {
         self.records.engine()
     }
 
-    /// A name for a workflow that has none.
+    /// A fresh name for a workflow.
     pub fn new_context(&self) -> String {
         format!("ctx-{}", self.engine().clock().new_id())
     }
 
-    /// Starts a workflow; one without a name gets one.
+    /// Starts a workflow; one without a name gets a fresh one.
     pub async fn start(
         &self,
         who: &WorkflowActor,
@@ -124,15 +124,15 @@ impl Workflows {
         }
     }
 
-    /// A workflow, if there is one.
+    /// A workflow that the caller may read.
     pub async fn get(&self, caller: &Caller, context_id: &str) -> Result<StoredWorkflow, SparcError> {
         self.allow(caller, Action::Read, "sparc.read", context_id)?;
         let found = self.records.find(caller.tenant(), context_id).await?;
         found.ok_or_else(|| SparcError::NoWorkflow(context_id.into()))
     }
 
-    /// What is wrong with an artifact for the current phase, as far as that can be seen without running anything;
-    /// and which phase that is. Changes nothing.
+    /// The violations of an artifact for the current phase, as far as they can be found without running
+    /// anything; and the current phase. Changes nothing.
     pub async fn inspect(
         &self,
         caller: &Caller,
@@ -149,7 +149,7 @@ impl Workflows {
         Ok((phase, gate::inspect(phase, artifact, &earlier)))
     }
 
-    /// Runs the test command of refinement's gate, when it is its turn.
+    /// Runs the test command of refinement's gate, as soon as a permit is free.
     pub async fn test(&self, caller: &Caller, context_id: &str) -> Result<CommandReport, SparcError> {
         self.allow(caller, Action::Execute, "sparc.test", context_id)?;
         let tenant = caller.tenant();
@@ -158,7 +158,7 @@ impl Workflows {
                 CommandReport::other_tenant(tenant)
             }
             Some(command) => {
-                // Dropped while it waits, it leaves nothing behind.
+                // Dropping the future during the wait has no side effects.
                 let _place = self.options.test_permits.acquire().await;
                 command.run(context_id, self.engine().redactor()).await
             }
@@ -166,7 +166,7 @@ impl Workflows {
         })
     }
 
-    /// Submits an artifact; the gate decides. Refinement's takes the report of its tests: without one it fails.
+    /// Submits an artifact; the gate decides. Refinement needs the report of its tests, and fails without one.
     pub async fn submit(
         &self,
         who: &WorkflowActor,
@@ -188,7 +188,7 @@ impl Workflows {
             stored.workflow.check_current(phase)?;
             let earlier = self.records.earlier(tenant, &stored.workflow).await?;
             let violations = gate::inspect(phase, artifact, &earlier);
-            // What is wrong anyway needs no tests; what is right passes only with them.
+            // An artifact with violations needs no tests; one without violations passes only with them.
             let tests = match (phase, violations.is_empty()) {
                 (SparcPhase::Refinement, true) => {
                     tests.clone().or_else(|| Some(CommandReport::unconfigured()))
@@ -226,7 +226,7 @@ impl Workflows {
         self.command(who, context_id, &command, key).await
     }
 
-    /// Notes that whoever worked on a phase has given up on it.
+    /// Records that work on a phase was given up.
     pub async fn block(
         &self,
         who: &WorkflowActor,
@@ -255,13 +255,13 @@ impl Workflows {
         found.ok_or_else(|| SparcError::NoArtifact { context_id: context_id.into(), phase, version })
     }
 
-    /// The artifacts of phases that have passed, for whoever works on the next one.
+    /// The artifacts of the phases that have passed, as input for the next one.
     pub async fn passed(&self, caller: &Caller, workflow: &Workflow) -> Result<EarlierArtifacts, SparcError> {
         self.allow(caller, Action::Read, "sparc.read", &workflow.context_id)?;
         self.records.earlier(caller.tenant(), workflow).await
     }
 
-    /// A page of a workflow's history, oldest first, after that entry; with when the workflow last changed.
+    /// A page of a workflow's history, oldest first, after that entry; and when the workflow last changed.
     pub async fn history(
         &self,
         caller: &Caller,
@@ -276,8 +276,8 @@ impl Workflows {
         Ok((stored, entries))
     }
 
-    /// A page of the workflows that the caller may read, by name, and the name to go on after where there may be
-    /// more.
+    /// A page of the workflows that the caller may read, by name, and the cursor of the next page if there may
+    /// be more.
     pub async fn list(
         &self,
         caller: &Caller,
@@ -290,7 +290,7 @@ impl Workflows {
         let Some(prefix) = caller.narrowed(Action::Read, AccessKind::Sparc, prefix) else {
             return Ok((vec![], None));
         };
-        // Nobody is told a name that it may not read, not as the place to go on from either.
+        // A caller must not learn a name that it may not read, not even from the cursor.
         let last_of = |seen: &[StoredWorkflow]| seen.last().map(|stored| stored.workflow.context_id.clone());
         let (mut seen, mut after, mut looked_at) = (vec![], after.to_owned(), 0);
         loop {
@@ -313,20 +313,21 @@ impl Workflows {
                 Some(next) => return Ok((seen, Some(next))),
                 None => {
                     return Err(SparcError::Invalid(format!(
-                        "prefix: {MAX_LOOKED_AT} workflows in a row are none that you may read: give a prefix to look \
-                         among fewer"
+                        "prefix: you may read none of {MAX_LOOKED_AT} workflows in a row: give a prefix to \
+                         search among fewer"
                     )));
                 }
             }
         }
     }
 
-    /// Lets a caller have all of a workflow done.
+    /// Authorizes a caller to run a whole workflow.
     pub fn allow_run(&self, caller: &Caller, context_id: &str) -> Result<(), SparcError> {
         self.allow(caller, Action::Execute, "sparc.run", context_id)
     }
 
-    /// Lets a caller through to something that belongs to no workflow, if there is anything here that it may read.
+    /// Authorizes access to a resource that belongs to no workflow: the caller needs read access to at least
+    /// one workflow.
     pub fn allow_any(
         &self,
         caller: &Caller,
@@ -408,14 +409,14 @@ impl Workflows {
         Err(SparcError::MovedTooOften)
     }
 
-    /// What an earlier try of the same submission came to.
+    /// The result of an earlier attempt of the same submission.
     async fn submitted_before(
         &self,
         tenant: &str,
         workflow: &Workflow,
         n: u64,
     ) -> Result<SubmissionResult, SparcError> {
-        let broken = || SparcError::Internal(format!("entry {n} of {} is gone", workflow.context_id));
+        let broken = || SparcError::Internal(format!("entry {n} of {} is missing", workflow.context_id));
         let entry = self.records.entry(tenant, &workflow.context_id, n).await?.ok_or_else(broken)?;
         let version = entry.version.ok_or_else(broken)?;
         let kept = self.records.artifact(tenant, &workflow.context_id, entry.phase, version).await?;

@@ -1,4 +1,4 @@
-//! What looks at tasks: get, list, and the log from a cursor.
+//! The tools that read tasks: get, list, and the event log from a cursor.
 
 use nuncio_engine::{
     Engine, Error, Event, List, Next,
@@ -15,9 +15,9 @@ use super::{
 };
 use crate::resource::iso;
 
-/// Tasks on a page where nobody says how many.
+/// Tasks on a page by default.
 const PAGE: u64 = 20;
-/// Events on a page where nobody says how many, and the most.
+/// Events on a page by default, and the maximum.
 const EVENTS: u64 = 100;
 const MAX_EVENTS: u64 = 500;
 /// Bytes of content after which a page of events ends, whatever its limit.
@@ -150,7 +150,7 @@ pub(super) fn events(engine: &Engine) -> impl Tool {
         })?;
         let about = engine.task_summary(caller, task).await?;
         let (mut events, mut cursor, mut bytes) = (vec![], after, 0);
-        // Only what is there is read: this never waits.
+        // Only existing events are read: this never waits for new ones.
         'page: while follower.cursor() < about.seq {
             let batch = match follower.next().await? {
                 Next::Batch(batch) => batch,
@@ -197,7 +197,7 @@ fn event(seq: u64, entry: &Entry) -> Value {
         Event::Answer(_) => "answer",
         Event::Withdrawn(_) => "withdrawn",
     };
-    // Events are written under their own names, which are these.
+    // Serde writes each event under its own name, which is `kind`.
     let data = serde_json::to_value(entry.event()).map(|mut event| event[kind].take()).unwrap_or_default();
     json!({ "seq": seq, "timestamp": iso(entry.at()), "type": kind, "data": data })
 }

@@ -1,4 +1,5 @@
-//! How tools show a task: the members of `a2a://tasks/{taskId}` that its reader asked for, and the open questions.
+//! The JSON view of a task in tool results: the members of `a2a://tasks/{taskId}` that the caller requested,
+//! and the open questions.
 
 use nuncio_engine::{
     Task,
@@ -8,25 +9,25 @@ use nuncio_engine::{
 use nuncio_wire::a2a::write_task_resource;
 use serde_json::{Map, Value, json};
 
-/// What is left out where nobody asked for it.
+/// The members that are omitted unless requested.
 #[derive(Clone, Copy)]
 pub(super) struct TaskViewOptions {
     pub(super) history: bool,
     pub(super) artifacts: bool,
 }
 
-/// The word for a state.
+/// The name of a state.
 pub(super) fn state_name(state: State) -> Value {
-    // A word without fields: it cannot fail.
+    // A variant without fields: serialization cannot fail.
     serde_json::to_value(state).unwrap_or_default()
 }
 
-/// All words for states.
+/// The names of all states.
 pub(super) fn state_names() -> Value {
     State::ALL.iter().map(|state| state_name(*state)).collect()
 }
 
-/// A task in words.
+/// A task as a line of text.
 pub(super) fn line(task: &Task) -> String {
     let (id, agent) = (task.origin.public_id(), &task.origin.agent);
     let state = state_name(task.state);
@@ -39,7 +40,7 @@ pub(super) fn line(task: &Task) -> String {
     }
 }
 
-/// A task as its schema has it.
+/// A task as JSON, in the format of its schema.
 pub(super) fn task(task: &Task, parts: TaskViewOptions) -> Value {
     let mut written = Vec::new();
     write_task_resource(&mut written, task, |_| {});

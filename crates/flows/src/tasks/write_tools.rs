@@ -1,4 +1,4 @@
-//! What changes tasks: send, reply, cancel.
+//! The tools that change tasks: send, reply, cancel.
 
 use nuncio_engine::{
     Engine, Message, Part, Reply, Role, Submit,
@@ -11,7 +11,7 @@ use super::{
     view::{self, TaskViewOptions},
 };
 
-/// The dialect of tasks that are made by a tool.
+/// The dialect of tasks that are created by a tool.
 const DIALECT: &str = "mcp/tool";
 const BRIEFLY: TaskViewOptions = TaskViewOptions { history: false, artifacts: true };
 
@@ -98,7 +98,7 @@ fn message(engine: &Engine, parts: Vec<Part>) -> Message {
     Message::of(engine.clock().new_id().to_string(), Role::User, parts)
 }
 
-/// What an agent is told: words, data, or both.
+/// The message to an agent: text, data, or both.
 fn message_from_request(engine: &Engine, request: &HandlerRequest) -> Result<Message, HandlerError> {
     let text = request.text("text").map(Part::text);
     let data = request.arguments.get("data").cloned().map(Part::data);
@@ -109,7 +109,8 @@ fn message_from_request(engine: &Engine, request: &HandlerRequest) -> Result<Mes
     Ok(message(engine, parts))
 }
 
-/// What a task is answered with. A choice, or a question that is named, goes with the data as the engine reads it.
+/// The answer to a task. A choice, or the id of a question, is added to the data in the format that the engine
+/// parses.
 fn answer(engine: &Engine, request: &HandlerRequest) -> Result<Message, HandlerError> {
     let data = request.arguments.get("data");
     let content = data.cloned().or_else(|| request.text("text").map(Value::from));

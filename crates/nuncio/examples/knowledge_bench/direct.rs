@@ -1,5 +1,5 @@
-//! The same work done directly on SQLite: one connection, prepared statements, as durable as the store is, and
-//! nothing around it. What ours costs beyond this is what it does beyond it.
+//! The baseline: the same work directly on SQLite, with one connection, prepared statements, and the same
+//! durability as the store. The difference is what the store's features cost.
 
 use std::{path::Path, time::Instant};
 
@@ -27,7 +27,7 @@ impl Direct {
         Ok(Self { conn })
     }
 
-    /// Writes entries, so many to a transaction.
+    /// Writes entries, `group` per transaction.
     pub(crate) fn store(
         &mut self,
         namespace: &str,
@@ -63,7 +63,7 @@ impl Direct {
         Ok(Cost::of(count, started, used))
     }
 
-    /// Searches keys: the first page, and how many there are.
+    /// Searches keys: the first page, and the total count.
     pub(crate) fn search(&self, namespace: &str, pattern: &str, times: usize) -> Result<Cost> {
         let (started, used) = (Instant::now(), cpu());
         let mut page = self.conn.prepare_cached(
@@ -81,7 +81,7 @@ impl Direct {
         Ok(Cost::of(times, started, used))
     }
 
-    /// Lists keys: a page of a thousand.
+    /// Lists keys: a page of 1,000.
     pub(crate) fn list(&self, namespace: &str, times: usize) -> Result<Cost> {
         let (started, used) = (Instant::now(), cpu());
         let mut page =
@@ -94,7 +94,7 @@ impl Direct {
         Ok(Cost::of(times, started, used))
     }
 
-    /// What a batch of reads comes to: each is read, and what it found is kept, so many to a transaction.
+    /// The baseline for a batch of reads: reads each key and stores the result, `group` per transaction.
     pub(crate) fn batch(&mut self, namespace: &str, keys: &[String], group: usize) -> Result<Cost> {
         let (started, used) = (Instant::now(), cpu());
         for group in keys.chunks(group) {

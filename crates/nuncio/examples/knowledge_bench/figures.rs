@@ -1,4 +1,4 @@
-//! What something costs, and how it is printed.
+//! The cost of operations, and the table it is printed in.
 
 use std::{
     fmt::Write as _,
@@ -7,13 +7,13 @@ use std::{
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// The processor time that this process has used.
+/// The CPU time that this process has used.
 pub(crate) fn cpu() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// What so many operations cost together.
+/// The cost of a number of operations together.
 #[derive(Clone, Copy)]
 pub(crate) struct Cost {
     count: usize,
@@ -35,7 +35,6 @@ impl Cost {
     }
 }
 
-/// The table.
 #[derive(Default)]
 pub(crate) struct Table(String);
 

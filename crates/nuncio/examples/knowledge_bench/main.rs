@@ -1,5 +1,5 @@
-//! What `bench/knowledge` runs: the memory bank, a batch and `resources/read` of each kind, each beside the same
-//! work done directly on SQLite, in one process and one run.
+//! The benchmark `bench/knowledge`: the memory bank, a batch and `resources/read` of each kind, each beside
+//! the same work directly on SQLite, in one process and one run.
 
 mod direct;
 mod figures;
@@ -25,7 +25,7 @@ use crate::{
     wire::Wire,
 };
 
-// As the server ships.
+// The same allocator as the server.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -39,7 +39,7 @@ struct Options {
     /// Keys in the namespace that is searched.
     #[arg(long, default_value_t = 100_000)]
     keys: usize,
-    /// Writers, and entries to a transaction of the direct way.
+    /// Concurrent writers; also the entries per transaction of the baseline.
     #[arg(long, default_value_t = 64)]
     writers: usize,
     /// Operations of the batch.
@@ -55,7 +55,7 @@ async fn main() -> Outcome<()> {
     let options = Options::parse();
     let folder = tempfile::tempdir()?;
     let mut flows = FlowsOptions::default();
-    // The bench itself keeps the machine busier than a batch would be let in for.
+    // The benchmark makes the machine busier than the admission thresholds for batches allow.
     flows.batch.settings.resource_monitoring = false;
     let server = Nuncio::new().agent(EchoAgent).flows(flows);
     let running = server.listen("127.0.0.1:0").data(folder.path().join("ours")).start().await?;
@@ -83,7 +83,7 @@ impl Bench {
         self.resources(&entries).await
     }
 
-    /// Durable writes by many writers at once; directly, as many to a transaction.
+    /// Durable writes by many concurrent writers; the baseline writes as many per transaction.
     async fn store(&mut self, entries: &Arc<Vec<(String, String)>>) -> Outcome<()> {
         let (started, used) = (Instant::now(), cpu());
         let mut writers = JoinSet::new();
@@ -143,7 +143,7 @@ impl Bench {
             memory.search(&Caller::local(), NAMESPACE, &what, 1, 10).await?;
         }
         let ours = Cost::of(times, started, used);
-        // What SQLite has for it without an index: every value is looked through.
+        // SQLite without a full-text index: scans every value.
         let direct = self.direct.search(NAMESPACE, "*", times)?;
         self.table.row("search by a word (beside a scan)", &ours, &direct);
         Ok(())
@@ -167,7 +167,7 @@ impl Bench {
         let task = engine.wait_until_idle(&caller, task).await?;
         let ours = Cost::of(keys.len(), started, used);
         assert!(task.state == nuncio::engine::State::Completed, "the batch ended as {:?}", task.state);
-        // As many to a transaction as run at once.
+        // As many per transaction as operations run at once.
         let direct = self.direct.batch(NAMESPACE, &keys, 5)?;
         self.table.row("batch, one memory.get an operation, cap 5", &ours, &direct);
         Ok(())

@@ -1,4 +1,4 @@
-//! As little of an MCP client as it takes to measure a server: requests that stand for themselves (2026-07-28).
+//! A minimal MCP client for measurements: stateless requests (2026-07-28).
 
 use nuncio::prelude::{Value, json};
 
@@ -11,7 +11,7 @@ pub(crate) struct Wire {
 
 impl Wire {
     pub(crate) fn new(server: &str) -> Self {
-        // Plain HTTP on loopback; the client wants a provider for TLS all the same.
+        // Plain HTTP on loopback; the client requires a TLS provider all the same.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { http: reqwest::Client::new(), url: format!("{server}/mcp") }
     }

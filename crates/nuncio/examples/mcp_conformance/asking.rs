@@ -1,7 +1,8 @@
-//! Tools that want to know something first.
+//! Tools that ask questions first.
 //!
-//! A handler returns its questions and is called again with the answers. The suite of 2025-11-25 is asked on
-//! the stream of its call, that of 2026-07-28 comes back with its answers: here that is the same.
+//! A handler returns its questions and is called again with the answers. Clients of 2025-11-25 are asked on
+//! the stream of their call, clients of 2026-07-28 call again with their answers; handlers are the same for
+//! both.
 
 use nuncio::{
     engine::surface::{HandlerQuestion, HandlerQuestions, HandlerReply, HandlerRequest, SchemaError},
@@ -16,7 +17,7 @@ pub(crate) fn offer(surface: &Surface) -> Result<(), SchemaError> {
     offer_states(surface)?;
     let greets = |request: &HandlerRequest| {
         match until_told(request, "name", HandlerQuestions::one("user_name", your_name())) {
-            // The agent of the same name goes on. The tool hides it from the list.
+            // The agent of the same name takes over. The tool hides it from the list.
             Ok(name) => {
                 let arguments = [("name".to_owned(), name.clone())].into_iter().collect();
                 Ok(HandlerReply::HandOver { agent: "test_tool_with_task".into(), arguments })
@@ -28,7 +29,7 @@ pub(crate) fn offer(surface: &Surface) -> Result<(), SchemaError> {
     surface.add_tool(Plain::new("test_tool_with_task", about, greets).handing_over())
 }
 
-/// Those of 2025-11-25: one question, and its answer is repeated.
+/// Tools for the suite of 2025-11-25: one question, whose answer is repeated.
 fn offer_sampling_and_forms(surface: &Surface) -> Result<(), SchemaError> {
     surface.add_tool(
         Plain::new("test_sampling", "Puts a prompt to the client's model.", |request| {
@@ -82,7 +83,7 @@ fn offer_sampling_and_forms(surface: &Surface) -> Result<(), SchemaError> {
     }))
 }
 
-/// Those of 2026-07-28: one question of each kind, several at once, one after another.
+/// Tools for the suite of 2026-07-28: one question of each kind, several at once, one after another.
 fn offer_rounds(surface: &Surface) -> Result<(), SchemaError> {
     let tool = |name: &str, description: &str, answer: fn(&HandlerRequest) -> Answered| {
         surface.add_tool(Plain::new(&format!("test_input_required_result_{name}"), description, answer))
@@ -114,7 +115,7 @@ fn offer_rounds(surface: &Surface) -> Result<(), SchemaError> {
     tool("multi_round", "Asks for a name, then for a color.", |request| {
         let color = form("Step 2: What is your favorite color?", "color", "string");
         let name = form("Step 1: What is your name?", "name", "string");
-        // What was told in the first round is found again in the second.
+        // The answer of the first round is available in the second.
         match until_told(request, "name", HandlerQuestions::one("step1", name)) {
             Ok(name) => asks(request, "color", HandlerQuestions::one("step2", color), |color| {
                 format!("{} likes {}.", name.as_str().unwrap_or_default(), color.as_str().unwrap_or_default())
@@ -138,7 +139,7 @@ fn offer_rounds(surface: &Surface) -> Result<(), SchemaError> {
     })
 }
 
-/// Those that want to find something again.
+/// Tools that carry state from one round to the next.
 fn offer_states(surface: &Surface) -> Result<(), SchemaError> {
     for (name, description) in [
         ("test_input_required_result_request_state", "Finds its state again."),
@@ -155,7 +156,7 @@ fn offer_states(surface: &Surface) -> Result<(), SchemaError> {
     Ok(())
 }
 
-/// Asks one question until `field` is answered, and ends with words about it.
+/// Asks one question until `field` is answered, and ends with a text about it.
 fn asks(
     request: &HandlerRequest,
     field: &str,
@@ -168,7 +169,7 @@ fn asks(
     }
 }
 
-/// What was told in `field`, or else what to answer: the question, or that nobody wants to tell.
+/// The answer in `field`, or what to return instead: the question, or that the user declined.
 fn until_told<'a>(
     request: &'a HandlerRequest,
     field: &str,
@@ -182,7 +183,7 @@ fn until_told<'a>(
     }
 }
 
-/// Asks one form, and repeats its answer whatever it is.
+/// Asks one form, and repeats whatever the answer is.
 fn repeats(request: &HandlerRequest, words: &str, text: &str, schema: Value) -> Answered {
     let (action, content) = match request.answers.get("form") {
         None => {
@@ -214,7 +215,7 @@ fn sample(prompt: &str, max_tokens: u32) -> HandlerQuestion {
     HandlerQuestion::Sample { prompt: prompt.into(), system: None, max_tokens }
 }
 
-/// One of several and several of several, with titles and without.
+/// Single and multiple choices, with titles and without.
 fn choices() -> Value {
     let titled = |titles: [&str; 3]| {
         let choice =

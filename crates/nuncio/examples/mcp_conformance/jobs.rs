@@ -1,7 +1,7 @@
-//! Agents: what takes time, reports on the way, or has to outlive the connection of whoever called.
+//! Agents: work that takes time, reports progress, or must outlive the client's connection.
 //!
-//! Each is one function over its context. The profile says whether a call waits for the end (`Never`), becomes
-//! a task where the client knows tasks (`Offered`), or is refused where it does not (`Required`).
+//! Each is one function over its context. The profile sets whether a call waits for the end (`Never`),
+//! becomes a task where the client supports tasks (`Offered`), or is refused where it does not (`Required`).
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,7 +9,7 @@ use nuncio::prelude::*;
 
 type Ended = Result<Outcome, AgentError>;
 
-/// An agent that is one function.
+/// An agent built from one function.
 struct Job<F> {
     profile: Profile,
     work: F,
@@ -79,7 +79,7 @@ async fn logging(cx: TaskContext) -> Ended {
 }
 
 async fn reconnection(cx: TaskContext) -> Ended {
-    // Whoever is to be let go has to be there first.
+    // The client must have its stream open before it is closed.
     cx.sleep(Duration::from_millis(100)).await?;
     cx.release_followers().await?;
     cx.sleep(Duration::from_millis(100)).await?;
@@ -103,7 +103,7 @@ async fn failing(cx: TaskContext) -> Ended {
 
 async fn breaking(cx: TaskContext) -> Ended {
     cx.step("work", async |step| step.sleep(Duration::from_millis(200)).await).await?;
-    // A failure would be a result. That the agent itself is at fault is not: protocols show it as an error.
+    // A failure would be a result. A fault of the agent itself is not: protocols show it as an error.
     Err(AgentError::Misuse("This job breaks on purpose.".into()))
 }
 
@@ -117,7 +117,7 @@ async fn confirm_delete(cx: TaskContext) -> Ended {
 }
 
 async fn multi_input(cx: TaskContext) -> Ended {
-    // Nothing is required: the suite gives both questions one and the same answer.
+    // No field is required: the suite gives both questions the same answer.
     let name = json!({ "type": "object", "properties": { "name": { "type": "string" } } });
     let confirm = json!({ "type": "object", "properties": { "confirm": { "type": "boolean" } } });
     let (first, second) = (cx.branch("name"), cx.branch("confirm"));

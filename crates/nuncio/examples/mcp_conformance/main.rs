@@ -1,9 +1,9 @@
-//! The server that the official MCP conformance suite expects to meet: its tools, resources and prompts, by
-//! its names and in its words. `cargo run -p nuncio --example mcp_conformance` prints where it is; give that to
-//! `scripts/mcp-conformance`.
+//! The server for the official MCP conformance suite: the tools, resources and prompts that the suite
+//! expects, with its names and texts. `cargo run -p nuncio --example mcp_conformance` prints its address;
+//! pass that to `scripts/mcp-conformance`.
 //!
-//! What answers at once is a plain tool (`plain`, `asking`). What takes time, reports, or has to outlive its
-//! connection is an agent (`jobs`), and needs nothing else for it.
+//! Tools that answer at once are plain tools (`plain`, `asking`). Work that takes time, reports progress, or
+//! must outlive its connection is an agent (`jobs`), which needs no further code for that.
 
 mod asking;
 mod jobs;
@@ -20,10 +20,10 @@ use nuncio::{Nuncio, ShutdownSignals, prelude::*};
 /// Serves what the MCP conformance suite asks for.
 #[derive(Parser)]
 struct Options {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 picks a free port.
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:0")]
     listen: String,
-    /// The folder in which everything is kept.
+    /// The data folder.
     #[arg(long, value_name = "DIR", default_value = "target/mcp-conformance-data")]
     data: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! The smallest picture and the shortest sound.
+//! A minimal image and a minimal sound.
 
 #![allow(clippy::expect_used, reason = "two constants of the program")]
 
@@ -14,12 +14,12 @@ pub(crate) fn png() -> Vec<u8> {
     STANDARD.decode(PNG).expect("it is base64")
 }
 
-/// The pixel, to be shown.
+/// The pixel as a content block.
 pub(crate) fn image() -> ContentBlock {
     ContentBlock::Image { data: png(), media_type: "image/png".into() }
 }
 
-/// A millisecond of silence, to be heard.
+/// A millisecond of silence as a content block.
 pub(crate) fn audio() -> ContentBlock {
     ContentBlock::Audio { data: STANDARD.decode(WAV).expect("it is base64"), media_type: "audio/wav".into() }
 }

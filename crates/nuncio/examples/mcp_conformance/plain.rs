@@ -1,4 +1,4 @@
-//! Tools that answer at once and ask nothing.
+//! Tools that answer at once and ask no questions.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use nuncio::{
 
 use crate::{media, prompts::Told};
 
-/// What a call comes to.
+/// The result of a handler call.
 pub(crate) type Answered = Result<HandlerReply<ToolOutput>, HandlerError>;
 
-/// A tool that is one function.
+/// A tool built from one function.
 pub(crate) struct Plain {
     profile: ToolProfile,
     answer: Box<dyn Fn(&HandlerRequest) -> Answered + Send + Sync>,
@@ -31,7 +31,7 @@ impl Plain {
         Self { profile: ToolProfile::new(name, description), answer: Box::new(answer) }
     }
 
-    /// It hands over to an agent, and its callers come back for the result.
+    /// Hands over to an agent; callers poll for the result.
     pub(crate) fn handing_over(mut self) -> Self {
         self.profile = self.profile.tasks(TaskUse::Required);
         self
@@ -56,8 +56,8 @@ impl Tool for Plain {
 }
 
 pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), SchemaError> {
-    // The suite calls the first tool of the list without arguments and expects no error. Lists are in the order
-    // of the names, and no other fixture that comes so early takes that.
+    // The suite calls the first listed tool without arguments and expects no error. Lists are sorted by name,
+    // and no other fixture this early in the list accepts that.
     surface.add_tool(Plain::new("about", "Says what this server is.", |_| {
         said("This server offers what the MCP conformance suite asks for.")
     }))?;
@@ -126,7 +126,8 @@ pub(crate) fn offer(surface: &Arc<Surface>) -> Result<(), SchemaError> {
     offer_triggers(surface)
 }
 
-/// What they offer is withdrawn at once: the suite wants to hear of a change, and lists that stay the same.
+/// The added items are withdrawn at once: the suite expects a change notification, and lists that stay the
+/// same.
 fn offer_triggers(surface: &Arc<Surface>) -> Result<(), SchemaError> {
     let changed = Arc::clone(surface);
     surface.add_tool(Plain::new("test_trigger_tool_change", "Changes the tools.", move |_| {
@@ -146,7 +147,7 @@ fn offer_triggers(surface: &Arc<Surface>) -> Result<(), SchemaError> {
     }))
 }
 
-/// A text as the last word.
+/// A text as the final result.
 pub(crate) fn said(text: impl Into<String>) -> Answered {
     Ok(HandlerReply::Done(ToolOutput::text(text)))
 }
@@ -155,7 +156,7 @@ fn shown(blocks: Vec<ContentBlock>) -> Answered {
     Ok(HandlerReply::Done(ToolOutput::blocks(blocks)))
 }
 
-/// A schema with the keywords that servers tend to lose.
+/// A schema with keywords that servers tend to drop.
 fn many_words() -> Value {
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -1,4 +1,4 @@
-//! Prompts: of each kind of content one, and one that asks.
+//! Prompts: one for each kind of content, and one that asks a question.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{asking::form, media};
 
 type Prompted = Result<HandlerReply<PromptOutput>, HandlerError>;
 
-/// A prompt that is one function.
+/// A prompt built from one function.
 pub(crate) struct Told {
     profile: PromptProfile,
     tell: fn(&HandlerRequest) -> Prompted,
@@ -88,7 +88,7 @@ pub(crate) fn offer(surface: &Surface) {
     }));
 }
 
-/// What the user says.
+/// A prompt result with one user message.
 fn said(blocks: Vec<ContentBlock>) -> Prompted {
     Ok(HandlerReply::Done(
         blocks.into_iter().fold(PromptOutput::default(), |said, block| said.and(Role::User, block)),

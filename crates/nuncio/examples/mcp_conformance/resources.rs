@@ -1,4 +1,4 @@
-//! Resources: a text, some bytes, one that changes by itself, and a family.
+//! Resources: a text, some bytes, one that changes by itself, and a template.
 
 use std::{
     sync::{
@@ -25,7 +25,7 @@ const WATCHED: &str = "test://watched-resource";
 const FAMILY: &str = "test://template/{id}/data";
 const CHANGES_EVERY: Duration = Duration::from_secs(3);
 
-/// Always the same.
+/// A resource with constant content.
 struct Static {
     profile: ResourceProfile,
     content: ResourceContent,
@@ -42,7 +42,7 @@ impl Resource for Static {
     }
 }
 
-/// Counts its changes.
+/// A resource that counts its changes.
 struct Watched(Arc<AtomicU64>);
 
 #[async_trait]
@@ -58,7 +58,7 @@ impl Resource for Watched {
     }
 }
 
-/// One for every id.
+/// A template with one resource for every id.
 struct Family;
 
 #[async_trait]

@@ -1,4 +1,4 @@
-//! `nuncio agents …`: who can be reached, and how they are.
+//! `nuncio agents …`: the agents and servers in the registry, and their health.
 
 mod login;
 
@@ -18,7 +18,7 @@ use super::{
 pub(crate) struct AgentListFlags {
     #[command(flatten)]
     pub(crate) server: ServerFlags,
-    /// Only those that are not well
+    /// Only those that are unhealthy
     #[arg(long)]
     unhealthy: bool,
     #[command(subcommand)]
@@ -27,28 +27,28 @@ pub(crate) struct AgentListFlags {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List agents and servers, and how they are
+    /// List agents and servers, and their health
     List {
-        /// Only those that are not well
+        /// Only those that are unhealthy
         #[arg(long)]
         unhealthy: bool,
     },
-    /// Sign in for an agent of nuncio.toml whose server wants to know who is calling
+    /// Sign in for an agent of nuncio.toml whose server requires authentication
     Login {
-        /// Its name
+        /// The agent's name
         #[arg(value_name = "NAME")]
         name: String,
-        /// Open the link (xdg-open), and do not only show it
+        /// Open the link (xdg-open) as well as showing it
         #[arg(long)]
         open_link: bool,
     },
-    /// Forget what somebody granted to an agent of nuncio.toml
+    /// Delete the access that was granted to an agent of nuncio.toml
     Logout {
-        /// Its name
+        /// The agent's name
         #[arg(value_name = "NAME")]
         name: String,
     },
-    /// Look now how somebody is
+    /// Check the health of an agent or server now
     Probe {
         /// Its name
         #[arg(value_name = "NAME")]

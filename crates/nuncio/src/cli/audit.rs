@@ -1,4 +1,4 @@
-//! `nuncio audit`: who did what, for the operator.
+//! `nuncio audit`: the audit log, for the operator.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::duration;
 
-/// How often new lines are looked for.
+/// The poll interval of `--follow`.
 const AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Args)]
@@ -29,19 +29,19 @@ pub(crate) struct AuditFlags {
     /// Only what this caller did: NAME, or TENANT/NAME
     #[arg(long, value_name = "CALLER")]
     caller: Option<String>,
-    /// Only what was done to things of this type: a2a, memory, sparc, batchtools or admin
+    /// Only actions on resources of this type: a2a, memory, sparc, batchtools or admin
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
-    /// Only what was refused
+    /// Only requests that were refused
     #[arg(long)]
     refused: bool,
     /// Only what happened within this time, such as 1h
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     since: Option<Duration>,
-    /// How many lines, the newest ones
+    /// The number of lines to show: the newest ones
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
-    /// Go on, and show lines as they come; with `-o json`, one JSON object a line
+    /// Keep running and show new lines as they arrive; with `-o json`, one JSON object per line
     #[arg(long)]
     follow: bool,
     #[command(flatten)]

@@ -24,16 +24,16 @@ pub(crate) struct BatchFlags {
 enum Command {
     /// Submit a batch
     Submit(submit::BatchSubmitFlags),
-    /// Show how a batch stands
+    /// Show the state of a batch
     Status {
         /// The batch
         #[arg(value_name = "ID")]
         batch: String,
-        /// With every operation
+        /// Show every operation
         #[arg(long)]
         operations: bool,
     },
-    /// Follow a batch to its end; the exit code is 1 unless all of it succeeded
+    /// Follow a batch to its end; the exit code is 1 unless all operations succeeded
     Watch {
         /// The batch
         #[arg(value_name = "ID")]
@@ -41,20 +41,20 @@ enum Command {
     },
     /// List batches, newest first
     List {
-        /// How many at most
+        /// The maximum number to list
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
-        /// Where the page begins: what the page before said
+        /// The page to show: the page token that the previous page printed
         #[arg(long, value_name = "TOKEN")]
         page_token: Option<String>,
     },
-    /// Begin no further operations of a batch
+    /// Start no further operations of a batch
     Pause {
         /// The batch
         #[arg(value_name = "ID")]
         batch: String,
     },
-    /// Go on with a batch that was paused
+    /// Continue a paused batch
     Resume {
         /// The batch
         #[arg(value_name = "ID")]
@@ -66,7 +66,7 @@ enum Command {
         #[arg(value_name = "ID")]
         batch: String,
     },
-    /// Do again what failed or was skipped, and nothing else, as a new batch
+    /// Run the failed and skipped operations again, as a new batch
     Retry {
         /// The batch
         #[arg(value_name = "ID")]
@@ -74,7 +74,7 @@ enum Command {
     },
     /// Show the settings, or change some
     Config(config::BatchConfigFlags),
-    /// Show what was measured
+    /// Show the measurements
     Metrics,
 }
 
@@ -111,7 +111,7 @@ impl BatchFlags {
     }
 }
 
-/// Does something to a batch, and shows where it stands then.
+/// Calls a tool on a batch, and shows the state of the batch afterwards.
 async fn change(server: ServerFlags, tool: &str, batch: &str) -> Result<(), CliError> {
     server
         .run_with_server(async |shared| {

@@ -1,4 +1,4 @@
-//! `nuncio card get`: who an agent is, what it offers and how it is reached.
+//! `nuncio card get`: an agent's card: its identity, skills and endpoints.
 
 use clap::{Args, Subcommand};
 use nuncio_client::a2a::problems;
@@ -19,7 +19,7 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// Compare the card with what A2A 1.0 requires
+    /// Check the card against the requirements of A2A 1.0
     #[arg(long)]
     validate: bool,
     #[command(flatten)]
@@ -94,7 +94,7 @@ fn show(text: &mut TextOutput, card: &Value, verbose: bool) {
         text.field("Security", "none");
     }
     for (name, scheme) in &schemes {
-        // In 1.0 the one member says what it is, before that the type does.
+        // In 1.0 the name of the only member is the type; before that, `type` is.
         let kind = scheme["type"].as_str().map(str::to_owned);
         let kind = kind.or_else(|| scheme.as_object()?.keys().next().cloned()).unwrap_or_default();
         text.field("Security", &format!("{name} ({})", kind.trim_end_matches("SecurityScheme")));

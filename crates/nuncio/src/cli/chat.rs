@@ -1,8 +1,8 @@
-//! `nuncio chat`: talks to many servers from one terminal, whatever protocol they speak.
+//! `nuncio chat`: a client for many servers in one terminal, over any protocol they support.
 //!
-//! `command` and `arguments` read what is typed, `session` does it; `servers` and `follower` keep in touch with
-//! servers and runs, `book` keeps what leads back to runs; `draw` says how things look, `screen` and `input` are the
-//! terminal.
+//! `command` and `arguments` parse a typed line, `session` executes it. `servers` and `follower` keep the
+//! connections to servers and runs, `run_store` saves what is needed to resume runs. `line_renderer` formats
+//! output; `screen` and `input` are the terminal.
 
 mod arguments;
 mod command;
@@ -71,25 +71,24 @@ const LEVELS: [Level; 8] = [
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// A server: its URL (A2A or MCP), or the command that starts it (MCP). NAME=URL and NAME=COMMAND give it a name.
-    /// Repeatable.
-    /// Default: the local one
+    /// A server: its URL (A2A or MCP), or the command that starts it (MCP). NAME=URL and NAME=COMMAND give it
+    /// a name. Repeatable. Default: the local server
     #[arg(short = 's', long = "server", value_name = "URL|COMMAND")]
     servers: Vec<String>,
-    /// The revision of MCP to speak. Default: the newest that the server knows
+    /// The revision of MCP to speak. Default: the newest one that the server supports
     #[arg(long, value_name = "REVISION", value_parser = revision)]
     mcp_revision: Option<String>,
-    /// The data folder of the local server. Default: as `nuncio serve` here would have it
+    /// The data folder of the local server. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR", conflicts_with = "servers")]
     data: Option<PathBuf>,
-    /// Do this one command, and end
+    /// Run this one command and exit
     #[arg(short = 'c', long = "command", value_name = "COMMAND")]
     command: Option<String>,
-    /// Who answers when a server wants a model to write something
+    /// Who answers when a server asks for text from a model
     #[arg(long, default_value = "ask", value_name = "POLICY")]
     sampling: SamplingPolicy,
-    /// A model for that: the address before /chat/completions of an OpenAI-compatible API. Default: the model of the
-    /// configuration (model.name)
+    /// The model for that: the base URL, without /chat/completions, of an OpenAI-compatible API. Default: the
+    /// model of the configuration (model.name)
     #[arg(long, env = "NUNCIO_CHAT_MODEL_URL", value_name = "URL", requires = "model_name")]
     model_url: Option<String>,
     /// The name of that model
@@ -98,14 +97,16 @@ pub(crate) struct Flags {
     /// The environment variable that holds the key for that model
     #[arg(long, env = "NUNCIO_CHAT_MODEL_KEY_VARIABLE", value_name = "NAME")]
     model_key_variable: Option<String>,
-    /// From which level on log lines are shown
+    /// The lowest level of log lines to show
     #[arg(long, default_value = "info", value_name = "LEVEL", value_parser = level)]
     log: Level,
-    /// Where what leads back to runs is kept. Default: nuncio/chat in $XDG_STATE_HOME, or in ~/.local/state
+    /// The folder that stores what is needed to resume runs. Default: nuncio/chat in $XDG_STATE_HOME, or in
+    /// ~/.local/state
     #[arg(long, env = "NUNCIO_CHAT_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
-    /// A bearer token for the server; for one of several NAME=TOKEN, with the name of that server. Others on this
-    /// machine can see flags: better set A2ACLI_BEARER, to one or to several with spaces between them
+    /// A bearer token for the server; with several servers, NAME=TOKEN with the name of the server. Other
+    /// users of this machine can see flags: prefer A2ACLI_BEARER, which takes one or several, separated by
+    /// spaces
     #[arg(
         long,
         env = "A2ACLI_BEARER",
@@ -116,16 +117,17 @@ pub(crate) struct Flags {
     bearer: Vec<String>,
     #[command(flatten)]
     credentials: CredentialFlags,
-    /// Under which name you sign in, where you are several to one server: tokens and runs of each are kept apart
+    /// The account to sign in with, if you have several on one server: tokens and runs are stored separately
+    /// for each
     #[arg(long, env = "NUNCIO_CHAT_ACCOUNT", value_name = "NAME", conflicts_with = "bearer")]
     account: Option<String>,
-    /// Open the link where one signs in (xdg-open), and do not only show it
+    /// Open the sign-in link (xdg-open) as well as showing it
     #[arg(long, env = "NUNCIO_CHAT_OPEN_LINKS")]
     open_links: bool,
-    /// Log to the standard error what is exchanged with the servers, without credentials
+    /// Log the messages exchanged with the servers to the standard error, without credentials
     #[arg(long, env = "A2ACLI_DEBUG")]
     debug: bool,
-    /// The form of the output: with json one object a line, for everything that happens
+    /// The output format: with json, one object per line for every event
     #[arg(
         short = 'o',
         long = "output",
@@ -231,7 +233,7 @@ impl Flags {
             run_store::private_folder(state).map_err(|error| no(&error))?;
             let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
             let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
-            // A terminal that cannot be edited on is read line by line.
+            // A terminal that does not support line editing is read line by line.
             let above = PromptPrinter::default();
             return Ok(match ChatInput::terminal(state.join("history"), above.clone()) {
                 Ok(input) => (Screen::terminal(self.log, colour, above), input),
@@ -247,7 +249,7 @@ impl Flags {
         Ok((screen, input))
     }
 
-    /// The model that writes for servers, if there is one.
+    /// The model that answers sampling requests, if there is one.
     fn model(&self) -> Result<Option<(Model, String)>, CliError> {
         let configured = local_server::configured_for(self.data.clone()).model;
         let (options, what) = match (&self.model_url, &self.model_name, configured) {

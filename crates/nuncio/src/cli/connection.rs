@@ -1,5 +1,4 @@
-//! Which agent a command talks to, and how: the flags that all client commands share, and what becomes of
-//! them.
+//! The connection to an agent: the flags that all client commands share, and the client built from them.
 
 use std::{cell::RefCell, future::Future, path::PathBuf, sync::Arc, time::Duration};
 
@@ -30,16 +29,16 @@ pub(crate) struct AgentFlags {
     /// One of the agents of a Nuncio server, by its name
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
-    /// The version of the protocol to speak: 1.0, 0.3 or 0.1; versions before 1.0 must be asked for
+    /// The protocol version to speak: 1.0, 0.3 or 0.1. Versions before 1.0 must be requested
     #[arg(long, env = "A2ACLI_A2A_VERSION", default_value = "1.0", value_name = "VERSION", value_parser = version)]
     a2a_version: Dialect,
-    /// Which binding to prefer, best first. This version has JSONRPC
+    /// The bindings to prefer, best first. This version supports JSONRPC
     #[arg(long, env = "A2ACLI_TRANSPORT", value_name = "BINDING")]
     transport: Vec<String>,
-    /// A bearer token. Others on this machine can see flags: better set A2ACLI_BEARER
+    /// A bearer token. Other users of this machine can see flags: prefer A2ACLI_BEARER
     #[arg(long, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
     bearer: Option<String>,
-    /// An API key. Others on this machine can see flags: better set A2ACLI_API_KEY
+    /// An API key. Other users of this machine can see flags: prefer A2ACLI_API_KEY
     #[arg(long, env = "A2ACLI_API_KEY", hide_env_values = true, value_name = "KEY")]
     api_key: Option<String>,
     #[command(flatten)]
@@ -47,42 +46,41 @@ pub(crate) struct AgentFlags {
     /// A service parameter, sent as an HTTP header
     #[arg(long = "svc-param", value_name = "KEY:VALUE", value_parser = service_parameter)]
     service_parameters: Vec<(HeaderName, HeaderValue)>,
-    /// How long to wait before giving up, such as 30s. Default: as long as it takes
+    /// How long to wait before giving up, such as 30s. Default: no limit
     #[arg(long, env = "A2ACLI_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// How often to ask for the state of a task while waiting without a stream
+    /// How often to poll the task while waiting without a stream
     #[arg(long, env = "A2ACLI_POLL_INTERVAL", default_value = "2s", value_name = "DURATION", value_parser = poll)]
     pub(crate) poll_interval: Duration,
-    /// Take any TLS certificate. For development only
+    /// Accept any TLS certificate. For development only
     #[arg(long, env = "A2ACLI_INSECURE")]
     insecure: bool,
-    /// Log to the standard error what is exchanged with the agent, without credentials
+    /// Log the messages exchanged with the agent to the standard error, without credentials
     #[arg(long, env = "A2ACLI_DEBUG")]
     debug: bool,
     #[command(flatten)]
     pub(crate) output: OutputFlags,
 }
 
-/// Whom the command means, for messages.
+/// The agent that a command addresses, for error messages.
 #[derive(Debug, Clone)]
 pub(crate) struct AgentTarget {
     pub(crate) origin: TargetOrigin,
-    /// The flags that name the agent, for commands that are shown; with a space before.
+    /// The flags that name the agent, for suggested commands; with a leading space.
     pub(crate) flags: String,
 }
 
-/// How the agent is known.
+/// How the agent's address was found.
 #[derive(Debug, Clone)]
 pub(crate) enum TargetOrigin {
     /// The user named it.
     Given,
-    /// A server left its address in this file.
+    /// A server published its address in this file.
     Published(PathBuf),
-    /// Nobody said anything.
+    /// The default address.
     Default,
 }
 
-/// A command's way to its agent.
 pub(crate) struct AgentConnection {
     pub(crate) target: AgentTarget,
     pub(crate) output: OutputFlags,
@@ -92,20 +90,20 @@ pub(crate) struct AgentConnection {
     credentials: A2aCredentials,
     credential_flags: CredentialFlags,
     http: A2aHttpOptions,
-    /// The address of the local server and its operator's token, where the user named neither.
+    /// The address of the local server and its operator token, where the user named neither.
     operator: Option<(String, String)>,
     timeout: Option<Duration>,
-    /// What a command that ends early leaves to go on from.
+    /// Where to resume if the command ends early.
     seen: RefCell<TaskResumePoint>,
 }
 
 impl AgentFlags {
-    /// The generation of the protocol that is asked for.
+    /// The requested protocol version.
     pub(crate) fn dialect(&self) -> Dialect {
         self.a2a_version
     }
 
-    /// Resolves the flags. Talks to nobody yet.
+    /// Resolves the flags, without any network access.
     pub(crate) fn resolve(self) -> Result<AgentConnection, CliError> {
         if self.debug {
             logs::start("warn,nuncio_client=debug", LogFormat::Text, &Arc::default());
@@ -114,7 +112,7 @@ impl AgentFlags {
         }
         if self.insecure {
             note(
-                "warning: --insecure takes any certificate: what is sent, credentials included, can be read",
+                "warning: --insecure accepts any certificate: what is sent, credentials included, can be read",
             );
         }
         let (text, origin, token) = match &self.agent_card {
@@ -171,7 +169,7 @@ impl AgentConnection {
         let Some(bearer) = bearer else {
             return open.map_err(|error| self.failed(error));
         };
-        // Only now: a card that everybody may see needs no credentials.
+        // Only now: a public card needs no credentials.
         self.credential_flags.check(url, Some(url)).map_err(CliError::Usage)?;
         let credentials = A2aCredentials { bearer: Some(bearer), ..self.credentials.clone() };
         let closed = fetch_private_card(&self.reference, &self.http, &credentials).await;
@@ -200,7 +198,7 @@ impl AgentConnection {
             self.credential_flags.check(endpoint, named).map_err(CliError::Usage)?;
         }
         let Some((server, token)) = &self.operator else { return Ok(client) };
-        // The operator's token is for the server that published it, wherever its card leads.
+        // The operator token is only for the server that published it, whatever address the card names.
         let here = Url::parse(server).is_ok_and(|server| server.origin() == endpoint.origin());
         let is_named = self.credential_flags.check(endpoint, None).is_ok();
         match here || is_named {
@@ -213,7 +211,7 @@ impl AgentConnection {
         CliError::Client { error: Box::new(error), target: self.target.clone() }
     }
 
-    /// Keeps what is known of the task, for the case that the command ends early.
+    /// Records the task, in case the command ends early.
     pub(crate) fn record_task(&self, task: &str, context: Option<&str>, cursor: Option<&str>) {
         let mut seen = self.seen.borrow_mut();
         seen.task = Some(task.to_owned());
@@ -229,7 +227,7 @@ impl AgentConnection {
         self.seen.borrow().clone()
     }
 
-    /// Does the work, within `--timeout` and until Ctrl-C.
+    /// Runs the work, within `--timeout` and until Ctrl-C.
     pub(crate) async fn bounded<T>(
         &self,
         work: impl Future<Output = Result<T, CliError>>,
@@ -244,7 +242,7 @@ impl AgentConnection {
     }
 }
 
-/// One agent of a server that has several.
+/// The card of one agent, on a server that has several.
 fn agent_of(server: &str, agent: &str) -> Result<CardReference, CliError> {
     let url = match CardReference::parse(server) {
         Ok(CardReference::Url(url)) => url,
@@ -279,12 +277,12 @@ fn version(text: &str) -> Result<Dialect, String> {
     }
 }
 
-/// The trace that the caller takes part in, as the environment names it.
+/// The caller's trace, from the environment.
 pub(crate) fn trace_from_environment() -> Option<String> {
     std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some())
 }
 
-/// The headers, with the trace that the caller takes part in.
+/// The headers, with the caller's trace.
 fn with_trace(mut parameters: Vec<(HeaderName, HeaderValue)>) -> Vec<(HeaderName, HeaderValue)> {
     let name = HeaderName::from_static("traceparent");
     if let Some(value) = trace_from_environment().and_then(|trace| HeaderValue::try_from(trace).ok())

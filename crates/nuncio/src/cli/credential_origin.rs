@@ -1,5 +1,5 @@
-//! Where credentials of a command may go: to the origin of the address that the user named, and to those that a flag
-//! names. A card names whatever address its author likes, and must not lead a token there.
+//! Where a command may send credentials: to the origin that the user named, and to those that a flag names.
+//! The author of a card can name any address in it, and must not be able to redirect a token there.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use url::{Host, Url};
 /// The flag that names further origins.
 #[derive(Args, Debug, Clone, Default)]
 pub(crate) struct CredentialFlags {
-    /// An origin that credentials may be sent to beside the one of the address that is named, such as
-    /// https://agents.example.com; also needed for plain http beyond this machine
+    /// A further origin that credentials may be sent to, such as https://agents.example.com; also required
+    /// for plain http to another machine
     #[arg(long, global = true, value_name = "ORIGIN", value_parser = origin)]
     credentials_for: Vec<Url>,
 }
 
 impl CredentialFlags {
-    /// Whether credentials may be sent to an address; why not, and what to do about it. `named`: the address that the
-    /// user named, where there is one.
+    /// Whether credentials may be sent to an address; an error says why not and what to do. `named`: the
+    /// address that the user named, if there is one.
     pub(crate) fn check(&self, endpoint: &Url, named: Option<&Url>) -> Result<(), String> {
         let to = endpoint.origin();
         if self.credentials_for.iter().any(|origin| origin.origin() == to) {

@@ -1,7 +1,7 @@
-//! The edge: every way in which a command fails, with its code, its words and its exit code, in one table.
+//! The errors of the command line, in one table: each with its code, message and exit code.
 //!
-//! The codes are those of the `a2a-cli` specification: A2A's own names for what the protocol names, and
-//! `A2ACLI_ERR_…` for what happens outside of it. What is ours alone begins with `NUNCIO_ERR_`.
+//! The codes are those of the `a2a-cli` specification: A2A's own names for protocol errors, and
+//! `A2ACLI_ERR_…` for others. Codes of our own begin with `NUNCIO_ERR_`.
 
 use std::{
     io::{self, Write as _},
@@ -24,49 +24,49 @@ use crate::{
     duration,
 };
 
-/// Why a command did not do its job.
+/// Why a command failed.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// The command line contradicts itself, or names what is not there.
+    /// The command line contradicts itself, or names something that does not exist.
     Usage(String),
     /// The configuration cannot be used.
     Config(ConfigError),
     /// The server did not start.
     Start(StartError),
-    /// There is no runtime to run in.
+    /// The async runtime cannot start.
     Runtime(io::Error),
-    /// Something between here and the agent.
+    /// The A2A client failed.
     Client { error: Box<A2aClientError>, target: AgentTarget },
-    /// Something between here and the tools of a server.
+    /// A call of a server's tool failed.
     Tool { error: Box<ToolError>, target: AgentTarget },
-    /// The card is not what the protocol requires.
+    /// The card violates the protocol.
     InvalidCard { at: String, problems: Vec<String> },
     /// `--timeout` expired.
     Timeout { limit: Duration, seen: Box<TaskResumePoint> },
-    /// Ctrl-C.
+    /// Ctrl-C was pressed.
     Interrupted { seen: Box<TaskResumePoint> },
-    /// The operator's own interface said no.
+    /// The server's operator interface refused the request.
     Admin(String),
-    /// The store could not be read.
+    /// The store could not be opened or read.
     Store(String),
-    /// The output goes nowhere.
+    /// The output cannot be written.
     Output(io::Error),
 }
 
-/// What is known of a task, so that nobody loses it.
+/// What is known of a task, so that the user can resume it.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct TaskResumePoint {
     pub(crate) task: Option<String>,
     pub(crate) context: Option<String>,
     pub(crate) cursor: Option<String>,
-    /// The flags that name the agent, for commands that are shown.
+    /// The flags that name the agent, for suggested commands.
     pub(crate) agent_flags: String,
-    /// The command that goes on from here, where it is another one than for any task.
+    /// The command that resumes, where it is not the one for any task.
     pub(crate) command: Option<String>,
 }
 
 impl TaskResumePoint {
-    /// The command that goes on from here.
+    /// The command that resumes from here.
     pub(crate) fn resume(&self) -> Option<String> {
         if self.command.is_some() {
             return self.command.clone();
@@ -99,7 +99,7 @@ impl From<StartError> for CliError {
     }
 }
 
-/// The error as programs get it (`a2a-cli`, appendix B).
+/// The error as JSON (`a2a-cli`, appendix B).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ErrorEnvelope {
@@ -112,12 +112,12 @@ struct ErrorEnvelope {
 }
 
 impl CliError {
-    /// Says what happened, and gives the exit code.
+    /// Prints the error, and returns the exit code.
     pub(crate) fn report(&self, format: Format) -> ExitCode {
         if let Self::Output(error) = self
             && error.kind() == io::ErrorKind::BrokenPipe
         {
-            // Whoever read the output has seen enough; the code is what a signal would have made of it.
+            // The reader of the output closed the pipe; 141 is 128 + SIGPIPE.
             return ExitCode::from(141);
         }
         let envelope = self.envelope();
@@ -243,7 +243,7 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
     ErrorEnvelope { code: code.to_owned(), message, hint, a2a_code: error.rpc_code(), exit }
 }
 
-/// What is said of a tool that was not called, or that failed.
+/// The report for a tool call that was not made, or that failed.
 fn tool_error_report(error: &ToolError, target: &AgentTarget) -> (&'static str, u8, Option<String>) {
     match error {
         ToolError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
@@ -270,7 +270,7 @@ fn unreachable_hint(target: &AgentTarget) -> Option<String> {
             file.display()
         )),
         TargetOrigin::Default => {
-            Some("-a names another agent, A2ACLI_AGENT_CARD does it for good".to_owned())
+            Some("-a names another agent, A2ACLI_AGENT_CARD sets it permanently".to_owned())
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Showing a task while it goes on, and what is said at its end.
+//! The display of a task while it runs, and the report at its end.
 
 use std::collections::HashSet;
 
@@ -14,16 +14,16 @@ use super::{
     text::{self, TextOutput, state_name},
 };
 
-/// When a stream has shown what it is for.
+/// When to stop following a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FollowUntil {
-    /// The turn that a message began: at the first question, or at the end.
+    /// After the turn that a message began: at the first question, or at the end.
     Turn,
-    /// Everything from a cursor on. A question that was answered long ago is one event of many.
+    /// After the whole history from a cursor on. A question that was answered long ago does not end it.
     History,
 }
 
-/// Shows every event as it comes. Returns when the task has ended or waits for somebody; a stream that stops
+/// Shows every event as it arrives. Returns when the task has ended or waits for input; a stream that stops
 /// before that is an error.
 pub(crate) async fn show(
     connection: &AgentConnection,
@@ -73,7 +73,7 @@ pub(crate) async fn show(
     end(connection, task, state)
 }
 
-/// Whether a task that was seen to wait still does.
+/// Whether a task that waited for input still does.
 async fn waits_now(
     connection: &AgentConnection,
     client: &A2aClient,
@@ -86,7 +86,7 @@ async fn waits_now(
     Ok(now.value.state.is_interrupted())
 }
 
-/// What is said of a task that was printed: how to go on, and whether it went well.
+/// The report after a printed task: how to continue, and whether it succeeded.
 pub(crate) fn show_settled(connection: &AgentConnection, task: &TaskView) -> Result<(), CliError> {
     end(connection, &task.id, task.state)
 }
@@ -113,7 +113,7 @@ fn end(connection: &AgentConnection, task: &str, state: State) -> Result<(), Cli
     Ok(())
 }
 
-/// A stream as text. The text of an artifact that comes in pieces is one block that grows.
+/// A stream as text. The text of an artifact that arrives in pieces is one growing block.
 #[derive(Default)]
 struct LiveText {
     /// The artifact whose text block is open.
@@ -170,13 +170,13 @@ impl LiveText {
         text.0
     }
 
-    /// What closes the open block.
+    /// The text that closes the open block.
     fn close(&mut self) -> String {
         if self.open.take().is_some() { "\n\n".to_owned() } else { String::new() }
     }
 }
 
-/// What happens while a command waits, told beside its output.
+/// Notes about a waiting command, on the standard error.
 pub(crate) struct WaitNotes {
     loud: bool,
 }

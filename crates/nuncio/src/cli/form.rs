@@ -1,8 +1,8 @@
-//! Asking somebody at the terminal: yes or no, and forms field by field.
+//! Prompts at the terminal: yes or no, and forms field by field.
 //!
-//! A form's schema is flat: its fields are texts, numbers, switches and choices. What does not fit is said at once
-//! and asked again; the server checks the whole once more. Questions go to the standard error, so that the output
-//! stays what it is for.
+//! A form's schema is flat: its fields are texts, numbers, booleans and choices. An invalid value is reported
+//! at once and asked for again; the server checks the whole form once more. Prompts go to the standard error,
+//! to keep the output clean.
 
 use std::io::{self, BufRead as _, Write as _};
 
@@ -10,16 +10,15 @@ use serde_json::{Map, Value};
 
 use super::{error::CliError, text::plain};
 
-/// What somebody did with a form.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum FormPromptOutcome {
-    /// It is filled in.
+    /// All fields have a value.
     In(Value),
-    /// Its end was reached before (Ctrl-D).
+    /// The input ended (Ctrl-D).
     Left,
 }
 
-/// Asks something that is answered with yes or no; anything else is no.
+/// Asks a yes-or-no question; any other answer is no.
 pub(crate) async fn ask_yes_no(question: &str) -> Result<bool, CliError> {
     let answer = ask(question.to_owned()).await?;
     Ok(answer.is_some_and(|answer| matches!(&*answer.trim().to_lowercase(), "y" | "yes")))
@@ -46,7 +45,7 @@ pub(crate) async fn fill(message: &str, schema: &Value) -> Result<FormPromptOutc
     Ok(FormPromptOutcome::In(content.into()))
 }
 
-/// One line from the terminal; `None` at its end. In a thread of its own, which the process need not wait for.
+/// One line from the terminal; `None` at its end. Read in a thread, which the process need not wait for.
 async fn ask(prompt: String) -> Result<Option<String>, CliError> {
     let read = tokio::task::spawn_blocking(move || {
         let mut err = io::stderr();
@@ -61,7 +60,7 @@ async fn ask(prompt: String) -> Result<Option<String>, CliError> {
         .map_err(|error: io::Error| CliError::Usage(format!("cannot read an answer: {error}")))
 }
 
-/// The fields of a form, in the order in which the schema names them.
+/// The fields of a form, in the order of the schema.
 pub(crate) fn fields(schema: &Value) -> Vec<PromptField<'_>> {
     let required = |name: &str| {
         schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
@@ -72,7 +71,8 @@ pub(crate) fn fields(schema: &Value) -> Vec<PromptField<'_>> {
         .collect()
 }
 
-/// What a property is: behind a reference inside the schema, and beside `null` where it may be missing.
+/// The schema of a property: resolves a reference inside the schema, and skips `null` where the value may be
+/// missing.
 fn within<'a>(whole: &'a Value, property: &'a Value) -> &'a Value {
     let pointed = property["$ref"].as_str().and_then(|to| whole.pointer(to.strip_prefix('#')?));
     let property = pointed.unwrap_or(property);
@@ -92,13 +92,14 @@ fn within<'a>(whole: &'a Value, property: &'a Value) -> &'a Value {
 pub(crate) struct PromptField<'a> {
     pub(crate) name: &'a str,
     schema: &'a Value,
-    /// As the form has it: what is said about the field stands here, also where the schema is elsewhere.
+    /// The property as the form has it: title and description are here, even where the schema is behind a
+    /// reference.
     own: &'a Value,
     pub(crate) required: bool,
 }
 
 impl PromptField<'_> {
-    /// What stands before the answer.
+    /// The prompt text.
     pub(crate) fn prompt(&self) -> String {
         let text = |member: &str| self.member(member).and_then(Value::as_str).map(plain);
         let title = text("title").unwrap_or_else(|| plain(self.name));
@@ -130,32 +131,32 @@ impl PromptField<'_> {
         format!("{title}{about}{kind}: ")
     }
 
-    /// What is said about the field, by the form itself or by what it refers to.
+    /// A member of the field's schema, from the property itself or from what it refers to.
     fn member(&self, name: &str) -> Option<&Value> {
         self.own.get(name).or_else(|| self.schema.get(name)).filter(|value| !value.is_null())
     }
 
-    /// What an empty answer stands for.
+    /// The value of an empty answer.
     pub(crate) fn default(&self) -> Option<&Value> {
         self.member("default")
     }
 
-    /// What it is about, in the schema's words.
+    /// The schema's description.
     pub(crate) fn about(&self) -> Option<&str> {
         self.member("description").and_then(Value::as_str)
     }
 
-    /// Its name for people.
+    /// The title, or else the name.
     pub(crate) fn title(&self) -> &str {
         self.member("title").and_then(Value::as_str).unwrap_or(self.name)
     }
 
-    /// What a value has to satisfy.
+    /// The schema that a value must satisfy.
     pub(crate) fn schema(&self) -> &Value {
         self.schema
     }
 
-    /// The type of its value; of several the first that is not `null`.
+    /// The type of the value; of several, the first that is not `null`.
     pub(crate) fn kind(&self) -> &str {
         let kinds = self.schema["type"].as_array().into_iter().flatten();
         let first = kinds.filter_map(Value::as_str).find(|kind| *kind != "null");
@@ -163,7 +164,7 @@ impl PromptField<'_> {
         self.schema["type"].as_str().or(first).unwrap_or(implied)
     }
 
-    /// What may be chosen, if it is a choice.
+    /// The allowed values, if it is a choice.
     pub(crate) fn choices(&self) -> Vec<String> {
         let schema = if self.kind() == "array" { &self.schema["items"] } else { self.schema };
         let named = schema["enum"].as_array().into_iter().flatten();
@@ -172,7 +173,7 @@ impl PromptField<'_> {
         named.chain(titled.map(|one| &one["const"])).filter_map(Value::as_str).map(str::to_owned).collect()
     }
 
-    /// What a line says. `None`: nothing, and nothing is needed.
+    /// Parses a line. `None`: it is empty, and the field is optional.
     pub(crate) fn read(&self, line: &str) -> Result<Option<Value>, String> {
         let line = line.trim();
         if line.is_empty() {

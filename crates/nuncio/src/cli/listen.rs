@@ -1,7 +1,7 @@
-//! `nuncio listen`: a receiver of webhooks that checks who sent them, and prints what they say.
+//! `nuncio listen`: a webhook receiver that verifies deliveries and prints them.
 //!
-//! A delivery is shown if its signature and its token are what was agreed; anything else is answered 401 and noted
-//! beside the output. One that comes twice (a retry whose answer was lost) is shown once.
+//! A delivery is printed if its signature and token are valid. Others get a 401, and a note on the standard
+//! error. A duplicate (a retry whose response was lost) is printed once.
 
 use std::{
     collections::VecDeque,
@@ -31,33 +31,33 @@ use super::{
 };
 use crate::duration;
 
-/// How old a delivery may be: an older one may be played again by somebody who has read it.
+/// The maximum age of a delivery: an attacker who captured an older one may be replaying it.
 const MAX_AGE: Duration = Duration::from_secs(5 * 60);
-/// Bytes of a delivery.
+/// The largest delivery, in bytes.
 const MAX_BODY_BYTES: usize = 16 * 1024 * 1024;
-/// Ids of deliveries that are remembered.
+/// How many delivery ids are remembered, to drop duplicates.
 const REMEMBERED: usize = 10_000;
-/// Deliveries that wait to be printed; further senders wait.
+/// Deliveries that wait to be printed; beyond that senders wait (backpressure).
 const WAITING: usize = 64;
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// Where to listen
+    /// The address to listen on
     #[arg(long, default_value = "127.0.0.1:8090", value_name = "ADDR:PORT")]
     listen: SocketAddr,
-    /// The token that senders show, as `nuncio send --webhook-token` names it
+    /// The token that deliveries must carry, as given to `nuncio send --webhook-token`
     #[arg(long, env = "NUNCIO_WEBHOOK_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     token: Option<String>,
-    /// The file that holds the secret (whsec_…) with which deliveries are signed
+    /// The file with the secret (whsec_…) that deliveries are signed with
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// End after so many deliveries
+    /// Exit after this many deliveries
     #[arg(long, value_name = "N")]
     count: Option<usize>,
-    /// End after so long
+    /// Exit after this time
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// The form of the output: with json one object a line
+    /// The output format: with json, one object per line
     #[arg(
         short = 'o',
         long = "output",
@@ -68,7 +68,7 @@ pub(crate) struct Flags {
     pub(crate) format: Format,
 }
 
-/// What makes a delivery a true one.
+/// Verifies deliveries.
 struct DeliveryVerifier {
     token: Option<String>,
     secret: Option<SigningSecret>,
@@ -88,7 +88,7 @@ impl Flags {
         };
         if secret.is_none() && self.token.is_none() {
             return Err(CliError::Usage(
-                "anybody could send what is printed here: --token or --secret-file tells true deliveries apart".into(),
+                "anyone could send what is printed here: --token or --secret-file verifies deliveries".into(),
             ));
         }
         let listener = TcpListener::bind(self.listen).await.map_err(CliError::Runtime)?;
@@ -134,7 +134,7 @@ async fn take(State(verifier): State<Arc<DeliveryVerifier>>, headers: HeaderMap,
     if !id.is_empty() && verifier.is_known(&id) {
         return StatusCode::OK;
     }
-    // It counts as delivered when it is about to be printed; one that cannot be is sent again.
+    // It counts as delivered once it is queued for printing; otherwise the sender retries it.
     match verifier.out.send((id.clone(), value)).await {
         Ok(()) => {
             verifier.remember(id);
@@ -145,12 +145,12 @@ async fn take(State(verifier): State<Arc<DeliveryVerifier>>, headers: HeaderMap,
 }
 
 impl DeliveryVerifier {
-    /// The id of a true delivery; why it is none.
+    /// The id of a valid delivery, or why it is invalid.
     fn check(&self, headers: &HeaderMap, body: &[u8], now: Duration) -> Result<String, &'static str> {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         if let Some(token) = &self.token {
             let shown = text("x-a2a-notification-token").or_else(|| text("a2a-notification-token"));
-            let shown = shown.ok_or("it shows no token")?;
+            let shown = shown.ok_or("it has no token")?;
             if !is_same(shown.as_bytes(), token.as_bytes()) {
                 return Err("it shows another token");
             }
@@ -165,7 +165,7 @@ impl DeliveryVerifier {
                 return Err("its signature is too old, or from the future");
             }
             let expected = secret.sign(id, timestamp, body);
-            // While a key is rotated there are several, with spaces between them.
+            // During a key rotation there are several signatures, separated by spaces.
             let given = text("webhook-signature").ok_or("it is not signed")?;
             if !given.split(' ').any(|given| is_same(given.as_bytes(), expected.as_bytes())) {
                 return Err("its signature is not by this secret");
@@ -187,7 +187,7 @@ impl DeliveryVerifier {
     }
 }
 
-/// Compares without telling by its time how much is right.
+/// Compares in constant time, so that timing reveals nothing about the secret.
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && one.iter().zip(other).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
 }

@@ -1,5 +1,4 @@
-//! Finding the server of this machine: what its data folder says, else the address that servers have by
-//! default.
+//! Discovery of the local server: the address in its data folder, else the default address.
 
 use std::path::PathBuf;
 
@@ -8,7 +7,7 @@ use nuncio::data_dir::PublishedServer;
 use super::connection::TargetOrigin;
 use crate::config::{self, Config, FlagValues};
 
-/// The address of the local server, how it is known, and what its operator shows.
+/// The address of the local server, how it was found, and its operator token.
 pub(crate) fn find() -> (String, TargetOrigin, Option<String>) {
     let data = configured().data;
     match PublishedServer::read(&data) {
@@ -19,19 +18,19 @@ pub(crate) fn find() -> (String, TargetOrigin, Option<String>) {
     }
 }
 
-/// What the operator shows, where the server of that address is the local one.
+/// The operator token, if this is the address of the local server.
 pub(crate) fn token_of(address: &str) -> Option<String> {
     let published = PublishedServer::read(&configured().data)?;
     (published.url == address.trim_end_matches('/')).then_some(published.admin_token)
 }
 
-/// The configuration that a server in this folder would have. One that cannot be read is the server's
-/// concern.
+/// The configuration that a server in this folder would have. An invalid one is left for the server to
+/// report.
 pub(crate) fn configured() -> Config {
     config::load(&FlagValues::new(), None).map(|loaded| loaded.config).unwrap_or_default()
 }
 
-/// The configuration for a data folder that may be named.
+/// The configuration, with the data folder if one is given.
 pub(crate) fn configured_for(data: Option<PathBuf>) -> Config {
     let mut config = configured();
     if let Some(data) = data {

@@ -1,8 +1,9 @@
 //! `nuncio mcp`: MCP on standard input and output, for clients that start their servers as commands.
 //!
-//! One process holds a data folder. Whoever it is, what the client says is carried to it; if nobody does, this
-//! process does from then on, on a free port, so that others find it in their turn. A client does not notice when
-//! the one that held the folder goes: sessions and tasks are in the store, and the next one goes on with them.
+//! One process holds a data folder. If another process holds it, the client's messages are relayed there.
+//! Otherwise this process takes the folder and serves on a free port, so that others can find it. The client
+//! does not notice when the holder exits: sessions and tasks are in the store, and the next holder continues
+//! them.
 
 use std::{process::ExitCode, sync::Arc};
 
@@ -40,14 +41,14 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
         )));
     }
     let mut config = loaded.config;
-    // The standard output belongs to the protocol; log lines go to the standard error.
+    // The standard output belongs to the protocol; logs go to the standard error.
     logs::start(&config.log, config.log_format, &config.engine.access.redactor);
     if !flags.given.contains_key("listen") {
         config.listen = "127.0.0.1:0".into();
     }
     let mut signals = ShutdownSignals::new()?;
     let holder = Arc::new(DataFolderHolder { config, state: Mutex::default() });
-    // A server that cannot start is an error now, and not at the first request.
+    // A server that cannot start is an error now, not at the first request.
     holder.find().await.map_err(CliError::Admin)?;
 
     let (out, mut messages) = mpsc::channel::<Vec<u8>>(WAITING);
@@ -83,7 +84,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Knows who holds the folder, and holds it if nobody else does.
+/// Finds the holder of the folder, and takes the folder if there is none.
 struct DataFolderHolder {
     config: Config,
     state: Mutex<HolderState>,
@@ -93,7 +94,7 @@ struct DataFolderHolder {
 struct HolderState {
     /// The server in this process.
     own: Option<RunningServer>,
-    /// The one in another.
+    /// The server in another process.
     other: Option<PublishedServer>,
 }
 
@@ -109,7 +110,7 @@ impl DataFolderHolder {
             }
             state.other = None;
         }
-        // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
+        // The folder's lock decides whether a process holds it: an address may be left over from a crash.
         let error = match server(self.config.clone()).map_err(|error| error.to_string())?.start().await {
             Ok(running) => {
                 let found = endpoint(running.published());
@@ -138,7 +139,7 @@ impl EndpointFinder for HolderFinder {
     }
 }
 
-/// Whoever can read the data folder is the operator.
+/// A process that can read the data folder acts as the operator.
 fn endpoint(server: &PublishedServer) -> RelayEndpoint {
     RelayEndpoint { url: format!("{}/mcp", server.url), bearer: Some(server.admin_token.clone()) }
 }

@@ -23,19 +23,19 @@ pub(crate) struct MemoryFlags {
 enum Command {
     /// Show the value of a key
     Get(entry::MemoryGetFlags),
-    /// Keep a value under a key
+    /// Store a value under a key
     Set(entry::MemorySetFlags),
-    /// Forget a key
+    /// Delete a key
     Delete(entry::MemoryDeleteFlags),
     /// List namespaces, or the keys of one
     List(list::MemoryListFlags),
-    /// Search a namespace: by the shape of its keys, or by the words in its values
+    /// Search a namespace by key pattern, or by words in values
     Search(search::MemorySearchFlags),
     /// Write all entries of a namespace as JSON Lines
     Export(transfer::MemoryExportFlags),
-    /// Keep the entries of a file that was exported
+    /// Import the entries of an exported file
     Import(transfer::MemoryImportFlags),
-    /// Forget all entries of a namespace
+    /// Delete all entries of a namespace
     Clear(clear::MemoryClearFlags),
 }
 
@@ -45,7 +45,7 @@ impl MemoryFlags {
         match self.command {
             Command::Get(get) => server.run_with_server(async |shared| get.run(shared).await).await,
             Command::Set(set) => {
-                // What cannot be read is an error before anybody is called.
+                // Invalid input is an error before the server is called.
                 let value = set.value()?;
                 server.run_with_server(async |shared| set.run(shared, value).await).await
             }

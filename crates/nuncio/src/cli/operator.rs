@@ -1,5 +1,5 @@
-//! Where the operator's commands are answered: a running server holds the data folder, so it is asked; without one
-//! the store is opened here.
+//! The backend of the operator's commands: the running server that holds the data folder, or the store itself
+//! where no server runs.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,21 +11,20 @@ use serde_json::Value;
 use super::{error::CliError, text::plain};
 use crate::config::Config;
 
-/// How long a server on this machine may take to answer.
+/// The timeout of a request to the local server.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long a long answer may take.
+/// The timeout of a long response.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Who answers.
 pub(super) enum OperatorBackend {
     /// The server that holds the folder.
     Server(OperatorServer),
-    /// Nobody else does.
+    /// No server runs, so this process opens the store.
     Store(Arc<dyn Store>),
 }
 
-/// A server that is asked as its operator.
+/// A server, called with the operator token.
 pub(super) struct OperatorServer {
     published: PublishedServer,
     http: reqwest::Client,
@@ -34,7 +33,7 @@ pub(super) struct OperatorServer {
 impl OperatorBackend {
     pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
         if let Some(published) = PublishedServer::read(&config.data) {
-            // An error means that one is installed already, which is as good.
+            // An error means that a provider is installed already, which is fine.
             let _ = rustls::crypto::ring::default_provider().install_default();
             let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(admin)?;
             if http.get(format!("{}/healthz", published.url)).send().await.is_ok() {
@@ -60,7 +59,7 @@ impl OperatorBackend {
         Ok(Self::Store(store))
     }
 
-    /// The server, where only a running one can do it.
+    /// The server, for commands that need a running one.
     pub(super) async fn server(self) -> Result<OperatorServer, CliError> {
         match self {
             Self::Server(server) => Ok(server),
@@ -100,10 +99,10 @@ impl OperatorServer {
         self.ask(self.http.delete(format!("{}{path}", self.published.url))).await
     }
 
-    /// An answer that is long, piece by piece.
+    /// Reads a long response in pieces.
     pub(super) async fn lines(&self, path: &str) -> Result<OperatorResponseStream, CliError> {
         let url = format!("{}{path}", self.published.url);
-        // Not bounded in time: it ends when all has come, or when the server goes.
+        // A day, so in practice unbounded: the response ends when it is complete, or when the server stops.
         let request = self.http.get(url).timeout(LONG).bearer_auth(&self.published.admin_token);
         let response = request.send().await.map_err(admin)?;
         match response.status().is_success() {
@@ -126,7 +125,6 @@ impl OperatorServer {
     }
 }
 
-/// A long answer.
 pub(super) struct OperatorResponseStream(reqwest::Response);
 
 impl OperatorResponseStream {

@@ -1,5 +1,5 @@
-//! What goes to the standard output, and nothing else does: JSON as the protocol has it, one document or one
-//! line an event, or text.
+//! The standard output: JSON in the protocol's own types, as one document or one line per event, or text.
+//! Nothing else writes to it.
 
 use std::io::{self, IsTerminal as _, Write as _};
 
@@ -11,19 +11,18 @@ use super::{
     text::{is_safe, plain},
 };
 
-/// How a command speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people: one `Label: value` a line.
+    /// For people: one `Label: value` per line.
     Text,
     /// For programs: the protocol's own types.
     Json,
 }
 
-/// The flags about output that all client commands share.
+/// The output flags that all client commands share.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct OutputFlags {
-    /// The form of the output
+    /// The output format
     #[arg(
         short = 'o',
         long = "output",
@@ -32,10 +31,10 @@ pub(crate) struct OutputFlags {
         value_name = "FORMAT"
     )]
     pub(crate) format: Format,
-    /// Show events as they come; with `-o json`, one JSON object a line
+    /// Show events as they arrive; with `-o json`, one JSON object per line
     #[arg(long)]
     pub(crate) stream: bool,
-    /// Show everything that was exchanged: history, ids, media types, metadata
+    /// Show everything: history, ids, media types, metadata
     #[arg(long, env = "A2ACLI_VERBOSE")]
     pub(crate) verbose: bool,
 }
@@ -46,12 +45,12 @@ impl OutputFlags {
     }
 }
 
-/// Prints a JSON document on one line, otherwise as it came.
+/// Prints a JSON document on one line, otherwise unchanged.
 pub(crate) fn json(document: &RawValue) -> Result<(), CliError> {
     json_text(document.get())
 }
 
-/// The same, for a document that is text.
+/// The same, for a document as text.
 pub(crate) fn json_text(document: &str) -> Result<(), CliError> {
     let escaped;
     let document = match document.chars().all(is_safe) || !io::stdout().is_terminal() {
@@ -63,7 +62,7 @@ pub(crate) fn json_text(document: &str) -> Result<(), CliError> {
     };
     let mut out = io::stdout().lock();
     if document.contains(['\n', '\r']) {
-        // A server may pretty-print; a line is a line.
+        // A server may pretty-print; the output is one line per document.
         let value: Value = serde_json::from_str(document).map_err(io::Error::other)?;
         writeln!(out, "{value}")?;
     } else {
@@ -72,7 +71,7 @@ pub(crate) fn json_text(document: &str) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-/// The same JSON, with what a terminal would not show as it is written as its code. Such characters are in strings only.
+/// Escapes characters that a terminal would interpret. In JSON they occur only inside strings.
 fn escape(document: &str) -> String {
     let mut out = String::with_capacity(document.len());
     for letter in document.chars() {
@@ -95,7 +94,7 @@ pub(crate) fn text(text: &str) -> Result<(), CliError> {
     Ok(out.flush()?)
 }
 
-/// Says something beside the output.
+/// Prints a note on the standard error.
 pub(crate) fn note(text: &str) {
     let _ = writeln!(io::stderr(), "{}", plain(text));
 }

@@ -1,5 +1,5 @@
-//! The parts of a message, as the command line gives them: in the order in which they stand there, each with
-//! the media type that follows it.
+//! The parts of a message, from the command line: in the order of the flags, each with the media type that
+//! follows it.
 
 use std::{io::Read as _, path::Path};
 
@@ -36,7 +36,7 @@ impl Args for PartFlags {
             Arg::new(name).long(name).value_name(value).help(help).action(ArgAction::Append)
         };
         command
-            .arg(Arg::new("TEXT").help("What to say").action(ArgAction::Append).num_args(1))
+            .arg(Arg::new("TEXT").help("The text to send").action(ArgAction::Append).num_args(1))
             .arg(flag("text", "TEXT", "A text part; may be repeated"))
             .arg(flag(
                 "file",
@@ -68,7 +68,7 @@ impl FromArgMatches for PartFlags {
                 "data" => PartSource::Data(value),
                 MEDIA_TYPE => {
                     let Some(part) = parts.last_mut().filter(|part| part.media_type.is_none()) else {
-                        let why = "--media-type says what the part before it is: put it after one\n";
+                        let why = "--media-type describes the part before it: put it after one\n";
                         return Err(clap::Error::raw(ErrorKind::ArgumentConflict, why));
                     };
                     part.media_type = Some(value);
@@ -88,7 +88,7 @@ impl FromArgMatches for PartFlags {
 }
 
 impl PartFlags {
-    /// Reads what the flags name.
+    /// Reads the files that the flags name.
     pub(crate) fn read(self) -> Result<Vec<Part>, CliError> {
         if self.0.is_empty() {
             return Err(CliError::Usage(
@@ -142,7 +142,7 @@ fn unreadable(what: &str, error: &std::io::Error) -> CliError {
     CliError::Usage(format!("cannot read {what}: {error}"))
 }
 
-/// What the end of a name suggests.
+/// The media type for a file extension.
 fn media_type_of(name: &str) -> Option<String> {
     let media_type = match Path::new(name).extension()?.to_str()?.to_ascii_lowercase().as_str() {
         "txt" | "log" => "text/plain",

@@ -22,35 +22,35 @@ pub(crate) struct PlanFlags {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Make a plan of a request, to be looked at and edited before it is run
+    /// Make a plan from a request, to review and edit before running it
     Make(make::PlanMakeFlags),
-    /// Check a plan; the exit code is 1 if something is wrong with it
+    /// Check a plan; the exit code is 1 if it is invalid
     Check {
-        /// The plan's file; - reads the standard input
+        /// The plan file, or - for the standard input
         #[arg(value_name = "FILE")]
         file: String,
     },
-    /// Draw a plan, or one that runs or ran
+    /// Draw a plan from a file, or one that runs or ran
     Show {
-        /// The plan's file (- reads the standard input), or the id of a plan that runs or ran
+        /// The plan file (- for the standard input), or the id of a plan that runs or ran
         #[arg(value_name = "FILE|ID")]
         plan: String,
-        /// How
+        /// The format
         #[arg(long = "format", value_name = "FORMAT", default_value = "text")]
         drawing: DrawingFormat,
     },
-    /// Run a plan, or make one of a request and run it; the exit code is 1 unless it is completed
+    /// Run a plan, or make one from a request and run it; the exit code is 1 unless it completes
     Run(run::PlanRunFlags),
     /// List plans that run or ran, newest first
     List {
-        /// How many at most
+        /// The maximum number to list
         #[arg(long, value_name = "N", default_value_t = 20)]
         limit: usize,
-        /// Where the page begins: what the page before said
+        /// The page to show: the page token that the previous page printed
         #[arg(long, value_name = "TOKEN")]
         page_token: Option<String>,
     },
-    /// End a plan, and all tasks that it has called
+    /// Cancel a plan, and all tasks that it has called
     Cancel {
         /// The plan
         #[arg(value_name = "ID")]
@@ -60,11 +60,11 @@ enum Command {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum DrawingFormat {
-    /// Lines
+    /// Text
     Text,
     /// A Mermaid flowchart
     Mermaid,
-    /// A picture
+    /// An SVG image
     Svg,
 }
 

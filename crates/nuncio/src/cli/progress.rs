@@ -1,4 +1,4 @@
-//! How far something is, beside the output: a bar on a terminal, a line now and then elsewhere, nothing for programs.
+//! Progress on the standard error: a bar on a terminal, a line now and then elsewhere, nothing for programs.
 
 use std::{
     io::{IsTerminal as _, stderr},
@@ -9,12 +9,11 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::output::note;
 
-/// How often a line is written where there is no terminal.
+/// The least time between two lines where there is no terminal.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// What is shown of work that takes its time.
 pub(crate) enum ProgressDisplay {
-    /// Nobody looks.
+    /// Shows nothing: the output is for programs.
     Silent,
     /// On a terminal.
     Bar(ProgressBar),
@@ -23,7 +22,7 @@ pub(crate) enum ProgressDisplay {
 }
 
 impl ProgressDisplay {
-    /// Shows it unless the output is for programs.
+    /// Shows progress unless the output is for programs.
     pub(crate) fn new(for_programs: bool) -> Self {
         if for_programs {
             return Self::Silent;
@@ -36,7 +35,7 @@ impl ProgressDisplay {
         Self::Bar(bar)
     }
 
-    /// The same, but with nothing to say where there is no terminal.
+    /// The same, but shows nothing where there is no terminal.
     pub(crate) fn on_terminal(for_programs: bool) -> Self {
         match Self::new(for_programs) {
             Self::Lines { .. } => Self::Silent,
@@ -44,7 +43,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// So much is done, of so much if that is known.
+    /// Shows how much is done, and the total if it is known.
     pub(crate) fn update_progress(&mut self, done: u64, total: Option<u64>, words: &str) {
         match self {
             Self::Silent => {}
@@ -76,7 +75,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Takes it off the terminal while somebody is asked something.
+    /// Clears the display while the user is asked something.
     pub(crate) fn hide(&self) {
         if let Self::Bar(bar) = self {
             bar.disable_steady_tick();
@@ -84,7 +83,7 @@ impl ProgressDisplay {
         }
     }
 
-    /// Shows it again.
+    /// Draws it again.
     pub(crate) fn show(&mut self) {
         if let Self::Bar(bar) = self {
             bar.reset_eta();
@@ -100,6 +99,6 @@ impl Drop for ProgressDisplay {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are ours; one that is wrong falls back to the plain bar.
+    // The templates are constants; an invalid one falls back to the default bar.
     ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }

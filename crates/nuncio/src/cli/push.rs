@@ -1,6 +1,7 @@
-//! `nuncio push …`: webhook deliveries that were given up, and the keys that sign them. For the operator: the data folder is the key.
+//! `nuncio push …`: webhook deliveries that failed for good, and the signing keys. For the operator: access
+//! to the data folder is the credential.
 //!
-//! A running server holds the folder, so it is asked; without one the store is opened here.
+//! A running server holds the folder, so the command calls it; without one it opens the store itself.
 
 use std::path::PathBuf;
 
@@ -18,17 +19,17 @@ use super::{
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// List deliveries that were given up, newest first
+    /// List deliveries that failed for good, newest first
     List(Flags),
-    /// Try such deliveries again
+    /// Retry such deliveries
     Replay {
-        /// The delivery; without one, all of them
+        /// The delivery. Default: all of them
         #[arg(value_name = "ID")]
         delivery: Option<String>,
         #[command(flatten)]
         flags: Flags,
     },
-    /// Show the key that a tenant's webhooks are signed with, for those who receive them
+    /// Show the key that signs a tenant's webhooks, for their receivers
     Key {
         /// The tenant. Default: home
         #[arg(long, value_name = "TENANT")]
@@ -36,12 +37,12 @@ pub(crate) enum Command {
         #[command(flatten)]
         flags: Flags,
     },
-    /// Give a tenant a new key: for a while deliveries carry the signatures of both
+    /// Create a new key for a tenant: during the overlap, deliveries carry both signatures
     RotateKey {
         /// The tenant. Default: home
         #[arg(long, value_name = "TENANT")]
         tenant: Option<String>,
-        /// For how long the key before stays good
+        /// How long the previous key stays valid
         #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = crate::duration::parse)]
         overlap: std::time::Duration,
         #[command(flatten)]
@@ -51,10 +52,10 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// The data folder of the server. Default: as `nuncio serve` here would have it
+    /// The data folder of the server. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// The form of the output
+    /// The output format
     #[arg(
         short = 'o',
         long = "output",
@@ -65,7 +66,7 @@ pub(crate) struct Flags {
     format: Format,
 }
 
-/// How many are listed; a server shows as many.
+/// The most deliveries listed, as on the server.
 const MOST: usize = 1000;
 
 impl Command {
@@ -104,7 +105,7 @@ impl Command {
     }
 }
 
-/// Shows a tenant's key, or a new one.
+/// Prints a tenant's key, or creates a new one.
 async fn key(
     flags: Flags,
     tenant: Option<String>,

@@ -1,8 +1,7 @@
-//! `nuncio send`: a message that starts a task or goes on with one.
+//! `nuncio send`: a message that starts a task or continues one.
 //!
-//! Without `--stream` the message is sent so that the task's id comes back at once, and the waiting is done
-//! on the task: by its stream, or by asking. So a cut connection costs nothing, and the id is known whatever
-//! happens.
+//! Without `--stream` the request returns the task's id at once, and the command then waits on the task, by
+//! its stream or by polling. So a lost connection loses nothing, and the id is known in any case.
 
 use clap::Args;
 use nuncio_client::a2a::{A2aClient, WaitOptions};
@@ -28,26 +27,26 @@ use super::{
 pub(crate) struct Flags {
     #[command(flatten)]
     parts: PartFlags,
-    /// Go on with this task: answer what it asks
+    /// Continue this task, by answering its question
     #[arg(long, env = "A2ACLI_TASK_ID", value_name = "ID")]
     task_id: Option<String>,
-    /// Begin the task in this conversation
+    /// Start the task in this conversation
     #[arg(long, env = "A2ACLI_CONTEXT_ID", value_name = "ID")]
     context_id: Option<String>,
-    /// Do not wait for the task: print its id and end
+    /// Do not wait for the task: print its id and exit
     #[arg(long = "async", visible_aliases = ["return-immediately", "no-wait"],
           conflicts_with_all = ["stream", "wait"])]
     no_wait: bool,
-    /// Wait until the task has ended or asks something. This is the default
+    /// Wait until the task has ended or asks a question. This is the default
     #[arg(long)]
     wait: bool,
-    /// Attributes of the request: a JSON object
+    /// Metadata of the request: a JSON object
     #[arg(long, env = "A2ACLI_METADATA", value_name = "JSON", value_parser = metadata)]
     metadata: Option<Metadata>,
-    /// Have the agent tell this address what becomes of the task; `nuncio listen` receives it
+    /// The URL that the agent sends updates of the task to; `nuncio listen` receives them
     #[arg(long, value_name = "URL")]
     webhook: Option<Url>,
-    /// The token that deliveries to the webhook show. Others on this machine can see flags: better set
+    /// The token that webhook deliveries carry. Other users of this machine can see flags: prefer
     /// NUNCIO_WEBHOOK_TOKEN
     #[arg(
         long,
@@ -70,7 +69,7 @@ pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
     send.metadata = flags.metadata;
     let dialect = flags.agent.dialect();
     if dialect == Dialect::V0_1 {
-        // There the client names the task, and its conversation.
+        // In A2A 0.1 the client chooses the ids of the task and its conversation.
         let id = send.task_id.take().unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
         send.client_task_id = Some(id);
         send.message.id.clear();
@@ -119,7 +118,7 @@ async fn deliver(connection: &AgentConnection, send: SendMessage, no_wait: bool)
     wait(connection, &client, &task.id).await
 }
 
-/// Waits for the task and prints it as the answer to the send that it would have been.
+/// Waits for the task and prints it as the response to a blocking send.
 async fn wait(connection: &AgentConnection, client: &A2aClient, task: &str) -> Result<(), CliError> {
     let patience = WaitOptions { poll: connection.poll_interval, ..WaitOptions::default() };
     let mut live = follow::WaitNotes::new(connection, task);

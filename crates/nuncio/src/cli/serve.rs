@@ -19,7 +19,7 @@ use crate::{
     logs,
 };
 
-/// The flags of one command line: what was given, not what is in effect.
+/// The flags of one command line: as given, not the effective configuration.
 pub(crate) struct Flags {
     pub(super) given: FlagValues,
     pub(super) config: Option<PathBuf>,
@@ -43,7 +43,7 @@ impl Args for Flags {
             )
             .after_help(
                 "Every setting can also be given as NUNCIO_… in the environment (NUNCIO_MAX_RUNNING) and in \
-                 nuncio.toml (max-running); a flag stands before both. --print-config shows all of them, \
+                 nuncio.toml (max-running); a flag overrides both. --print-config shows all of them, \
                  with those that have no flag.",
             );
         let defaults = Config::default();
@@ -66,7 +66,7 @@ fn flag(setting: &'static Setting, defaults: &Config) -> Arg {
     }
     let arg = Arg::new(setting.key).long(setting.key).help(help);
     if setting.shape == SettingShape::Switch {
-        // Alone it means true; what a file switches on can be switched off.
+        // The flag alone means true; `=false` switches off what the file switches on.
         return arg
             .num_args(0..=1)
             .require_equals(true)
@@ -125,7 +125,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     }
 }
 
-/// The server of that configuration, which has not started yet.
+/// Builds the server of a configuration, without starting it.
 pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     let place = config.store_location();
     let configured = config.agents.specs(&config.data)?;
@@ -163,7 +163,8 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     })
 }
 
-/// Where traces go, with what the environment says about it: headers may hold a key, and have no place in a file.
+/// The trace options, with headers from the environment: headers may contain a key, which does not belong in
+/// a file.
 fn otlp(options: OtlpOptions) -> OtlpOptions {
     let headers = std::env::var("OTEL_EXPORTER_OTLP_HEADERS").unwrap_or_default();
     let headers = headers.split(',').filter_map(|header| header.split_once('='));
@@ -171,7 +172,7 @@ fn otlp(options: OtlpOptions) -> OtlpOptions {
     OtlpOptions { headers, ..options }
 }
 
-/// Names and values of that variable are percent-encoded. What is no such code stands for itself.
+/// Decodes percent-encoding, as that variable has it. An invalid code is left as it is.
 fn decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -185,13 +186,13 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The built-in agents; the first is the default one.
+/// The built-in agents, the default one first.
 fn agents(step: &Duration, bench: bool) -> Vec<Arc<dyn Agent>> {
     let bench = bench.then(|| Arc::new(BenchAgent) as Arc<dyn Agent>);
     bench.into_iter().chain(built_in(&AgentOptions { step: *step })).collect()
 }
 
-/// The figures of this process, from here on.
+/// Starts to record the metrics of this process.
 fn metrics() -> Option<PrometheusHandle> {
     let handle = PrometheusBuilder::new()
         .install_recorder()

@@ -1,8 +1,8 @@
-//! The way to what is shared (memory, workflows, batches, the registry): the flags that say which server, and the
-//! calls of its tools.
+//! The connection to a server's shared services (memory, workflows, batches, the registry): the flags that
+//! choose the server, and the calls of its tools.
 //!
-//! A server that is named is called by its address, a local one is found by what its data folder tells. Where none
-//! runs, one runs in this process for as long as the command does, so that the commands work on a folder alone.
+//! A named server is called by its address, a local one is found through its data folder. Where none runs,
+//! this process runs one until the command ends, so that the commands need only a folder.
 
 use std::{
     cell::{Cell, RefCell},
@@ -31,31 +31,32 @@ use crate::{
     duration, logs,
 };
 
-/// How long a server that went away, or that says that it is too early, is waited for.
+/// The deadline for retries while the server is unreachable or refuses calls for the moment.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// The flags that all commands about shared things have.
+/// The flags that all commands for shared services have.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ServerFlags {
-    /// The server, such as http://127.0.0.1:8080. Default: the local one; where none runs, one runs in this process
+    /// The server, such as http://127.0.0.1:8080. Default: the local one; if none runs, one runs in this
+    /// process
     #[arg(short = 'a', long, global = true, value_name = "URL")]
     server: Option<String>,
-    /// The data folder of the local server. Default: as `nuncio serve` here would have it
+    /// The data folder of the local server. Default: the one that `nuncio serve` would use here
     #[arg(long, global = true, value_name = "DIR", conflicts_with = "server")]
     pub(crate) data: Option<PathBuf>,
-    /// A bearer token. Others on this machine can see flags: better set A2ACLI_BEARER
+    /// A bearer token. Other users of this machine can see flags: prefer A2ACLI_BEARER
     #[arg(long, global = true, env = "A2ACLI_BEARER", hide_env_values = true, value_name = "TOKEN")]
     bearer: Option<String>,
     #[command(flatten)]
     credentials: CredentialFlags,
-    /// How long to wait before giving up, such as 30s. Default: as long as it takes
+    /// How long to wait before giving up, such as 30s. Default: no limit
     #[arg(long, global = true, env = "A2ACLI_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
-    /// Log to the standard error what is exchanged with the server, without credentials
+    /// Log the messages exchanged with the server to the standard error, without credentials
     #[arg(long, global = true, env = "A2ACLI_DEBUG")]
     debug: bool,
-    /// The form of the output
+    /// The output format
     #[arg(
         short = 'o',
         long = "output",
@@ -67,20 +68,20 @@ pub(crate) struct ServerFlags {
     pub(crate) format: Format,
 }
 
-/// A server, and how the command speaks.
+/// A connection to a server, with the output format.
 pub(crate) struct ServerConnection {
     tools: ToolClient,
     target: AgentTarget,
     format: Format,
-    /// The server, where it runs in this process.
+    /// The server, if it runs in this process.
     own: Option<RunningServer>,
-    /// What a command that ends early leaves to go on from.
+    /// Where to resume if the command ends early.
     seen: RefCell<TaskResumePoint>,
-    /// Whether it has answered.
+    /// Whether the server has answered once.
     reached: Cell<bool>,
 }
 
-/// Where a server is, and what it is shown.
+/// The address of a server, and its credentials.
 struct ServerEndpoint {
     url: String,
     bearer: Option<String>,
@@ -89,7 +90,7 @@ struct ServerEndpoint {
 }
 
 impl ServerFlags {
-    /// Does the work with a server, within `--timeout` and until Ctrl-C.
+    /// Runs the work with a server, within `--timeout` and until Ctrl-C.
     pub(crate) async fn run_with_server<T>(
         self,
         work: impl AsyncFnOnce(&ServerConnection) -> Result<T, CliError>,
@@ -104,7 +105,7 @@ impl ServerFlags {
     }
 
     async fn open(self) -> Result<ServerConnection, CliError> {
-        // What a server in this process warns of is of no use to whoever asked for something else.
+        // Warnings of an in-process server do not help a user who asked for something else.
         let filter = if self.debug { "warn,nuncio_client=debug" } else { "error" };
         logs::start(filter, LogFormat::Text, &Arc::default());
         let place = match &self.server {
@@ -126,7 +127,7 @@ impl ServerFlags {
         let target = place.target;
         let tools = ToolClient::new(&format!("{}/mcp", place.url), options)
             .map_err(|error| CliError::Tool { error: Box::new(error), target: target.clone() })?;
-        // For commands that know nothing of `--data`.
+        // For suggested commands that do not have `--data`.
         let agent_flags = format!(" -a {}", place.url);
         let seen = RefCell::new(TaskResumePoint { agent_flags, ..TaskResumePoint::default() });
         Ok(ServerConnection {
@@ -145,7 +146,7 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
     let loaded = config::load(&FlagValues::new(), None)?;
     let mut config = loaded.config;
     if loaded.is_found {
-        // A command that asks for something else starts no programs of the folder that it happens to stand in.
+        // A client command must not start programs that the current folder's configuration happens to name.
         config.agents = AgentTables::default();
         if !config::is_trusted(&loaded.file) {
             config.flows.sparc.test_command = None;
@@ -163,14 +164,14 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
         return Ok(place);
     }
     config.listen = "127.0.0.1:0".into();
-    // The folder's lock says whether somebody holds it: an address that was left behind says nothing.
+    // The folder's lock decides whether a process holds it: an address may be left over from a crash.
     match server(config.clone())?.start().await {
         Ok(running) => {
             let token = PublishedServer::read(&config.data).map(|published| published.admin_token);
             let target = AgentTarget { origin: TargetOrigin::Default, flags };
             Ok(ServerEndpoint { url: running.url().to_owned(), bearer: token, target, own: Some(running) })
         }
-        // Somebody was quicker.
+        // Another process took the folder first.
         Err(error) => published(&config, &flags).await.ok_or(CliError::Start(error)),
     }
 }
@@ -183,7 +184,7 @@ async fn published(config: &Config, flags: &str) -> Option<ServerEndpoint> {
     Some(ServerEndpoint { url: published.url, bearer: Some(published.admin_token), target, own: None })
 }
 
-/// The address of a server, without the path of its endpoint.
+/// The base URL of a server, without the path of its endpoint.
 fn server_url(text: &str) -> Result<String, CliError> {
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let wrong = |why: &str| CliError::Usage(format!("--server {text:?}: {why}"));
@@ -203,36 +204,37 @@ impl ServerConnection {
         self.format == Format::Json
     }
 
-    /// Whether the server ends with this command.
+    /// Whether the server runs in this process and ends with the command.
     pub(crate) fn is_own(&self) -> bool {
         self.own.is_some()
     }
 
-    /// The flags that name the server, for commands that are shown; with a space before.
+    /// The flags that name the server, for suggested commands; with a leading space.
     pub(crate) fn flags(&self) -> &str {
         &self.target.flags
     }
 
-    /// Keeps what the command is about, for the case that it ends early and the server does not.
+    /// Records the task, in case the command ends early and the server does not.
     pub(crate) fn record_task(&self, task: &str) {
         if !self.is_own() {
             self.seen.borrow_mut().task = Some(task.to_owned());
         }
     }
 
-    /// The same, with the command that goes on from there. One that ends with its own server is taken up by it again.
+    /// The same, with the command that resumes. It is recorded for an in-process server too: the command
+    /// starts a server again, which resumes the task.
     pub(crate) fn record_task_command(&self, task: &str, command: String) {
         self.record_task(task);
         self.seen.borrow_mut().command = Some(command);
     }
 
-    /// Calls a tool; what it answers for programs.
+    /// Calls a tool; returns its structured result.
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, CliError> {
         let called = self.tools.call(tool, arguments).await.map_err(|error| self.failed(error))?;
         Ok(called.structured.unwrap_or_else(|| json!({ "text": called.text })))
     }
 
-    /// The same for one call of many: what was certainly not done is asked for again.
+    /// The same for one of many calls: retries a call that was certainly not executed.
     pub(crate) async fn call_with_retry(&self, tool: &str, arguments: &Value) -> Result<Value, CliError> {
         let called = self
             .retry_call(ToolError::is_transient, async || self.tools.call(tool, arguments.clone()).await)
@@ -240,19 +242,19 @@ impl ServerConnection {
         Ok(called.structured.unwrap_or_default())
     }
 
-    /// Calls a tool that only looks: the server may go and come back meanwhile.
+    /// Calls a read-only tool, with retries, so that it survives a restart of the server.
     pub(crate) async fn poll_tool(&self, tool: &str, arguments: &Value) -> Result<Value, CliError> {
         let called =
             self.retry_call(may_pass, async || self.tools.call(tool, arguments.clone()).await).await?;
         Ok(called.structured.unwrap_or_default())
     }
 
-    /// A task as it stands. The server may go and come back meanwhile.
+    /// The current state of a task. Survives a restart of the server.
     pub(crate) async fn task(&self, task: &str) -> Result<ToolTaskView, CliError> {
         self.retry_call(may_pass, async || self.tools.task(task).await).await
     }
 
-    /// Asks again while it may help. A server that was never reached is not waited for.
+    /// Retries while that may help. A server that was never reached is not retried.
     async fn retry_call<T>(
         &self,
         helps: impl Fn(&ToolError) -> bool,
@@ -280,7 +282,7 @@ impl ServerConnection {
         &self.tools
     }
 
-    /// The JSON that a resource holds.
+    /// Reads a resource as JSON.
     pub(crate) async fn read(&self, uri: &str) -> Result<Value, CliError> {
         self.tools.read_json(uri).await.map_err(|error| self.failed(error))
     }
@@ -289,7 +291,7 @@ impl ServerConnection {
         CliError::Tool { error: Box::new(error), target: self.target.clone() }
     }
 
-    /// Prints what was answered: the document itself, or as text.
+    /// Prints a result: as JSON, or as text.
     pub(crate) fn print(&self, answer: &Value, text: impl FnOnce(&Value) -> String) -> Result<(), CliError> {
         match self.format {
             Format::Json => output::json_text(&answer.to_string()),
@@ -297,7 +299,7 @@ impl ServerConnection {
         }
     }
 
-    /// Says something beside the output, to people.
+    /// Prints a note for people on the standard error.
     pub(crate) fn remark(&self, text: &str) {
         if !self.is_json() {
             note(text);
@@ -318,7 +320,7 @@ impl ServerConnection {
     }
 }
 
-/// Whether a question that changes nothing is worth asking again.
+/// Whether retrying a read-only call may help.
 fn may_pass(error: &ToolError) -> bool {
     error.is_transient() || matches!(error, ToolError::Cut { .. })
 }
@@ -331,7 +333,7 @@ async fn pause(error: &ToolError) {
     tokio::time::sleep(wanted.unwrap_or(AGAIN).min(PATIENCE)).await;
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':' | ',' | '@');
     if !word.is_empty() && word.chars().all(plain) {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{error::CliError, server_connection::ServerFlags};
 
-/// The phases, in their order.
+/// The phases, in order.
 pub(super) const PHASES: [&str; 5] =
     ["specification", "pseudocode", "architecture", "refinement", "completion"];
 
@@ -27,37 +27,37 @@ pub(crate) struct SparcFlags {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start a workflow, whose artifacts are submitted by hand or by agents
+    /// Start a workflow; people or agents submit its artifacts
     Start {
-        /// What it is to achieve
+        /// The goal of the workflow
         #[arg(value_name = "GOAL")]
         goal: String,
-        /// Its id. Default: a new one
+        /// The workflow's id. Default: a new one
         #[arg(long, value_name = "ID")]
         context: Option<String>,
     },
     /// List workflows
     List {
-        /// How many at most
+        /// The maximum number to list
         #[arg(long, value_name = "N", default_value_t = 50)]
         limit: usize,
         /// Only workflows after this one
         #[arg(long, value_name = "ID")]
         after: Option<String>,
     },
-    /// Show where a workflow stands
+    /// Show the state of a workflow
     Show {
         /// The workflow
         #[arg(value_name = "ID")]
         context: String,
     },
-    /// Show who did what
+    /// Show the history of a workflow: who did what
     History {
         /// The workflow
         #[arg(value_name = "ID")]
         context: String,
     },
-    /// Submit the artifact of the current phase; the exit code is 1 if its gate refuses it
+    /// Submit the artifact of the current phase; the exit code is 1 if the gate refuses it
     Submit(submit::SparcSubmitFlags),
     /// Go back to an earlier phase
     Back {
@@ -67,15 +67,15 @@ enum Command {
         /// The phase
         #[arg(value_name = "PHASE", value_parser = PHASES)]
         phase: String,
-        /// Why
+        /// The reason
         #[arg(long, value_name = "TEXT")]
         reason: String,
     },
-    /// Show what a phase asks for
+    /// Show what a phase requires
     Template(template::SparcTemplateFlags),
-    /// Have a workflow done by the role agents, and answer what they ask
+    /// Have the role agents run a workflow, and answer their questions
     Run(run::SparcRunFlags),
-    /// Go on with a workflow that `run` began, and answer what is asked
+    /// Continue to follow a workflow that `run` started, and answer its questions
     Follow(run::SparcFollowFlags),
 }
 

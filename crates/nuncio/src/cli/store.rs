@@ -1,4 +1,4 @@
-//! `nuncio store …`: whole stores, for the operator.
+//! `nuncio store …`: copies and backups of whole stores, for the operator.
 
 use std::{
     fs, io,
@@ -19,13 +19,13 @@ use crate::config::store_url;
 pub(crate) enum Command {
     /// Copy all tasks from one store to another, and compare them afterwards
     ///
-    /// No server may use either of them meanwhile. A copy that was interrupted is started again: what is there
-    /// already is not copied twice.
+    /// No server may use either store meanwhile. An interrupted copy can be started again: tasks that were
+    /// copied already are not copied twice.
     Copy {
-        /// Where they are: sqlite:DIR or postgres://USER@HOST/DATABASE
+        /// The source: sqlite:DIR or postgres://USER@HOST/DATABASE
         #[arg(value_name = "FROM")]
         from: String,
-        /// Where they are to be
+        /// The destination, in the same form
         #[arg(value_name = "TO")]
         to: String,
         /// The schema of a PostgreSQL database
@@ -34,12 +34,12 @@ pub(crate) enum Command {
     },
     /// Copy the SQLite store of a server, which may be running, into an empty folder
     ///
-    /// The copy is of one moment. A server that is started with `--data` on it has the tasks of that moment.
+    /// The copy is a snapshot. A server started with `--data` on it has the tasks of that moment.
     Backup {
-        /// The folder to make
+        /// The folder to create
         #[arg(value_name = "TO")]
         to: PathBuf,
-        /// The data folder of the server. Default: as `nuncio serve` here would have it
+        /// The data folder of the server. Default: the one that `nuncio serve` would use here
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
@@ -71,7 +71,7 @@ impl Command {
                 let config = local_server::configured_for(data);
                 let StoreLocation::Sqlite(dir) = config.store_location() else {
                     return Err(CliError::Store(
-                        "the store is a PostgreSQL database: back it up with pg_dump or its own means".into(),
+                        "the store is a PostgreSQL database: back it up with pg_dump or its own tools".into(),
                     ));
                 };
                 back_up(&dir, &config.data, &to)?;
@@ -101,7 +101,7 @@ async fn open(url: &str, schema: &str, must_exist: bool) -> Result<Box<dyn Archi
     }
 }
 
-/// The database, and the secret that webhooks are signed with.
+/// Copies the database, and the secret that signs webhooks.
 fn back_up(dir: &Path, data: &Path, to: &Path) -> Result<(), CliError> {
     let failed = |what: &Path, error: io::Error| CliError::Store(format!("{}: {error}", what.display()));
     if !dir.join("nuncio.db").is_file() {

@@ -1,7 +1,7 @@
-//! Tables for people: aligned columns, and figures that say what they mean.
+//! Tables for people: aligned columns, and numbers with units.
 //!
-//! A terminal gets rows that fit it; a file or a pipe gets every cell whole. What others wrote is shown without its
-//! control characters.
+//! On a terminal rows are clipped to its width; a file or a pipe gets every cell in full. Text of others is
+//! shown without control characters.
 
 use std::io::{IsTerminal as _, stdout};
 
@@ -10,27 +10,26 @@ use serde_json::Value;
 
 use super::text::plain;
 
-/// Cells are not clipped to less than this.
+/// Cells are not clipped below this width.
 const NARROWEST: usize = 8;
 const GAP: &str = "  ";
 
-/// A table that is being made.
 pub(crate) struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
 }
 
-/// Where a table is shown.
+/// How a table is laid out.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct TableLayout {
-    /// Characters in a row; `None`: as many as it takes.
+    /// Characters per row; `None`: no limit.
     width: Option<usize>,
-    /// Whether the head stands out.
+    /// Whether the head is bold.
     bold: bool,
 }
 
 impl TableLayout {
-    /// How the standard output wants it.
+    /// The layout for the standard output.
     pub(crate) fn of_stdout() -> Self {
         if !stdout().is_terminal() {
             return Self::default();
@@ -43,7 +42,7 @@ impl TableLayout {
 }
 
 impl Table {
-    /// A table with these columns. A name that ends in a space is a column of figures.
+    /// A table with these columns. A column whose name ends in a space is aligned as numbers.
     pub(crate) fn new(head: &[&'static str]) -> Self {
         Self { head: head.to_vec(), rows: vec![] }
     }
@@ -56,7 +55,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// The table as text, for the standard output.
+    /// The table as text, laid out for the standard output.
     pub(crate) fn show(&self) -> String {
         self.render(TableLayout::of_stdout())
     }
@@ -84,7 +83,8 @@ impl Table {
         cells.join(GAP).trim_end().to_owned()
     }
 
-    /// How wide each column is: as its widest cell, or less where the row would not fit. The widest give way.
+    /// The width of each column: that of its widest cell, or less where the row would not fit. The widest
+    /// columns shrink first.
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
         let widest = |at: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
@@ -107,7 +107,7 @@ fn clipped(cell: &str, width: usize) -> String {
     cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A table of JSON objects with these columns: a heading and a member.
+/// A table of JSON objects; each column has a heading and a member.
 pub(super) fn table(columns: &[(&'static str, &str)], rows: &[Value]) -> String {
     let heads: Vec<&'static str> = columns.iter().map(|(heading, _)| *heading).collect();
     let mut table = Table::new(&heads);
@@ -125,7 +125,7 @@ fn words(value: &Value) -> String {
     }
 }
 
-/// A member as a cell: texts without quotes, what is not there as a dash.
+/// A member as a cell: strings without quotes, a missing one as a dash.
 pub(crate) fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
@@ -134,7 +134,7 @@ pub(crate) fn cell(value: &Value) -> String {
     }
 }
 
-/// A number of bytes, as people read it.
+/// A number of bytes with its unit.
 pub(crate) fn bytes(value: &Value) -> String {
     let Some(bytes) = value.as_f64() else { return cell(value) };
     let mut size = bytes;
@@ -147,7 +147,7 @@ pub(crate) fn bytes(value: &Value) -> String {
     format!("{size:.1} TiB")
 }
 
-/// How long ago a time was, as people say it.
+/// The age of a timestamp, such as `5m ago`.
 pub(crate) fn age(value: &Value) -> String {
     age_at(value, Timestamp::now())
 }
@@ -157,18 +157,18 @@ fn age_at(value: &Value, now: Timestamp) -> String {
         return cell(value);
     };
     match now.duration_since(then).as_secs() {
-        // The clocks of two machines need not agree to the second.
+        // The clocks of two machines may differ by seconds.
         ..=0 => "now".to_owned(),
         seconds => format!("{} ago", long(seconds.unsigned_abs())),
     }
 }
 
-/// Seconds, as people say them: in the largest unit that there is one of.
+/// Seconds, in the largest unit that fits.
 pub(crate) fn seconds(value: &Value) -> String {
     value.as_f64().map_or_else(|| cell(value), |seconds| long(seconds.max(0.0) as u64))
 }
 
-/// Milliseconds, as people say them.
+/// Milliseconds, in a readable unit.
 pub(crate) fn millis(value: &Value) -> String {
     match value.as_f64() {
         None => cell(value),
@@ -179,7 +179,7 @@ pub(crate) fn millis(value: &Value) -> String {
     }
 }
 
-/// A measured figure: two digits after the point, where it is not a count.
+/// A measured number: two decimals, unless it is a count.
 pub(crate) fn figure(value: &Value) -> String {
     match value.as_f64().filter(|_| value.is_f64()) {
         Some(number) => format!("{number:.2}"),
@@ -187,7 +187,7 @@ pub(crate) fn figure(value: &Value) -> String {
     }
 }
 
-/// So many of something.
+/// A number with its noun, singular or plural.
 pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }

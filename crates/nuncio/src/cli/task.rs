@@ -1,4 +1,4 @@
-//! `nuncio task …`: what can be done with a task that is there.
+//! `nuncio task …`: commands on existing tasks.
 
 mod cancel;
 mod delete;
@@ -15,11 +15,11 @@ use super::{error::CliError, output::Format};
 pub(crate) enum Command {
     /// Show a task
     Get(get::Flags),
-    /// List tasks, newest status first
+    /// List tasks, most recent status change first
     List(list::Flags),
     /// Cancel a task
     Cancel(cancel::Flags),
-    /// Delete a task of any tenant that has ended: for the operator
+    /// Delete an ended task of any tenant, as the operator
     Delete(delete::Flags),
     /// Follow a task's events
     Subscribe(subscribe::Flags),

@@ -1,4 +1,4 @@
-//! `nuncio tenant …`: tenants, for the operator. Asks the server of the data folder, and shows its secret.
+//! `nuncio tenant …`: tenants, for the operator. Calls the server of the data folder with the operator token.
 
 use std::{io::Write as _, path::PathBuf};
 
@@ -17,46 +17,46 @@ use super::{
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// List tenants, and how they stand
+    /// List tenants, and their state
     List(token::Flags),
-    /// Show what tenants use now, and what they store
+    /// Show the current usage and the stored data of tenants
     Usage {
-        /// The tenant; without one, all of them
+        /// The tenant. Default: all of them
         #[arg(value_name = "TENANT")]
         tenant: Option<String>,
         #[command(flatten)]
         flags: token::Flags,
     },
-    /// Refuse a tenant's callers, and cancel what runs for it; tasks that wait for an answer wait on
+    /// Refuse a tenant's callers, and cancel its running tasks; tasks that wait for an answer keep waiting
     Suspend {
         /// The tenant
         #[arg(value_name = "TENANT")]
         tenant: String,
-        /// Why, for those who look at it later
+        /// The reason, for other operators
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
         flags: token::Flags,
     },
-    /// Serve a tenant again that was suspended, or open the name of one that was erased
+    /// Serve a suspended tenant again, or release the name of an erased one
     Resume(TenantFlags),
-    /// Write all that a tenant has to a file: tasks, memory, workflows; one JSON object a line
+    /// Write all data of a tenant to a file: tasks, memory, workflows; one JSON object per line
     Export {
         /// The tenant
         #[arg(value_name = "TENANT")]
         tenant: String,
-        /// The file, which must not be there yet; - for standard output
+        /// The file, which must not exist; - for the standard output
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
         flags: token::Flags,
     },
-    /// Delete all that a tenant has, for ever: tasks, memory, workflows, sessions, tokens. The audit stays and names
-    /// nobody
+    /// Delete all data of a tenant permanently: tasks, memory, workflows, sessions, tokens. The audit log
+    /// stays, without names
     Erase {
         #[command(flatten)]
         one: TenantFlags,
-        /// That it is meant
+        /// Confirm the deletion
         #[arg(long)]
         yes: bool,
     },
@@ -133,7 +133,7 @@ fn path_of(tenant: &str, what: &str) -> String {
     format!("{}/{what}", path(tenant))
 }
 
-/// What is shown of the usage of tenants: a heading, the member, and whether it is bytes.
+/// The columns of the usage table: a heading, the member, and whether it is bytes.
 const USAGE: [(&str, &str, bool); 9] = [
     ("RUNNING ", "runningTasks", false),
     ("WAITING ", "waitingTasks", false),
@@ -215,7 +215,7 @@ async fn export(
             Box::new(std::io::BufWriter::new(options.open(file).map_err(unwritable)?))
         }
     };
-    // The end of the file says that it is whole.
+    // The last line of the file confirms that it is complete.
     let (mut tail, mut bytes) = (Vec::new(), 0);
     while let Some(chunk) = lines.chunk().await? {
         out.write_all(&chunk).map_err(unwritable)?;

@@ -1,5 +1,5 @@
-//! Text for people that scripts can read as well: one `Label: value` a line, and blocks for what needs more
-//! (`Label:`, the content, an empty line). What an agent says is shown without its control characters.
+//! Text for people that scripts can parse: one `Label: value` per line, and blocks for longer content
+//! (`Label:`, the content, an empty line). Text of agents is shown without control characters.
 
 use std::fmt::Write as _;
 
@@ -11,12 +11,11 @@ use nuncio_engine::{
 use nuncio_wire::a2a::{AddressedMessage, TaskList, TaskView};
 use serde_json::Value;
 
-/// Text that is being made.
 #[derive(Default)]
 pub(crate) struct TextOutput(pub(crate) String);
 
 impl TextOutput {
-    /// One line.
+    /// A `Label: value` line.
     pub(crate) fn field(&mut self, label: &str, value: &str) {
         if value.trim_end().contains('\n') {
             return self.block(label, value);
@@ -36,7 +35,7 @@ impl TextOutput {
         }
     }
 
-    /// What every word about a task says first.
+    /// The lines that every text about a task starts with.
     pub(crate) fn ids(&mut self, task: &str, context: Option<&str>, state: State) {
         self.field("Task", task);
         if let Some(context) = context {
@@ -100,7 +99,7 @@ impl TextOutput {
         }
     }
 
-    /// What the agent says about the state. Figures of progress are a line, not a block.
+    /// The agent's message about the state. Progress numbers are a line, not a block.
     pub(crate) fn status_message(&mut self, message: &Message, verbose: bool) {
         if verbose {
             self.field("Message id", &message.id);
@@ -134,7 +133,7 @@ impl TextOutput {
         }
     }
 
-    /// A part, whatever it is: none is left out.
+    /// A part of any kind: none is left out.
     pub(crate) fn part(&mut self, part: &Part, verbose: bool) {
         let media_type = part.media_type.as_deref();
         if verbose
@@ -172,7 +171,7 @@ pub(crate) fn state_name(state: State) -> &'static str {
     }
 }
 
-/// `25 of 100`, where the data is nothing but that.
+/// `25 of 100`, where the data contains only that.
 fn progress(data: &Value) -> Option<String> {
     let figures = data.as_object()?;
     let done = figures.get("progress").filter(|done| done.is_number())?;
@@ -183,7 +182,7 @@ fn progress(data: &Value) -> Option<String> {
     }
 }
 
-/// One line about a message, for notes beside the output.
+/// A message in one line, for notes on the standard error.
 pub(crate) fn in_one_line(message: &Message) -> String {
     let texts = message.parts.iter().filter_map(Part::as_text).map(str::to_owned);
     let figures = message.data().and_then(progress).map(|figures| format!("({figures})"));
@@ -198,14 +197,14 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|_| value.to_string())
 }
 
-/// Whether a terminal shows a character as what it is. A control character is obeyed; one that turns the direction of
-/// writing, joins or has no width makes a text look like another.
+/// Whether a terminal shows a character literally. A terminal obeys control characters; characters that
+/// change the writing direction, join others or have no width make one text look like another.
 pub(crate) fn is_safe(c: char) -> bool {
     match c {
         '\n' | '\t' => true,
         // Soft hyphen, combining grapheme joiner, Arabic letter mark, Hangul and Mongolian fillers.
         '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' => false,
-        // Zero-width space and joiners, marks, embeddings and overrides; separators; isolates and invisible operators.
+        // Zero-width space and joiners, marks, embeddings and overrides; separators; isolates; invisible operators.
         '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => false,
         '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' => false,
         // Tags, and variation selectors without a glyph of their own.
@@ -214,7 +213,7 @@ pub(crate) fn is_safe(c: char) -> bool {
     }
 }
 
-/// What an agent says may hold control sequences; a terminal must not obey them.
+/// Removes control sequences: an agent's text may contain them, and a terminal must not obey them.
 pub(crate) fn plain(text: &str) -> String {
     if text.chars().all(is_safe) {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! `nuncio token …`: who may call, for the operator. A token is shown once, when it is made.
+//! `nuncio token …`: tokens for callers, for the operator. A token is shown once, when it is created.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -25,19 +25,19 @@ use crate::duration;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Make a token, which is shown this once
+    /// Create a token, which is shown only now
     Create {
-        /// Who will call with it
+        /// The name of the caller that uses it
         #[arg(long, value_name = "NAME")]
         name: String,
-        /// The tenant: what callers share and see of each other ends at its border. Default: home
+        /// The tenant: callers of one tenant share data, and see nothing of other tenants. Default: home
         #[arg(long, value_name = "TENANT")]
         tenant: Option<String>,
-        /// What it allows, ACTIONS:TYPE[:NAMES], such as read,write:memory:team-*. Default: *:*, everything but
-        /// administration
+        /// What the token allows, as ACTIONS:TYPE[:NAMES], such as read,write:memory:team-*. Default: *:*,
+        /// everything except administration
         #[arg(long = "scope", value_name = "SCOPE")]
         scopes: Vec<String>,
-        /// For how long it is good, such as 30d, or never to have it without an end
+        /// How long the token is valid, such as 30d, or never for no expiry
         #[arg(long, value_name = "DURATION", default_value = "90d", value_parser = lifetime)]
         expires: u64,
         #[command(flatten)]
@@ -45,12 +45,13 @@ pub(crate) enum Command {
     },
     /// List all tokens, without their secrets
     List(Flags),
-    /// Take a token back: it is refused from now on, on all nodes within 5 seconds
+    /// Revoke a token: it is refused from now on, on all nodes within 5 seconds
     Revoke {
-        /// The token's id: what stands between the first two underscores
+        /// The token's id: the part between the first two underscores
         #[arg(value_name = "ID")]
         id: String,
-        /// Cancel all that it has made, too: tasks, what they called, and what they wait for. Needs a running server
+        /// Also cancel all work that it started: tasks, the tasks they called, and those they wait for. Needs
+        /// a running server
         #[arg(long)]
         stop: bool,
         #[command(flatten)]
@@ -60,10 +61,10 @@ pub(crate) enum Command {
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// The data folder of the server. Default: as `nuncio serve` here would have it
+    /// The data folder of the server. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR")]
     pub(super) data: Option<PathBuf>,
-    /// The form of the output
+    /// The output format
     #[arg(
         short = 'o',
         long = "output",
@@ -74,7 +75,7 @@ pub(crate) struct Flags {
     pub(super) format: Format,
 }
 
-/// Seconds; 0 stands for no end.
+/// Seconds; 0 means no expiry.
 fn lifetime(text: &str) -> Result<u64, String> {
     if text == "never" {
         return Ok(0);
@@ -112,8 +113,8 @@ impl Command {
             }
             (Self::List(_), OperatorBackend::Server(server)) => server.get("/admin/tokens", &[]).await,
             (Self::Revoke { stop: true, .. }, OperatorBackend::Store(_)) => Err(CliError::Admin(
-                "no server runs on this data folder, and --stop needs one: start it, or leave --stop out to take \
-                 the token back alone"
+                "no server runs on this data folder, and --stop needs one: start it, or leave out --stop to \
+                 only revoke the token"
                     .into(),
             )),
             (Self::Revoke { id, stop, .. }, OperatorBackend::Server(server)) => {
@@ -137,7 +138,7 @@ impl Command {
         }
     }
 
-    /// Without a server: whoever can open the store is the operator.
+    /// Without a server: a process that can open the store acts as the operator.
     async fn do_here(&self, store: &Arc<dyn Store>) -> Result<Value, CliError> {
         let (operator, clock) = (Caller::local(), Arc::new(SystemClock));
         let tokens = ServerTokens::new(Arc::clone(store), clock);
@@ -217,7 +218,7 @@ impl Command {
                 if let Some(token) = answer["token"].as_str() {
                     text.field("Token", token);
                     text.gap();
-                    text.0.push_str("Keep it now: it is not shown again. Clients send it as Authorization: Bearer TOKEN.\n");
+                    text.0.push_str("Save it now: it is not shown again. Clients send it as Authorization: Bearer TOKEN.\n");
                 }
                 text.0
             }

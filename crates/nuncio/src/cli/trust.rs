@@ -1,4 +1,5 @@
-//! `nuncio trust`: lets `nuncio mcp` start the programs of a configuration file that it finds in its folder.
+//! `nuncio trust`: allows `nuncio mcp` to start the programs of a configuration file that it finds in its
+//! folder.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,7 @@ use crate::config;
 
 #[derive(Args)]
 pub(crate) struct Flags {
-    /// The file to trust, as it is now; a change of it has to be trusted again
+    /// The file to trust, with its current content; after a change it must be trusted again
     #[arg(default_value = "nuncio.toml", value_name = "FILE")]
     file: PathBuf,
 }

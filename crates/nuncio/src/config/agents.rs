@@ -1,7 +1,7 @@
-//! The tables `[[agent]]` of `nuncio.toml`: agents that are made of configuration.
+//! The `[[agent]]` tables of `nuncio.toml`: agents built from configuration.
 //!
-//! They are kept as they stand in the file, and read by whoever serves them: a command that only looks for its
-//! server does not need the variables of the environment that an agent's secrets are in.
+//! They are stored as raw TOML, and parsed only by a command that serves them: a client command that looks
+//! for its server does not need the environment variables with the agents' secrets.
 
 use std::{
     fmt::Write as _,
@@ -19,25 +19,23 @@ use toml::{Table, Value};
 
 use super::{ConfigError, nearest};
 
-/// What the tables are called.
 pub(super) const TABLE: &str = "agent";
-/// Characters of a name.
+/// The most characters of a name.
 const MAX_NAME: usize = 64;
 /// Keys whose values are secrets, or tables of values that may be.
 const SECRETS: [&str; 5] = ["token", "api-key", "headers", "env", "client-secret"];
-/// Where in the data folder tokens of agents are kept that somebody signed in for.
+/// The folder inside the data folder for tokens of agents that the user signed in for.
 const TOKENS: &str = "agent-tokens";
-/// What stands in the place of a secret that is written in the file itself.
+/// Replaces a secret that is written in the file itself.
 const HIDDEN: &str = "(hidden)";
 
-/// The tables, as they stand in the file.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct AgentTables {
     path: PathBuf,
     tables: Vec<Table>,
 }
 
-/// Takes them out of a file.
+/// Takes the tables from a parsed file.
 pub(super) fn read(path: &Path, tables: Value) -> Result<AgentTables, ConfigError> {
     let wrong = |why: &str| ConfigError::Table { path: path.to_owned(), table: TABLE, why: why.into() };
     let Value::Array(tables) = tables else {
@@ -50,7 +48,7 @@ pub(super) fn read(path: &Path, tables: Value) -> Result<AgentTables, ConfigErro
     Ok(AgentTables { path: path.to_owned(), tables: tables.collect::<Result<_, _>>()? })
 }
 
-/// Both spellings are common in TOML. What stands below a key is not ours.
+/// TOML keys are commonly spelled with `-` or `_`. Keys of nested tables are not ours and stay unchanged.
 fn canonical(table: Table) -> Table {
     table.into_iter().map(|(key, value)| (key.replace('_', "-"), value)).collect()
 }
@@ -61,7 +59,7 @@ impl AgentTables {
         self.tables.is_empty()
     }
 
-    /// What they say, with the environment of this process, for a server of that data folder.
+    /// Parses the tables, with this process's environment, for a server with this data folder.
     pub(crate) fn specs(&self, data: &Path) -> Result<Vec<AgentSpec>, ConfigError> {
         let mut specs: Vec<AgentSpec> = vec![];
         for table in &self.tables {
@@ -85,7 +83,8 @@ impl AgentTables {
         if spec.name.is_empty() || spec.name.len() > MAX_NAME || !spec.name.chars().all(legal) {
             return Err(spec.wrong("name", format!("1 to {MAX_NAME} letters, digits, '-' and '_'")));
         }
-        // Programs start beside the file that names them, wherever the server was started.
+        // A program's working directory is the folder of the file that names it, wherever the server was
+        // started.
         let folder = self.path.parent().map(std::path::absolute);
         let folder = match folder {
             Some(Ok(folder)) => folder,
@@ -113,7 +112,7 @@ impl AgentTables {
         Ok(spec)
     }
 
-    /// The error with its place, and the key that was most likely meant.
+    /// The error with its location, and the key that was probably meant.
     pub(crate) fn wrong(&self, error: &SpecError) -> ConfigError {
         let SpecError { agent, key, why } = error;
         let mut text = match agent.as_str() {
@@ -123,7 +122,7 @@ impl AgentTables {
         if let Some((_, expected)) =
             why.split_once("unknown field").and_then(|(_, why)| why.split_once("expected"))
         {
-            // The names of the keys are between backticks.
+            // serde's message has the names of the keys between backticks.
             let known = expected.split('`').skip(1).step_by(2).chain(COMMON);
             if let Some(near) = nearest(key, known) {
                 let _ = write!(text, ": did you mean {near:?}?");
@@ -132,20 +131,20 @@ impl AgentTables {
         ConfigError::Table { path: self.path.clone(), table: TABLE, why: text }
     }
 
-    /// The tables as a file would have them, without secrets.
+    /// The tables as TOML, without secrets.
     pub(super) fn print(&self) -> String {
         let mut out = String::new();
         for table in &self.tables {
             let shown: Table = table.iter().map(|(key, value)| (key.clone(), shown(key, value))).collect();
             let shown = Table::from_iter([(TABLE.to_owned(), Value::Array(vec![Value::Table(shown)]))]);
-            // A String takes everything.
+            // Writing to a String cannot fail.
             let _ = write!(out, "\n{shown}");
         }
         out
     }
 }
 
-/// A value as it may be shown: of a secret only that it comes from the environment.
+/// A value that is safe to show: for a secret, only which variables it comes from.
 fn shown(key: &str, value: &Value) -> Value {
     let secret = SECRETS.contains(&key);
     match value {
@@ -162,7 +161,7 @@ fn shown(key: &str, value: &Value) -> Value {
     }
 }
 
-/// What remains of a secret: the variables that it is made of.
+/// A secret reduced to the names of its variables.
 fn without_secret(text: &str) -> String {
     let mut out = String::new();
     let mut rest = text;

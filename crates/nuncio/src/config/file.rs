@@ -1,5 +1,5 @@
-//! Reading `nuncio.toml`: keys with their values as text, and the tables that may stand there several times. A key that
-//! means nothing is an error, because a limit that somebody believes to be set is worse than none.
+//! The parser of `nuncio.toml`: keys with their values as text, and the repeatable tables. An unknown key is
+//! an error, because a limit that an operator wrongly believes to be set is worse than none.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -8,18 +8,16 @@ use toml::{Table, Value};
 
 use super::{AgentTables, ConfigError, SETTINGS, SettingShape, agents, nearest, remotes};
 
-/// What a file says.
 #[derive(Default)]
 pub(super) struct ConfigFile {
-    /// The values by their keys, sections as prefixes: `limits.events-per-task`.
+    /// The values by key, with sections as prefixes: `limits.events-per-task`.
     pub(super) values: BTreeMap<&'static str, String>,
-    /// The tables `[[remote]]`, in their order.
+    /// The `[[remote]]` tables, in order.
     pub(super) remotes: Vec<RegistryRemote>,
-    /// The tables `[[agent]]`, in their order.
+    /// The `[[agent]]` tables, in order.
     pub(super) agents: AgentTables,
 }
 
-/// Reads a file.
 pub(super) fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
@@ -48,7 +46,7 @@ fn collect(
 ) -> Result<(), ConfigError> {
     for (name, value) in table {
         let key = format!("{prefix}{name}");
-        // Both spellings are common in TOML; there is no setting that they could confuse.
+        // TOML keys are commonly spelled with `-` or `_`; no two settings differ only in that.
         let canonical = key.replace('_', "-");
         if let Value::Table(section) = value
             && SETTINGS.iter().any(|setting| setting.section() == Some(&canonical))
@@ -66,7 +64,7 @@ fn collect(
     Ok(())
 }
 
-/// A value as it would be given on the command line. What has no such form is refused by its setting.
+/// A value as text, as on the command line. A value without such a form is refused by its setting.
 fn text_of(value: &Value, shape: SettingShape) -> String {
     match value {
         Value::String(text) => text.clone(),

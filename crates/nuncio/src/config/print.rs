@@ -1,5 +1,5 @@
-//! The effective configuration as a `nuncio.toml` that would give the same, with the source of each value. What is
-//! secret is not shown: a password in the address of a database, and what agents are given.
+//! The effective configuration as an equivalent `nuncio.toml`, with the source of each value. Secrets are
+//! left out: the password in a database URL, and the secrets of agents.
 
 use std::fmt::{self, Write as _};
 

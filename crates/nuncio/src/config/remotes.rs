@@ -1,4 +1,4 @@
-//! The tables `[[remote]]` of `nuncio.toml`: agents and servers elsewhere that the registry knows.
+//! The `[[remote]]` tables of `nuncio.toml`: remote agents and servers for the registry.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -8,13 +8,12 @@ use url::Url;
 
 use super::{ConfigError, nearest};
 
-/// What the tables are called.
 pub(super) const TABLE: &str = "remote";
 const KEYS: [&str; 3] = ["remote.name", "remote.url", "remote.kind"];
-/// Characters of a name, as agents have them.
+/// The most characters of a name, as for agents.
 const MAX_NAME: usize = 64;
 
-/// Reads all of them.
+/// Parses all tables.
 pub(super) fn read(path: &Path, tables: &Value) -> Result<Vec<RegistryRemote>, ConfigError> {
     let wrong = |why: String| ConfigError::Table { path: path.to_owned(), table: TABLE, why };
     let Some(tables) = tables.as_array() else {
@@ -65,12 +64,12 @@ fn one(path: &Path, table: &Value) -> Result<RegistryRemote, ConfigError> {
     Ok(RegistryRemote { name: name.to_owned(), url, kind })
 }
 
-/// The tables as a file would have them.
+/// The tables as TOML.
 pub(super) fn print(remotes: &[RegistryRemote]) -> String {
     let mut out = String::new();
     for RegistryRemote { name, url, kind } in remotes {
         let [name, url, kind] = [name, url.as_str(), kind.name()].map(|text| Value::String(text.into()));
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(out, "\n[[{TABLE}]]\nname = {name}\nurl = {url}\nkind = {kind}\n");
     }
     out

@@ -1,4 +1,4 @@
-//! The table of settings: one row for each, with how it is read from text and written back.
+//! The table of settings: one row for each, with its parser and its formatter.
 
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
@@ -14,34 +14,33 @@ use nuncio::{
 use super::{Config, LogFormat, ModelConfig, StoreUrl};
 use crate::duration;
 
-/// One thing that an operator may set.
 pub(crate) struct Setting {
-    /// The key in `nuncio.toml`, with its section; without a section it is also the flag.
+    /// The key in `nuncio.toml`, with its section; a key without a section is also the flag.
     pub(crate) key: &'static str,
-    /// How the value looks.
+    /// The type of the value.
     pub(crate) shape: SettingShape,
-    /// What a value is called in the help.
+    /// The placeholder of the value in the help.
     pub(crate) value_name: &'static str,
-    /// What it does.
+    /// The help text.
     pub(crate) about: &'static str,
-    /// The value as text; `None` where there is none.
+    /// The value as text; `None` where it is not set.
     pub(crate) get: fn(&Config) -> Option<String>,
-    /// Takes a value, or says why not.
+    /// Parses and sets a value; an error says why it is invalid.
     pub(crate) set: fn(&mut Config, &str) -> Result<(), String>,
 }
 
-/// How the value of a setting looks in TOML.
+/// The type of a setting's value in TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SettingShape {
     /// A string.
     Text,
-    /// A number.
+    /// A whole number.
     Whole,
-    /// True or false; on the command line the flag alone is enough.
+    /// True or false; on the command line the flag alone means true.
     Switch,
-    /// Several strings; with commas on the command line.
+    /// Several strings; separated by commas on the command line.
     List,
-    /// Several strings that may hold commas; one a line where they are one text.
+    /// Several strings that may contain commas; separated by line breaks where they are one text.
     Lines,
 }
 
@@ -51,7 +50,7 @@ impl Setting {
         self.key.split_once('.').map(|(section, _)| section)
     }
 
-    /// The environment variable.
+    /// The name of the environment variable.
     pub(crate) fn environment(&self) -> String {
         format!("NUNCIO_{}", self.key.replace(['-', '.'], "_").to_ascii_uppercase())
     }
@@ -68,7 +67,7 @@ const fn row(
     Setting { key, shape, value_name, about, get, set }
 }
 
-/// A row whose value is a field of the configuration.
+/// A row whose value is one field of the configuration.
 macro_rules! field {
     ($key:literal, whole, $about:literal, $($field:ident).+) => {
         row($key, SettingShape::Whole, "N", $about,
@@ -87,17 +86,17 @@ macro_rules! field {
     };
 }
 
-/// Every setting, sections together.
+/// All settings, grouped by section.
 #[rustfmt::skip]
 pub(crate) static SETTINGS: &[Setting] = &[
-    row("listen", SettingShape::Text, "ADDR:PORT", "Where to listen; port 0 takes a free one",
+    row("listen", SettingShape::Text, "ADDR:PORT", "The address to listen on; port 0 picks a free port",
         |config| Some(config.listen.clone()),
         |config, text| { config.listen = text.into(); Ok(()) }),
-    field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach; callers are asked there who they are", allow_remote),
+    field!("allow-remote", switch, "Allow --listen to name an address that other machines can reach; callers must show a token there", allow_remote),
     row("socket", SettingShape::Text, "PATH", "A Unix socket to listen on as well, for a proxy; processes of the server's own user need no token there",
         |config| config.socket.as_ref().map(|path| path.display().to_string()),
         |config, text| { config.socket = some(text).map(PathBuf::from); Ok(()) }),
-    row("trusted-proxies", SettingShape::List, "ADDRESSES", "Proxies that are believed when they name the client, such as 127.0.0.1, 10.0.0.0/8 or unix (the socket)",
+    row("trusted-proxies", SettingShape::List, "ADDRESSES", "Proxies that are trusted to name the client, such as 127.0.0.1, 10.0.0.0/8 or unix (the socket)",
         |config| Some(joined(&config.server.trusted_proxies)),
         |config, text| proxies(text).map(|proxies| config.server.trusted_proxies = proxies)),
     row("auth", SettingShape::Text, "MODE", "Whether callers have to show a token: on, file (the secret of the data folder, or a token), off, or auto (on where more than the operator may reach the server: another machine, a public name, a proxy, a socket, an issuer, a folder that others write)",
@@ -106,19 +105,19 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("audit", SettingShape::Text, "LEVEL", "What goes into the audit: off, refused, changes, all, or auto (all where callers show tokens, else changes)",
         |config| Some(config.security.audit.map_or("auto", audit_name).into()),
         |config, text| audit_level(text).map(|level| config.security.audit = level)),
-    row("audit-retention", SettingShape::Text, "DURATION", "How long lines of the audit are kept, or never to keep them for ever",
+    row("audit-retention", SettingShape::Text, "DURATION", "How long lines of the audit log are kept, or never to keep them forever",
         |config| Some(config.engine.access.audit_retention.map_or("never".into(), duration::format)),
         |config, text| retention(text).map(|kept| config.engine.access.audit_retention = kept)),
-    row("privacy", SettingShape::Text, "MODE", "What becomes of values of the memory bank that look like secrets: encrypt (stored encrypted, read back by who may read the entry), mask (not stored), or off",
+    row("privacy", SettingShape::Text, "MODE", "What happens to values of the memory bank that look like secrets: encrypt (stored encrypted, readable by callers who may read the entry), mask (not stored), or off",
         |config| Privacy::ALL.iter().find(|(mode, _)| *mode == config.engine.privacy).map(|(_, name)| (*name).into()),
         |config, text| privacy(text).map(|mode| config.engine.privacy = mode)),
-    row("redact", SettingShape::Lines, "REGEX", "Further shapes of secrets, which are kept out of logs, audit and previews: regular expressions",
+    row("redact", SettingShape::Lines, "REGEX", "Further patterns of secrets, which are kept out of logs, audit and previews: regular expressions",
         |config| Some(config.redact.join("\n")),
         |config, text| redact(text).map(|(patterns, redactor)| {
             config.redact = patterns;
             config.engine.access.redactor = redactor;
         })),
-    row("data", SettingShape::Text, "DIR", "The folder in which everything is kept",
+    row("data", SettingShape::Text, "DIR", "The data folder, which holds everything unless store is set",
         |config| Some(config.data.display().to_string()),
         |config, text| { config.data = text.into(); Ok(()) }),
     row("store", SettingShape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR, or postgres://USER@HOST/DATABASE for many servers",
@@ -132,7 +131,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config, text| { config.postgres.schema = text.into(); Ok(()) }),
     field!("store-readers", whole, "Connections to PostgreSQL for everything but commits", postgres.readers),
     field!("store-writers", whole, "Connections to PostgreSQL for commits", postgres.writers),
-    field!("store-patience", duration, "How long a request waits for a PostgreSQL that is slow or away", postgres.patience),
+    field!("store-patience", duration, "How long a request waits for a PostgreSQL that is slow or unreachable", postgres.patience),
     row("allow-unsafe-store", SettingShape::List, "SETTINGS", "Settings of PostgreSQL that may be off although a crash can then lose what was acknowledged: fsync, full_page_writes, synchronous_commit",
         |config| Some(config.postgres.allow_unsafe.join(",")),
         |config, text| unsafe_settings(text).map(|names| config.postgres.allow_unsafe = names)),
@@ -157,7 +156,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
             other => Err(format!("expected public or private, not {other:?}")),
         }),
     field!("strict-cards", switch, "Make the well-known card strictly A2A 1.0, also for older clients", server.strict_cards),
-    field!("idempotent-message-ids", switch, "Take a message whose id came before for a repeat of it", engine.idempotent_message_ids),
+    field!("idempotent-message-ids", switch, "Treat a message with a known id as a repeat of the first one", engine.idempotent_message_ids),
     field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),
     field!("max-running", whole, "Tasks that callers sent and that run at once, and as many that other tasks called; a tenant that has few finds a quarter more", engine.max_running),
     field!("max-queued", whole, "Tasks that may wait for one of them to end; a tenant of which few wait is let in beyond", engine.max_queued),
@@ -174,14 +173,14 @@ pub(crate) static SETTINGS: &[Setting] = &[
         "How long a task under which the server died twice has to live before others of that kind are started",
         engine.probation
     ),
-    row("cancel-grace", SettingShape::Text, "DURATION", "How long a canceled agent may tidy up",
+    row("cancel-grace", SettingShape::Text, "DURATION", "How long a canceled agent may clean up",
         |config| Some(duration::format(config.engine.cancel_grace)),
         |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),
     field!("retention", duration, "How long ended tasks are kept", engine.retention),
-    field!("ended-cache-bytes", whole, "Bytes of ended tasks that are kept in memory for those who ask again", engine.ended_cache_bytes),
+    field!("ended-cache-bytes", whole, "Bytes of ended tasks that are cached in memory", engine.ended_cache_bytes),
     field!("stop-within", duration, "How long a graceful stop may take", engine.stop_within),
-    field!("lease", duration, "How long a node's tasks stay its own without a sign of life", engine.lease),
-    field!("claim-poll", duration, "The longest wait before due tasks are looked for again", engine.claim_poll),
+    field!("lease", duration, "How long a node keeps its tasks without a heartbeat", engine.lease),
+    field!("claim-poll", duration, "The longest interval between two polls for due tasks", engine.claim_poll),
     field!("expiry-poll", duration, "How often ended tasks are looked through", engine.expiry_poll),
     row("log", SettingShape::Text, "FILTER", "What is logged: error, warn, info, debug, trace, or a filter by module",
         |config| Some(config.log.clone()),
@@ -228,18 +227,18 @@ pub(crate) static SETTINGS: &[Setting] = &[
         }),
     field!("http.max-streams", whole, "Streams at once", server.limits.max_streams),
     field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
-    field!("http.requests-per-second", whole, "Requests of one caller in a second, of whatever method, where callers show tokens; 0: as many as it likes", server.limits.requests_per_second),
+    field!("http.requests-per-second", whole, "Requests of one caller in a second, of whatever method, where callers show tokens; 0: no limit", server.limits.requests_per_second),
     field!("http.requests-per-second-per-tenant", whole, "The same for all callers of one tenant", server.limits.requests_per_second_per_tenant),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
-    field!("http.write-timeout", duration, "How long a client may take nothing of an answer before its connection is closed", server.limits.write_timeout),
-    field!("http.keep-alive", duration, "How often a quiet stream says that it is alive", server.limits.keep_alive),
+    field!("http.write-timeout", duration, "How long a client may read nothing of a response before its connection is closed", server.limits.write_timeout),
+    field!("http.keep-alive", duration, "How often a quiet stream sends a keep-alive", server.limits.keep_alive),
 
     row("cors.origins", SettingShape::List, "ORIGINS", "Origins whose pages may call from a browser, such as https://app.example.org, or * for all; none by default",
         |config| Some(config.server.cors_origins.join(",")),
         |config, text| origins(text).map(|origins| config.server.cors_origins = origins)),
 
-    row("rate.a2a", SettingShape::Text, "RATE", "How often one caller may send, read or change tasks, such as 100/s, 600/m or 10000/h; empty: as often as it likes",
+    row("rate.a2a", SettingShape::Text, "RATE", "How often one caller may send, read or change tasks, such as 100/s, 600/m or 10000/h; empty: no limit",
         |config| Some(rate_of(config, AccessKind::A2a)),
         |config, text| set_rate(config, AccessKind::A2a, text)),
     row("rate.memory", SettingShape::Text, "RATE", "The same for the memory bank",
@@ -252,10 +251,10 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(rate_of(config, AccessKind::Batchtools)),
         |config, text| set_rate(config, AccessKind::Batchtools, text)),
 
-    row("jwt.issuer", SettingShape::Text, "URL", "Whose JWTs are taken as tokens: their iss",
+    row("jwt.issuer", SettingShape::Text, "URL", "The issuer whose JWTs are accepted as tokens: their iss",
         |config| config.security.issuer.clone(),
         |config, text| { config.security.issuer = some(text); Ok(()) }),
-    row("jwt.audience", SettingShape::Text, "NAME", "For whom they have to be issued: one of their aud",
+    row("jwt.audience", SettingShape::Text, "NAME", "The audience that they must be issued for: one of their aud",
         |config| config.security.audience.clone(),
         |config, text| { config.security.audience = some(text); Ok(()) }),
     row("jwt.jwks-url", SettingShape::Text, "URL", "Where the issuer publishes its keys",
@@ -280,14 +279,14 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config, text| scopes(text).map(|scopes| config.security.default_scopes = scopes)),
 
     field!("mcp.max-sessions", whole, "Sessions of one caller at once", server.mcp.max_sessions),
-    field!("mcp.session-idle", duration, "A session that is not used for so long is forgotten", server.mcp.session_idle),
+    field!("mcp.session-idle", duration, "How long a session may be unused before it is deleted", server.mcp.session_idle),
     field!("mcp.max-subscriptions", whole, "Resources and tasks that one session, or one subscription, may follow", server.mcp.max_subscriptions),
     field!("mcp.page-size", whole, "Entries on one page of a list", server.mcp.page_size),
     field!("mcp.max-batch", whole, "Messages in one batch of 2025-03-26", server.mcp.max_batch),
     field!("mcp.state-ttl", duration, "For how long a question of a stateless call can be answered", server.mcp.state_ttl),
-    field!("mcp.poll-interval", duration, "How often clients are told to ask for a task", server.mcp.poll_interval),
-    field!("mcp.retry", duration, "How long a client waits before it resumes a stream that was let go", server.mcp.retry),
-    field!("mcp.list-ttl", duration, "For how long clients may keep lists", server.mcp.list_ttl),
+    field!("mcp.poll-interval", duration, "How often clients should poll a task", server.mcp.poll_interval),
+    field!("mcp.retry", duration, "How long a client waits before it resumes a stream that the server closed", server.mcp.retry),
+    field!("mcp.list-ttl", duration, "How long clients may cache lists", server.mcp.list_ttl),
 
     field!("webhooks.https-only", switch, "Refuse webhooks that are reached without TLS", https_only_webhooks),
     field!("webhooks.concurrency", whole, "Deliveries under way at one time", outbox.concurrency),
@@ -295,7 +294,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.timeout", duration, "How long one attempt may take", outbox.timeout),
     field!("webhooks.first-retry", duration, "The wait after the first failure; each further one is twice as long", outbox.schedule.first),
     field!("webhooks.longest-retry", duration, "The longest wait between two attempts", outbox.schedule.longest),
-    field!("webhooks.give-up-after", duration, "When a delivery becomes a dead letter: after waits of so much together", outbox.schedule.give_up_after),
+    field!("webhooks.give-up-after", duration, "The sum of the waits after which a delivery becomes a dead letter", outbox.schedule.give_up_after),
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
     field!("memory.search-keys", whole, "Keys that one search of the memory bank looks at before it is cut", engine.memory.search_keys),
@@ -307,7 +306,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("memory.export-bytes", whole, "Bytes of values on one page of an export", flows.memory.export_bytes),
     field!("memory.import-bytes", whole, "Bytes that one import takes", flows.memory.import_bytes),
 
-    row("model.provider", SettingShape::Text, "NAME", "Whose API the server's own model speaks, which is asked where a caller has none: openai (and whoever speaks like it), anthropic, gemini or ollama",
+    row("model.provider", SettingShape::Text, "NAME", "Whose API the server's own model speaks, which is asked where a caller has none: openai (and compatible APIs), anthropic, gemini or ollama",
         |config| config.model.as_ref().map(|model| model.provider.name().into()),
         |config, text| text.parse().map(|provider| own_model(config).provider = provider).map_err(|error: UnknownProvider| error.to_string())),
     row("model.name", SettingShape::Text, "NAME", "The name of that model",
@@ -362,7 +361,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("otlp.service-name", SettingShape::Text, "NAME", "What this server is called in traces",
         |config| Some(config.otlp.service_name.clone()),
         |config, text| { config.otlp.service_name = text.into(); Ok(()) }),
-    field!("otlp.interval", duration, "How long spans wait for others to be sent with", otlp.interval),
+    field!("otlp.interval", duration, "How long spans wait to be sent in one batch", otlp.interval),
     field!("otlp.timeout", duration, "How long the collector may take to answer", otlp.timeout),
 
     row("resources.alias-hosts", SettingShape::List, "NAMES", "Hosts of mcp://HOST/memory/… and the like, which stand for memory://…",
@@ -379,7 +378,7 @@ fn whole<T: FromStr>(text: &str) -> Result<T, String> {
     digits.parse().map_err(|_| format!("expected a whole number, not {text:?}"))
 }
 
-/// How much of a resource one tenant may have.
+/// The limit of a resource for one tenant.
 fn tenant_share(config: &Config, resource: MeteredResource) -> Option<String> {
     Some(config.engine.usage.of(resource).tenant.map_or("off".into(), |limit| limit.to_string()))
 }
@@ -402,7 +401,7 @@ fn switch(text: &str) -> Result<bool, String> {
     }
 }
 
-/// A length of time that is none of nothing: a loop that waits for it would not wait.
+/// A duration above zero: a loop that waits for zero would not wait.
 fn positive(text: &str) -> Result<Duration, String> {
     match duration::parse(text)? {
         Duration::ZERO => Err("expected more than no time".into()),
@@ -414,13 +413,13 @@ fn list(text: &str) -> Vec<String> {
     text.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
 }
 
-/// One word a line; none at all is nothing.
+/// One word per line; `None` for an empty text.
 fn words(text: &str) -> Option<Vec<String>> {
     let words: Vec<String> = text.lines().map(str::to_owned).collect();
     (!words.is_empty()).then_some(words)
 }
 
-/// The server's own model that is being set, which is made of several settings.
+/// The server's own model, created by the first of its settings.
 fn own_model(config: &mut Config) -> &mut ModelConfig {
     let unset = || ModelConfig {
         provider: Provider::OpenAi,
@@ -431,13 +430,13 @@ fn own_model(config: &mut Config) -> &mut ModelConfig {
     config.model.get_or_insert_with(unset)
 }
 
-/// The model of SPARC that is being set, likewise.
+/// The model of SPARC, likewise.
 fn model(config: &mut Config) -> &mut SparcModel {
     let unset = || SparcModel { url: String::new(), name: String::new(), key_variable: None };
     config.flows.sparc.model.get_or_insert_with(unset)
 }
 
-/// The place that a URL names.
+/// Parses a store URL.
 pub(crate) fn store(text: &str) -> Result<StoreUrl, String> {
     match text.split_once(':') {
         Some(("sqlite", dir)) if !dir.is_empty() => {
@@ -512,7 +511,7 @@ fn retention(text: &str) -> Result<Option<Duration>, String> {
     if text == "never" { Ok(None) } else { positive(text).map(Some) }
 }
 
-/// The lines of a text that say something.
+/// The non-empty lines of a text.
 fn lines(text: &str) -> Vec<String> {
     text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }

@@ -1,8 +1,9 @@
-//! Whether a configuration file that nobody named may be used: the `nuncio.toml` of the current folder may have come
-//! with somebody's repository.
+//! Trust in a configuration file that was found, not named: the `nuncio.toml` of the current folder may have
+//! come with a cloned repository.
 //!
-//! One that other users may write is refused. One that starts programs is used by `nuncio mcp` only where it is named
-//! (`--config`), or was trusted once as it is: its path and digest are kept in the user's state folder.
+//! A file that other users can write is refused. A file that starts programs is used by `nuncio mcp` only if
+//! it is named (`--config`) or was trusted with its current content: the path and digest are stored in the
+//! user's state folder.
 
 use std::{
     fs,
@@ -13,17 +14,17 @@ use std::{
 
 use sha2::{Digest as _, Sha256};
 
-/// Whether others than this user and root may write a file, or put another in its place; who.
+/// Whether users other than this one and root can write or replace a file; returns how.
 pub(super) fn writable_by_others(path: &Path) -> io::Result<Option<String>> {
     let own = rustix::process::geteuid().as_raw();
-    // Where users have a group of their own (umask 002), what the group may write is the user's alone.
+    // Where users have a private group (umask 002), what the group can write only the user can write.
     let own_group = Some(rustix::process::getegid().as_raw()).filter(|group| *group == own);
     let path = fs::canonicalize(path)?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     for (place, is_folder) in [(path.as_path(), false), (folder, true)] {
         let about = fs::metadata(place)?;
         let mode = about.mode();
-        // In a sticky folder, such as /tmp, nobody replaces what is another's.
+        // In a sticky folder, such as /tmp, users cannot replace each other's files.
         let is_sticky = is_folder && mode & 0o1000 != 0;
         if about.uid() != own && about.uid() != 0 {
             return Ok(Some(format!("{} belongs to another user ({})", place.display(), about.uid())));
@@ -40,7 +41,7 @@ pub(super) fn writable_by_others(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// The files that were trusted, one a line: the digest and the path.
+/// The list of trusted files, one per line: digest and path.
 fn list() -> io::Result<PathBuf> {
     let state = std::env::var_os("XDG_STATE_HOME").filter(|dir| !dir.is_empty()).map(PathBuf::from);
     let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".local/state"));
@@ -49,20 +50,20 @@ fn list() -> io::Result<PathBuf> {
     Ok(state.join("nuncio/trusted"))
 }
 
-/// A line of the list: what the file says now, and where it is.
+/// A line of the list: the digest of the current content, and the path.
 fn entry(path: &Path) -> io::Result<String> {
     let path = fs::canonicalize(path)?;
     let digest: String = Sha256::digest(fs::read(&path)?).iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(format!("{digest} {}", path.display()))
 }
 
-/// Whether a file was trusted, as it is now.
+/// Whether a file is trusted with its current content.
 pub(crate) fn is_trusted(path: &Path) -> bool {
     let (Ok(list), Ok(entry)) = (list(), entry(path)) else { return false };
     fs::read_to_string(list).is_ok_and(|trusted| trusted.lines().any(|line| line == entry))
 }
 
-/// Trusts a file, as it is now.
+/// Trusts a file with its current content.
 pub(crate) fn trust(path: &Path) -> io::Result<()> {
     let (list, entry) = (list()?, entry(path)?);
     if is_trusted(path) {

@@ -1,4 +1,4 @@
-//! The audit as a resource, for administrators.
+//! The audit log as an MCP resource, for administrators.
 
 use async_trait::async_trait;
 use nuncio_engine::{
@@ -10,7 +10,7 @@ use nuncio_server::audit;
 
 const SCHEMA: &str = "audit-log";
 
-/// Offers it on the surface of an engine.
+/// Registers the resource on the surface of an engine.
 pub(super) fn install(engine: &Engine) {
     let surface = engine.catalog().surface();
     surface.add_schema(SCHEMA, audit::schema());

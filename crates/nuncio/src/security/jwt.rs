@@ -1,8 +1,8 @@
-//! Tokens of another issuer: JWTs, verified with the keys that it publishes.
+//! JWTs of an external issuer, verified with the keys that it publishes.
 //!
-//! The key says which algorithms go with it, never the token: so neither `none` nor a public key taken for a
-//! password gets anywhere. Keys are fetched by the one outbound client, kept while the issuer is away, and looked for
-//! again when a token names one that is not known, but not more often than every half minute.
+//! The key determines the algorithm, never the token: so neither `none` nor a public key used as an HMAC
+//! secret is accepted. Keys are fetched by the shared outbound client, and cached while the issuer is
+//! unreachable. They are refetched when a token names an unknown key, but at most every half minute.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -28,28 +28,28 @@ use url::Url;
 use super::{SecurityOptions, is_name, signature};
 use crate::StartError;
 
-/// How far the issuer's clock may be from ours.
+/// The allowed clock skew between the issuer and this server.
 const LEEWAY: Duration = Duration::from_secs(60);
-/// How soon keys are looked for again.
+/// The least time between two fetches of the keys.
 const AGAIN: Duration = Duration::from_secs(30);
-/// How long keys are taken for the issuer's without another look.
+/// How long fetched keys are fresh.
 const FRESH: Duration = Duration::from_secs(600);
-/// How long the issuer may take to give its keys, and how large they may be.
+/// The timeout of a fetch, and the largest key set in bytes.
 const PATIENCE: Duration = Duration::from_secs(10);
 const MAX_JWKS: usize = 256 * 1024;
-/// Keys that are kept.
+/// The most keys in the cache.
 const MAX_KEYS: usize = 64;
-/// The longest token that is looked at.
+/// The longest token accepted, in bytes.
 const MAX_TOKEN: usize = 16 * 1024;
-/// The longest subject.
+/// The longest subject, in bytes.
 const MAX_SUBJECT: usize = 128;
-/// How the names of owners begin that the issuer vouches for. No name of a token of this server's own can have a
-/// colon, so that the two never are the same owner.
+/// The prefix of owners that the issuer vouches for. Names of the server's own tokens cannot contain a colon,
+/// so the two never collide.
 const OWNER_PREFIX: &str = "jwt:";
-/// Scopes that are taken of one token.
+/// The most scopes read from one token.
 const MAX_SCOPES: usize = 64;
 
-/// Verifies the tokens of one issuer.
+/// Verifies the JWTs of one issuer.
 pub struct JwtVerifier {
     issuer: String,
     audience: String,
@@ -62,12 +62,12 @@ pub struct JwtVerifier {
     ring: Arc<JwtKeyRing>,
 }
 
-/// The issuer's keys, and where they come from.
+/// The cache of the issuer's keys, and their source.
 struct JwtKeyRing {
     issuer: String,
     source: JwtKeySource,
     keys: Mutex<Arc<JwtKeys>>,
-    /// Held while keys are looked for: one look serves all who wait.
+    /// Held during a fetch: one fetch serves all waiting requests.
     looking: tokio::sync::Mutex<()>,
 }
 
@@ -79,13 +79,13 @@ enum JwtKeySource {
 #[derive(Default)]
 struct JwtKeys {
     all: Vec<Jwk>,
-    /// When they were read; `None`: never.
+    /// When they were fetched; `None`: never.
     read_at: Option<Timestamp>,
     tried_at: Option<Timestamp>,
 }
 
 impl JwtVerifier {
-    /// Whoever verifies what the options say; `None` where they name no issuer.
+    /// Creates the verifier; `None` where the options name no issuer.
     pub fn new(options: &SecurityOptions, clock: Arc<dyn Clock>) -> Result<Option<Self>, StartError> {
         let wrong = |why: &str| Err(StartError::Security(why.to_owned()));
         let Some(issuer) = options.issuer.clone().filter(|issuer| !issuer.is_empty()) else {
@@ -116,7 +116,7 @@ impl JwtVerifier {
                     StartError::Security(format!("jwt.jwks-url: {}", describe_outbound_error(&error)))
                 })?;
                 if url.scheme() != "https" && !options.allow_private_jwks {
-                    return wrong("jwt.jwks-url: keys that come without TLS may be anybody's: use https");
+                    return wrong("jwt.jwks-url: keys that come without TLS can be forged: use https");
                 }
                 JwtKeySource::Url { url, outbound }
             }
@@ -147,12 +147,12 @@ impl JwtVerifier {
         Ok(Some(jwt))
     }
 
-    /// Whose tokens it takes.
+    /// The issuer (`iss`) whose tokens are accepted.
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// The caller that a token stands for.
+    /// Verifies a token and returns its caller.
     pub async fn verify(&self, token: &str) -> Result<Caller, AuthError> {
         let refused = |why: &str| AuthError::Invalid(format!("JWT: {why}"));
         if token.len() > MAX_TOKEN {
@@ -170,7 +170,7 @@ impl JwtVerifier {
         self.caller(&claims).map_err(|why| refused(&why))
     }
 
-    /// Whether the claims make a token good here and now.
+    /// Checks the claims: issuer, audience and times.
     fn check(&self, claims: &Value) -> Result<(), String> {
         if claims["iss"].as_str() != Some(&self.issuer) {
             return Err("it is of another issuer".into());
@@ -200,7 +200,7 @@ impl JwtVerifier {
     fn caller(&self, claims: &Value) -> Result<Caller, String> {
         let subject = claims["sub"].as_str().unwrap_or_default();
         if subject.is_empty() || subject.len() > MAX_SUBJECT || subject.chars().any(char::is_control) {
-            return Err(format!("its subject is none: expected 1 to {MAX_SUBJECT} bytes of text"));
+            return Err(format!("its subject is not valid: expected 1 to {MAX_SUBJECT} bytes of text"));
         }
         let tenant = match &claims[self.tenant_claim.as_str()] {
             Value::Null => &self.tenant,
@@ -216,23 +216,23 @@ impl JwtVerifier {
             Value::Array(items) => items.iter().filter_map(Value::as_str).collect(),
             _ => vec![],
         };
-        // It would be written down as two scopes, and read again as something else.
+        // A scope with white space would be stored as two scopes, and read back as something else.
         if words.iter().any(|word| word.contains(char::is_whitespace)) {
             return Err("one of its scopes has white space in it".into());
         }
-        // Others have scopes of their own in the same token.
+        // The token may also contain scopes of other services.
         let ours: Vec<Grant> = words.iter().filter_map(|word| word.parse().ok()).take(MAX_SCOPES).collect();
         let grants = if ours.is_empty() { self.default_scopes.clone() } else { Grants::only(ours) };
         Ok(Caller::named(format!("{tenant}/{OWNER_PREFIX}{subject}")).limited_to(grants))
     }
 
-    /// The key that a token names, if it goes with the token's algorithm.
+    /// The key that a token names, if it is valid for the token's algorithm.
     async fn key(&self, kid: Option<&str>, alg: Algorithm) -> Result<Jwk, AuthError> {
         let keys = self.ring.current_keys();
         let now = self.clock.now();
         let stale = keys.read_at.is_none_or(|read| now >= read.after(FRESH));
         if let Some(key) = keys.find(kid, alg) {
-            // A key that is known is good while others are looked for: an issuer that is slow stops nobody.
+            // A known key stays valid during a refresh: a slow issuer blocks no request.
             if stale {
                 let ring = Arc::clone(&self.ring);
                 tokio::spawn(async move { ring.refresh_keys(now).await });
@@ -255,7 +255,7 @@ impl JwtKeyRing {
         Arc::clone(&self.keys.lock())
     }
 
-    /// Looks for the keys again, unless that was tried a moment ago. Those that are known stay where it fails.
+    /// Refetches the keys, unless that was tried a moment ago. On failure the cached keys stay.
     async fn refresh_keys(&self, now: Timestamp) -> Arc<JwtKeys> {
         let _alone = self.looking.lock().await;
         let known = self.current_keys();
@@ -301,13 +301,13 @@ impl JwtKeys {
         let mut fitting = self.all.iter().filter(|key| goes_with(key, alg));
         match kid {
             Some(kid) => fitting.find(|key| key.common.key_id.as_deref() == Some(kid)).cloned(),
-            // Without a name only where there is no choice.
+            // A token without a key id is accepted only where there is one key.
             None => fitting.next().filter(|_| self.all.len() == 1).cloned(),
         }
     }
 }
 
-/// Whether a key may verify signatures of that algorithm: as its type has it, and as it says itself.
+/// Whether a key may verify signatures of this algorithm: by its type, and by its own `alg`.
 fn goes_with(key: &Jwk, alg: Algorithm) -> bool {
     use Algorithm as A;
     let by_type = match &key.algorithm {
@@ -320,7 +320,7 @@ fn goes_with(key: &Jwk, alg: Algorithm) -> bool {
             _ => false,
         },
         AlgorithmParameters::OctetKeyPair(pair) => pair.curve == EllipticCurve::Ed25519 && alg == A::EdDSA,
-        // A secret that both sides know is no proof of who signed.
+        // A symmetric secret, known to both sides, does not prove who signed.
         _ => false,
     };
     let said = key.common.key_algorithm.is_none_or(|said| format!("{said:?}") == format!("{alg:?}"));
@@ -328,7 +328,7 @@ fn goes_with(key: &Jwk, alg: Algorithm) -> bool {
     by_type && said && signs
 }
 
-/// The keys of a JWKS that can be used here; others may stand beside them.
+/// The usable keys of a JWKS; others are ignored.
 fn read_keys(text: &[u8]) -> Result<Vec<Jwk>, String> {
     if text.len() > MAX_JWKS {
         return Err(format!("a JWKS has at most {MAX_JWKS} bytes"));
@@ -338,7 +338,7 @@ fn read_keys(text: &[u8]) -> Result<Vec<Jwk>, String> {
     Ok(keys.iter().filter_map(|key| serde_json::from_value(key.clone()).ok()).take(MAX_KEYS).collect())
 }
 
-/// Whether the token wants something to be understood that is not (RFC 7515, section 4.1.11).
+/// Whether the token has critical headers, none of which are supported (RFC 7515, section 4.1.11).
 fn has_critical(token: &str) -> bool {
     let header = token.split('.').next().unwrap_or_default();
     let header = BASE64_URL_SAFE_NO_PAD.decode(header).ok();

@@ -1,4 +1,4 @@
-//! Signatures of JWTs (RFC 7515, RFC 7518), verified by ring with a key of the issuer's.
+//! Signature verification of JWTs (RFC 7515, RFC 7518), by ring with a key of the issuer.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use jsonwebtoken::{
@@ -13,7 +13,7 @@ use ring::signature::{
 };
 use serde_json::Value;
 
-/// The claims of a token whose signature is that of the key; else nothing.
+/// The claims of a token, if its signature is valid for the key.
 pub(super) fn verified_claims(token: &str, key: &Jwk, algorithm: Algorithm) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (_, payload) = signed.split_once('.')?;
@@ -25,7 +25,7 @@ pub(super) fn verified_claims(token: &str, key: &Jwk, algorithm: Algorithm) -> O
     claims.is_object().then_some(claims)
 }
 
-/// Whether the signature is that of the key; `None` where the key does not go with the algorithm.
+/// Whether the signature is valid for the key; `None` where the key does not match the algorithm.
 fn is_signed(key: &Jwk, algorithm: Algorithm, message: &[u8], signature: &[u8]) -> Option<bool> {
     let verified = match &key.algorithm {
         AlgorithmParameters::RSA(key) => {

@@ -23,10 +23,10 @@ use serde_json::{Value, json};
 use super::{answer_engine, authenticate_admin, invalid};
 use crate::app::{App, peer_of};
 
-/// Tasks on a page, unless it is said otherwise.
+/// Default tasks per page.
 const USUAL: usize = 50;
 
-/// What a list, or a task, is asked for with.
+/// The query of a task list, or of one task.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AdminTaskQuery {
@@ -128,7 +128,7 @@ async fn on_task(
     answer_engine(&app, done)
 }
 
-/// What is told of a task without its content.
+/// The metadata of a task, without its content.
 pub(super) fn summary(task: &AdminTask) -> Value {
     json!({
         "id": task.id.to_string(),
@@ -145,12 +145,12 @@ pub(super) fn summary(task: &AdminTask) -> Value {
     })
 }
 
-/// The same, with the task as A2A 1.0 has it.
+/// The metadata with the task as in A2A 1.0.
 pub(super) fn task_json(about: &AdminTask, task: &Task) -> Value {
     let mut out = Vec::with_capacity(1024);
     Dialect::V1.write_task(&mut out, task, TaskDetail { history_length: None, artifacts: true });
     let mut shown = summary(about);
-    // What this server has written is JSON.
+    // Cannot fail: this server has just written the JSON.
     shown["task"] = serde_json::from_slice(&out).unwrap_or_default();
     shown
 }

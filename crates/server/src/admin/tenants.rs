@@ -23,10 +23,10 @@ use crate::{
     auth::ConnectionPeer,
 };
 
-/// The version of the file that an export is.
+/// The version of the export format.
 const FORMAT: u64 = 1;
 
-/// An answer, or the refusal of who may not ask.
+/// A response, or the refusal of a caller that lacks the right.
 type AdminResult = Result<Response<Body>, Response<Body>>;
 
 /// `GET /admin/tenants`
@@ -57,7 +57,7 @@ pub(crate) async fn get(
     Ok(answer_engine(&app, found))
 }
 
-/// Why a tenant is suspended.
+/// The body of a suspension.
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct SuspendRequest {
@@ -100,7 +100,7 @@ pub(crate) async fn erase(
     Ok(answer_status(&app, app.engine.erase_tenant(&caller, &tenant).await))
 }
 
-/// The administrator who asks.
+/// Authenticates the administrator.
 async fn caller_of(app: &App, headers: &HeaderMap, peer: &ConnectionPeer) -> Result<Caller, Response<Body>> {
     authenticate_admin(app, headers, peer, "/admin/tenants").await
 }
@@ -109,8 +109,8 @@ fn answer_status(app: &App, found: Result<TenantStatus, Error>) -> Response<Body
     answer_engine(app, found.map(|found| status(&found)))
 }
 
-/// `GET /admin/tenants/{name}/export`: one JSON object a line. A file without its last line, `{"type":"end"}`, is not
-/// whole.
+/// `GET /admin/tenants/{name}/export`: one JSON object per line. A file without the last line,
+/// `{"type":"end"}`, is incomplete.
 pub(crate) async fn export(
     State(app): State<Arc<App>>,
     Path(tenant): Path<String>,
@@ -131,7 +131,7 @@ pub(crate) async fn export(
         let page = match app.engine.export_page(&caller, &tenant, at?).await {
             Ok(page) => page,
             Err(error) => {
-                tracing::warn!(%error, tenant, "an export was cut");
+                tracing::warn!(%error, tenant, "a tenant export failed; the file is incomplete");
                 return None;
             }
         };
@@ -199,7 +199,7 @@ fn status(found: &TenantStatus) -> Value {
     shown
 }
 
-/// What a tenant uses, by resource.
+/// The usage of a tenant, by resource.
 fn usage(usage: &TenantUsage) -> Value {
     let amount = |resource: MeteredResource| (member(resource.name()), usage.of(resource).into());
     let mut shown: Map<String, Value> = MeteredResource::ALL.into_iter().map(amount).collect();
@@ -207,7 +207,7 @@ fn usage(usage: &TenantUsage) -> Value {
     shown.into()
 }
 
-/// The name of a resource as a member of JSON: `stored-bytes` is `storedBytes`.
+/// The name of a resource as a JSON member: `stored-bytes` is `storedBytes`.
 fn member(name: &str) -> String {
     let mut words = name.split('-');
     let first = words.next().unwrap_or_default().to_owned();
@@ -217,7 +217,7 @@ fn member(name: &str) -> String {
     })
 }
 
-/// An order as it is shown.
+/// Renders an operator's order as JSON.
 pub fn order(order: &OperatorOrder) -> Value {
     json!({
         "state": order.state.name(),

@@ -1,4 +1,4 @@
-//! The keys that webhooks are signed with, for callers with the scopes `read:admin:webhooks` and
+//! The admin endpoints for webhook signing keys, for callers with the scopes `read:admin:webhooks` and
 //! `write:admin:webhooks`.
 
 use std::{sync::Arc, time::Duration};
@@ -17,7 +17,7 @@ use crate::{
     webhook_keys::WebhookKeys,
 };
 
-/// Whose key, and for how long the one before stays good.
+/// The tenant, and how long the previous key stays valid.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct WebhookKeyQuery {
@@ -48,7 +48,7 @@ async fn asked(
     app: &App,
     request: Request<Body>,
 ) -> Result<(Caller, &WebhookKeys, WebhookKeyQuery), Response<Body>> {
-    // A body is not for two threads.
+    // The body is not `Sync`, so it must not be held across an await.
     let peer = peer_of(&request);
     let (parts, _) = request.into_parts();
     let caller = authenticate_admin(app, &parts.headers, &peer, "/admin/webhook-key").await?;

@@ -1,6 +1,6 @@
-//! Failed authentications in the audit: each of them as long as they are few, then their number.
+//! Failed authentications in the audit, rate limited: one line each while they are few, then only their number.
 //!
-//! Whoever can reach the server can make them, so they may not fill the store.
+//! Anyone who can reach the server can cause them, so they must not fill the store.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,14 +9,13 @@ use parking_lot::Mutex;
 
 use super::{AuthError, ConnectionPeer};
 
-/// Lines in a window.
+/// Maximum audit lines per window.
 const MOST: u64 = 10;
-/// How long a window is.
 const WINDOW: Duration = Duration::from_secs(1);
-/// The longest address that a line tells.
+/// The longest resource path that a line records, in bytes.
 const LONGEST: usize = 256;
 
-/// Notes failed authentications.
+/// Records failed authentications in the audit.
 #[derive(Default)]
 pub(crate) struct AuthFailureLog(Arc<Mutex<AuthFailureWindow>>);
 
@@ -24,12 +23,11 @@ pub(crate) struct AuthFailureLog(Arc<Mutex<AuthFailureWindow>>);
 struct AuthFailureWindow {
     began: Timestamp,
     count: u64,
-    /// Those without a line, not told of yet.
+    /// Failures without a line of their own that are not yet reported as a number.
     more: u64,
 }
 
 impl AuthFailureLog {
-    /// Notes one.
     pub(crate) fn record_failure(
         &self,
         engine: &Engine,
@@ -41,7 +39,7 @@ impl AuthFailureLog {
         let now = engine.clock().now();
         let count = {
             let mut window = self.0.lock();
-            // Also where the clock was set back.
+            // Also starts a new window when the clock was set back.
             if now >= window.began.after(WINDOW) || now < window.began {
                 *window = AuthFailureWindow { began: now, count: 0, more: window.more };
             }
@@ -78,6 +76,6 @@ fn write(engine: &Engine, caller: &Caller, resource: &str, why: &str) {
     let (action, kind, operation) = (Action::Execute, AccessKind::Admin, "authenticate");
     let access = AccessRequest { action, kind, name: "authentication", operation, resource: &resource };
     if let Err(error) = engine.note_refused(caller, &access, why) {
-        tracing::warn!(%error, "the audit misses a failed authentication");
+        tracing::warn!(%error, "could not record a failed authentication in the audit");
     }
 }

@@ -1,5 +1,5 @@
-//! Looks now and then whether the credentials with which a stream was opened are still good. A request is done before
-//! that matters; a stream that only tells what changes has no end of its own.
+//! A periodic recheck of the credentials that opened a stream. A request finishes before an expiry or
+//! revocation matters; a stream of changes has no end of its own.
 
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
@@ -9,12 +9,12 @@ use tokio::time::Instant;
 
 use super::{AuthError, Authenticator, ConnectionPeer};
 
-/// How often it is looked.
+/// How often the credentials are verified.
 const LOOK: Duration = Duration::from_secs(3);
 
 /// The credentials of one stream.
 pub(crate) struct CredentialRecheck {
-    /// `None`: nobody was asked for any, or it is the operator.
+    /// `None`: no credentials were required, or they are the operator's.
     credentials: Option<PresentedCredentials>,
     next: Instant,
 }
@@ -27,12 +27,12 @@ struct PresentedCredentials {
 }
 
 impl CredentialRecheck {
-    /// Where there is nothing to look at.
+    /// For streams without credentials to recheck.
     pub(crate) fn none() -> Self {
         Self { credentials: None, next: Instant::now() }
     }
 
-    /// Over what a request shows.
+    /// Rechecks the credentials that a request presents.
     pub(crate) fn of_request(
         authenticator: &Arc<dyn Authenticator>,
         engine: &Engine,
@@ -50,7 +50,7 @@ impl CredentialRecheck {
         Self { credentials: Some(shown), next: Instant::now() + LOOK }
     }
 
-    /// Waits until they are not good any more. Dropped meanwhile, nothing is lost: the next one goes on.
+    /// Waits until the credentials are no longer valid. Safe to drop: the next call continues.
     pub(crate) async fn wait_until_invalid(&mut self) {
         let Some(PresentedCredentials { authenticator, engine, headers, from }) = &self.credentials else {
             return std::future::pending().await;
@@ -58,16 +58,16 @@ impl CredentialRecheck {
         loop {
             tokio::time::sleep_until(self.next).await;
             match authenticator.authenticate(headers, *from).await {
-                // While nobody can tell, what was good is.
                 Ok(caller) => {
                     if let Err(why) = engine.check_tenant(caller.tenant()) {
-                        tracing::info!(%why, "a stream is closed");
+                        tracing::info!(%why, "closed a stream: its tenant is not served");
                         return;
                     }
                 }
+                // Credentials that cannot be verified at the moment stay valid.
                 Err(AuthError::Unavailable(_)) => {}
                 Err(why) => {
-                    tracing::info!(%why, "a stream is closed");
+                    tracing::info!(%why, "closed a stream: its credentials are no longer valid");
                     return;
                 }
             }

@@ -1,4 +1,4 @@
-//! Several messages at once (2025-03-26): the answers come together, or as one stream.
+//! The JSON-RPC batches of 2025-03-26: several messages in one body, answered together or as one stream.
 
 use axum::{body::Body, http::Response as HttpResponse};
 use futures_util::{
@@ -20,7 +20,7 @@ use super::{
 use crate::streams::StreamSlot;
 
 impl McpExchange<'_> {
-    /// Several messages at once (2025-03-26): the answers come together, or as one stream.
+    /// Answers a batch: the responses come together, or as one stream.
     pub(super) async fn batch(
         &self,
         client: &McpClient,
@@ -34,7 +34,7 @@ impl McpExchange<'_> {
             Ok(RpcMessage::Request(request)) => request.method == "tools/call",
             _ => false,
         };
-        // Before any task is made: a refusal must not leave one behind.
+        // Reserved before any task is created: a refusal must not leave one behind.
         let place = match batch.iter().any(makes_tasks) {
             true => Some(self.app.reserve_stream_slot(&client.caller)?),
             false => None,
@@ -47,8 +47,8 @@ impl McpExchange<'_> {
                 }
                 Ok(RpcMessage::Response(response)) => {
                     if let Err(fault) = self.mcp.handle_response(client, response).await {
-                        // There is no answer to an answer.
-                        tracing::info!(why = fault.message, "an answer of a client was not taken");
+                        // A response cannot be answered with an error.
+                        tracing::info!(why = fault.message, "rejected the response of a client");
                     }
                     None
                 }
@@ -99,7 +99,7 @@ impl McpExchange<'_> {
         Ok(self.stream(McpStreamSource::Batch(together(now, streams)), place))
     }
 
-    /// The rest of a batch's stream: the id of an event names a cursor for each of its calls.
+    /// Resumes the stream of a batch: its event id holds a cursor for each of its calls.
     pub(super) async fn resume_batch(
         &self,
         client: &McpClient,
@@ -126,8 +126,8 @@ pub(super) fn batch_size(count: usize, max: usize) -> McpFault {
     }
 }
 
-/// One stream of several calls. The id of each event is that of the last event of each call, so that all of them
-/// are taken up again.
+/// Merges several calls into one stream. The id of each event joins the last event ids of all calls, so that
+/// all of them can be resumed.
 fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>) -> BoxStream<'static, McpFrame> {
     let mut cursors = vec![None; calls.len()];
     let told = stream::iter(now).map(|data| (None, McpFrame::plain(data)));
@@ -139,7 +139,7 @@ fn together(now: Vec<Vec<u8>>, calls: Vec<CallStream>) -> BoxStream<'static, Mcp
     let frames = told.chain(stream::select_all(calls)).map(move |(call, mut frame)| {
         if let (Some(call), Some(id)) = (call, frame.id.take()) {
             cursors[call] = Some(id);
-            // As long as nothing of a call was seen there is no way back to it.
+            // While a call has sent no event, there is no cursor to resume it with.
             frame.id = cursors.iter().cloned().collect::<Option<Vec<_>>>().map(|all| all.join(","));
         }
         frame

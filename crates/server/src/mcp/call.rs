@@ -1,7 +1,7 @@
-//! A tool call, from its arguments to its first answer.
+//! A tool call, from its arguments to its first response.
 //!
-//! A plain tool answers at once. An agent gets a task, whatever becomes of the call: the caller waits for it,
-//! comes back for it, or is told at once where its result will be.
+//! A plain tool responds at once. An agent gets a task, whatever becomes of the call: the caller waits for the
+//! task, polls it later, or gets a link to its result at once.
 
 use std::{sync::Arc, time::Duration};
 
@@ -30,12 +30,12 @@ use super::{
     task_stream::{CancelOnDrop, TaskStream, TaskStreamPurpose},
 };
 
-/// What a task keeps of the request that made it, for whoever resumes its stream.
+/// The part of the original request that a task stores, so that its stream can be resumed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct OriginalRequest {
     /// The request's id, as JSON.
     pub(super) id: String,
-    /// Where progress is to be told, as JSON.
+    /// The progress token, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) token: Option<String>,
     /// The context of its session.
@@ -73,7 +73,7 @@ impl Mcp {
             idempotency_key: request.meta.idempotency_key.clone(),
         };
         let tool = self.surface().tool(&call.name);
-        // The arguments may be large, and only a stateless call that comes again needs it.
+        // Computed only for a stateless call, which may be repeated with answers: the arguments may be large.
         let digest = match client.version.is_stateless() {
             true => digest("tools/call", &call.name, &arguments),
             false => String::new(),
@@ -82,7 +82,7 @@ impl Mcp {
             let now = self.engine.clock().now();
             let kept = self.state_signer.verify_state(&client.caller, &digest, now, state)?;
             if let Some(task) = kept.task {
-                // Whoever took it up: the tool itself, or an agent that it was handed over to.
+                // The task is that of the called agent, or of an agent that a tool handed the call over to.
                 let responses = call.input_responses.unwrap_or_default();
                 return self.resume_stateless_call(client, request, &task, responses, digest).await;
             }
@@ -142,7 +142,7 @@ impl Mcp {
                     let tool = Arc::clone(&handler);
                     Box::pin(async move {
                         match tool.handler.call(round).await {
-                            // A model may read it and try something else.
+                            // A tool error, not a fault: a model may read it and try something else.
                             Err(HandlerError::Failed(why)) => {
                                 let output = ToolOutput { is_error: true, ..ToolOutput::text(why) };
                                 Ok(nuncio_engine::surface::HandlerReply::Done(output))
@@ -188,7 +188,8 @@ impl Mcp {
         })))
     }
 
-    /// A handler has what it needs, and an agent goes on from there. The digest is that of the client's request.
+    /// Hands the call of a handler that has all its answers over to an agent. The digest is that of the
+    /// client's request.
     pub(super) async fn hand_over(
         self: &Arc<Self>,
         client: &McpClient,
@@ -216,13 +217,13 @@ impl Mcp {
         if waits
             && client.session.as_ref().is_some_and(|session| session.is_cancelled(id) || session.has_ended())
         {
-            // The cancellation, or the end of the session, has overtaken it.
+            // The cancellation, or the end of the session, arrived before the task existed.
             let _ = self.engine.cancel(&client.caller, &begun.task.origin.id.to_string()).await;
         }
         if call.options.background {
             return Ok(self.link(client, id, &begun));
         }
-        // In the extension the server decides: what has ended already needs no second request.
+        // In the extension the server decides: a task that is already terminal needs no second request.
         let ended = begun.task.state.is_terminal() && !begun.task.is_fault();
         // A client that follows by cursor wants the events as well, which only a task has.
         let at_once =
@@ -233,8 +234,8 @@ impl Mcp {
         self.wait_for_task(call, begun, guard).await
     }
 
-    /// Begins a task whose caller cancels it by hanging up, also right now: in a task of its own, so that what is
-    /// about to be made does not stay behind.
+    /// Begins a task that is cancelled when its caller disconnects, even while it is being created. Runs in a
+    /// spawned task, so that a disconnect cannot leave a task behind.
     async fn begin_or_cancel(
         self: &Arc<Self>,
         client: &McpClient,
@@ -244,7 +245,7 @@ impl Mcp {
         let (tell, told) = oneshot::channel();
         tokio::spawn(async move {
             let begun = mcp.engine.begin(&client.caller, submit).await;
-            // Nobody there to take it: the guard is dropped, and does its work.
+            // If the caller has disconnected, the guard is dropped here and cancels the task.
             let _ = tell.send(begun.map(|begun| {
                 let task = begun.task.origin.id;
                 let guard = CancelOnDrop::new(mcp, client, task);
@@ -254,7 +255,7 @@ impl Mcp {
         Ok(told.await.map_err(|_| McpFault::internal("the call broke off"))??)
     }
 
-    /// Waits for the result, telling the client what happens.
+    /// Waits for the result, and streams events to the client meanwhile.
     async fn wait_for_task(
         self: &Arc<Self>,
         call: AgentCall<'_>,
@@ -299,7 +300,7 @@ impl Mcp {
         Ok(McpReply::Call(CallStream::Task(Box::new(stream))))
     }
 
-    /// A stateless call comes back with what it was asked, and goes on with its task.
+    /// Resumes the task of a stateless call that comes back with answers.
     async fn resume_stateless_call(
         self: &Arc<Self>,
         client: &McpClient,
@@ -310,7 +311,7 @@ impl Mcp {
     ) -> Result<McpReply, McpFault> {
         let before = self.engine.get(&client.caller, name).await?;
         for (question, response) in &responses {
-            // Answers to what is not asked are let pass.
+            // Answers to questions that are not open are ignored.
             if before.questions.iter().any(|(_, open)| open.id == *question) {
                 let answer = answer_in_result(response)
                     .map_err(|why| McpFault::invalid_params(format!("inputResponses.{question}: {why}")))?;
@@ -338,7 +339,7 @@ impl Mcp {
         Ok(McpReply::Call(CallStream::Task(Box::new(stream))))
     }
 
-    /// The answer to a call that goes on in the background.
+    /// The response to a call that continues in the background.
     fn link(&self, client: &McpClient, id: &RpcId, begun: &StartedTask) -> McpReply {
         let (version, task) = (client.version, begun.task.origin.id.to_string());
         let uri = task_uri(&task);
@@ -349,8 +350,8 @@ impl Mcp {
         McpReply::Now(McpResponse::result(self.result_of(version, id, "complete", write, meta)))
     }
 
-    /// Cancels the call of that request id, wherever it runs. Beside whatever comes next: an agent may take its
-    /// time to tidy up.
+    /// Cancels the call of that request id, on whichever node it runs. Spawned, because an agent may take its
+    /// time to clean up.
     pub(super) fn cancel_call(self: &Arc<Self>, client: &McpClient, id: &RpcId) {
         let Some(session) = &client.session else { return };
         session.cancel_request(id);
@@ -370,14 +371,14 @@ impl Mcp {
     /// Cancels all calls that the session waits for.
     pub(super) async fn cancel_calls(&self, client: &McpClient) {
         let tasks = self.list_waiting_calls(client).await;
-        // Together: each may take as long as its agent may tidy up.
+        // Concurrently: each may take as long as its agent may clean up.
         join_all(tasks.iter().map(|(task, _)| self.engine.cancel(&client.caller, task))).await;
     }
 
     /// The unfinished tasks of the session whose result it waits for, with their requests.
     async fn list_waiting_calls(&self, client: &McpClient) -> Vec<(String, OriginalRequest)> {
         let mut found = vec![];
-        // Twice: what moves while it is looked for is found the second time.
+        // Listed twice: a task that changes state during the first pass is found in the second.
         let states = [State::Submitted, State::Working, State::InputRequired, State::AuthRequired];
         for state in states.into_iter().chain(states) {
             let mut page_token = None;
@@ -425,15 +426,16 @@ fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
     let mut submit = Submit::new(&agent.profile.name, message(&call.arguments));
     submit.dialect = client.version.dialect().to_owned();
     submit.context = client.context();
-    // The session's: a repeat over another connection is the same call all the same.
+    // The context is the session's: a repeat over another connection is the same call all the same.
     submit.context_of_connection = true;
     submit.idempotency_key = along.idempotency_key.as_ref().map(|key| format!("mcp:{key}"));
     submit.trace.clone_from(&along.trace);
     submit.request = Some(json!({ "mcp": made }));
     submit.waiting = (waits && client.version.is_stateless()).then_some(state_ttl);
     let can = client.abilities();
-    // Who waits is asked only what it can be asked, and so is who gets a task without having asked for one:
-    // it would wait for ever. Who wanted it that way has a task that parks until somebody answers.
+    // A client that waits is asked only what it can answer. So is a client that gets a task without having
+    // requested one: the task would wait for ever. A client that requested a task gets one that parks until a
+    // question is answered.
     let wanted = along.background || along.as_task;
     submit.abilities = if wanted { Abilities { ask: true, authorize: true, ..can } } else { can };
     submit
@@ -447,7 +449,7 @@ fn takes_task(client: &McpClient, tasks: TaskUse, along: &CallOptions) -> bool {
     }
 }
 
-/// Whether the tool may be called in this way.
+/// Checks whether the tool may be called in this way.
 fn check_task_use(client: &McpClient, tasks: TaskUse, along: &CallOptions) -> Result<(), McpFault> {
     let takes = takes_task(client, tasks, along);
     if takes && tasks == TaskUse::Never {
@@ -468,7 +470,7 @@ fn check_task_use(client: &McpClient, tasks: TaskUse, along: &CallOptions) -> Re
     })
 }
 
-/// The arguments as a message: a text where there is nothing else, else data.
+/// The arguments as a message: a text part if there is nothing else, otherwise data.
 fn message(arguments: &Map<String, Value>) -> Message {
     let part = match (arguments.len(), arguments.get("text")) {
         (1, Some(Value::String(text))) => Part::text(text),
@@ -477,7 +479,7 @@ fn message(arguments: &Map<String, Value>) -> Message {
     Message::of("", Role::User, vec![part])
 }
 
-/// Why the arguments of an agent are refused: newer revisions want that told where a model can read it.
+/// Why the arguments of an agent are refused. Newer revisions want that in a result, where a model can read it.
 fn refuse_arguments(
     version: McpVersion,
     agent: &RegisteredAgent,
@@ -485,7 +487,7 @@ fn refuse_arguments(
 ) -> Result<Option<String>, McpFault> {
     let why = match &agent.input {
         Some(shape) => shape.refuse(&Value::Object(arguments.clone())),
-        // As `tools/list` describes an agent that is spoken to.
+        // As `tools/list` describes an agent that takes text.
         None if arguments.get("text").is_some_and(Value::is_string) => None,
         None => Some("text: a string is wanted".to_owned()),
     };

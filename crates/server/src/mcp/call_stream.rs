@@ -1,4 +1,4 @@
-//! The stream of one call: what is told meanwhile, and then the response.
+//! The stream of one call: messages while it runs, then the response.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,11 +9,11 @@ use super::{session::McpSession, task_stream::TaskStream};
 
 /// One message of a stream.
 pub(crate) struct McpFrame {
-    /// Where a client goes on that has seen it.
+    /// The cursor that a client resumes with after this message.
     pub(super) id: Option<String>,
-    /// The message. Empty: there is none, only an id.
+    /// The message. Empty if the frame carries only an id.
     pub(super) data: Vec<u8>,
-    /// When a client that loses the stream is to come again.
+    /// The reconnection delay for a client that loses the stream.
     pub(super) retry: Option<Duration>,
 }
 
@@ -22,12 +22,12 @@ impl McpFrame {
         Self { id: None, data, retry: None }
     }
 
-    /// Whether it is no event, only a word about when to come again.
+    /// Whether the frame carries only a reconnection delay.
     pub(super) fn is_hint(&self) -> bool {
         self.id.is_none() && self.data.is_empty()
     }
 
-    /// The event of a task that it stands for, by the id that clients resume with: `task.seq…`.
+    /// The task event that the frame stands for, parsed from the id that clients resume with: `task.seq…`.
     pub(super) fn log_position(&self) -> (Option<Arc<str>>, Option<u64>) {
         let Some((task, rest)) = self.id.as_deref().and_then(|id| id.split_once('.')) else {
             return (None, None);
@@ -38,14 +38,15 @@ impl McpFrame {
 
 /// The stream of one call.
 pub(crate) enum CallStream {
-    /// Of an agent.
+    /// The call of an agent.
     Task(Box<TaskStream>),
-    /// Of a handler that asks.
+    /// The call of a handler that asks questions.
     Handler(HandlerStream),
 }
 
 impl CallStream {
-    /// The next message; `None` ends the stream. Safe to drop at any point: what was not told is told next time.
+    /// The next message; `None` ends the stream. Cancel-safe: a message that was not returned is returned next
+    /// time.
     pub(crate) async fn next(&mut self) -> Option<McpFrame> {
         match self {
             Self::Task(stream) => stream.next().await,
@@ -54,11 +55,11 @@ impl CallStream {
     }
 }
 
-/// The stream of a handler that asks within a session. When it is dropped, nobody works on it any more.
+/// The stream of a handler that asks questions within a session. Dropping it stops the handler.
 pub(crate) struct HandlerStream {
     frames: mpsc::Receiver<McpFrame>,
     work: Option<AbortHandle>,
-    /// Whose it is, and which request it answers.
+    /// The session, and the request that the handler answers.
     call: Option<(Arc<McpSession>, RpcId)>,
 }
 

@@ -1,4 +1,4 @@
-//! Who is at the other end of a request, as far as the request or its session says.
+//! The client of a request, as declared in the request or in its session.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use serde_json::Value;
 
 use super::session::McpSession;
 
-/// Log lines below it are left out where a session never said what it wants.
+/// The lowest level of log messages that is sent to a session which never set one.
 pub(super) const DEFAULT_LEVEL: Level = Level::Info;
 
-/// Who asks, and in which revision.
+/// The caller, the revision it uses, and its declared capabilities.
 #[derive(Clone)]
 pub(crate) struct McpClient {
     pub(super) version: McpVersion,
     pub(super) caller: Caller,
     pub(super) capabilities: ClientCapabilities,
-    /// The session; without one, every request stands for itself.
+    /// The session; `None` for a stateless request.
     pub(super) session: Option<Arc<McpSession>>,
-    /// The lowest level of log lines that this very request wants. Sessions have their own.
+    /// The lowest level of log messages that this request wants. Sessions have their own.
     pub(super) level: Option<Level>,
-    /// What it calls itself, where this very request says so. Sessions have their own.
+    /// The client's name and version, if this request declares them. Sessions have their own.
     pub(super) info: Option<String>,
 }
 
-/// The longest name of a client that is kept, in characters.
+/// The longest client name that is stored, in characters.
 const MAX_INFO: usize = 200;
 
-/// What a client calls itself: its name and version.
+/// The declared name and version of a client.
 pub(super) fn info_of(declared: &Value) -> Option<String> {
     let name = declared["name"].as_str().filter(|name| !name.is_empty())?;
     let said = match declared["version"].as_str() {
@@ -39,7 +39,7 @@ pub(super) fn info_of(declared: &Value) -> Option<String> {
 }
 
 impl McpClient {
-    /// Whether a line of that level is wanted.
+    /// Whether the client wants log messages of that level.
     pub(super) fn wants_level(&self, level: Level) -> bool {
         match &self.session {
             Some(session) => level >= session.level().unwrap_or(DEFAULT_LEVEL),
@@ -47,29 +47,29 @@ impl McpClient {
         }
     }
 
-    /// The level of log lines that was asked for, in so many words.
+    /// The level of log messages that was explicitly requested.
     pub(super) fn asked_level(&self) -> Option<Level> {
         self.session.as_ref().map_or(self.level, |session| session.level())
     }
 
-    /// What it calls itself.
+    /// The client's declared name and version.
     pub(super) fn info(&self) -> Option<String> {
         self.info.clone().or_else(|| self.session.as_ref().and_then(|session| session.state().client))
     }
 
-    /// What it can be asked in a call that it waits for.
+    /// The kinds of questions that the client can answer while it waits for a call.
     pub(super) fn abilities(&self) -> Abilities {
         let ClientCapabilities { form, url, sampling, roots, .. } = self.capabilities;
         Abilities { ask: form, authorize: url, sample: sampling, roots }
     }
 
-    /// The conversation that its calls belong to.
+    /// The context (conversation) that its calls belong to.
     pub(super) fn context(&self) -> Option<String> {
         self.session.as_ref().map(|session| session.context().to_owned())
     }
 
-    /// Who sends a request that stands for itself. The outer error is a request that is none; the inner one is
-    /// told only when the headers agree.
+    /// The client of a stateless request. The outer error means that the request is not a valid stateless one;
+    /// the inner error is reported only if the headers match the body.
     pub(super) fn stateless(caller: &Caller, meta: &RequestMeta) -> Result<Result<Self, McpFault>, McpFault> {
         let missing = |what: &str| {
             McpFault::invalid_params(format!(

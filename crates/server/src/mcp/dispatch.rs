@@ -1,4 +1,4 @@
-//! One request, answered: which method it is, and what the answer is wrapped in.
+//! The dispatch of one MCP request: finds its method, and wraps the result in a response.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::{
     Mcp, call_stream::CallStream, client::McpClient, listen::ListenStream, session::McpSessionState,
 };
 
-/// What a request is answered with.
+/// The reply to a request.
 pub(crate) enum McpReply {
-    /// A response.
+    /// A complete response.
     Now(McpResponse),
-    /// A response that takes its time, with what is told meanwhile.
+    /// A response that takes time, with the messages before it.
     Call(CallStream),
-    /// What is told for as long as somebody listens.
+    /// A stream of changes that lasts until the client disconnects.
     Listen(Box<ListenStream>),
 }
 
-/// A whole response: a result or an error.
+/// A complete response: a result or an error.
 pub(crate) struct McpResponse {
     pub(super) body: Vec<u8>,
-    /// The fault, where it is one: its status and when to come again.
+    /// The fault, if it is one: its HTTP status and when to retry.
     pub(super) fault: Option<McpFault>,
 }
 
@@ -43,7 +43,7 @@ impl McpResponse {
     }
 }
 
-/// The request that `notifications/cancelled` speaks of.
+/// The request that `notifications/cancelled` names.
 pub(super) fn cancelled_id(params: Option<&RawValue>) -> Option<RpcId> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -55,12 +55,13 @@ pub(super) fn cancelled_id(params: Option<&RawValue>) -> Option<RpcId> {
     RpcId::from_json(cancelled.request_id.get())
 }
 
-/// Why a request with the id `null` is refused: nobody could tell its answer from that to a broken one.
+/// Why a request with the id `null` is refused: a client could not tell its response from that to an unreadable
+/// request.
 pub(super) fn null_id() -> McpFault {
     McpFault::invalid_request("id: a request's id is a string or an integer")
 }
 
-/// One request as far as it is understood.
+/// One parsed request.
 pub(crate) struct McpRequest<'a> {
     pub(super) id: RpcId,
     pub(super) method: &'a str,
@@ -69,7 +70,7 @@ pub(crate) struct McpRequest<'a> {
 }
 
 impl Mcp {
-    /// Answers a request.
+    /// Answers a request; a fault becomes an error response.
     pub(super) async fn answer(self: &Arc<Self>, client: &McpClient, request: McpRequest<'_>) -> McpReply {
         let id = request.id.clone();
         match self.try_answer(client, request).await {
@@ -117,7 +118,7 @@ impl Mcp {
         }
     }
 
-    /// Takes a notification. Nobody waits for an answer, so what cannot be done is let pass.
+    /// Handles a notification. It has no response, so errors are ignored.
     pub(super) fn handle_notification(
         self: &Arc<Self>,
         client: &McpClient,
@@ -131,7 +132,8 @@ impl Mcp {
         }
     }
 
-    /// Writes a result: what the revision wants in every one, and what the closure adds.
+    /// Writes a result: the members that the revision requires in every result, and those that the closure
+    /// adds.
     pub(super) fn result(
         &self,
         version: McpVersion,
@@ -141,7 +143,7 @@ impl Mcp {
         self.result_of(version, id, "complete", members, |_| {})
     }
 
-    /// As `result`, of another type or with more in its `_meta`.
+    /// As `result`, of another type or with additional `_meta`.
     pub(super) fn result_of(
         &self,
         version: McpVersion,
@@ -183,7 +185,7 @@ impl Mcp {
         })
     }
 
-    /// The answer to `initialize`.
+    /// The response to `initialize`.
     pub(super) fn initialized(&self, version: McpVersion, id: &RpcId) -> Vec<u8> {
         self.result(version, id, |result| {
             result.value("protocolVersion", version.name());
@@ -193,7 +195,7 @@ impl Mcp {
         })
     }
 
-    /// What this server can do in that revision.
+    /// The capabilities of this server in that revision.
     fn capabilities(&self, version: McpVersion) -> Vec<u8> {
         let mut capabilities = json!({
             "tools": { "listChanged": true },
@@ -215,7 +217,7 @@ impl Mcp {
         capabilities.to_string().into_bytes()
     }
 
-    /// For how long, and for whom, a client may keep a result.
+    /// Writes for how long, and for whom, a client may cache a result.
     pub(super) fn cache_hints(&self, result: &mut JsonObject<'_>, ttl_ms: u64, scope: &str) {
         result.value("ttlMs", &ttl_ms);
         result.value("cacheScope", scope);

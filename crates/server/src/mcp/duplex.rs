@@ -1,6 +1,7 @@
-//! MCP over one pair of pipes, in both eras: stdio, and the HTTP+SSE transport of 2024-11-05.
+//! MCP over one bidirectional connection, stateful or stateless: stdio, and the HTTP+SSE transport of
+//! 2024-11-05.
 //!
-//! All messages of a connection share one way out, and a session lasts as long as the connection.
+//! All messages of a connection share one output, and a session lasts as long as the connection.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -24,9 +25,9 @@ use super::{
     session::McpSession,
 };
 
-/// How long requests may still be answered when the client has closed its end.
+/// Deadline for open requests after the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
-/// Requests of one connection that are answered at the same time.
+/// Maximum concurrent requests of one connection.
 const MAX_OPEN: usize = 64;
 
 /// One connection.
@@ -36,14 +37,14 @@ pub(crate) struct McpDuplex {
     out: mpsc::Sender<Vec<u8>>,
     client: Option<McpClient>,
     work: JoinSet<()>,
-    /// What is under way, by the id of its request.
+    /// Requests in progress, by their id.
     open: Arc<Mutex<HashMap<RpcId, DuplexRequest>>>,
 }
 
-/// A request under way.
+/// A request in progress.
 struct DuplexRequest {
     work: AbortHandle,
-    /// It stands for itself: it is cancelled by letting go of it.
+    /// A stateless request is cancelled by dropping it.
     stateless: bool,
 }
 
@@ -53,7 +54,7 @@ impl McpDuplex {
         Self { mcp, caller, out, client: None, work: JoinSet::new(), open: Arc::default() }
     }
 
-    /// Takes what came: a message, or a batch where the revision has them.
+    /// Handles a body: a message, or a batch where the revision has them.
     pub(crate) async fn handle_body(&mut self, body: &[u8], max_depth: usize) {
         while self.work.try_join_next().is_some() {}
         let messages = match jsonrpc::parse_messages(body, max_depth) {
@@ -88,8 +89,8 @@ impl McpDuplex {
         }
     }
 
-    /// The client says no more. What is nearly answered is, for programs that send their requests and close;
-    /// what takes longer is cancelled, because nobody would hear of it.
+    /// Handles the client's end of input. Requests that finish soon are answered, for programs that send their
+    /// requests and close; the others are cancelled, because no client would receive the result.
     pub(crate) async fn close(mut self) {
         let answered = async {
             while !self.open.lock().is_empty() {
@@ -111,7 +112,7 @@ impl McpDuplex {
     }
 
     async fn send_message(&self, data: Vec<u8>) {
-        // An error says that the other end is gone, which the reader notices.
+        // An error means that the client has disconnected, which the reader notices.
         let _ = self.out.send(data).await;
     }
 
@@ -121,8 +122,8 @@ impl McpDuplex {
                 if let Some(client) = self.client.clone()
                     && let Err(fault) = self.mcp.handle_response(&client, response).await
                 {
-                    // There is no answer to an answer.
-                    tracing::info!(why = fault.message, "an answer of a client was not taken");
+                    // A response cannot be answered with an error.
+                    tracing::info!(why = fault.message, "rejected the response of a client");
                 }
             }
             RpcMessage::Request(request) => match request.id.clone() {
@@ -160,7 +161,7 @@ impl McpDuplex {
             (Some(_), _) => McpClient::stateless(&self.caller, &meta)??,
             (None, _) if method == "initialize" => return self.initialize(id, read_params(params)?).await,
             (None, Some(client)) => client.clone(),
-            // A client that only speaks 2026-07-28 forgot something; one that does not has to begin.
+            // A client of 2026-07-28 omitted its revision; any other client has to send `initialize` first.
             (None, None) if method == "server/discover" => McpClient::stateless(&self.caller, &meta)??,
             (None, None) => {
                 return Err(McpFault::invalid_request(format!(
@@ -183,11 +184,11 @@ impl McpDuplex {
             (Arc::clone(&self.mcp), self.out.clone(), id.clone(), Arc::clone(&self.open));
         let (begin, begun) = tokio::sync::oneshot::channel::<()>();
         let work = self.work.spawn(async move {
-            // Known by its id before it does anything.
+            // Starts only once it is registered under its id.
             let _ = begun.await;
             let request = McpRequest { id: key.clone(), method: &method, params: params.as_deref(), meta };
             let answered = mcp.answer(&client, request).await;
-            // What was asked may be large, and what is answered may take a week.
+            // Freed early: the params may be large, and the response may take a week.
             drop(params);
             forward(answered, &out).await;
             all.lock().remove(&key);

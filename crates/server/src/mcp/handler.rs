@@ -1,8 +1,8 @@
-//! Handlers that answer at once, and may ask first: plain tools, resources, prompts.
+//! The calls of handlers that respond at once and may ask questions first: plain tools, resources, prompts.
 //!
-//! In a stateless call each round is a request of its own, and what was answered so far travels with the
-//! client, signed. In a session the questions go out on the call's stream, and the rounds follow each other
-//! here.
+//! In a stateless call each round is a request of its own, and the answers so far travel with the client,
+//! signed. In a session the questions are sent on the call's stream, and the rounds run here, one after
+//! another.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,51 +28,51 @@ use super::{
     request_state::{RequestState, digest},
 };
 
-/// How often one question is put to a client that answers it wrongly; then it counts as dismissed.
+/// How often one question is sent to a client that answers it wrongly; then it counts as dismissed.
 const MAX_ASKS: usize = 3;
-/// How often a handler may ask within one call of a session.
+/// Maximum rounds of questions within one call of a session.
 const MAX_ROUNDS: usize = 32;
 
-/// What comes with a call beside its arguments.
+/// The options of a call, besides its arguments.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CallOptions {
-    /// Where progress is to be told.
+    /// The token for progress notifications.
     pub(super) token: Option<ProgressToken>,
     /// W3C trace context.
     pub(super) trace: Option<String>,
-    /// To be answered at once, with a link.
+    /// Respond at once, with a link to the task.
     pub(super) background: bool,
-    /// A task is wanted (2025-11-25).
+    /// The client requests a task (2025-11-25).
     pub(super) as_task: bool,
     /// Whether the client will follow the task by cursor.
     pub(super) events: bool,
-    /// A repeat under the same key is the same call.
+    /// The idempotency key: a repeat under the same key is the same call.
     pub(super) idempotency_key: Option<String>,
 }
 
-/// Calls a handler once.
+/// Runs one round of a handler.
 pub(super) type McpHandler<T> =
     Arc<dyn Fn(Round) -> BoxFuture<'static, Result<HandlerReply<T>, HandlerError>> + Send + Sync>;
-/// Writes the response that a handler's last word is.
+/// Writes the final response of a handler.
 pub(super) type ResponseWriter<T> =
     Arc<dyn Fn(&Mcp, &McpClient, &RpcId, Result<T, McpFault>) -> McpResponse + Send + Sync>;
 
 /// One call of a handler.
 pub(super) struct HandlerCall<T> {
     pub(super) method: &'static str,
-    /// What it names: a tool, a prompt, an address.
+    /// The name of the tool or prompt, or the URI of the resource.
     pub(super) name: String,
     pub(super) arguments: Map<String, Value>,
     pub(super) input_responses: Option<BTreeMap<String, Value>>,
     pub(super) request_state: Option<String>,
-    /// What came with the call, for an agent that it is handed over to.
+    /// The call's options, for an agent that it is handed over to.
     pub(super) options: CallOptions,
     pub(super) handler: McpHandler<T>,
     pub(super) write: ResponseWriter<T>,
 }
 
 impl Mcp {
-    /// Runs a handler to its answer, or to its first question.
+    /// Runs a handler to its response, or to its first question.
     pub(super) async fn handle<T: Send + 'static>(
         self: &Arc<Self>,
         client: &McpClient,
@@ -80,20 +80,22 @@ impl Mcp {
         handling: HandlerCall<T>,
     ) -> Result<McpReply, McpFault> {
         let now = self.engine.clock().now();
-        // Most calls ask nothing and need none.
+        // Computed only when needed: most calls ask no questions.
         let digest = || digest(handling.method, &handling.name, &handling.arguments);
         let mut kept = match &handling.request_state {
             Some(state) => self.state_signer.verify_state(&client.caller, &digest(), now, state)?,
             None => RequestState { task: None, answers: Answers::new(), state: None },
         };
         if handling.input_responses.as_ref().is_some_and(|given| !given.is_empty()) {
-            // What it would ask says which answers are taken, and what they have to look like.
+            // Runs the handler once to learn its questions: they decide which answers are accepted, and their
+            // schema.
             if let Ok(HandlerReply::Ask(asking)) = (handling.handler)(round(client, &handling, &kept)).await {
                 for (key, response) in handling.input_responses.iter().flatten() {
                     let answer = answer_in_result(response).ok();
                     let fits =
                         asking.questions.get(key).zip(answer).filter(|(asked, answer)| asked.takes(answer));
-                    // Any other was not asked for, or is damaged: it is asked again if that still matters.
+                    // Any other answer was not requested, or is invalid: its question is sent again if it is
+                    // still open.
                     if let Some((_, answer)) = fits {
                         kept.answers.insert(key.clone(), answer);
                     }
@@ -162,7 +164,7 @@ impl Mcp {
 
     pub(super) fn fault_of(&self, client: &McpClient, error: HandlerError) -> McpFault {
         match error {
-            // Tools tell of it in a result; nobody else has another word for it.
+            // Tools report it in a result; the other methods have no better error.
             HandlerError::Failed(why) | HandlerError::Internal(why) => McpFault::internal(why),
             HandlerError::Invalid(why) => McpFault::invalid_params(why),
             HandlerError::NotFound(uri) => McpFault::no_resource(client.version, &uri),
@@ -192,7 +194,7 @@ fn needed(abilities: Abilities) -> ClientCapabilities {
     ClientCapabilities { form: ask, url: authorize, sampling: sample, roots, tasks: false }
 }
 
-/// A client is only asked what it can be asked.
+/// Refuses questions that the client did not declare it can answer.
 fn check_abilities(client: &McpClient, asking: &HandlerQuestions) -> Result<(), McpFault> {
     let mut missing = ClientCapabilities::default();
     for inquiry in asking
@@ -214,11 +216,11 @@ fn check_abilities(client: &McpClient, asking: &HandlerQuestions) -> Result<(), 
     }
 }
 
-/// Why a handler's question has no answer. Nothing stands in for one: the call ends.
+/// Why a handler's question has no answer. No default replaces one: the call ends.
 enum UnansweredQuestion {
-    /// The client reads no more of the call.
+    /// The client has closed the call's stream.
     Disconnected,
-    /// What it answers does not fit.
+    /// The client's answer does not match the question.
     Wrong(McpFault),
 }
 
@@ -266,7 +268,7 @@ impl<T: Send + 'static> HandlerRounds<'_, T> {
         self.send_result(Err(fault)).await;
     }
 
-    /// Puts the questions, one after another: clients show one at a time.
+    /// Sends the questions one after another, because clients show one at a time.
     async fn ask(&self, answers: &mut Answers, asking: &HandlerQuestions) -> Result<(), UnansweredQuestion> {
         for (name, inquiry) in &asking.questions {
             let mut taken = None;
@@ -286,7 +288,7 @@ impl<T: Send + 'static> HandlerRounds<'_, T> {
         Ok(())
     }
 
-    /// What came back; nothing where it cannot be read.
+    /// Waits for the client's answer; `None` where it cannot be read.
     async fn ask_client(&self, inquiry: &HandlerQuestion) -> Result<Option<Answer>, UnansweredQuestion> {
         let Some(session) = &self.client.session else { return Ok(Some(Answer::Unavailable)) };
         let (id, asked) =
@@ -320,7 +322,7 @@ impl<T: Send + 'static> HandlerRounds<'_, T> {
             Err(fault) => return self.send_result(Err(fault)).await,
         };
         while let Some(frame) = Box::pin(stream.next()).await {
-            // With its id: from here on the call can be taken up again.
+            // With its event id: from here on the call can be resumed.
             if self.frames.send(frame).await.is_err() {
                 return;
             }

@@ -1,4 +1,5 @@
-//! Headers repeat what the body says (2026-07-28), for whoever on the way only sees those. The two have to agree.
+//! The check that headers match the body (2026-07-28). Headers repeat parts of the body for proxies, which read only
+//! headers.
 
 use axum::http::{HeaderMap, HeaderValue};
 use nuncio_engine::Catalog;
@@ -9,7 +10,7 @@ use nuncio_wire::{
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-/// Headers repeat what the body says, for whoever only sees those.
+/// Checks that the standard headers match the body.
 pub(super) fn check_headers(
     headers: &HeaderMap,
     request: &jsonrpc::RpcRequest<'_>,
@@ -62,7 +63,7 @@ pub(super) fn check_headers(
     }
 }
 
-/// Arguments that a tool wants repeated in headers.
+/// Checks the arguments that a tool wants repeated in headers.
 pub(super) fn check_arguments(
     catalog: &Catalog,
     headers: &HeaderMap,
@@ -102,7 +103,7 @@ pub(super) fn check_arguments(
     Ok(())
 }
 
-/// The one header of that name. Of several, everybody on the way might read another.
+/// The single header of that name. If there were several, each proxy might read a different one.
 fn one<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a HeaderValue>, McpFault> {
     let mut all = headers.get_all(name).iter();
     match (all.next(), all.next()) {
@@ -116,7 +117,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, McpFa
     value.to_str().map(Some).map_err(|_| McpFault::header_mismatch(format!("the {name} header is not text")))
 }
 
-/// What a request is about, read without building the rest of its params. One member at a time: what is wrong
+/// The subject of a request, read without parsing the rest of its params. One member at a time: an error
 /// elsewhere must not hide it.
 #[derive(Default, Deserialize)]
 struct Name {

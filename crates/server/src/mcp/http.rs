@@ -1,7 +1,8 @@
-//! Streamable HTTP, in both of its shapes: with sessions (2025-03-26 to 2025-11-25) and without (2026-07-28).
+//! The Streamable HTTP transport in both of its forms: with sessions (2025-03-26 to 2025-11-25) and stateless
+//! (2026-07-28).
 //!
-//! A request that speaks of its own revision, in a header or in its `_meta`, stands for itself; any other
-//! begins a session or belongs to one.
+//! A request that names its revision, in a header or in its `_meta`, is stateless; any other opens a session or
+//! belongs to one.
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc};
 
@@ -50,7 +51,7 @@ const ENDPOINT: &str = "/mcp";
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 
-/// Answers a request at the endpoint.
+/// Answers a request at the MCP endpoint.
 pub(crate) async fn serve<B>(
     app: &Arc<App>,
     request: HttpRequest<B>,
@@ -67,7 +68,7 @@ where
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,POST,DELETE"));
         return response;
     }
-    // Before anything is read of it.
+    // Authenticated before any of the body is read.
     let caller = match app.caller(&parts.headers, peer, parts.uri.path()).await {
         Ok(caller) => caller,
         Err(error) => {
@@ -92,7 +93,7 @@ where
     charge_response(&app.engine, &exchange.caller, response)
 }
 
-/// One HTTP request.
+/// One HTTP request and its context.
 pub(super) struct McpExchange<'a> {
     pub(super) app: &'a Arc<App>,
     pub(super) mcp: &'a Arc<Mcp>,
@@ -220,7 +221,7 @@ impl McpExchange<'_> {
             .create(&self.caller, version, capabilities, info_of(&params.client_info))
             .await?;
         let mut response = self.respond(McpResponse::result(self.mcp.initialized(version, id)));
-        // Made of hexadecimal digits.
+        // Always valid: the id consists of hexadecimal digits.
         if let Ok(value) = HeaderValue::from_str(session.id()) {
             response.headers_mut().insert(SESSION, value);
         }
@@ -249,7 +250,7 @@ impl McpExchange<'_> {
         if let Some(name) = self.header(VERSION) {
             match McpVersion::parse(name) {
                 Some(said) if said == version => {}
-                // Before 2025-06-18 the header did not exist, and some clients send a fixed one.
+                // Before 2025-06-18 the header did not exist, and some clients send a fixed value.
                 Some(_) if version < McpVersion::V2025_06_18 => {}
                 Some(_) => {
                     return Err(McpFault::invalid_request(format!(
@@ -265,7 +266,7 @@ impl McpExchange<'_> {
         Ok(McpClient { version, caller, capabilities, session: Some(session), level: None, info: None })
     }
 
-    /// Opens the session's own stream, or goes on with one that was lost.
+    /// Opens the session's own stream, or resumes a disconnected one.
     async fn get(&self) -> Result<HttpResponse<Body>, McpFault> {
         if self.header(SESSION).is_none() {
             let message = "GET belongs to a session: begin with initialize by POST. Clients of 2024-11-05 find \
@@ -297,7 +298,7 @@ impl McpExchange<'_> {
         self.answer(answered, Some(place), session.as_deref())
     }
 
-    /// Ends a session: what it waits for is cancelled, its tasks go on.
+    /// Ends a session: the calls it waits for are cancelled, its tasks continue.
     async fn delete(&self) -> Result<HttpResponse<Body>, McpFault> {
         let client = self.session().await?;
         if let Some(session) = &client.session {
@@ -309,8 +310,9 @@ impl McpExchange<'_> {
         Ok(response)
     }
 
-    /// The slot of a request that makes a task, before it does: a refusal must not leave a task behind. Whatever else
-    /// becomes a stream takes its slot when it does; a list, a ping or a handshake needs none.
+    /// Reserves the slot of a request that creates a task before the task exists: a refusal must not leave a
+    /// task behind. Any other request reserves its slot when it becomes a stream; a list, a ping or a handshake
+    /// needs none.
     fn slot_if_streamed(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Option<StreamSlot>, McpFault> {
         #[derive(Deserialize)]
         struct Named<'a> {
@@ -385,7 +387,7 @@ impl McpExchange<'_> {
         response
     }
 
-    /// A whole response over HTTP.
+    /// Renders a complete response over HTTP.
     pub(super) fn respond(&self, response: McpResponse) -> HttpResponse<Body> {
         let fault = response.fault;
         let mut http = rpc::json(response.body);
@@ -406,7 +408,7 @@ impl McpExchange<'_> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// Whether the client would rather have a stream where either will do: it names that first.
+    /// Whether the client prefers a stream where either form will do: its `Accept` names the stream first.
     fn prefers_stream(&self) -> bool {
         let accepts = self.header("accept").unwrap_or_default();
         match (accepts.find("text/event-stream"), accepts.find("application/json")) {
@@ -417,7 +419,7 @@ impl McpExchange<'_> {
     }
 }
 
-/// Where the messages of a stream come from.
+/// The source of a stream's messages.
 pub(super) enum McpStreamSource {
     Call(CallStream),
     Listen(Box<ListenStream>),
@@ -425,7 +427,7 @@ pub(super) enum McpStreamSource {
 }
 
 impl McpStreamSource {
-    /// What the stream is called among the open ones.
+    /// The name of the stream's kind in the list of open streams.
     fn kind(&self) -> &'static str {
         match self {
             Self::Call(_) => "mcp-call",
@@ -443,7 +445,7 @@ impl McpStreamSource {
     }
 }
 
-/// A message as an event.
+/// Renders a message as an SSE event.
 fn written(frame: &McpFrame) -> Vec<u8> {
     let mut out = Vec::with_capacity(frame.data.len() + 96);
     if let Some(retry) = frame.retry {

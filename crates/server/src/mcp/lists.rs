@@ -1,6 +1,6 @@
-//! What is offered, in pages: tools, resources, prompts; and what may be filled in. A list has what the caller may use,
-//! so it is the caller's own. Resources come from the current state: those that always exist, then the caller's
-//! workflows, namespaces and tasks, family by family.
+//! The lists of tools, resources and prompts, in pages, and the completion of arguments. A list contains only
+//! what the caller may use, so it differs by caller. Resources come from the current state: first those that
+//! always exist, then the caller's workflows, namespaces and tasks, family by family.
 
 use nuncio_engine::{
     AccessKind, Action, Caller, List,
@@ -17,11 +17,11 @@ use nuncio_wire::{
 
 use super::{Mcp, client::McpClient, task_resource};
 
-/// The most values that one completion holds.
+/// Maximum values in one completion.
 const MAX_VALUES: usize = 100;
 
 impl Mcp {
-    /// Agents and tools, by name. A tool that is offered under an agent's name hides the agent.
+    /// Agents and tools, by name. A tool registered under an agent's name hides the agent.
     pub(super) fn list_tools(
         &self,
         client: &McpClient,
@@ -43,8 +43,8 @@ impl Mcp {
         self.page(client, id, "tools", all, page)
     }
 
-    /// First what always exists, by address; then what there is of each family, in the family's own order. A cursor
-    /// names the family, and where in it the page before ended.
+    /// First the resources that always exist, by URI; then those of each family, in the family's own order. A
+    /// cursor names the family, and where in it the previous page ended.
     pub(super) async fn list_resources(
         &self,
         client: &McpClient,
@@ -68,9 +68,10 @@ impl Mcp {
                     let handler = &families[n - 1].handler;
                     match handler.list(&client.caller, within.as_deref(), room).await {
                         Ok(some) => some,
-                        // What the caller may not read is not there.
+                        // Resources that the caller may not read are left out.
                         Err(HandlerError::Forbidden(_) | HandlerError::NotOperator(_)) => (vec![], None),
-                        // There is too much between what the caller may read: it has to look there itself.
+                        // The readable entries are too sparse to list: the caller has to read the family
+                        // itself.
                         Err(HandlerError::Invalid(_)) if within.is_none() => (vec![], None),
                         Err(error) => return Err(self.fault_of(client, error)),
                     }
@@ -104,7 +105,7 @@ impl Mcp {
         }))
     }
 
-    /// Those that always exist, with their aliases, as far as the caller may read them.
+    /// The resources that always exist, with their aliases, as far as the caller may read them.
     fn fixed_resources(
         &self,
         caller: &Caller,
@@ -132,7 +133,7 @@ impl Mcp {
         std::iter::once(profile.clone()).chain(aliases.into_iter().map(alias)).collect()
     }
 
-    /// The caller's tasks, batches among them, newest status first.
+    /// The caller's tasks, batches included, newest status first.
     async fn tasks(
         &self,
         caller: &Caller,
@@ -193,8 +194,8 @@ impl Mcp {
         self.page(client, id, "prompts", all, page)
     }
 
-    /// One page, in the order of the names. The cursor is the last name of the page before, so that what
-    /// comes or goes meanwhile moves nothing else.
+    /// One page, ordered by name. The cursor is the last name of the previous page, so that entries which
+    /// appear or disappear meanwhile shift nothing else.
     fn page(
         &self,
         client: &McpClient,
@@ -267,7 +268,7 @@ impl Mcp {
     }
 }
 
-/// A cursor of `resources/list`: the family, and where in it the page before ended.
+/// Parses a cursor of `resources/list`: the family, and where in it the previous page ended.
 fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), McpFault> {
     if let Some(after) = cursor.strip_prefix("after:") {
         return Ok((0, Some(after.to_owned())));
@@ -279,7 +280,7 @@ fn read_cursor(cursor: &str) -> Result<(usize, Option<String>), McpFault> {
     Ok((family, (!within.is_empty()).then(|| within.to_owned())))
 }
 
-/// Whether the caller may read what stands at that address.
+/// Whether the caller may read the resource at that URI.
 fn may_read(caller: &Caller, uri: &str) -> bool {
     match access_of(uri) {
         Some((kind, name)) => caller.may(Action::Read, kind, &name),
@@ -288,10 +289,10 @@ fn may_read(caller: &Caller, uri: &str) -> bool {
     }
 }
 
-/// Whether the caller may read anything of that family.
+/// Whether the caller may read any resource of that family.
 fn may_read_some(caller: &Caller, template: &str) -> bool {
     match access_of(template) {
-        // The name is a variable, or one that all of the family have.
+        // The name is a variable, or a constant of the whole family.
         Some((kind, name)) if !name.starts_with('{') => caller.may(Action::Read, kind, &name),
         Some((kind, _)) => caller.grants().allow_some(Action::Read, kind),
         None if template.starts_with("sparc://") => {
@@ -301,7 +302,8 @@ fn may_read_some(caller: &Caller, template: &str) -> bool {
     }
 }
 
-/// Whether the caller may use a tool for anything. Tools that are not of this server's own are everybody's.
+/// Whether the caller may use a tool for anything. Tools that are not built into this server are open to all
+/// callers.
 fn may_use(caller: &Caller, tool: &str) -> bool {
     let some = |action, kind| caller.grants().allow_some(action, kind);
     match tool {
@@ -352,7 +354,7 @@ mod tests {
             ("batch_submit", false),
             ("sparc_start", false),
             ("task_send", true),
-            // Whoever may call an agent may look at what became of it.
+            // A caller that may call an agent may read the resulting task.
             ("task_get", true),
             ("agents_list", false),
             ("greet", true),

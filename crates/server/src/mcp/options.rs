@@ -1,32 +1,32 @@
-//! What an operator may set about MCP. Every limit has a name and a default.
+//! The operator's options for MCP. Every limit has a name and a default.
 
 use std::time::Duration;
 
-/// How MCP is served, and what is refused.
+/// Options and limits of the MCP binding.
 #[derive(Clone)]
 pub struct McpOptions {
-    /// What request states are signed with. All nodes of one store have the same. Empty: something that this
-    /// process makes up.
+    /// The key that signs request states. All nodes of one store need the same key. If empty, the process
+    /// generates one.
     pub secret: Vec<u8>,
-    /// Said to clients about how to use this server.
+    /// Instructions for clients on how to use this server, sent in the handshake.
     pub instructions: Option<String>,
-    /// Sessions of one caller at once.
+    /// Maximum concurrent sessions of one caller.
     pub max_sessions: usize,
-    /// A session that is not used for so long is forgotten.
+    /// Idle time after which a session is deleted.
     pub session_idle: Duration,
-    /// Resources that one session, or one subscription, may follow.
+    /// Maximum resources that one session, or one `subscriptions/listen`, may subscribe to.
     pub max_subscriptions: usize,
-    /// Entries on one page of a list.
+    /// Entries per page of a list.
     pub page_size: usize,
-    /// Messages in one batch (2025-03-26).
+    /// Maximum messages in one batch (2025-03-26).
     pub max_batch: usize,
-    /// For how long a question of a stateless call can be answered.
+    /// How long a question of a stateless call can be answered.
     pub state_ttl: Duration,
-    /// How often clients are told to ask for a task.
+    /// The interval at which clients are advised to poll a task.
     pub poll_interval: Duration,
-    /// How long a client waits before it comes again for a stream that was let go.
+    /// The reconnection delay that clients are advised to use after a stream was closed.
     pub retry: Duration,
-    /// For how long clients may keep lists.
+    /// How long clients may cache lists.
     pub list_ttl: Duration,
 }
 

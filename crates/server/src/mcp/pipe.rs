@@ -1,4 +1,4 @@
-//! MCP over a pair of pipes, one message a line: how a desktop client talks to a server that it started.
+//! MCP over stdio, one message per line: the transport of a desktop client that starts the server itself.
 
 use std::{io, sync::Arc};
 
@@ -12,11 +12,11 @@ use tokio::{
 use super::{Mcp, dispatch::McpResponse, duplex::McpDuplex};
 use crate::options::ServerOptions;
 
-/// Messages that may wait for a client that does not read.
+/// Messages queued for a client that does not read.
 const WAITING: usize = 64;
 
-/// Serves one client until it closes its end or the engine stops. What the client waited for is cancelled
-/// then; its tasks go on.
+/// Serves one client until it closes its end or the engine stops. Then the calls that the client waits for are
+/// cancelled; its tasks continue.
 pub async fn serve_pipe(
     engine: Engine,
     options: &ServerOptions,
@@ -54,7 +54,7 @@ pub async fn serve_pipe(
                 }
             }
         }
-        // The client reads no more: it is gone.
+        // The client no longer reads: it has disconnected.
         if writer.is_finished() {
             break;
         }
@@ -73,7 +73,7 @@ enum PipeLine {
     End,
 }
 
-/// The next line. Of one that is too long nothing is kept.
+/// Reads the next line. Discards one that is too long.
 async fn read_line(input: &mut (impl AsyncBufRead + Unpin), max: usize) -> io::Result<PipeLine> {
     let (mut line, mut too_long) = (Vec::new(), false);
     loop {

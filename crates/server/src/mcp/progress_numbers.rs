@@ -1,21 +1,22 @@
 //! The numbers of the progress notifications of one call.
 //!
-//! MCP wants each to be greater than the one before. The agent's own progress keeps its figures; a piece of the result
-//! lies between two of them, above the last one by a tiny step for each event of the log. So the number of an event
-//! follows from the log, and a stream that is resumed goes on above what was sent before.
+//! MCP requires each number to be greater than the previous one. The agent's own progress keeps its figures; a
+//! part of the result gets a number between two of them, above the last one by a tiny step for each event of
+//! the log. So the number of an event follows from the log, and a resumed stream continues above what was sent
+//! before.
 
 use nuncio_engine::event::Progress;
 
-/// What one event adds, relative to figures above 1.
+/// The increment per event, relative to figures above 1.
 const STEP: f64 = 1e-9;
 
 #[derive(Debug)]
 pub(super) struct ProgressNumbers {
-    /// How far the agent says that it is.
+    /// The progress that the agent reported.
     done: Option<f64>,
-    /// Of how much.
+    /// The total that the agent reported.
     pub(super) total: Option<f64>,
-    /// The last number.
+    /// The last number sent.
     last: f64,
 }
 
@@ -26,7 +27,7 @@ impl Default for ProgressNumbers {
 }
 
 impl ProgressNumbers {
-    /// The number of the agent's progress; `None`: it is no further than before.
+    /// The number for the agent's progress; `None` if it is no further than before.
     pub(super) fn of_progress(&mut self, seq: u64, progress: &Progress) -> Option<f64> {
         if self.done.is_some_and(|done| progress.done <= done) || !progress.done.is_finite() {
             return None;
@@ -35,7 +36,7 @@ impl ProgressNumbers {
         Some(if progress.done > self.last { self.rise(progress.done) } else { self.of_chunk(seq) })
     }
 
-    /// The number of a piece of the result.
+    /// The number for a part of the result.
     pub(super) fn of_chunk(&mut self, seq: u64) -> f64 {
         let done = self.done.unwrap_or_default();
         self.rise(done + done.abs().max(1.0) * STEP * seq as f64)
@@ -85,7 +86,7 @@ mod tests {
         let mut before = ProgressNumbers::default();
         before.of_progress(3, &progress(25.0));
         let sent = (4..5000).map(|seq| before.of_chunk(seq)).last().unwrap();
-        // Of what was seen only the end is read again, and the task knows its last progress.
+        // Only the end of the seen events is read again, and the task knows its last progress.
         let mut resumed = ProgressNumbers::default();
         resumed.of_progress(3, &progress(25.0));
         resumed.of_chunk(4999);

@@ -1,7 +1,7 @@
-//! Questions to clients that can be asked while they wait (to 2025-11-25), and what comes back.
+//! The questions to clients that wait for a call (to 2025-11-25), and their answers.
 //!
-//! The id of such a request says which question of which task it puts, so that its answer is understood on
-//! every node and after every restart. Only what a handler asks is known to this process alone.
+//! The id of such a request names the task and the question, so that every node can accept the answer, also
+//! after a restart. Only the questions of handlers are known to this process alone.
 
 use std::collections::HashMap;
 
@@ -17,17 +17,18 @@ use uuid::Uuid;
 
 use super::{Mcp, client::McpClient};
 
-/// How often one question is put to a client that answers it wrongly. Then it stands, and the client may come again.
+/// How often one question is sent to a client that answers it wrongly. Then it stays open, and the client may
+/// answer later.
 const MAX_ASKS: u32 = 3;
-/// Wrong answers that are remembered.
+/// Wrong answers that are counted; beyond that all counts are reset.
 const MAX_WRONG: usize = 10_000;
 
-/// The id of a request that puts a question.
+/// The id of a request that carries a question.
 pub(super) fn question_id(task: TaskId, question: &str, nonce: u64) -> RpcId {
     RpcId::string(&format!("q:{task}:{nonce:x}:{question}"))
 }
 
-/// The task and the question that an id names.
+/// Parses the task and the question from an id.
 fn read_question_id(id: &str) -> Option<(&str, &str)> {
     let rest = id.strip_prefix("q:")?;
     let (task, rest) = rest.split_once(':')?;
@@ -35,18 +36,18 @@ fn read_question_id(id: &str) -> Option<(&str, &str)> {
     Some((task, question))
 }
 
-/// Where an answer goes; nothing where it cannot be read.
+/// Sends an answer to its handler; `None` if it cannot be read.
 type AnswerSender = oneshot::Sender<Option<Answer>>;
 
-/// What handlers of this process have asked and wait for.
+/// The open questions of this process's handlers.
 #[derive(Default)]
 pub(super) struct ClientQuestions {
     pending: Mutex<HashMap<String, (String, AnswerSender)>>,
 }
 
 impl ClientQuestions {
-    /// A request of that name for that session, and where its answer will come. The name is new: a session
-    /// outlives the process, and an old answer must not meet a new question.
+    /// Registers a question to that session; returns the request id and the receiver of the answer. The name
+    /// must be new: a session outlives the process, and an old answer must not match a new question.
     pub(super) fn register_question(&self, session: &str, name: Uuid) -> (RpcId, ClientQuestion<'_>) {
         let key = format!("h:{}", name.simple());
         let (tell, told) = oneshot::channel();
@@ -54,7 +55,7 @@ impl ClientQuestions {
         (RpcId::string(&key), ClientQuestion { questions: self, key, receiver: told })
     }
 
-    /// Gives an answer to whoever waits for it; false when nobody does.
+    /// Delivers an answer to the handler that waits for it; false if there is none.
     fn deliver_answer(&self, session: &str, key: &str, answer: Option<Answer>) -> bool {
         let mut asked = self.lock();
         if asked.get(key).is_none_or(|(owner, _)| owner != session) {
@@ -68,7 +69,7 @@ impl ClientQuestions {
     }
 }
 
-/// A question that is out. Dropped, nobody waits for it any more.
+/// An open question. Dropping it unregisters the question.
 pub(super) struct ClientQuestion<'a> {
     questions: &'a ClientQuestions,
     key: String,
@@ -76,7 +77,7 @@ pub(super) struct ClientQuestion<'a> {
 }
 
 impl ClientQuestion<'_> {
-    /// What came back; nothing where it cannot be read.
+    /// Waits for the answer; `None` if it cannot be read.
     pub(super) async fn wait_for_answer(mut self) -> Option<Answer> {
         (&mut self.receiver).await.ok().flatten()
     }
@@ -93,11 +94,11 @@ impl Drop for ClientQuestion<'_> {
 pub(super) struct WrongAnswers(Mutex<HashMap<(String, String), u32>>);
 
 impl WrongAnswers {
-    /// One more; returns how many there were.
+    /// Counts one more; returns the count.
     fn count_wrong_answer(&self, task: &str, question: &str) -> u32 {
         let mut wrong = self.0.lock();
         if wrong.len() >= MAX_WRONG {
-            // Those that matter are counted again.
+            // The counts that matter build up again.
             wrong.clear();
         }
         let count = wrong.entry((task.to_owned(), question.to_owned())).or_default();
@@ -110,7 +111,7 @@ impl WrongAnswers {
         wrong.remove(&(task.to_owned(), question.to_owned()));
     }
 
-    /// Whether it has been answered wrongly.
+    /// Whether it was answered wrongly.
     pub(super) fn contains(&self, task: &str, question: &str) -> bool {
         let wrong = self.0.lock();
         wrong.contains_key(&(task.to_owned(), question.to_owned()))
@@ -118,8 +119,8 @@ impl WrongAnswers {
 }
 
 impl Mcp {
-    /// Takes what a client answered to a request of ours. What answers nothing is let pass: a question may
-    /// have been answered elsewhere meanwhile.
+    /// Handles a client's response to a request of this server. A response that matches no question is ignored:
+    /// the question may have been answered elsewhere.
     pub(super) async fn handle_response(
         &self,
         client: &McpClient,
@@ -151,25 +152,25 @@ impl Mcp {
                     self.wrong_answers.forget(task, question);
                     return Ok(());
                 }
-                // Anything else is no fault of the answer: it may come again.
+                // Any other error is not the answer's fault: the client may send it again.
                 Err(error) => (McpFault::from(&error), matches!(error, Error::Answer(_))),
             },
         };
         if is_wrong {
-            // It is put again, but not for ever. After that it stands until somebody answers it: what cannot be read
-            // is nobody's answer.
+            // The question is sent again, up to a limit. After that it stays open until it is answered: an
+            // unreadable response is not an answer.
             if self.wrong_answers.count_wrong_answer(task, question) < MAX_ASKS {
                 self.engine.nudge(&client.caller, task, Nudge::AskAgain).await?;
             }
-            tracing::debug!(task, question, ?fault, "an answer was not taken");
-            // The question that is put again says so. Official clients end their session when a response of theirs is
-            // answered with an error.
+            tracing::debug!(task, question, ?fault, "rejected the answer to a question");
+            // The repeated question carries the error. Official clients end their session when a response of
+            // theirs is answered with an error.
             return Ok(());
         }
         Err(fault)
     }
 
-    /// Answers a question of a task. One that is not open any more is no error.
+    /// Answers a question of a task. A question that is no longer open is no error.
     pub(super) async fn give_answer(
         &self,
         client: &McpClient,
@@ -188,7 +189,7 @@ impl Mcp {
         answer: Answer,
     ) -> Result<(), Error> {
         match self.engine.answer(&client.caller, task, question, &answer).await {
-            // Somebody else was first.
+            // Another client answered first.
             Ok(_) | Err(Error::Ended(_) | Error::NotAsked(_)) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,7 +1,7 @@
-//! Request states: what a stateless call gives its client along, and takes back unchanged.
+//! The signed request state: a stateless call hands it to its client, which returns it unchanged.
 //!
-//! Signed, not encrypted: nothing in it is secret. It names the caller, the request that it belongs to and the
-//! time until which it is good, so that nobody takes it anywhere else.
+//! Signed, not encrypted: nothing in it is secret. It names the caller, the request that it belongs to and its
+//! expiry, so that it cannot be used by another caller or for another request.
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use hmac::{Hmac, KeyInit, Mac};
@@ -12,43 +12,41 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// Signs and verifies.
+/// Signs and verifies request states with HMAC-SHA256.
 pub(super) struct RequestStateSigner(Hmac<Sha256>);
 
-/// What a call wants to find again.
+/// The state that a call restores in its next round.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct RequestState {
     /// The agent's task that waits for the answer.
     #[serde(rename = "t", default, skip_serializing_if = "Option::is_none")]
     pub(super) task: Option<String>,
-    /// What a handler was answered so far.
+    /// The answers that a handler has received so far.
     #[serde(rename = "a", default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) answers: BTreeMap<String, Answer>,
-    /// What a handler gave itself along.
+    /// The handler's own state.
     #[serde(rename = "s", default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<Value>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct SignedRequestState {
-    /// The caller.
     c: String,
-    /// The digest of the request.
     d: String,
-    /// Good until, in milliseconds.
+    /// Expiry, in milliseconds since 1970.
     e: i64,
     k: RequestState,
 }
 
 impl RequestStateSigner {
     pub(super) fn new(secret: &[u8]) -> Self {
-        // A key of its own, so that no signature of a webhook is one of a state.
+        // A separate key, so that a webhook signature is never valid for a state.
         let key = [secret, b"\0mcp request state"].concat();
         #[allow(clippy::expect_used, reason = "HMAC takes keys of every length")]
         Self(Hmac::new_from_slice(&key).expect("any key will do"))
     }
 
-    /// A state that is good for that caller and that request until then.
+    /// Signs a state that is valid for that caller and that request until the expiry.
     pub(super) fn sign_state(
         &self,
         caller: &Caller,
@@ -64,7 +62,8 @@ impl RequestStateSigner {
         format!("{body}.{tag}")
     }
 
-    /// What a state holds, if it is ours, this caller's, for this request, and still good.
+    /// The content of a state, if this server signed it for this caller and this request and it has not
+    /// expired.
     pub(super) fn verify_state(
         &self,
         caller: &Caller,
@@ -89,7 +88,7 @@ impl RequestStateSigner {
     }
 }
 
-/// What makes two requests the same request: the method, what it names, and its arguments.
+/// The digest that identifies a request: the method, the name it is addressed to, and its arguments.
 pub(super) fn digest(method: &str, name: &str, arguments: &impl Serialize) -> String {
     let arguments = serde_json::to_vec(arguments).unwrap_or_default();
     let all = Sha256::new()

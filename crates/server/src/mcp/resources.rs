@@ -1,4 +1,4 @@
-//! Resources: those that a program offers, and every task as `a2a://tasks/{taskId}`.
+//! The MCP resources: those that a program registers, and every task as `a2a://tasks/{taskId}`.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::{
     task_resource::{self, task_of},
 };
 
-/// The longest address that is followed.
+/// The longest URI that can be subscribed to, in bytes.
 const MAX_URI: usize = 4096;
 
 impl Mcp {
@@ -36,7 +36,7 @@ impl Mcp {
         if uri.len() > MAX_URI {
             return Err(McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")));
         }
-        // Under an alias it is the same thing; the answer names it as the request did.
+        // An alias names the same resource; the response uses the URI of the request.
         let asked = uri;
         let uri = self.surface().canonical(&asked).into_owned();
         if let Some(task) = task_of(&uri) {
@@ -111,7 +111,7 @@ impl Mcp {
         McpResponse::result(self.result(client.version, id, |result| {
             mcp::write_contents(result, contents);
             if client.version.is_stateless() {
-                // What is fixed is so for those who may read it.
+                // A fixed resource may be cached publicly only if it can be read without any grant.
                 let open = contents.iter().all(|content| is_public_uri(&content.uri));
                 let scope = if fresh.is_some() && open { "public" } else { "private" };
                 self.cache_hints(result, fresh.unwrap_or(0), scope);
@@ -163,7 +163,7 @@ impl Mcp {
         self.handle(client, &request.id, handling).await
     }
 
-    /// Follows a resource, or does not any more (to 2025-11-25). What is followed is kept with the session.
+    /// Subscribes to a resource, or unsubscribes (to 2025-11-25). The session stores its subscriptions.
     pub(super) async fn subscribe(
         &self,
         client: &McpClient,
@@ -192,7 +192,7 @@ impl Mcp {
         Ok(self.result(client.version, id, |_| {}))
     }
 
-    /// The event up to which a follower of a resource knows it by reading it now. It has to exist.
+    /// The last event that a subscriber would know by reading the resource now. The resource must exist.
     pub(super) async fn known_up_to(&self, client: &McpClient, uri: &str) -> Result<u64, McpFault> {
         if uri.len() > MAX_URI {
             return Err(McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")));
@@ -205,7 +205,7 @@ impl Mcp {
                 Err(error) => Err(error.into()),
             };
         }
-        // Whoever may not read it is not told when it changes either.
+        // A caller that may not read it gets no notifications about it either.
         if let Some((kind, name)) = access_of(&meant) {
             let (action, operation) = (Action::Read, "resource.follow");
             let access = AccessRequest { action, kind, name: &name, operation, resource: &meant };
@@ -217,7 +217,7 @@ impl Mcp {
         if offered { Ok(0) } else { Err(McpFault::no_resource(client.version, uri)) }
     }
 
-    /// Ids of the caller's newest tasks that begin with what is typed.
+    /// Ids of the caller's newest tasks that begin with the typed prefix.
     pub(super) async fn complete_task(
         &self,
         client: &McpClient,

@@ -1,5 +1,5 @@
-//! Streams that are taken up again (to 2025-11-25). The id of an event says which task and where in its log; what
-//! else the stream needs, the task has kept.
+//! The resumption of disconnected streams (to 2025-11-25). An event id names the task and a position in its
+//! log; the task stores what else the stream needs.
 
 use std::sync::Arc;
 
@@ -16,11 +16,11 @@ use super::{
     task_stream::{TaskStream, TaskStreamPurpose},
 };
 
-/// How many of the events that a client has seen are looked at for how far the work was: what it is told next must be
-/// further, also where work that was cut off has begun anew.
+/// How many seen events are read again to restore the progress. The next notification must be further, also if
+/// interrupted work has started over.
 const LOOKED_AT: u64 = 1000;
 
-/// The id of an event: of a call, or of `tasks/result`, whose request is named as well.
+/// The id of an event: of a call, or of `tasks/result`, which also includes its request.
 pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&RpcId>) -> String {
     match result {
         None => format!("{task}.{seq}"),
@@ -32,7 +32,7 @@ pub(super) fn event_id(task: TaskId, seq: u64, result: Option<&RpcId>) -> String
 }
 
 impl Mcp {
-    /// The stream of a call, after what its client has seen. Only that stream, and only this session's.
+    /// The stream of a call, after the events that its client has seen. Only of this session's own call.
     pub(super) async fn resume(
         self: &Arc<Self>,
         client: &McpClient,
@@ -53,7 +53,7 @@ impl Mcp {
                 }
             })?;
         let made = about.request.as_ref().and_then(OriginalRequest::read);
-        // `tasks/result` is asked for from any session; a call belongs to the one that made it.
+        // `tasks/result` may be requested from any session; a call belongs to the session that made it.
         let (id, purpose) = match (request, &made) {
             (Some(hex), _) if client.version == McpVersion::V2025_11_25 => {
                 (request_in(hex).ok_or_else(unknown)?, TaskStreamPurpose::Result)
@@ -70,7 +70,7 @@ impl Mcp {
         let named = (about.origin.id, about.origin.agent.clone());
         let mut stream = TaskStream::new(Arc::clone(self), client.clone(), id, named, token, purpose);
         if about.state.is_terminal() && seq == about.seq {
-            // The response is the end of the log: whoever saw it has seen everything.
+            // The response is the end of the log: a client that received it has everything.
             stream.close();
             return Ok(stream);
         }
@@ -82,7 +82,7 @@ impl Mcp {
     }
 }
 
-/// The request that an event id names.
+/// Parses the request from an event id.
 fn request_in(hex: &str) -> Option<RpcId> {
     if !hex.len().is_multiple_of(2) || hex.len() > 2 * RpcId::MAX_LEN || !hex.is_ascii() {
         return None;

@@ -1,6 +1,8 @@
-//! The HTTP+SSE transport of 2024-11-05: `GET /sse` is the way out, and names the address of the way in.
+//! The HTTP+SSE transport of 2024-11-05: `GET /sse` is the output stream, and its first event names the URL for
+//! input.
 //!
-//! The connection is the session, so both ends of it belong to one node; a client that loses it begins again.
+//! The connection is the session, so both of its directions belong to one node; a client that loses it starts
+//! over.
 
 use std::{borrow::Cow, collections::HashMap, convert::Infallible, sync::Arc, time::Duration};
 
@@ -29,13 +31,13 @@ use crate::{
     streams::{OpenStream, STREAM_ID, type_of},
 };
 
-/// Messages that may wait for a client that does not read.
+/// Messages queued for a client that does not read.
 const WAITING: usize = 64;
-/// Messages of a client that may wait to be taken, and how long the next one may.
+/// Messages of a client queued for processing, and how long the next one waits for space.
 const INBOX: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The connections of this node, by the name that their way in carries.
+/// The connections of this node, by the id in their input URL.
 #[derive(Default)]
 pub(crate) struct SseConnections(Mutex<HashMap<String, SseConnection>>);
 
@@ -75,7 +77,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
     app.connections.lock().insert(name.clone(), SseConnection { owner: caller.clone(), inbox });
     let mut duplex = McpDuplex::new(Arc::clone(&app.mcp), caller, out);
     let depth = app.options.limits.max_json_depth;
-    // Ends when the way in is taken away, which the end of the way out does.
+    // Ends when the input channel is closed, which happens when the output stream ends.
     tokio::spawn(async move {
         while let Some(body) = messages.recv().await {
             duplex.handle_body(&body, depth).await;
@@ -104,7 +106,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
     response
 }
 
-/// The way out of a connection.
+/// The output stream of a connection.
 struct SseWriter {
     first: Option<Bytes>,
     outbox: mpsc::Receiver<Vec<u8>>,
@@ -136,7 +138,7 @@ impl SseWriter {
     }
 }
 
-/// A connection that messages find.
+/// The registration of a connection, so that messages find it; removed on drop.
 struct SseRegistration {
     app: Arc<App>,
     name: String,
@@ -155,7 +157,7 @@ pub(crate) struct SseMessageQuery {
     session_id: String,
 }
 
-/// Takes a message for a connection.
+/// Accepts a message for a connection.
 pub(crate) async fn message(
     State(app): State<Arc<App>>,
     Query(address): Query<SseMessageQuery>,
@@ -172,7 +174,8 @@ pub(crate) async fn message(
         return rpc::refuse_busy(&error);
     }
     let connection = app.connections.lock().get(&address.session_id).cloned();
-    // What comes in is done with the rights of whoever opened it, so it has to be the same in those, too.
+    // Messages run with the grants of the caller that opened the connection, so the sender must have the same
+    // grants.
     let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();
     let Some(connection) = connection.filter(|connection| same(&connection.owner)) else {
         let message = "there is no such connection, or it has ended: begin again with GET /sse".into();

@@ -1,7 +1,8 @@
-//! The stream of a call of an agent: its task's log from a cursor, each event as a message, the end as the response.
+//! The stream of an agent call: its task's log from a cursor, each event as a message, the end as the response.
 //!
-//! In a session every message carries the cursor as its id, so that a client which lost the stream goes on after
-//! the last one it saw, on any node. In a stateless call there is no such way: whoever goes away has cancelled it.
+//! In a session every message carries the cursor as its id, so that a client that lost the stream resumes after
+//! the last message it received, on any node. A stateless call cannot be resumed: a client that disconnects has
+//! cancelled it.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, VecDeque},
@@ -38,21 +39,21 @@ use super::{
     session::{SessionStreamSlot, StreamTopic},
 };
 
-/// What a stream is for.
+/// The kind of request that a stream answers.
 pub(super) enum TaskStreamPurpose {
     /// A call in a session.
     Call,
-    /// `tasks/result` of 2025-11-25: the ids of its messages say so, and which request it answers.
+    /// `tasks/result` of 2025-11-25: the ids of its messages mark that, and name the request that it answers.
     Result,
-    /// A stateless call. The digest is that of the request.
+    /// A stateless call, with the digest of its request.
     Stateless {
         digest: String,
-        /// Cancels the task when the client goes away.
+        /// Cancels the task when the client disconnects.
         guard: CancelOnDrop,
     },
 }
 
-/// The stream of a call of an agent.
+/// The stream of an agent call.
 pub(crate) struct TaskStream {
     pub(super) mcp: Arc<Mcp>,
     pub(super) client: McpClient,
@@ -63,26 +64,27 @@ pub(crate) struct TaskStream {
     pub(super) token: Option<ProgressToken>,
     pub(super) purpose: TaskStreamPurpose,
     follower: Option<Follower>,
-    /// Its place among the streams of its session.
+    /// Its slot among the streams of its session.
     seat: Option<SessionStreamSlot>,
     pending: VecDeque<McpFrame>,
-    /// Questions that were open when the log went up to `known`: those before it are put only if they are.
+    /// The end of the log when the open questions were read: an earlier question is sent only if it was still
+    /// open then.
     known: u64,
     open: HashSet<String>,
-    /// What the client has seen up to where it goes on: it is taken for the progress alone.
+    /// The last event that the client received before it resumed: events up to here only update the progress.
     seen: u64,
-    /// Whether questions are to be put again.
+    /// Whether questions must be sent again.
     again: bool,
     /// The numbers of its progress notifications.
     numbers: ProgressNumbers,
-    /// Whether a question came by in a stateless call.
+    /// Whether a question appeared in a stateless call.
     asked: bool,
     /// Whether the client follows by cursor: every event is a notification with its number, and none has an id,
-    /// because the client comes back with the cursor.
+    /// because the client resumes with the cursor.
     by_cursor: bool,
     context: String,
     done: bool,
-    /// The number of the task's last event, once it has ended.
+    /// The number of the task's last event, once the task is terminal.
     end: Option<u64>,
 }
 
@@ -119,33 +121,34 @@ impl TaskStream {
         }
     }
 
-    /// Follows the task from there on, in place of an older stream that answers the same request.
+    /// Follows the task from there on, and replaces an older stream that answers the same request.
     pub(super) fn follow(&mut self, follower: Option<Follower>) {
         let tells = StreamTopic::Task(self.task, self.id.clone());
         self.seat = self.client.session.as_ref().map(|session| session.open_stream_slot(tells));
         self.follower = follower;
     }
 
-    /// From now on every event of the task is told, with its number. What the client has seen ends with `after`.
+    /// Sends every event of the task from now on, with its number. The client has received the events up to
+    /// `after`.
     pub(super) fn follow_by_cursor(&mut self, task: &Task, after: u64) {
         self.by_cursor = true;
         self.context.clone_from(&task.origin.context);
         self.resume(task, after);
     }
 
-    /// Tells the client where it goes on before there is anything to tell: after the event before which the
-    /// stream begins.
+    /// Sends the client the cursor to resume from before there is a message: that of the event before the
+    /// stream's first.
     pub(super) fn prime(&mut self, after: u64) {
         let (id, retry) = (Some(self.cursor(after)), Some(self.mcp.options.retry));
         self.pending.push_front(McpFrame { id, data: vec![], retry });
     }
 
-    /// Takes the events that were committed with the task.
+    /// Queues the events that were committed with the task.
     pub(super) fn begin(&mut self, entries: &[Entry]) {
         self.queue_entries(1, entries);
     }
 
-    /// Puts the questions again that were open when the client went away.
+    /// Sends the questions again that were open when the client disconnected.
     pub(super) fn resume(&mut self, task: &Task, after: u64) {
         (self.known, self.seen) = (task.seq, after);
         if let Some((seq, progress)) = task.progress.as_ref().filter(|(seq, _)| *seq <= after) {
@@ -159,7 +162,7 @@ impl TaskStream {
         }
     }
 
-    /// Whether there is anything to tell before the response.
+    /// Whether no message precedes the response.
     pub(super) fn is_quiet(&self) -> bool {
         self.pending.is_empty()
     }
@@ -183,7 +186,7 @@ impl TaskStream {
             }
             let Some(follower) = &mut self.follower else {
                 if self.client.session.as_ref().is_some_and(|session| session.is_cancelled(&self.id)) {
-                    // Nobody wants to hear of it any more.
+                    // The client has cancelled the request.
                     return None;
                 }
                 let response = self.finish().await;
@@ -193,17 +196,17 @@ impl TaskStream {
                 None => follower.next().await,
                 Some(seat) => tokio::select! {
                     next = follower.next() => next,
-                    // Its client has come again.
+                    // The client has reconnected.
                     () = seat.wait_until_replaced() => return None,
                 },
             };
             match next {
                 Ok(Next::Batch(EntryBatch { first_seq, entries })) => self.queue_entries(first_seq, &entries),
                 Ok(Next::End) => self.follower = None,
-                // A session's client comes again, with the cursor of what it saw.
+                // The client of a session reconnects, with the cursor of what it received.
                 Ok(Next::Closing) if !self.is_stateless() => return None,
                 Ok(Next::Closing) => {
-                    // It is told to call again, so what it called must not go on.
+                    // The response asks the client to call again, so the task of this call must not continue.
                     let _ = self.mcp.engine.cancel(&self.client.caller, &self.task.to_string()).await;
                     let fault = McpFault::internal("the server is stopping: call again").with_status(503);
                     return Some(self.final_frame(McpResponse::fault(Some(&self.id), fault)));
@@ -216,7 +219,7 @@ impl TaskStream {
                 Ok(Next::Nudge(Nudge::AskAgain)) if !self.is_stateless() => self.again = true,
                 Ok(Next::Nudge(_)) => {}
                 Err(error) => {
-                    // The guard stays armed: nobody will hear of the task any more.
+                    // The guard stays armed: no client waits for the task any longer.
                     self.done = true;
                     let response = McpResponse::fault(Some(&self.id), error.into());
                     return Some(McpFrame::plain(response.body));
@@ -229,14 +232,14 @@ impl TaskStream {
         matches!(self.purpose, TaskStreamPurpose::Stateless { .. })
     }
 
-    /// Whether the client can resume the stream. One on a pipe cannot: it has no other.
+    /// Whether the client can resume the stream. A client on a pipe cannot: it has no other connection.
     fn is_resumable(&self) -> bool {
         !self.is_stateless()
             && !self.by_cursor
             && self.client.session.as_ref().is_some_and(|session| session.is_stored())
     }
 
-    /// The event id of a message: where its client goes on.
+    /// The event id of a message: the cursor that its client resumes with.
     fn cursor(&self, seq: u64) -> String {
         event_id(self.task, seq, matches!(self.purpose, TaskStreamPurpose::Result).then_some(&self.id))
     }
@@ -272,7 +275,7 @@ impl TaskStream {
                     let progress = Progress { done, ..progress.clone() };
                     write_progress(&mut data, token, &progress, self.related().as_deref());
                 }
-                // The end follows at once, with all of it.
+                // The result follows at once, with the whole artifact.
                 Event::Artifact(_) if ends => continue,
                 Event::Artifact(chunk) => match self.partial_result(seq, chunk) {
                     Some(partial) => data = partial,
@@ -308,8 +311,9 @@ impl TaskStream {
         }
     }
 
-    /// A piece of the result of a call that is waited for: the message of a progress notification where the call has
-    /// a token, else a log line at the level that the client asked for. Of a task the result alone is told.
+    /// A part of the result of a call that the client waits for: the message of a progress notification if the
+    /// call has a token, otherwise a log message at the level that the client requested. For a task only the
+    /// result is sent.
     fn partial_result(&mut self, seq: u64, chunk: &ArtifactChunk) -> Option<Vec<u8>> {
         if matches!(self.purpose, TaskStreamPurpose::Result) {
             return None;
@@ -330,7 +334,7 @@ impl TaskStream {
         Some(data)
     }
 
-    /// Tells an event as it is, to a client that follows by cursor.
+    /// Sends an event unchanged, to a client that follows by cursor.
     fn queue_event(&mut self, seq: u64, entry: &Entry) {
         if matches!(entry.event(), Event::Log(line) if !self.client.wants_level(line.level)) {
             return;
@@ -343,7 +347,7 @@ impl TaskStream {
         }
     }
 
-    /// The task that messages belong to, where the revision wants that said.
+    /// The task that messages belong to, where the revision requires it.
     fn related(&self) -> Option<String> {
         matches!(self.purpose, TaskStreamPurpose::Result).then(|| self.task.to_string())
     }
@@ -355,11 +359,11 @@ impl TaskStream {
         }
         let asked = McpQuestion::Question(question);
         if !asked.is_supported_by(self.client.capabilities) {
-            // Somebody else may answer, over another protocol.
+            // The question can still be answered over another protocol.
             return;
         }
         static NONCE: AtomicU64 = AtomicU64::new(0);
-        // Requests of one session have ids of their own, also on another node and after a restart.
+        // Requests of one session have unique ids, also on another node and after a restart.
         let nonce =
             (self.mcp.engine.clock().now().0 as u64) << 12 | NONCE.fetch_add(1, Ordering::Relaxed) & 0xfff;
         let id = question_id(self.task, &question.id, nonce);
@@ -371,7 +375,7 @@ impl TaskStream {
         self.queue_message(seq, data);
     }
 
-    /// Questions that were answered wrongly are put again.
+    /// Sends questions again that were answered wrongly.
     async fn requeue_questions(&mut self) {
         let name = self.task.to_string();
         let Ok(task) = self.mcp.engine.get(&self.client.caller, &name).await else { return };
@@ -383,7 +387,7 @@ impl TaskStream {
         }
     }
 
-    /// The response ends the stream. It is the end of the task's log, where the task has ended.
+    /// The response, which ends the stream. If the task is terminal, it is also the end of the task's log.
     fn final_frame(&mut self, response: McpResponse) -> McpFrame {
         self.done = true;
         if let TaskStreamPurpose::Stateless { guard, .. } = &mut self.purpose {
@@ -393,7 +397,7 @@ impl TaskStream {
         McpFrame { id, data: response.body, retry: None }
     }
 
-    /// The result of the task, which has ended.
+    /// The result of the task, which is terminal.
     pub(super) async fn finish(&mut self) -> McpResponse {
         match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
             Ok(task) => {
@@ -404,7 +408,7 @@ impl TaskStream {
         }
     }
 
-    /// The response that an ended task is.
+    /// The response for a terminal task.
     pub(super) fn response(&self, task: &Task) -> McpResponse {
         let Some(output) = mcp::output_of(task) else {
             let why = task.status_message.as_ref().map(Message::joined_text);
@@ -425,7 +429,7 @@ impl TaskStream {
         ))
     }
 
-    /// The response of a stateless call that waits for its client.
+    /// The response of a stateless call that waits for input of its client.
     pub(super) async fn input_required(&mut self) -> McpResponse {
         let task = match self.mcp.engine.get(&self.client.caller, &self.task.to_string()).await {
             Ok(task) => task,
@@ -475,12 +479,12 @@ impl TaskStream {
         self.asked
     }
 
-    /// There is nothing more to tell.
+    /// Closes the stream: there are no more messages.
     pub(super) fn close(&mut self) {
         self.done = true;
     }
 
-    /// The call is over for the client, and its task goes on.
+    /// The call is over for the client, and its task continues.
     pub(super) fn disarm(&mut self) {
         if let TaskStreamPurpose::Stateless { guard, .. } = &mut self.purpose {
             guard.disarm();
@@ -488,7 +492,7 @@ impl TaskStream {
     }
 }
 
-/// What a client would have to be able to do for the questions of a task.
+/// The capabilities that the client lacks for the questions of a task.
 fn missing_for(task: &Task, client: ClientCapabilities) -> ClientCapabilities {
     let mut missing = ClientCapabilities::default();
     for (_, question) in &task.questions {
@@ -504,7 +508,7 @@ fn missing_for(task: &Task, client: ClientCapabilities) -> ClientCapabilities {
     missing
 }
 
-/// Stateless calls that wait, by their task: the newest waits, those before it have been replaced.
+/// Stateless calls that wait, by their task: the newest waits, the earlier ones were replaced.
 #[derive(Default)]
 pub(super) struct StatelessWaiters {
     next: AtomicU64,
@@ -518,7 +522,7 @@ impl StatelessWaiters {
         number
     }
 
-    /// Leaves; returns whether it was the newest.
+    /// Removes a waiter; returns whether it was the newest.
     fn leave(&self, task: TaskId, number: u64) -> bool {
         let mut newest = self.newest.lock();
         let was = newest.get(&task) == Some(&number);
@@ -529,8 +533,8 @@ impl StatelessWaiters {
     }
 }
 
-/// Cancels a task when it is dropped: its client has gone. Unless the client has come again meanwhile, at
-/// another connection.
+/// Cancels a task when it is dropped, because its client has disconnected, unless the client has called again
+/// meanwhile over another connection.
 pub(super) struct CancelOnDrop {
     mcp: Arc<Mcp>,
     client: McpClient,
@@ -559,7 +563,7 @@ impl Drop for CancelOnDrop {
         let (mcp, client, task) = (Arc::clone(&self.mcp), self.client.clone(), self.task);
         runtime.spawn(async move {
             if let Err(error) = mcp.engine.cancel(&client.caller, &task.to_string()).await {
-                tracing::debug!(%task, %error, "a call whose client went away could not be cancelled");
+                tracing::debug!(%task, %error, "could not cancel the call of a disconnected client");
             }
         });
     }

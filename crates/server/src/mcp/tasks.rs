@@ -1,5 +1,5 @@
-//! Tasks: the experimental ones of 2025-11-25, and the extension of 2026-07-28. One task behind both, and the
-//! same as in A2A.
+//! The MCP task methods: the experimental ones of 2025-11-25, and the extension of 2026-07-28. Both use the
+//! same task as A2A.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ impl Mcp {
             "tasks/update" => {
                 let task = self.engine.get(&client.caller, name).await?;
                 for (question, response) in params.input_responses.iter().flatten() {
-                    // Answers to what is not asked, or not any more, are let pass.
+                    // Answers to questions that are not open, or no longer open, are ignored.
                     if task.questions.iter().any(|(_, open)| open.id == *question) {
                         let answer = answer_in_result(response).map_err(|why| {
                             McpFault::invalid_params(format!("inputResponses.{question}: {why}"))
@@ -76,7 +76,7 @@ impl Mcp {
         }
     }
 
-    /// The answer to a call that made a task.
+    /// The response to a call that created a task.
     pub(super) fn created(&self, client: &McpClient, id: &RpcId, task: &Task) -> Vec<u8> {
         let version = client.version;
         let view = self.view(client, task, false);
@@ -88,10 +88,10 @@ impl Mcp {
         })
     }
 
-    /// How a task is shown to that client.
+    /// The view of a task for that client.
     pub(super) fn view(&self, client: &McpClient, task: &Task, detailed: bool) -> McpTaskView {
         let created_at = task.origin.id.made_at();
-        // Kept for the retention after its end; until then, for ever.
+        // Retained for the retention time after its end; until then, without limit.
         let retention = self.engine.options().retention.as_millis() as i64;
         let ttl_ms = task
             .state
@@ -108,7 +108,8 @@ impl Mcp {
         let version = client.version;
         let task = match self.engine.cancel(&client.caller, name).await {
             Ok(task) => task,
-            // The extension wants the same answer whether it was in time or not; 2025-11-25 does not.
+            // The extension requires the same response whether the cancellation was in time or not; 2025-11-25
+            // does not.
             Err(Error::NotCancelable(_)) if version.is_stateless() => {
                 return Ok(acknowledged(id));
             }
@@ -118,15 +119,15 @@ impl Mcp {
             return Ok(acknowledged(id));
         }
         if !task.state.is_terminal() {
-            // The wish is durable; but the answer would have to say that it is cancelled.
+            // The cancellation is durable; but the response would have to show the task as cancelled.
             return Err(McpFault::internal("the task is still ending: ask for it again"));
         }
         let view = self.view(client, &task, true);
         Ok(self.result(version, id, |result| write_task(result, &task, view)))
     }
 
-    /// Waits for the result of a task, and puts its questions meanwhile (2025-11-25). `after`: the client wants the
-    /// events that follow this one, before the result.
+    /// Waits for the result of a task, and sends its questions meanwhile (2025-11-25). With `after`, the events
+    /// that follow that one are sent before the result.
     async fn task_result(
         self: &Arc<Self>,
         client: &McpClient,
@@ -193,15 +194,15 @@ impl Mcp {
     }
 }
 
-/// A cursor that the task never had is refused: a client that skips what it has not seen would lose it silently.
+/// Why a cursor that the task never had is refused: a client that skips unseen events would lose them silently.
 pub(super) fn unknown_cursor(task: &str, after: u64, last: u64) -> McpFault {
     McpFault::invalid_params(format!(
         "_meta.{EVENTS}: the task {task} has no event {after}, its last one is {last}: begin after 0"
     ))
 }
 
-/// The answer that something was heard (2026-07-28). With nothing else in it: rmcp takes one with a `_meta` for
-/// the result of a tool.
+/// The empty acknowledgement (2026-07-28). It has no other members: rmcp parses one with a `_meta` as the
+/// result of a tool.
 fn acknowledged(id: &RpcId) -> Vec<u8> {
     let mut out = Vec::with_capacity(64);
     jsonrpc::write_result(&mut out, id, |out| {

@@ -1,4 +1,5 @@
-//! Open streams on the surface: `a2a://streams/{streamId}`, and the tool `a2a_streams` that lists one's own.
+//! The open streams as MCP resources: `a2a://streams/{streamId}`, and the tool `a2a_streams` that lists the
+//! caller's own.
 
 use std::{
     collections::BTreeMap,
@@ -20,13 +21,12 @@ use serde_json::{Value, json};
 
 use super::{MAX_REMEMBERED, OpenStreamRecord, OpenStreams};
 
-/// What grants call them.
+/// The resource kind in grants.
 const STREAMS: &str = "streams";
-/// The name of the schema.
 const SCHEMA: &str = "a2a-stream";
 const TEMPLATE: &str = "a2a://streams/{streamId}";
 
-/// Offers the open streams on the surface of their engine.
+/// Registers the open streams on the surface of their engine.
 pub(crate) fn register_stream_resources(streams: &Arc<OpenStreams>) -> Result<(), SchemaError> {
     let surface = streams.engine.catalog().surface();
     surface.add_schema(SCHEMA, schema());

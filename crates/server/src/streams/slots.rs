@@ -1,32 +1,32 @@
-//! Slots for streams: so many in all, so many for one caller, and for a tenant no more than are still free. All of it
-//! is counted in the ledger of what owners and tenants use.
+//! The slots for streams: a total, a limit per caller, and for a tenant no more than are still free. They are
+//! counted in the engine's usage ledger of owners and tenants.
 
 use std::time::Duration;
 
 use nuncio_engine::{Caller, Engine, Error, MeteredResource, UsagePermit};
 
-/// Where there are fewer slots than this, tenants are not told apart: a share of them would be none.
+/// Below this many slots, tenants are not distinguished: a share of them would be zero.
 const SHARED_FROM: u64 = 16;
 
-/// All slots.
+/// The limits on slots.
 pub(super) struct StreamSlots {
     most: u64,
-    /// Slots of one caller, where callers are told apart.
+    /// Slots of one caller, where callers are distinguished.
     each: Option<u64>,
 }
 
-/// The slot of one stream, until it is dropped.
+/// The permit of one stream; released on drop.
 pub(super) struct StreamPermit {
     _permit: UsagePermit,
 }
 
 impl StreamSlots {
-    /// `each`: slots of one caller, where callers are told apart.
+    /// `each`: the slots of one caller, where callers are distinguished.
     pub(super) fn new(most: usize, each: Option<usize>) -> Self {
         Self { most: most as u64, each: each.map(|each| each as u64) }
     }
 
-    /// A slot for one more stream of that caller.
+    /// Reserves a slot for one more stream of that caller.
     pub(super) fn reserve_slot(&self, engine: &Engine, caller: &Caller) -> Result<StreamPermit, Error> {
         let most = self.most;
         let mut refused = String::new();
@@ -47,7 +47,7 @@ impl StreamSlots {
         permit.map(|permit| StreamPermit { _permit: permit }).ok_or_else(full)
     }
 
-    /// How many are taken.
+    /// The number of slots in use.
     pub(super) fn count_used(engine: &Engine) -> usize {
         usize::try_from(engine.usage().used("", MeteredResource::Streams).total).unwrap_or(usize::MAX)
     }

@@ -1,4 +1,4 @@
-//! What a commit writes, and what it leaves alone.
+//! Checks of what a commit writes, and what it leaves unchanged.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::fixtures::{
     StoreFixtureExt, at, by_runner, by_version, create, create_as, events, new_task, node,
 };
 
-/// Everything that a creation names is in the row and in the log, under both of its names.
+/// Everything that a creation names is in the row and in the log, under the task's id and its client id.
 pub async fn a_created_task_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (mut new, runner) = (new_task(), node());
@@ -51,7 +51,7 @@ pub async fn a_created_task_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Sto
     assert_eq!((row.node, row.epoch, row.client_id, row.parent), (None, 0, None, None));
 }
 
-/// `None` in a change means: as it was.
+/// `None` in a change leaves the value as it was.
 pub async fn a_change_leaves_what_it_does_not_name(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
@@ -96,7 +96,7 @@ pub async fn a_change_leaves_what_it_does_not_name(open: impl AsyncFn() -> Arc<d
     assert_eq!(store.row_of(new.id).await.node, Some(other));
 }
 
-/// Records come back in the order of their commits, and within one commit in theirs.
+/// Records are read in the order of their commits, and within one commit in their own order.
 pub async fn journal_keeps_its_order(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut change = create_as(new_task(), State::Working, at(0), RunChange::Lease(node()));
@@ -113,7 +113,7 @@ pub async fn journal_keeps_its_order(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(records, [b"1", b"2", b"3", b"4"]);
 }
 
-/// The bytes since the last snapshot, so that the engine knows when to make the next.
+/// The bytes since the last snapshot, so that the engine knows when to write the next.
 pub async fn unfolded_bytes_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut change = create_as(new_task(), State::Working, at(0), RunChange::Lease(node()));
@@ -133,7 +133,7 @@ pub async fn unfolded_bytes_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) 
     assert_eq!(store.commit_ok(chunk(7)).await.unfolded, 7);
 }
 
-/// However it is said: what has ended is never run again.
+/// A terminal task is never run again, whatever the change requests.
 pub async fn an_ended_task_rests(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (gone, claimer) = (node(), node());

@@ -1,4 +1,4 @@
-//! Many commits at once: on one task, and for one name.
+//! Checks of concurrent commits: on one task, and for one name.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -13,8 +13,8 @@ use super::fixtures::{
     StoreFixtureExt, at, by_runner, by_version, create, create_as, events, new_task, node,
 };
 
-/// A runner and many callers write to one task at the same time. The log read back is 1..n, each once, and
-/// holds what each commit was told that it wrote.
+/// A runner and many callers write to one task concurrently. The log read back is 1..n, each once, and holds
+/// what each commit's receipt named.
 pub async fn sequence_has_no_gaps(open: impl AsyncFn() -> Arc<dyn Store>) {
     const COMMITS: u32 = 400;
     let store = open().await;
@@ -24,7 +24,7 @@ pub async fn sequence_has_no_gaps(open: impl AsyncFn() -> Arc<dyn Store>) {
     let mut commits = JoinSet::new();
     for n in 0..COMMITS {
         let store = Arc::clone(&store);
-        // The number of events, and in the bytes the name of the commit.
+        // The number of events, with the id of the commit in the bytes.
         let batch = events(n % 3 + 1, n.to_be_bytes().to_vec());
         if n % 2 == 0 {
             commits.spawn(async move {
@@ -52,7 +52,7 @@ pub async fn sequence_has_no_gaps(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!((opened.row.seq, opened.row.version), (next - 1, u64::from(COMMITS) + 1));
 }
 
-/// Reads, decides, commits, and does it again while others are faster.
+/// Reads, decides and commits, and retries while other commits come first.
 async fn by_caller(store: &Arc<dyn Store>, id: TaskId, batch: &EncodedBatch) -> u64 {
     loop {
         let row = store.row_of(id).await;
@@ -66,8 +66,8 @@ async fn by_caller(store: &Arc<dyn Store>, id: TaskId, batch: &EncodedBatch) -> 
     }
 }
 
-/// Requests that arrive together with the same id, client id or key, likely in one batch: one of them
-/// makes the task, all others are told which one.
+/// Requests that arrive together with the same id, client id or key, likely in one batch: one of them creates
+/// the task, and all others get its id.
 pub async fn colliding_creates_make_one_task(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let id = new_task().id;

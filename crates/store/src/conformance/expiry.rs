@@ -1,4 +1,4 @@
-//! Deleting what ended long ago.
+//! Checks of the deletion of tasks past their retention.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn all_of(owner: &str, state: Option<State>) -> ListQuery {
     }
 }
 
-/// Ended before the time, of every owner, up to the limit; nothing else.
+/// Deletes tasks that ended before the time, of every owner, up to the limit; nothing else.
 pub async fn expiry_takes_all_of_what_ended(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let make = async |owner: &str, state, ms| {
@@ -66,7 +66,8 @@ pub async fn expiry_takes_all_of_what_ended(open: impl AsyncFn() -> Arc<dyn Stor
     assert_eq!(store.load().await.unwrap().live, 2);
 }
 
-/// Log, journal, snapshot, webhooks and dead letters go along; client id and idempotency key can be used again.
+/// Log, journal, snapshot, webhooks and dead letters are deleted too; client id and idempotency key can be used
+/// again.
 pub async fn expiry_frees_the_names(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = NewTask {

@@ -1,4 +1,4 @@
-//! What the checks are made of: tasks, batches and times with short names.
+//! Fixtures of the suite: tasks, batches and times with short names.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use nuncio_engine::{
 };
 use uuid::Uuid;
 
-/// A moment of the suite's own time.
+/// A time of the suite's own clock.
 pub(super) fn at(ms: i64) -> Timestamp {
     Timestamp(1_700_000_000_000 + ms)
 }
 
-/// A node that nobody has seen before.
+/// A new node, not seen before.
 pub(super) fn node() -> NodeId {
     NodeId(Uuid::now_v7())
 }
@@ -39,7 +39,7 @@ pub(super) fn new_task() -> NewTask {
     }
 }
 
-/// `count` events. Stores do not look into them.
+/// A batch of `count` events. Stores do not interpret them.
 pub(super) fn events(count: u32, bytes: impl Into<Bytes>) -> EncodedBatch {
     EncodedBatch { count, bytes: bytes.into() }
 }
@@ -49,7 +49,7 @@ pub(super) fn webhook(id: &str) -> Webhook {
     Webhook { id: id.into(), cursor: 0, config: format!("config of {id}").into() }
 }
 
-/// The creation of a task with one event, which is submitted at `at(0)` and rests.
+/// The creation of a task with one event, which is submitted at `at(0)` and not scheduled.
 pub(super) fn create(new: NewTask) -> Change {
     let mut change = Change::new(Precondition::Create(Box::new(new)));
     change.events = Some(events(1, "born"));
@@ -59,7 +59,7 @@ pub(super) fn create(new: NewTask) -> Change {
     change
 }
 
-/// The same, in another state and with another schedule.
+/// Like `create`, in another state and with another schedule.
 pub(super) fn create_as(new: NewTask, state: State, since: Timestamp, run: RunChange) -> Change {
     let mut change = create(new);
     change.state = Some((state, since));
@@ -83,7 +83,7 @@ pub(super) trait StoreFixtureExt {
     async fn create_task(&self, change: Change) -> TaskNo;
     async fn row_of(&self, id: TaskId) -> TaskRow;
     async fn opened(&self, id: TaskId) -> OpenedTask;
-    /// The row of a task that is known by number only through its id.
+    /// Commits a change that must be accepted.
     async fn commit_ok(&self, change: Change) -> CommitReceipt;
     async fn commit_err(&self, change: Change) -> CommitError;
 }
@@ -110,7 +110,7 @@ impl StoreFixtureExt for Arc<dyn Store> {
     }
 }
 
-/// Asserts that a value has a shape, and says what it was otherwise.
+/// Asserts that a value matches a pattern, and prints the value otherwise.
 macro_rules! assert_is {
     ($value:expr, $shape:pat $(if $guard:expr)?) => {{
         let value = $value;

@@ -1,4 +1,4 @@
-//! What a commit takes for granted, and that a refused one leaves no trace.
+//! Checks of the preconditions of a commit, and that a refused commit leaves no trace.
 
 use std::sync::Arc;
 
@@ -32,7 +32,8 @@ pub async fn create_refuses_what_exists(open: impl AsyncFn() -> Arc<dyn Store>) 
     let refused = store.commit_err(create(same_key.clone())).await;
     assert_is!(refused, CommitError::Exists { task, digest: Some(digest) }
         if task == first.id && digest == [7; 32]);
-    // The repeat of a request brings all three; the key decides, because only it can tell a repeat from a clash.
+    // The repeat of a request carries all three; the key decides, because only it can tell a repeat from a
+    // collision.
     let refused = store.commit_err(create(first.clone())).await;
     assert_is!(refused, CommitError::Exists { digest: Some(digest), .. } if digest == [7; 32]);
 
@@ -41,7 +42,7 @@ pub async fn create_refuses_what_exists(open: impl AsyncFn() -> Arc<dyn Store>) 
     }
 }
 
-/// Any change at all makes a decision on the old version void: also one that writes nothing, and a claim.
+/// Any change invalidates a decision on the old version: also one that writes nothing, and a claim.
 pub async fn version_guard_notices_every_change(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
@@ -58,7 +59,7 @@ pub async fn version_guard_notices_every_change(open: impl AsyncFn() -> Arc<dyn 
     store.commit_ok(by_version(made.task, version + 1)).await;
 }
 
-/// Only the runner that holds the task may write, and nobody once it has ended.
+/// Only the runner that holds the task may write, and no runner once the task is terminal.
 pub async fn runner_guard_fences(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let made = store.commit_ok(create_as(new_task(), State::Working, at(0), RunChange::Lease(node()))).await;
@@ -66,7 +67,7 @@ pub async fn runner_guard_fences(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_is!(store.commit_err(by_runner(task, 0)).await, CommitError::Fenced);
     assert_is!(store.commit_err(by_runner(task, 2)).await, CommitError::Fenced);
 
-    // Its node was never seen alive, so the next claim takes it over.
+    // Its node was never seen alive, so the next claim takes the task over.
     let taken = store.claim(node(), at(1), 1).await.unwrap();
     assert_eq!((taken[0].row.no, taken[0].row.epoch), (task, 2));
     assert_is!(store.commit_err(by_runner(task, 1)).await, CommitError::Fenced);
@@ -92,7 +93,7 @@ pub async fn runner_guard_fences(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_is!(store.commit_err(by_runner(task, row.epoch)).await, CommitError::Ended);
 }
 
-/// Every way to name a task that is not there.
+/// Every way to name a task that does not exist.
 pub async fn unknown_tasks_are_gone(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let nobody = TaskNo(4_711);
@@ -107,7 +108,7 @@ pub async fn unknown_tasks_are_gone(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert!(store.idempotent("alice", "key").await.unwrap().is_none());
 }
 
-/// A change that breaks its guard leaves no event, no record, no name and no count.
+/// A change that violates its precondition leaves no event, no record, no name and no count.
 pub async fn a_refused_change_writes_nothing(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let taken = NewTask { idempotency: Some(("key".into(), [1; 32])), ..new_task() };
@@ -159,7 +160,7 @@ pub async fn a_refused_change_writes_nothing(open: impl AsyncFn() -> Arc<dyn Sto
     assert_eq!((page.total, page.tasks.len()), (1, 1));
 }
 
-/// There is a cap on a task's log; whoever reaches it is told, and what is there stays.
+/// A task's log has a cap; a commit beyond it fails, and the log stays as it is.
 pub async fn a_full_log_refuses(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();

@@ -1,4 +1,4 @@
-//! The audit and the counters.
+//! Checks of the audit and the usage counters.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ fn everything() -> AuditQuery {
     AuditQuery { limit: 1_000, ..AuditQuery::default() }
 }
 
-/// Lines come back whole, newest first, filtered and in pages; only age removes them.
+/// Lines are read back whole, newest first, filtered and in pages; only age removes them.
 pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.knowledge();
@@ -80,7 +80,7 @@ pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>)
     assert!(known.audit(&everything()).await.unwrap()[0].0 > newest, "a number is never used again");
 }
 
-/// Many append at once: every line is there once.
+/// Concurrent appends: every line is stored once.
 pub async fn audit_lines_of_many_are_all_kept(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut writers = JoinSet::new();
@@ -96,14 +96,14 @@ pub async fn audit_lines_of_many_are_all_kept(open: impl AsyncFn() -> Arc<dyn St
     assert_eq!(found, (0..400).map(line).collect::<Vec<_>>());
 }
 
-/// Counters add up, whoever adds, and tell their totals in the order in which they were asked.
+/// Counters add up across callers, and return their totals in the order of the arguments.
 pub async fn usage_adds_up(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut nodes = JoinSet::new();
     for n in 0..10 {
         let store = Arc::clone(&store);
         nodes.spawn(async move {
-            // In both orders at once.
+            // In both orders concurrently.
             let mut uses = vec![("a".to_owned(), 1), ("b".to_owned(), n), ("c é".to_owned(), 0)];
             if n % 2 == 0 {
                 uses.reverse();

@@ -1,4 +1,4 @@
-//! The memory bank: entries under their versions, pages, counts, caps and the end of their time.
+//! Checks of the memory bank: versioned entries, pages, counts, caps and expiry.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use super::fixtures::{assert_is, at};
 
-/// Keys that mean something to SQL, to patterns or to paths.
+/// Keys with a special meaning in SQL, in patterns or in paths.
 const ODD_KEYS: [&str; 16] = [
     "100%",
     "a_b",
@@ -34,12 +34,12 @@ const ODD_KEYS: [&str; 16] = [
     "🦀",
 ];
 
-/// How an entry of `acme` is named.
+/// The key of an entry of `acme`.
 pub(super) fn key(namespace: &str, key: &str) -> MemoryKey {
     MemoryKey { tenant: "acme".into(), namespace: namespace.into(), key: key.into() }
 }
 
-/// A write of `acme` at `at(0)` that expects nothing and has room.
+/// A write of `acme` at `at(0)` without an expected version, far below the caps.
 pub(super) fn put(namespace: &str, name: &str, value: &str) -> MemoryPut {
     MemoryPut {
         key: key(namespace, name),
@@ -70,12 +70,12 @@ fn names(entries: &[MemoryEntry]) -> Vec<&str> {
     entries.iter().map(|entry| &*entry.key).collect()
 }
 
-/// Writes that must be accepted.
+/// Writes an entry; the write must be accepted.
 pub(super) async fn puts(store: &Arc<dyn Store>, put: MemoryPut) -> MemoryWriteResult {
     store.knowledge().put_memory(put).await.expect("the write is accepted")
 }
 
-/// What was written is read, with all that is known of it; an overwrite keeps what belongs to the key.
+/// An entry is read back with all its metadata; an overwrite keeps what belongs to the key.
 pub async fn an_entry_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -122,7 +122,7 @@ pub async fn an_entry_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     }
 }
 
-/// Nothing is written under an expectation that does not hold.
+/// A write whose expected version does not match changes nothing.
 pub async fn an_entry_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -142,7 +142,8 @@ pub async fn an_entry_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn 
     assert_eq!(write(ExpectedVersion::Absent).await.unwrap().version, 1, "what was deleted begins again");
 }
 
-/// Many write one key at once: of those who expect it absent one wins, of those who expect a version, too.
+/// Concurrent writes of one key: one of those that expect it absent wins, and one of those that expect a
+/// version.
 pub async fn one_of_many_writers_wins(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for round in 0..10 {
@@ -176,7 +177,7 @@ pub async fn one_of_many_writers_wins(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(stats.entries, 10);
 }
 
-/// Writers of different keys who do not know of each other: nothing is lost, the counts are exact, and a cap holds.
+/// Concurrent writes of different keys: nothing is lost, the counts are exact, and a cap holds.
 pub async fn counts_are_exact_under_contention(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let mut writers = JoinSet::new();
@@ -201,7 +202,7 @@ pub async fn counts_are_exact_under_contention(open: impl AsyncFn() -> Arc<dyn S
     assert_eq!(stats.bytes, entries.iter().map(|entry| entry.value.len() as u64).sum::<u64>());
 }
 
-/// Pages go by the bytes of the keys, under a prefix and after a key; only their own namespace and tenant.
+/// Pages are ordered by the bytes of the keys, under a prefix and after a key, within one namespace and tenant.
 pub async fn pages_go_by_key(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -237,7 +238,7 @@ pub async fn pages_go_by_key(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(names(&bank.memory_page(&query).await.unwrap()), [""; 0]);
 }
 
-/// Many keys, page by page: each once, in order; then cleared in pieces.
+/// Many keys, page by page: each once, in order; then cleared in chunks.
 pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Store>) {
     const KEYS: usize = 20_000;
     let store = open().await;
@@ -287,7 +288,7 @@ pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Sto
     assert_eq!(found.total, 1_000);
     let last: Vec<_> = found.entries.iter().map(|(entry, _)| &*entry.key).collect();
     assert_eq!(last, ["key/19959", "key/19969", "key/19979", "key/19989", "key/19999"]);
-    // Those that begin so are looked at, and one more than that is too many.
+    // Keys with the prefix are candidates, and one more than the limit is too many.
     let cut = async |max_keys, within| {
         let query = MemorySearch { max_keys, within, ..query.clone() };
         bank.search_memory(&query).await.unwrap().is_cut
@@ -306,7 +307,7 @@ pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Sto
     assert_eq!(bank.search_memory(&query).await.unwrap().total, 0);
 }
 
-/// What an entry whose time has come looks like from everywhere: as if there were none. Sweeping changes nothing.
+/// An expired entry is absent in every view. Sweeping it changes nothing.
 pub async fn what_has_expired_is_gone_from_every_view(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -379,7 +380,7 @@ pub async fn what_has_expired_is_gone_from_every_view(open: impl AsyncFn() -> Ar
     assert_eq!(bank.expire_memory(at(303), 10).await.unwrap(), [key("n", "later")]);
 }
 
-/// An entry that has expired counts as none for whoever writes, and begins again.
+/// An expired entry is absent for writes, and starts again at version 1.
 pub async fn what_has_expired_begins_again(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -413,8 +414,8 @@ pub async fn what_has_expired_begins_again(open: impl AsyncFn() -> Arc<dyn Store
     assert!(bank.memory(&key("n", "k"), at(1 << 50)).await.unwrap().is_some());
 }
 
-/// Caps count what is live; what does not grow is always accepted. An entry counts with its names, and with what is
-/// kept around it.
+/// Caps count live entries; a write that does not grow an entry is always accepted. An entry counts with its
+/// names and a fixed overhead.
 pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -440,14 +441,14 @@ pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     };
     assert_eq!(bytes(bank.put_memory(capped("a", "12345678", 0)).await), full);
     let elsewhere = MemoryPut { key: key("m", "k"), ..capped("", "1", 0) };
-    // The bytes are the tenant's, the entries the namespace's.
+    // The cap on bytes is the tenant's, the cap on entries the namespace's.
     assert_eq!(bytes(bank.put_memory(elsewhere.clone()).await), full);
     let larger = MemoryPut { max_bytes: most + 202, ..elsewhere.clone() };
     assert_eq!(bytes(bank.put_memory(larger).await), full, "one byte more than its names and the rest");
     let other = MemoryKey { tenant: "other".into(), ..key("m", "k") };
     puts(&store, MemoryPut { key: other, ..elsewhere.clone() }).await;
     puts(&store, MemoryPut { max_entries: 1, max_bytes: 1, ..capped("b", "321", 0) }).await;
-    // From 100 on `a` counts no more, swept or not: neither its value nor its names.
+    // From 100 on `a` no longer counts, swept or not: neither its value nor its names.
     let most = most + 202;
     let capped = |name: &str, value: &str, ms| MemoryPut { max_bytes: most, ..capped(name, value, ms) };
     puts(&store, MemoryPut { now: at(100), ..elsewhere.clone() }).await;
@@ -463,7 +464,7 @@ pub async fn memory_is_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     puts(&store, capped("d", "123456", 100)).await;
 }
 
-/// A tenant has only so many namespaces; those that are there take more.
+/// A tenant has a maximum number of namespaces; existing ones accept more entries.
 pub async fn namespaces_are_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();
@@ -478,7 +479,7 @@ pub async fn namespaces_are_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     puts(&store, capped("b", "another", 0)).await;
     let other = MemoryKey { tenant: "other".into(), ..key("c", "k") };
     puts(&store, MemoryPut { key: other, ..capped("c", "k", 0) }).await;
-    // What has expired counts until it is swept.
+    // An expired entry counts until it is swept.
     assert_is!(bank.put_memory(capped("c", "k", 100)).await, Err(MemoryError::TooManyNamespaces(2)));
     bank.expire_memory(at(100), 10).await.unwrap();
     puts(&store, capped("c", "k", 100)).await;
@@ -489,7 +490,7 @@ pub async fn namespaces_are_capped(open: impl AsyncFn() -> Arc<dyn Store>) {
     puts(&store, capped("b", "k", 100)).await;
 }
 
-/// Namespaces are those that hold something, by name, under a prefix and after one.
+/// Lists the namespaces that hold entries, by name, under a prefix and after one.
 pub async fn namespaces_are_listed(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let bank = store.knowledge();

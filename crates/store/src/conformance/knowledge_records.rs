@@ -1,4 +1,4 @@
-//! Records: documents that change under their version, several at once or none.
+//! Checks of records: versioned documents, of which several are written atomically.
 
 use std::sync::Arc;
 
@@ -24,7 +24,8 @@ async fn body(store: &Arc<dyn Store>, id: &str) -> Option<(String, u64)> {
     Some((String::from_utf8(record.body.to_vec()).unwrap(), record.version))
 }
 
-/// A record reads back as it was written, also bytes that are no text; deleting it begins it again.
+/// A record is read back as it was written, also bytes that are not text; after a deletion its version starts
+/// again.
 pub async fn a_record_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.knowledge();
@@ -59,7 +60,7 @@ pub async fn a_record_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(known.write_records(vec![]).await.unwrap(), [0; 0]);
 }
 
-/// Several are written, or none: the refusal names the first that is not as expected.
+/// Several records are written, or none: the error names the first that is not at its expected version.
 pub async fn records_are_written_together_or_not(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.knowledge();
@@ -84,7 +85,7 @@ pub async fn records_are_written_together_or_not(open: impl AsyncFn() -> Arc<dyn
     assert_eq!(body(&store, "b").await, None);
 }
 
-/// Counters moved between records by many at once, in every order: nobody waits for ever, nothing is lost or made.
+/// Counters moved between records concurrently, in every order: no deadlock, and nothing is lost or duplicated.
 pub async fn records_hold_under_contention(open: impl AsyncFn() -> Arc<dyn Store>) {
     const WRITERS: usize = 16;
     const MOVES: usize = 5;
@@ -124,7 +125,7 @@ pub async fn records_hold_under_contention(open: impl AsyncFn() -> Arc<dyn Store
     assert_eq!(sum, 300);
     assert_eq!(versions, 3 + 2 * (WRITERS * MOVES) as u64, "every move counts twice");
 
-    // Those who make the same ones in opposite orders: one makes both.
+    // Concurrent creations of the same records in opposite orders: one writer creates both.
     for round in 0..10 {
         let mut makers = JoinSet::new();
         for n in 0..8 {
@@ -166,7 +167,7 @@ async fn ids(store: &Arc<dyn Store>, query: RecordQuery) -> Vec<String> {
     records.into_iter().map(|record| record.id).collect()
 }
 
-/// Records of a kind go by their ids, of a tenant or of everybody.
+/// Records of a kind are ordered by id, of one tenant or of all.
 pub async fn records_are_listed_by_id(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let names = ["a", "a/1", "a/2", "a%", "a_", "B", "é", "it's"];
@@ -203,7 +204,7 @@ pub async fn records_are_listed_by_id(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(ids(&store, query).await, ["acme2\na/9"]);
 }
 
-/// A record whose time has come is gone, swept or not, and begins again.
+/// An expired record is absent, swept or not, and its version starts again.
 pub async fn records_expire(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.knowledge();

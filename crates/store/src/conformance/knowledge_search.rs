@@ -1,4 +1,4 @@
-//! Searching the memory bank: keys that fit a pattern, and values with words in them.
+//! Checks of searches in the memory bank: keys that match a pattern, and values that contain words.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ async fn with_words(store: &Arc<dyn Store>, words: &[&str]) -> Vec<String> {
     found.entries.into_iter().map(|(entry, _)| entry.key).collect()
 }
 
-/// What a pattern means, said once more in the plainest way there is.
+/// A reference implementation of patterns, as simple as possible.
 fn fits(pattern: &[char], key: &[char]) -> bool {
     let Some(first) = pattern.first() else { return key.is_empty() };
     if *first == '*' {
@@ -58,7 +58,7 @@ fn fits(pattern: &[char], key: &[char]) -> bool {
     (*first == '?' || first == c) && fits(&pattern[1..], &key[1..])
 }
 
-/// Every pattern finds exactly what it means: the shortest first, then by key, page by page.
+/// Every pattern finds exactly its matches: the shortest first, then by key, page by page.
 pub async fn patterns_find_what_they_mean(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let keys = [
@@ -212,7 +212,7 @@ pub async fn patterns_find_what_they_mean(open: impl AsyncFn() -> Arc<dyn Store>
     assert_eq!((far.total, far.entries.len()), (keys.len() as u64, 0));
 }
 
-/// All words must be there, in this namespace of this tenant, whatever their case; an overwrite forgets the old ones.
+/// All words must occur, in this namespace of this tenant, in any case; an overwrite removes the old words.
 pub async fn words_are_found_in_their_namespace(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let text = |name: &str, text: &str| MemoryPut { text: text.into(), ..put("n", name, "{}") };
@@ -282,7 +282,7 @@ pub async fn words_are_found_in_their_namespace(open: impl AsyncFn() -> Arc<dyn 
     assert_eq!(sorted(&["plum"]).await, "");
 }
 
-/// Ranks go from 0 to 1, the best first; pages do not overlap.
+/// Ranks range from 0 to 1, the best first; pages do not overlap.
 pub async fn words_are_ranked(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for n in 0..30 {

@@ -1,4 +1,4 @@
-//! Who runs what, and what becomes of it when a node dies.
+//! Checks of leases: which node runs a task, and what happens when a node dies.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -39,7 +39,8 @@ pub async fn claims_take_the_oldest_due(open: impl AsyncFn() -> Arc<dyn Store>) 
     assert_eq!(claim(999, 10).await, [due[3]], "due at its very time");
 }
 
-/// Claims of an owner take that owner's oldest due, apart those that were called; what is due is counted by owner.
+/// Claims of an owner take that owner's oldest due tasks, separately those called by other tasks; due tasks are
+/// counted by owner.
 pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (runner, dead) = (node(), node());
@@ -82,7 +83,7 @@ pub async fn claims_go_by_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!((left[0].waiting, left[0].orphaned), (1, 0));
 }
 
-/// All that was made below a task is counted, ended or not, and no more than is asked for.
+/// All tasks created below a task are counted, terminal or not, up to the given limit.
 pub async fn descendants_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let root = new_task();
@@ -105,7 +106,7 @@ pub async fn descendants_are_counted(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(store.descendants(level[0], 5).await.unwrap(), 0);
 }
 
-/// Whoever beats is not robbed, and a lease made by a commit counts like one made by a claim.
+/// A node with a heartbeat keeps its tasks, and a lease made by a commit counts like one made by a claim.
 pub async fn a_living_node_keeps_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (alive, other) = (node(), node());
@@ -121,14 +122,14 @@ pub async fn a_living_node_keeps_its_tasks(open: impl AsyncFn() -> Arc<dyn Store
     assert_eq!(store.claim(other, at(201), 10).await.unwrap().len(), 2, "its time has run out");
 }
 
-/// A dead node's tasks go to the next claim with a new epoch and one more attempt; a hand-back and a wait
-/// are no attempts.
+/// A dead node's tasks go to the next claim with a new epoch and one more attempt; a release and a wait do not
+/// count as attempts.
 pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
     let task =
         store.create_task(create_as(new.clone(), State::Working, at(0), RunChange::Lease(node()))).await;
-    // Nodes that are never seen alive: each claim finds the one before dead.
+    // Nodes that are never seen alive: each claim finds the previous one dead.
     for attempt in 1..=3 {
         let claimed = store.claim(node(), at(10), 10).await.unwrap();
         assert_eq!(claimed.len(), 1);
@@ -144,7 +145,7 @@ pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>)
     let claimed = store.claim(last, at(20), 10).await.unwrap();
     assert_eq!((claimed[0].row.attempts, claimed[0].row.epoch), (3, 5), "a hand-back is no attempt");
 
-    // Leased by a commit while it waited for a time far away: found at once when that node dies.
+    // Leased by a commit while it waited for a time far away: claimable at once when that node dies.
     let mut sleep = by_runner(task, 5);
     sleep.run = RunChange::Due(at(1_000_000));
     let version = store.commit_ok(sleep).await.version;
@@ -155,7 +156,7 @@ pub async fn a_dead_node_loses_its_tasks(open: impl AsyncFn() -> Arc<dyn Store>)
     assert_eq!((claimed[0].row.attempts, claimed[0].row.epoch), (4, 7));
 }
 
-/// Attempts count in a row: a runner that commits something new starts from zero again.
+/// Attempts are consecutive: a runner that commits something new resets them to zero.
 pub async fn progress_forgives_attempts(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
@@ -182,12 +183,12 @@ pub async fn progress_forgives_attempts(open: impl AsyncFn() -> Arc<dyn Store>) 
     }
 }
 
-/// Claims at the same time hand out every task exactly once.
+/// Concurrent claims hand out every task exactly once.
 pub async fn concurrent_claims_never_share(open: impl AsyncFn() -> Arc<dyn Store>) {
     const TASKS: usize = 120;
     let store = open().await;
     for n in 0..TASKS {
-        // A third of them orphans.
+        // A third of them are orphans.
         let run = if n % 3 == 0 { RunChange::Lease(node()) } else { RunChange::Due(at(0)) };
         store.create_task(create_as(new_task(), State::Working, at(0), run)).await;
     }
@@ -217,7 +218,7 @@ pub async fn load_and_next_due(open: impl AsyncFn() -> Arc<dyn Store>) {
     store.create_task(create_as(new_task(), State::Working, at(0), RunChange::Lease(runner))).await;
     store.create_task(create_as(new_task(), State::InputRequired, at(0), RunChange::Rest)).await;
     store.create_task(create_as(new_task(), State::Completed, at(0), RunChange::Rest)).await;
-    // A claim tells the time, also one that takes nothing.
+    // A claim passes in the time, also one that takes nothing.
     let load = async |now| {
         assert!(store.claim(runner, at(now), 0).await.unwrap().is_empty());
         store.load().await.unwrap()

@@ -1,4 +1,4 @@
-//! Lists: order, pages, filters and totals.
+//! Checks of task lists: order, pages, filters and totals.
 
 use std::{cmp::Reverse, sync::Arc};
 
@@ -23,7 +23,7 @@ fn all_of(owner: &str) -> ListQuery {
     }
 }
 
-/// Walks all pages; every page names the same total and is as full as it can be.
+/// Walks all pages; every page has the same total and is as full as it can be.
 async fn walk(store: &Arc<dyn Store>, query: &ListQuery) -> (Vec<TaskNo>, u64) {
     let (mut query, mut found, mut totals) = (query.clone(), vec![], vec![]);
     loop {
@@ -89,7 +89,7 @@ pub async fn list_knows_contexts(open: impl AsyncFn() -> Arc<dyn Store>) {
     let strange = store.create_task(create_as(stranger, State::Working, at(1), RunChange::Rest)).await;
     let named = NewTask { context: Some("a name".into()), ..new_task() };
     let named = store.create_task(create_as(named, State::Working, at(1), RunChange::Rest)).await;
-    // Its own context, spelled out.
+    // Its own context, given explicitly.
     let spelled = new_task();
     let spelled = NewTask { context: Some(spelled.id.own_context()), ..spelled };
     let own = store.create_task(create_as(spelled.clone(), State::Working, at(1), RunChange::Rest)).await;
@@ -111,7 +111,7 @@ pub async fn list_knows_contexts(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(walk(&store, &query).await, (vec![own], 1));
 }
 
-/// What a list should be, said plainly.
+/// The reference model of a list.
 #[derive(Clone)]
 struct ListModelTask {
     no: TaskNo,
@@ -190,7 +190,7 @@ pub async fn list_agrees_with_a_plain_model(open: impl AsyncFn() -> Arc<dyn Stor
     }
 }
 
-/// Chance from a seed: the same tasks in every run. (xorshift64*)
+/// Pseudo-random numbers from a seed: the same tasks in every run. (xorshift64*)
 struct Dice(u64);
 
 impl Dice {

@@ -1,6 +1,6 @@
-//! What every backend must do: one suite, a test per promise of `Store`.
+//! The conformance suite for backends: one check per guarantee of `Store`.
 //!
-//! A backend hands in a function that makes a fresh, empty place and returns how to open it; opening it again
+//! A backend passes a function that creates a fresh, empty database and returns how to open it; opening it again
 //! after the first store was dropped must show the same data. `conformance!` turns that into one `#[test]`
 //! per check, so that a new check reaches every backend and a failure has a name:
 //!
@@ -9,7 +9,7 @@
 //! nuncio_store::conformance!(fresh);
 //! ```
 //!
-//! Nothing here depends on a clock: all times are given, as the trait wants it.
+//! Nothing here depends on a clock: all times are arguments, as the trait requires.
 
 #![allow(
     clippy::unwrap_used,
@@ -77,7 +77,7 @@ pub use self::{
     tenants::{tasks_are_listed_by_tenant, what_a_tenant_has_is_deleted},
 };
 
-/// Makes one test per check of the suite. See the module.
+/// Expands to one test per check of the suite. See the module.
 #[macro_export]
 macro_rules! conformance {
     ($fresh:path) => {
@@ -85,7 +85,7 @@ macro_rules! conformance {
     };
 }
 
-/// Hands something and the names of all checks to a macro, for backends whose tests need more than a place.
+/// Passes something and the names of all checks to a macro, for backends whose tests need more than `fresh`.
 #[macro_export]
 macro_rules! for_each_check {
     ($tests:path, $given:path) => {

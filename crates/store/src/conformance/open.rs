@@ -10,14 +10,14 @@ use nuncio_engine::store::Store;
 
 use crate::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
 
-/// How long the last holder of a folder may take to close it.
+/// How long the previous holder of a folder may take to close it.
 const CLOSING: Duration = Duration::from_secs(60);
 
-/// Opens a store for a test that has this folder to itself: SQLite in it, or, where `NUNCIO_TEST_STORE` is
-/// `postgres`, a schema of its own in the server that `NUNCIO_TEST_POSTGRES` names. Waits while a store that was
-/// open in the folder before is still being closed.
+/// Opens a store for a test that has this folder to itself: SQLite in it, or, if `NUNCIO_TEST_STORE` is
+/// `postgres`, a separate schema in the server that `NUNCIO_TEST_POSTGRES` names. Waits while a previous store
+/// of the folder is being closed.
 pub async fn open_in(folder: &Path, sqlite: SqliteOptions) -> Arc<dyn Store> {
-    // A test that plays with the size of the file is about SQLite.
+    // A test that limits the size of the file is about SQLite.
     if std::env::var("NUNCIO_TEST_STORE").as_deref() != Ok("postgres") || sqlite.max_pages.is_some() {
         let deadline = Instant::now() + CLOSING;
         loop {

@@ -1,4 +1,4 @@
-//! Webhooks: what is due, who delivers it, and what becomes of what cannot be delivered.
+//! Checks of webhooks: what is due, which node delivers it, and what happens to undeliverable events.
 
 use std::{sync::Arc, time::Duration};
 
@@ -62,7 +62,8 @@ pub async fn webhooks_are_kept_per_task(open: impl AsyncFn() -> Arc<dyn Store>) 
     store.put_webhook(task, webhook("b"), 3).await.unwrap();
 }
 
-/// Due as soon as the log goes beyond the cursor; quiet when all is delivered; each in its own pace.
+/// A webhook is due as soon as the log is beyond its cursor, and idle when all is delivered; each at its own
+/// pace.
 pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     assert_eq!(store.next_delivery_due().await.unwrap(), None);
@@ -80,14 +81,14 @@ pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     append(&store, made.task).await;
     let claimed = due(&store, 1_001).await;
     assert_eq!(claimed[0].hook.cursor, 1);
-    // While it is delivered the log grows: not handed out again, but due as soon as it is settled.
+    // The log grows during a delivery: it is not handed out again, but due as soon as the outcome is recorded.
     append(&store, made.task).await;
     assert!(due(&store, 1_002).await.is_empty());
     store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 2 }).await.unwrap();
     assert_eq!(due(&store, 1_003).await[0].hook.cursor, 2);
     store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 3 }).await.unwrap();
 
-    // One that comes later begins where it says.
+    // A webhook that is added later begins at its own cursor.
     store.put_webhook(made.task, Webhook { cursor: 3, ..webhook("late") }, 9).await.unwrap();
     assert!(due(&store, 1_004).await.is_empty(), "nothing after its cursor yet");
     append(&store, made.task).await;
@@ -100,7 +101,7 @@ pub async fn webhooks_follow_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(store.webhooks(made.task).await.unwrap().len(), 1, "a settlement brings nothing back");
 }
 
-/// Nobody else gets a delivery until its lease is over; then anybody does, from the same place.
+/// No other node gets a delivery until its lease expires; then any node does, from the same cursor.
 pub async fn a_delivery_is_leased(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let first = followed(&store).await;
@@ -114,14 +115,14 @@ pub async fn a_delivery_is_leased(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(101)), "when the first lease is over");
     let again = due(&store, 101).await;
     assert_eq!((again.len(), again[0].row.no, again[0].hook.cursor), (1, one[0].row.no, 0));
-    // The one who was too slow settles after all: it does no harm.
+    // The slow node records its outcome after all: it does no harm.
     store.record_delivery(first.task, "w", DeliveryOutcome::Delivered { up_to: 1 }).await.unwrap();
     store.record_delivery(first.task, "w", DeliveryOutcome::Delivered { up_to: 0 }).await.unwrap();
     store.record_delivery(first.task, "w", DeliveryOutcome::Retry { up_to: 0, at: at(5_000) }).await.unwrap();
     assert_eq!(store.webhooks(first.task).await.unwrap()[0].cursor, 1, "a cursor never goes back");
 }
 
-/// After a failure it waits for its time, whatever happens meanwhile, and counts its attempts.
+/// After a failure the webhook waits for its retry time, whatever happens meanwhile, and counts its attempts.
 pub async fn a_retry_keeps_its_time(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let made = followed(&store).await;
@@ -145,7 +146,7 @@ pub async fn a_retry_keeps_its_time(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(due(&store, 80).await[0].attempts, 0);
 }
 
-/// What is given up is kept aside, and the next event goes out.
+/// A delivery that is given up becomes a dead letter, and the next event is delivered.
 pub async fn a_dead_letter_blocks_nothing(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let made = followed(&store).await;
@@ -168,7 +169,7 @@ pub async fn a_dead_letter_blocks_nothing(open: impl AsyncFn() -> Arc<dyn Store>
     assert!(store.dead_letters(10).await.unwrap().is_empty(), "they go with their webhook");
 }
 
-/// A dead letter that is tried again is a delivery of its own: it moves no cursor and blocks nothing.
+/// A replayed dead letter is a separate delivery: it moves no cursor and blocks nothing.
 pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let made = followed(&store).await;
@@ -188,7 +189,7 @@ pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn St
     assert_eq!((claimed[1].hook.cursor, &claimed[1].hook.config), (2, &webhook("w").config));
     assert!(due(&store, 7).await.is_empty(), "both are leased");
 
-    // It fails again: back to rest, and the webhook's own delivery is not touched.
+    // It fails again: it is dead again, and the webhook's own delivery is not affected.
     store.record_delivery(made.task, "w", dead(1, 8)).await.unwrap();
     assert!(due(&store, 9).await.is_empty());
     assert_eq!(store.webhooks(made.task).await.unwrap()[0].cursor, 2);
@@ -208,7 +209,7 @@ pub async fn a_replay_stays_beside_the_cursor(open: impl AsyncFn() -> Arc<dyn St
     assert_eq!(store.next_delivery_due().await.unwrap(), None);
 }
 
-/// What is committed while a delivery is settled is due afterwards, whichever of the two is first.
+/// An event that is committed while an outcome is recorded is due afterwards, in either order.
 pub async fn a_settlement_beside_a_commit_loses_nothing(open: impl AsyncFn() -> Arc<dyn Store>) {
     const TASKS: usize = 200;
     let store = open().await;
@@ -228,7 +229,7 @@ pub async fn a_settlement_beside_a_commit_loses_nothing(open: impl AsyncFn() -> 
         });
     }
     races.join_all().await;
-    // The lease is not over: whatever is claimed now was made due by the one or by the other.
+    // The lease has not expired: what is claimed now was made due by the commit or by the outcome.
     let due = store.claim_deliveries(node(), at(1), LEASE, TASKS).await.unwrap();
     assert_eq!(due.len(), TASKS, "some were committed, and nobody will ever deliver them");
 }

@@ -1,4 +1,4 @@
-//! Reads: logs in pages, snapshots, names, children; and that all of it is there after a reopen.
+//! Checks of reads: logs in pages, snapshots, names, children; and that all of it survives a reopen.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use nuncio_engine::{
 
 use super::fixtures::{StoreFixtureExt, at, by_runner, create, create_as, events, new_task, node, webhook};
 
-/// Pages hold about as many bytes as asked for, never none, and begin with the batch that holds the cursor's
+/// Pages hold about as many bytes as requested, never none, and begin with the batch that holds the cursor's
 /// successor.
 pub async fn log_is_read_in_pages(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
@@ -42,8 +42,8 @@ pub async fn log_is_read_in_pages(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(store.log(task, 7, 1).await.unwrap()[0].bytes, vec![2_u8; 100]);
 }
 
-/// A snapshot replaces the log before it when a task is opened, and nowhere else; an older or impossible
-/// one is ignored.
+/// A snapshot replaces the log before it when a task is opened, and nowhere else; an older or impossible one is
+/// ignored.
 pub async fn snapshots_shorten_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = new_task();
@@ -77,7 +77,7 @@ pub async fn snapshots_shorten_the_log(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(beginning(TaskNo(task.0 + 1), 99).await, None);
 }
 
-/// A key is found by its owner alone, with the digest that it came with.
+/// A key is found by its owner only, with the digest that was stored with it.
 pub async fn idempotency_keys_belong_to_owners(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for (owner, digest) in [("alice", [1; 32]), ("bob", [2; 32])] {
@@ -89,7 +89,7 @@ pub async fn idempotency_keys_belong_to_owners(open: impl AsyncFn() -> Arc<dyn S
     assert_eq!(store.idempotent("carol", "key").await.unwrap(), None);
 }
 
-/// Children that have not ended, of that parent alone.
+/// Children that are not terminal, of that parent only.
 pub async fn live_children_are_found(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (parent, other) = (new_task(), new_task());
@@ -112,7 +112,8 @@ pub async fn live_children_are_found(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert!(store.live_children(new_task().id).await.unwrap().is_empty());
 }
 
-/// A store that is dropped without being closed has lost nothing that it acknowledged, and counts on.
+/// A store that is dropped without being closed has lost nothing that it acknowledged, and its counters
+/// continue.
 pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = NewTask {
@@ -152,13 +153,13 @@ pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>
     let by_client_id = TaskKey::Client { owner: "alice".into(), id: "mine".into() };
     assert_eq!(store.row(&by_client_id).await.unwrap().unwrap().no, task);
     assert_eq!(store.list(&list).await.unwrap().total, total);
-    // Numbers go on where they stopped.
+    // Numbers continue where they stopped.
     let next: TaskNo = store.create_task(create(new_task())).await;
     assert!(next > task);
     let mut change = by_runner(task, 1);
     change.events = Some(events(1, "more"));
     assert_eq!(store.commit_ok(change).await.first_seq, 6);
-    // Its node is of an earlier life, so it is claimed at once.
+    // Its node belongs to an earlier process, so it is claimed at once.
     let claimed = store.claim(node(), at(1), 10).await.unwrap();
     assert_eq!((claimed[0].row.no, claimed[0].row.attempts), (task, 1));
     store.close().await.unwrap();

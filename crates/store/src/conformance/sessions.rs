@@ -1,4 +1,4 @@
-//! Sessions of clients: kept whole, bounded per owner, changed under their version, forgotten when they are old.
+//! Checks of client sessions: stored whole, limited per owner, versioned, and deleted when idle.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 
 use super::fixtures::{StoreFixtureExt, at, create, new_task};
 
-/// More than any check makes.
+/// More than any check creates.
 const PLENTY: usize = 10_000;
 
 fn session(id: impl Into<String>, owner: &str, used_ms: i64) -> Session {
@@ -21,7 +21,7 @@ fn session(id: impl Into<String>, owner: &str, used_ms: i64) -> Session {
     }
 }
 
-/// Which of these sessions are there.
+/// Which of these sessions exist.
 async fn left(store: &Arc<dyn Store>, ids: &[String]) -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for id in ids {
@@ -30,10 +30,11 @@ async fn left(store: &Arc<dyn Store>, ids: &[String]) -> BTreeSet<String> {
     left
 }
 
-/// As it was given, and only under its own id; a second one of the same id is refused, also of another owner.
+/// A session is read back as it was written, and only under its own id; a second one of the same id is refused,
+/// also of another owner.
 pub async fn a_session_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
-    // An owner that has tasks, one that has none; a body that is no text, and none at all.
+    // An owner that has tasks, one that has none; a body that is not text, and an empty one.
     store.create_task(create(new_task())).await;
     let first = Session { body: vec![0, 255, 10, 128].into(), ..session("a", "alice", 5) };
     let second = Session { body: "".into(), ..session("Ä", "bob", 7) };
@@ -52,7 +53,7 @@ pub async fn a_session_reads_back_whole(open: impl AsyncFn() -> Arc<dyn Store>) 
     assert_eq!(store.session("a").await.unwrap(), Some(first));
 }
 
-/// As many as the limit says, however many come at once; of each owner for itself. What is forgotten makes room.
+/// The limit holds under concurrent creations, for each owner separately. A deleted session makes space.
 pub async fn sessions_are_limited_per_owner(open: impl AsyncFn() -> Arc<dyn Store>) {
     const LIMIT: usize = 5;
     let store = open().await;
@@ -78,7 +79,7 @@ pub async fn sessions_are_limited_per_owner(open: impl AsyncFn() -> Arc<dyn Stor
     assert!(!store.create_session(session("too many", "alice", 0), LIMIT).await.unwrap());
 }
 
-/// A change that was decided on an old version changes nothing; of many on the same version one is made.
+/// A change that was decided on an old version changes nothing; of many on the same version one succeeds.
 pub async fn a_session_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for id in ["a", "other"] {
@@ -109,7 +110,7 @@ pub async fn a_session_changes_under_its_version(open: impl AsyncFn() -> Arc<dyn
     assert_eq!(store.session("other").await.unwrap(), Some(session("other", "alice", 5)));
 }
 
-/// The latest use counts, in whatever order the notes arrive; and nothing else changes.
+/// The latest use counts, in whatever order uses are recorded; and nothing else changes.
 pub async fn a_touched_session_never_goes_back(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for (id, used) in [("a", 10), ("b", 50), ("c", 10)] {
@@ -126,11 +127,11 @@ pub async fn a_touched_session_never_goes_back(open: impl AsyncFn() -> Arc<dyn S
     store.touch_sessions(&both, at(20)).await.unwrap();
     store.touch_sessions(&[], at(90)).await.unwrap();
     assert_eq!((used("a").await.used_at, used("b").await.used_at), (at(60), at(60)));
-    // A change is not a use, and a use not a change.
+    // A change is not a use, and a use is not a change.
     assert!(store.update_session("a", 1, "new".into()).await.unwrap());
     assert_eq!(used("a").await.used_at, at(60));
 
-    // Many at once, in both orders: nobody waits for somebody who waits for him.
+    // Many concurrent writes, in both orders: no deadlock.
     let ids: Vec<String> = (0..30).map(|n| format!("s{n}")).collect();
     for id in &ids {
         store.create_session(session(id, "bob", 0), PLENTY).await.unwrap();
@@ -151,10 +152,10 @@ pub async fn a_touched_session_never_goes_back(open: impl AsyncFn() -> Arc<dyn S
     }
 }
 
-/// Last used before the time, of every owner, oldest first, up to the limit; nothing else.
+/// Deletes sessions last used before the time, of every owner, oldest first, up to the limit; nothing else.
 pub async fn old_sessions_expire_in_pieces(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
-    // Enough for several transactions, where a store forgets them in pieces.
+    // Enough for several transactions, if a store deletes them in chunks.
     const OLD: usize = 600;
     let ids: Vec<String> = (0..OLD).map(|n| format!("old {n}")).collect();
     let mut creates = JoinSet::new();
@@ -189,11 +190,11 @@ pub async fn old_sessions_expire_in_pieces(open: impl AsyncFn() -> Arc<dyn Store
     assert_eq!(store.expire_sessions(None, at(100), PLENTY).await.unwrap(), 0);
     assert!(left(&store, &ids).await.is_empty());
     assert_eq!(left(&store, &kept).await.len(), 3);
-    // What has expired makes room, and its id is free.
+    // An expired session makes space, and its id is free.
     assert!(store.create_session(session("old 0", "alice", 200), 4).await.unwrap());
 }
 
-/// What was made, changed, used and forgotten is so after a restart.
+/// Created, changed, used and deleted sessions are the same after a restart.
 pub async fn sessions_survive_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     for id in ["a", "b", "gone"] {

@@ -1,4 +1,4 @@
-//! What the operator does across owners.
+//! Checks of the operator's actions across owners.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ fn all_of(tenant: Option<&str>) -> TenantTasks {
     TenantTasks { tenant: tenant.map(str::to_owned), limit: 100, ..TenantTasks::default() }
 }
 
-/// Tasks of all owners of a tenant and of nobody else, newest first, filtered and in pages.
+/// Lists the tasks of all owners of one tenant only, newest first, filtered and in pages.
 pub async fn tasks_are_listed_by_tenant(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.tenants();
     let a = make(&store, "acme/ada", "echo", State::Completed, 10).await;
     let b = make(&store, "acme/bob", "other", State::Working, 20).await;
     let c = make(&store, "acme/ada", "echo", State::InputRequired, 30).await;
-    // Names around the range, and a caller of the home tenant that is called like the tenant.
+    // Names around the range, and a caller of the home tenant with the same name as the tenant.
     let near = make(&store, "acme-2/ada", "echo", State::Working, 40).await;
     make(&store, "acme0/ada", "echo", State::Working, 50).await;
     let home = make(&store, "acme", "echo", State::Working, 60).await;
@@ -70,7 +70,7 @@ pub async fn tasks_are_listed_by_tenant(open: impl AsyncFn() -> Arc<dyn Store>) 
     assert_eq!(known.tenant_names("home", 10).await.unwrap(), ["zeta"], "it has a record and no task");
 }
 
-/// A deleted task is gone with all that belongs to it, running or not; others stay, and totals are right.
+/// A task is deleted with all its data, running or not; others stay, and totals are right.
 pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let new = NewTask {
@@ -104,7 +104,7 @@ pub async fn a_task_is_deleted_whole(open: impl AsyncFn() -> Arc<dyn Store>) {
         only_rows: true,
     };
     assert_eq!(store.list(&query).await.unwrap().total, 1);
-    // What it was known by can be given to another.
+    // Its client id and idempotency key can be used by another task.
     let (client_id, idempotency) = (new.client_id.clone(), new.idempotency.clone());
     let again = NewTask { client_id, idempotency, ..new_task() };
     store.create_task(create_as(again, State::Working, at(1), RunChange::Lease(node()))).await;
@@ -159,7 +159,7 @@ pub async fn what_a_tenant_has_is_deleted(open: impl AsyncFn() -> Arc<dyn Store>
     assert_eq!(known.delete_sessions_of("nobody", 9).await.unwrap(), 0);
     assert!(store.session("s3").await.unwrap().is_some());
 
-    // A name that is given up can be used again, for something else.
+    // A former name can be used again, for another owner.
     known.rename_owner("acme/bob", "erased:1/2").await.unwrap();
     known.rename_owner("acme/none", "erased:1/3").await.unwrap();
     known.forget_names().await;
@@ -184,7 +184,8 @@ fn line(tenant: &str, caller: &str, refused: Option<&str>) -> AuditEntry {
     }
 }
 
-/// Lines of an erased tenant are rewritten in what identifies somebody, and in nothing else; those of others never.
+/// Audit lines of an erased tenant change only in what identifies a person; those of other tenants never
+/// change.
 pub async fn only_identities_of_audit_lines_change(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (known, tenants) = (store.knowledge(), store.tenants());
@@ -209,7 +210,7 @@ pub async fn only_identities_of_audit_lines_change(open: impl AsyncFn() -> Arc<d
     let allowed = AuditEntry { refused: None, ..erased.clone() };
     tenants.rewrite_audit("acme", vec![(no, allowed)]).await.unwrap_err();
     assert!(known.audit(&everything()).await.unwrap().contains(&(no, mine)), "nothing has changed");
-    // What is not identity is not written, whatever is asked for.
+    // Fields that are not identity are not written, whatever the argument holds.
     erased.operation = "something.else".into();
     tenants.rewrite_audit("acme", vec![(no, erased.clone())]).await.unwrap();
     erased.operation = "memory.store".into();
@@ -219,7 +220,7 @@ pub async fn only_identities_of_audit_lines_change(open: impl AsyncFn() -> Arc<d
     assert_eq!(known.audit(&of_acme).await.unwrap(), []);
 }
 
-/// What tasks weigh is read in pages, by owner; what memory and records weigh, by tenant.
+/// The size of tasks is read in pages, by owner; that of memory and records, by tenant.
 pub async fn what_tenants_store_is_measured(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let known = store.tenants();
@@ -271,7 +272,7 @@ pub async fn what_tenants_store_is_measured(open: impl AsyncFn() -> Arc<dyn Stor
     assert_eq!(measured, [("acme".to_owned(), "1acme k 1".len() as u64), ("zeta".to_owned(), weight)]);
 }
 
-/// Counters of one tenant's callers are deleted, and words of deleted entries; what others have stays.
+/// Counters of one tenant's callers are deleted, and words of deleted entries; those of other tenants stay.
 pub async fn counters_and_words_of_a_tenant_are_deleted(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let (known, tenants) = (store.knowledge(), store.tenants());

@@ -1,5 +1,5 @@
-//! What both backends share about knowledge: what a word is, what a pattern means, and where a prefix ends. Written
-//! once, so that a search finds the same on either.
+//! Text rules that both backends share for knowledge: tokens, key patterns, and the end of a prefix range.
+//! Written once, so that a search finds the same on either.
 
 mod pattern;
 mod tokenize;
@@ -7,7 +7,7 @@ mod tokenize;
 pub(crate) use pattern::CompiledPattern;
 pub(crate) use tokenize::{tokenize, tokenize_in_namespace};
 
-/// The first text after all that begin with `prefix`, in the order of their bytes. `None`: there is no end to them.
+/// The first text after all that begin with `prefix`, ordered by bytes. `None` if the range has no end.
 pub(crate) fn prefix_end(prefix: &str) -> Option<String> {
     let mut end = prefix.to_owned();
     while let Some(last) = end.pop() {

@@ -1,9 +1,9 @@
-//! Patterns of keys: `*`, `?`, `[abc]`, `[a-z]`, `[!a]` or `[^a]`; everything else stands for itself, also a `[`
-//! that nothing closes. A `]` right after the opening is one of the set, as is a `-` at either end.
+//! Glob patterns for keys: `*`, `?`, `[abc]`, `[a-z]`, `[!a]` or `[^a]`; every other character is literal, also
+//! a `[` that is never closed. A `]` right after the opening belongs to the set, as does a `-` at either end.
 
 use std::fmt::Write as _;
 
-/// A pattern that has been read.
+/// A parsed pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CompiledPattern(Vec<PatternPart>);
 
@@ -11,11 +11,11 @@ pub(crate) struct CompiledPattern(Vec<PatternPart>);
 enum PatternPart {
     /// This character.
     This(char),
-    /// Any one.
+    /// Any one character.
     One,
-    /// Any number of any.
+    /// Any number of any characters.
     Many,
-    /// One of these, or of all others.
+    /// A character of the set, or, with `others`, one outside it.
     Set { others: bool, ranges: Vec<(char, char)> },
 }
 
@@ -43,7 +43,7 @@ impl CompiledPattern {
                 c => (PatternPart::This(*c), 1),
             };
             at += taken;
-            // Two stars in a row mean what one does.
+            // Two stars in a row mean the same as one.
             if part != PatternPart::Many || parts.last() != Some(&PatternPart::Many) {
                 parts.push(part);
             }
@@ -51,7 +51,7 @@ impl CompiledPattern {
         Self(parts)
     }
 
-    /// What every key that fits begins with.
+    /// The literal prefix of every key that matches.
     pub(crate) fn prefix(&self) -> String {
         let literal = |part: &PatternPart| match part {
             PatternPart::This(c) => Some(*c),
@@ -60,11 +60,12 @@ impl CompiledPattern {
         self.0.iter().map_while(literal).collect()
     }
 
-    /// Whether a key fits. Takes no longer than the product of both lengths.
+    /// Whether a key matches. Takes at most time proportional to the product of both lengths.
     pub(crate) fn fits(&self, key: &str) -> bool {
         let mut rest = key.chars();
         let mut at = 0;
-        // The last star, and what was left of the key when it was met: where to go on when it must take one more.
+        // The last star, and the rest of the key at that point: the position to backtrack to when the star must
+        // take one more.
         let mut star: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             if let Some(PatternPart::Many) = self.0.get(at) {
@@ -76,7 +77,7 @@ impl CompiledPattern {
             match (self.0.get(at), next) {
                 (None, None) => return true,
                 (Some(part), Some(c)) if part.takes(c) => at += 1,
-                // Nothing is left for the star to take.
+                // The key is used up: the star cannot take more.
                 (_, None) => return false,
                 _ => {
                     let Some((after, from)) = &mut star else { return false };
@@ -89,7 +90,7 @@ impl CompiledPattern {
         }
     }
 
-    /// The same as a regular expression of PostgreSQL, to be compared under the C collation.
+    /// The pattern as a PostgreSQL regular expression, for comparison under the C collation.
     pub(crate) fn regex(&self) -> String {
         let mut regex = String::from("^");
         for part in &self.0 {
@@ -115,7 +116,7 @@ impl CompiledPattern {
     }
 }
 
-/// A character that stands for itself wherever it stands. Those that could mean something else go by number.
+/// Writes a literal character. One that could have a special meaning is escaped by number.
 fn literal(regex: &mut String, c: char) {
     if c.is_ascii_alphanumeric() || !c.is_ascii() {
         regex.push(c);
@@ -125,17 +126,17 @@ fn literal(regex: &mut String, c: char) {
     }
 }
 
-/// The set that begins here, and how many characters it takes; `None` if nothing closes it.
+/// Parses the set that begins here, with its length in characters; `None` if it is never closed.
 fn set(chars: &[char]) -> Option<(PatternPart, usize)> {
     let others = matches!(chars.get(1), Some('!' | '^'));
     let first = if others { 2 } else { 1 };
-    // At least one character before the bracket that closes it.
+    // At least one character before the closing bracket.
     let end = first + 1 + chars.get(first + 1..)?.iter().position(|c| *c == ']')?;
     let (mut ranges, mut at) = (vec![], first);
     while at < end {
         let from = chars[at];
         if chars[at + 1] == '-' && at + 2 < end {
-            // One that goes backwards holds nothing but its beginning.
+            // A reversed range contains only its first character.
             ranges.push((from, from));
             ranges.extend((from < chars[at + 2]).then_some((from, chars[at + 2])));
             at += 3;
@@ -185,7 +186,7 @@ mod tests {
         check("[東-京]?é", &["東aé"], &["éaé"]);
     }
 
-    /// A star that gives back would take exponential time here.
+    /// Naive backtracking would take exponential time here.
     #[test]
     fn many_stars_end() {
         let pattern = CompiledPattern::read(&"*a".repeat(50));

@@ -1,19 +1,19 @@
-//! Words: runs of letters and digits, in lower case. Both backends are given words, never text, so that neither
-//! cuts it by rules of its own.
+//! The tokenizer: runs of letters and digits, in lower case. Both backends index its words, never raw text, so
+//! that neither applies its own rules.
 
 use std::fmt::Write as _;
 
-/// The longest word that is found; of longer ones this much. (PostgreSQL takes 2046 bytes.)
+/// The longest indexed word, in characters; longer ones are cut. (PostgreSQL accepts 2046 bytes.)
 const MAX_CHARS: usize = 128;
 
-/// The words of a text, in their order.
+/// The words of a text, in order.
 pub(crate) fn tokenize(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric())
         .filter(|word| !word.is_empty())
         .map(|word| word.chars().take(MAX_CHARS).flat_map(char::to_lowercase).collect())
 }
 
-/// The words of a text as they are indexed: each preceded by the number of its namespace.
+/// The words of a text as they are indexed: each with the number of its namespace as a prefix.
 pub(crate) fn tokenize_in_namespace(space: i64, text: &str) -> String {
     let mut indexed = String::with_capacity(text.len() * 2);
     for word in tokenize(text) {

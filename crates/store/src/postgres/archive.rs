@@ -1,4 +1,4 @@
-//! Whole tasks and sessions, out of the database and into it. See `crate::archive`.
+//! Export and import of whole tasks and sessions. See `crate::archive`.
 
 use async_trait::async_trait;
 use nuncio_engine::{
@@ -177,7 +177,7 @@ impl Archive for PostgresStore {
     }
 }
 
-/// What somebody holds is due since the beginning of time.
+/// A held task is due since the beginning of time.
 fn due(at: Option<i64>, held: bool) -> Option<Timestamp> {
     at.map(|at| if held { Timestamp(0) } else { Timestamp(at) })
 }

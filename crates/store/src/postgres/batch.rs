@@ -1,4 +1,4 @@
-//! A batch of changes as the arguments of `commit_batch`, and what it answers.
+//! A batch of changes as the arguments of `commit_batch`, and its outcomes.
 
 use bytes::Bytes;
 use nuncio_engine::{
@@ -16,7 +16,7 @@ use super::{
     tenant,
 };
 
-/// The cap on a task's log and journal.
+/// The last sequence number of a task's log and journal.
 pub(super) const MAX_SEQ: i64 = (1 << 20) - 1;
 
 /// The statement that commits a batch.
@@ -24,7 +24,7 @@ pub(super) const COMMIT: &str = "SELECT ord, code, no, first_seq, seq, version, 
      FROM commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
      $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
 
-/// Changes in columns.
+/// The changes of a batch, column by column.
 #[derive(Default)]
 pub(super) struct ChangeColumns<'a> {
     given: Option<i64>,
@@ -54,7 +54,7 @@ pub(super) struct ChangeColumns<'a> {
     hooks: WebhookColumns<'a>,
 }
 
-/// Webhooks of new tasks in columns, each with the place of its change.
+/// Webhooks of new tasks, column by column, each with the position of its change.
 #[derive(Default)]
 struct WebhookColumns<'a> {
     ord: Vec<i32>,
@@ -64,7 +64,7 @@ struct WebhookColumns<'a> {
 }
 
 impl<'a> ChangeColumns<'a> {
-    /// Writes changes side by side. Names are looked up on the way.
+    /// Collects changes into columns. Resolves names to numbers on the way.
     pub(super) async fn of(
         changes: impl Iterator<Item = &'a Change> + Clone,
         client: &Client,
@@ -141,7 +141,7 @@ impl<'a> ChangeColumns<'a> {
         let (run, node, due_in) = match change.run {
             RunChange::Keep => (0, None, None),
             RunChange::Lease(node) => (1, Some(node.0), None),
-            // What is past is due now: a node whose clock is behind must not keep others from it.
+            // A time in the past is due now: a node whose clock is behind must not keep others from the task.
             RunChange::Due(at) => (2, None, Some(clock.distance(at))),
             RunChange::Rest => (3, None, None),
         };
@@ -156,7 +156,7 @@ impl<'a> ChangeColumns<'a> {
         }
     }
 
-    /// Commits them.
+    /// Commits the batch.
     pub(super) async fn commit(
         &self,
         client: &Client,
@@ -209,12 +209,12 @@ impl<'a> ChangeColumns<'a> {
     }
 }
 
-/// What became of a change.
+/// The outcome of one change.
 pub(super) struct ChangeOutcome {
-    /// Its place in the batch.
+    /// The position of the change in the batch.
     pub(super) place: usize,
     pub(super) result: Result<CommitReceipt, CommitError>,
-    /// The task, where it existed before.
+    /// The task, if it existed before.
     task: Option<TaskId>,
     /// Whether webhooks have something to deliver.
     hooked: bool,
@@ -239,7 +239,7 @@ pub(super) fn outcome(row: &Row) -> ChangeOutcome {
                 let digest = digest.and_then(|digest| digest.try_into().ok());
                 Err(CommitError::Exists { task: TaskId(task), digest })
             }
-            // It was deleted between the two looks.
+            // The task was deleted between the two reads.
             None => Err(StoreError::Unavailable("a task of that name is being deleted".into()).into()),
         },
         2 => Err(CommitError::Moved),
@@ -253,7 +253,7 @@ pub(super) fn outcome(row: &Row) -> ChangeOutcome {
 }
 
 impl ChangeOutcome {
-    /// What other nodes want to know of it. Nobody follows a task that has just been made.
+    /// The notifications for other nodes. A new task has no followers yet.
     pub(super) fn news(&self, change: &Change) -> impl Iterator<Item = StoreNotification> {
         let done = self.result.as_ref().ok();
         let task = done.zip(self.task).map(|(done, id)| StoreNotification::Task {
@@ -267,7 +267,7 @@ impl ChangeOutcome {
     }
 }
 
-/// About how large a change is.
+/// The approximate size of a change, in bytes.
 pub(super) fn weight(change: &Change) -> usize {
     let events = change.events.as_ref().map_or(0, |events| events.bytes.len());
     let journal: usize = change.journal.iter().map(|record| record.0.len()).sum();

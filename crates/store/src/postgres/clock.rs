@@ -1,6 +1,6 @@
-//! Whose time it is. Times that the engine gives are by the clock of its node. What they mean for others (until
-//! when a node lives, when a task is due, what is too old) is said to the database as a distance from now, and
-//! the database adds it to its own clock.
+//! The translation of times between nodes and the database. The engine's times are by the clock of its node.
+//! Where they matter to other nodes (until when a node lives, when a task is due, what is expired) the database
+//! gets them as a distance from now, and adds it to its own clock.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -9,12 +9,12 @@ use std::{
 
 use nuncio_engine::clock::Timestamp;
 
-/// Whose clock counts.
+/// The clock that decides what is due or expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeSource {
-    /// The database's.
+    /// The database server's clock.
     Database,
-    /// For tests: that of whoever calls. Now is what was told last.
+    /// For tests: the caller's clock. Now is the last time that a caller passed in.
     Given,
 }
 
@@ -29,12 +29,12 @@ impl DatabaseClock {
         Self { source, last_time: AtomicI64::new(0) }
     }
 
-    /// Takes note of the time.
+    /// Records a time that a caller passed in.
     pub(super) fn record_time(&self, now: Timestamp) {
         self.last_time.store(now.0, Ordering::Relaxed);
     }
 
-    /// The first argument of `time_or`: nothing, or what a test gave.
+    /// The first argument of `time_or`: `None`, or the time of a test.
     pub(super) fn test_time(&self) -> Option<i64> {
         match self.source {
             TimeSource::Database => None,
@@ -42,12 +42,12 @@ impl DatabaseClock {
         }
     }
 
-    /// How far a time is from now, in milliseconds.
+    /// The distance of a time from now, in milliseconds.
     pub(super) fn distance(&self, at: Timestamp) -> i64 {
         at.0.saturating_sub(self.now())
     }
 
-    /// The time at that distance.
+    /// The time at that distance from now.
     pub(super) fn at(&self, distance: i64) -> Timestamp {
         Timestamp(self.now().saturating_add(distance))
     }

@@ -1,44 +1,44 @@
-//! What can go wrong: at open, for people; afterwards, in the words of the trait.
+//! The errors of the shared store: at open, texts for the operator; afterwards, the variants of `StoreError`.
 
 use nuncio_engine::store::StoreError;
 use tokio_postgres::error::{Error, SqlState};
 
-/// Why a store was not opened.
+/// Why the shared store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum PostgresOpenError {
-    /// The address is not one.
+    /// The database URL is invalid.
     #[error("{0}")]
     Url(String),
-    /// The server does not answer, or not to us.
+    /// The server is unreachable, or refuses the connection.
     #[error("cannot reach the database: {}", render_error(.0))]
     Connect(Error),
-    /// What is acknowledged would not survive a crash of the server.
+    /// Acknowledged writes would not survive a crash of the server.
     #[error(
         "the database would not be durable: {name} is {value}. Turn it on, or name it in --allow-unsafe-store \
          if losing what was acknowledged is acceptable"
     )]
     NotDurable {
-        /// The setting.
+        /// The name of the unsafe setting.
         name: String,
-        /// What it is set to.
+        /// The value of the unsafe setting.
         value: String,
     },
-    /// A newer version has been here.
+    /// The database was written by a newer version.
     #[error(
         "the database has schema {found}, and this version knows schemas up to {known}: run a newer nuncio"
     )]
     NewerSchema {
-        /// What the database says.
+        /// The schema version of the database.
         found: i32,
-        /// The newest that this version knows.
+        /// The newest schema version that this version supports.
         known: i32,
     },
-    /// The schema cannot be made or brought up to date.
+    /// The schema cannot be created or migrated.
     #[error("cannot prepare the database: {}", render_error(.0))]
     Database(#[from] Error),
 }
 
-/// An error of the client, with what the server said where it said something.
+/// Renders an error of the client, with the server's message if there is one.
 pub(super) fn render_error(error: &Error) -> String {
     match error.as_db_error() {
         Some(said) => format!("{} ({})", said.message(), said.code().code()),
@@ -49,30 +49,30 @@ pub(super) fn render_error(error: &Error) -> String {
     }
 }
 
-/// What an error means for what was under way.
+/// What an error means for the statement in progress.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PostgresErrorKind {
-    /// The connection is gone, and with it the knowledge of what happened.
+    /// The connection is lost, and the outcome unknown.
     Lost,
-    /// The database undid it for the sake of others; it works the next time.
+    /// The database rolled it back because of a conflict; a retry succeeds.
     Again,
-    /// The database cannot do anything now.
+    /// The database cannot serve any request now.
     Away,
-    /// There is no room.
+    /// The disk is full.
     Full,
-    /// Something else: it was undone, and would be again.
+    /// Any other error: it was rolled back, and a retry would fail again.
     Broken,
 }
 
 pub(super) fn error_kind(error: &Error) -> PostgresErrorKind {
     let Some(code) = error.code() else {
-        // Not a word of the server: the connection, or an answer that is none.
+        // Not an error of the server: the connection failed, or the response is invalid.
         return PostgresErrorKind::Lost;
     };
     match *code {
         SqlState::T_R_SERIALIZATION_FAILURE | SqlState::T_R_DEADLOCK_DETECTED => PostgresErrorKind::Again,
         SqlState::DISK_FULL => PostgresErrorKind::Full,
-        // The server says so before it goes, and whether it had finished is not known.
+        // The server sends it before it closes the connection, and the outcome is unknown.
         SqlState::ADMIN_SHUTDOWN | SqlState::CRASH_SHUTDOWN => PostgresErrorKind::Lost,
         SqlState::CANNOT_CONNECT_NOW
         | SqlState::TOO_MANY_CONNECTIONS
@@ -83,7 +83,7 @@ pub(super) fn error_kind(error: &Error) -> PostgresErrorKind {
     }
 }
 
-/// The trait's word for a failure.
+/// Maps a failure to a `StoreError`.
 pub(super) fn store_error(error: &Error) -> StoreError {
     match error_kind(error) {
         PostgresErrorKind::Full => StoreError::Full(render_error(error)),

@@ -1,4 +1,4 @@
-//! Who runs what: heartbeats and claims, and what is due or too old.
+//! Leases of tasks: heartbeats and claims, and the tasks that are due or expired.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -13,7 +13,7 @@ use super::{
     tenant,
 };
 
-/// Notes that a node is alive until then; how many others are.
+/// Records that a node is alive until then; returns the number of other live nodes.
 pub(super) async fn heartbeat(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -47,7 +47,7 @@ pub(super) async fn claim(
     rows.iter().map(|row| task_row(row).map(|row| ClaimedTask { row })).collect()
 }
 
-/// Leases due tasks of some owners to a node, so many of each.
+/// Leases due tasks of some owners to a node, up to a limit for each.
 pub(super) async fn claim_of(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -62,7 +62,7 @@ pub(super) async fn claim_of(
     rows.iter().map(|row| task_row(row).map(|row| ClaimedTask { row })).collect()
 }
 
-/// How many tasks a node could claim, by owner.
+/// The number of tasks that a node could claim, by owner.
 pub(super) async fn due(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -87,7 +87,7 @@ pub(super) async fn due(
     Ok(counted.collect())
 }
 
-/// How many tasks were made below a task.
+/// The number of tasks that were created below a task.
 pub(super) async fn descendants(pool: &PostgresPool, root: TaskId, at_most: u64) -> Result<u64, StoreError> {
     let sql = "WITH RECURSIVE below(id) AS (
              SELECT id FROM task WHERE parent = $1
@@ -104,7 +104,7 @@ pub(super) async fn held_tasks(pool: &PostgresPool, node: NodeId) -> Result<Vec<
     Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
 }
 
-/// Tasks of a node to which others wrote since their runner last did.
+/// Tasks of a node that others have written to since their runner's last commit.
 pub(super) async fn externally_written_tasks(
     pool: &PostgresPool,
     node: NodeId,
@@ -113,7 +113,7 @@ pub(super) async fn externally_written_tasks(
     Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
 }
 
-/// How far the logs of tasks go.
+/// The last sequence numbers of tasks.
 pub(super) async fn seqs(pool: &PostgresPool, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
     let numbers: Vec<i64> = tasks.iter().map(|task| task.0).collect();
     let tenants: Vec<i32> = tasks.iter().map(|task| tenant(*task)).collect();
@@ -123,7 +123,7 @@ pub(super) async fn seqs(pool: &PostgresPool, tasks: &[TaskNo]) -> Result<Vec<(T
     Ok(rows.iter().map(|row| (TaskNo(row.get(0)), number(row, 1))).collect())
 }
 
-/// When the next task becomes due that nobody holds.
+/// When the next task without a holder becomes due.
 pub(super) async fn next_due(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -133,7 +133,7 @@ pub(super) async fn next_due(
     Ok(row.and_then(|row| row.get::<_, Option<i64>>(0)).map(|distance| clock.at(distance)))
 }
 
-/// How much there is to do. Tasks that sleep until later are live, not queued.
+/// The number of live and queued tasks. A task that sleeps until later is live, not queued.
 pub(super) async fn load(pool: &PostgresPool, clock: &DatabaseClock) -> Result<Load, StoreError> {
     let sql = "SELECT (SELECT count(*) FROM task WHERE node IS NULL AND due_at <= time_or($1)),
            (SELECT coalesce(sum(n), 0)::bigint FROM tally WHERE state < 4)";
@@ -141,14 +141,14 @@ pub(super) async fn load(pool: &PostgresPool, clock: &DatabaseClock) -> Result<L
     Ok(row.map_or_else(Load::default, |row| Load { queued: number(&row, 0), live: number(&row, 1) }))
 }
 
-/// Deletes what ended before that time; how many.
+/// Deletes tasks that ended before that time; returns how many.
 pub(super) async fn expire(
     pool: &PostgresPool,
     clock: &DatabaseClock,
     before: Timestamp,
     limit: usize,
 ) -> Result<u64, StoreError> {
-    /// Tasks deleted in one transaction at most.
+    /// Maximum tasks deleted in one transaction.
     const CHUNK: usize = 64;
     let mut deleted = 0;
     while deleted < limit as u64 {

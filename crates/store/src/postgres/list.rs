@@ -1,4 +1,4 @@
-//! Pages of an owner's tasks, each in one statement with the number of tasks on all pages.
+//! Pages of an owner's tasks, each in one statement with the total over all pages.
 
 use nuncio_engine::{
     store::{ListCursor, ListPage, ListQuery, StoreError},
@@ -11,7 +11,7 @@ use super::{
     read::{number, opened, select_opened, select_row},
 };
 
-/// A page: one consistent reading.
+/// Reads a page, consistently.
 pub(super) async fn list(
     pool: &PostgresPool,
     names: &PostgresNameCache,
@@ -26,7 +26,7 @@ pub(super) async fn list(
             found => found,
         },
     };
-    // The task whose own context is asked for has no context stored.
+    // The task that opened the requested context has no context stored.
     let opener = query.context.as_deref().and_then(TaskId::of_own_context).map(|id| id.0);
     let state = query.state.map(|state| i16::from(state.code()));
     let since = query.since.map(|since| since.0);
@@ -37,7 +37,7 @@ pub(super) async fn list(
         .read(&sql, &[&tenant, &query.context, &opener, &state, &agent, &since, &after.0, &after.1, &limit])
         .await?;
     let total = rows.first().map_or(0, |row| number(row, 22));
-    // The first row has the total, and nothing else where the page is empty.
+    // The first row has the total, and nothing else if the page is empty.
     let mut tasks = rows
         .iter()
         .filter(|row| row.get::<_, Option<i64>>(0).is_some())
@@ -50,7 +50,7 @@ pub(super) async fn list(
     Ok(ListPage { tasks, next, total })
 }
 
-/// The statement for a query: comparisons that it does not need are left out, so that an index decides.
+/// The statement for a query: unneeded comparisons are left out, so that an index can be used.
 fn sql(query: &ListQuery) -> String {
     let live = query.state.is_some_and(|state| !state.is_terminal());
     let mut which = String::from("t.tenant = $1");
@@ -69,7 +69,7 @@ fn sql(query: &ListQuery) -> String {
         Some(_) => "(t.status_at, t.no) < ($7, $8)",
         None => "$7::bigint IS NULL AND $8::bigint IS NULL",
     };
-    // From the counters where they know.
+    // From the counters where they cover the filter.
     let total = match query.context.is_some() || query.since.is_some() {
         true => format!("SELECT count(*) AS total FROM task t WHERE {which}"),
         false => "SELECT coalesce(sum(n), 0)::bigint AS total FROM tally WHERE tenant = $1 \

@@ -1,5 +1,6 @@
-//! Owners and agents as small numbers: they repeat in every row and in most indexes. The tables only grow, so
-//! what was looked up stays true; an owner's name changes only where its tenant is erased, and then all is forgotten.
+//! The cache of owner and agent numbers: their names repeat in every row and in most indexes. The tables only
+//! grow, so entries stay valid; an owner's name changes only when its tenant is erased, and then the cache is
+//! cleared.
 
 use std::collections::HashMap;
 
@@ -9,24 +10,24 @@ use tokio_postgres::Client;
 
 use super::{error::store_error, pool::PostgresPool};
 
-/// Past this many entries a directory is emptied and fills again: owners can be many.
+/// Maximum entries: beyond it the cache is cleared and fills again, because there can be many owners.
 const KEPT: usize = 16_384;
 
-/// What has a number.
+/// The kinds of names that have numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum NameKind {
     Owner,
     Agent,
 }
 
-/// The numbers that this process knows.
+/// The numbers that this process has read.
 #[derive(Default)]
 pub(super) struct PostgresNameCache {
     known: Mutex<HashMap<(NameKind, String), i32>>,
 }
 
 impl PostgresNameCache {
-    /// The number, if it ever had a task (or, an owner, a session).
+    /// The number of a name, if it ever had a task (or, for an owner, a session).
     pub(super) async fn find(
         &self,
         pool: &PostgresPool,
@@ -47,7 +48,7 @@ impl PostgresNameCache {
         Ok(found)
     }
 
-    /// The number, which is given if there is none. In a transaction of its own: a number that no task has does
+    /// The number of a name, which is assigned if there is none. In its own transaction: an unused number does
     /// no harm.
     pub(super) async fn number(&self, client: &Client, of: NameKind, name: &str) -> Result<i32, StoreError> {
         if let Some(no) = self.cached(of, name) {
@@ -64,7 +65,7 @@ impl PostgresNameCache {
             ),
         };
         let number = async {
-            // Looked for first: an insert that conflicts uses up a number.
+            // Selected first: an insert that conflicts uses up a number.
             if let Some(row) = client.query_opt(find, &[&name]).await? {
                 return Ok(row.get(0));
             }
@@ -76,7 +77,7 @@ impl PostgresNameCache {
         Ok(no)
     }
 
-    /// Forgets all of them: an owner was given another name.
+    /// Clears the cache: an owner was renamed.
     pub(super) fn forget(&self) {
         self.known.lock().clear();
     }

@@ -1,6 +1,6 @@
-//! Tells other nodes what was committed here, and hears it from them: `NOTIFY` after the commit, on a connection
-//! of its own. Never inside a commit, where it would put all of them in a line. What is lost on the way is found
-//! by looking, later.
+//! Notifications between nodes about committed changes: `NOTIFY` and `LISTEN` on a connection of their own.
+//! `NOTIFY` is never part of a commit, where its lock would serialize all commits. Followers find what a lost
+//! notification named by polling, later.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -24,27 +24,28 @@ use uuid::Uuid;
 
 use super::pool::CONNECT_WITHIN;
 
-/// Bytes of one notification at most, about; PostgreSQL takes less than 8,000.
+/// Approximate maximum bytes of one notification; PostgreSQL accepts less than 8,000.
 const PAYLOAD: usize = 7_000;
-/// A longer topic is not told: everything may have changed then. With its encoding it fits into a notification.
+/// The longest topic that is sent, in bytes; it fits into a notification with its encoding. A longer one is
+/// replaced by `Gap`: everything may have changed.
 const TOPIC: usize = 4_096;
 const AT_ONCE: usize = 1_024;
-/// Waits between tries at a database that is away.
+/// Delay between attempts to connect to the database.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Rings for others.
+/// The handle that sends notifications to other nodes.
 #[derive(Clone)]
 pub(super) struct Notifier {
     outgoing: mpsc::UnboundedSender<StoreNotification>,
-    /// Whether there is nobody to hear it.
+    /// Whether no other node is alive.
     alone: Arc<AtomicBool>,
-    /// Whether others were told that this node is there.
+    /// Whether other nodes know of this one.
     known: Arc<AtomicBool>,
     closing: Arc<watch::Sender<bool>>,
 }
 
 impl Notifier {
-    /// Begins to listen. The receiver hears what other nodes ring.
+    /// Starts to listen. The receiver yields the notifications of other nodes.
     pub(super) fn start(
         config: Config,
         tls: MakeRustlsConnect,
@@ -66,15 +67,15 @@ impl Notifier {
         (Self { outgoing: rings, alone, known: Arc::default(), closing: Arc::new(closing) }, heard)
     }
 
-    /// Tells other nodes, if there are any.
+    /// Notifies other nodes, if there are any.
     pub(super) fn notify(&self, news: StoreNotification) {
         if !self.alone.load(Ordering::Relaxed) {
             let _ = self.outgoing.send(news);
         }
     }
 
-    /// How many other nodes are alive. The first time they are told that this one is, too: one of them may have
-    /// thought that it was alone.
+    /// Sets the number of other live nodes. The first call also announces this node to them: one of them may
+    /// believe that it is alone.
     pub(super) fn set_other_nodes(&self, others: i64) {
         self.alone.store(others == 0, Ordering::Relaxed);
         if !self.known.swap(true, Ordering::Relaxed) {
@@ -82,20 +83,20 @@ impl Notifier {
         }
     }
 
-    /// Rings what was to be rung, and stops.
+    /// Sends the queued notifications, and stops.
     pub(super) async fn close(&self) {
         self.closing.send_replace(true);
-        // The ringer drops its end when it is done.
+        // The task drops its end when it is done.
         let _ = tokio::time::timeout(Duration::from_secs(1), self.closing.closed()).await;
     }
 }
 
-/// Keeps a connection for rings of both directions.
+/// The task that owns the connection for sending and receiving.
 struct NotifierTask {
     config: Config,
     tls: MakeRustlsConnect,
     channel: String,
-    /// What this process signs with, to know its own rings.
+    /// The id of this process in notifications, to recognize its own.
     me: Uuid,
     alone: Arc<AtomicBool>,
     received: mpsc::UnboundedSender<StoreNotification>,
@@ -110,7 +111,7 @@ impl NotifierTask {
         loop {
             match self.connect().await {
                 Ok((client, heard)) => {
-                    // Whatever was rung on either side meanwhile went unheard.
+                    // Notifications of both directions may have been lost while disconnected.
                     while rings.try_recv().is_ok() {}
                     let _ = self.received.send(StoreNotification::Gap);
                     if !self.notify(&client, &[StoreNotification::Gap]).await {
@@ -119,9 +120,11 @@ impl NotifierTask {
                     if self.serve_connection(&client, heard, &mut rings, &mut closed).await {
                         return;
                     }
-                    tracing::warn!("the connection for news from other nodes was lost; connecting again");
+                    tracing::warn!("lost the connection for notifications from other nodes; reconnecting");
                 }
-                Err(error) => tracing::debug!(error, "no connection for news from other nodes"),
+                Err(error) => {
+                    tracing::debug!(error, "cannot connect for notifications from other nodes; retrying");
+                }
             }
             tokio::select! {
                 () = tokio::time::sleep(RETRY) => {}
@@ -130,7 +133,7 @@ impl NotifierTask {
         }
     }
 
-    /// Rings and hears until the connection is lost; true when it is time to stop.
+    /// Sends and receives until the connection is lost; returns true when it is time to stop.
     async fn serve_connection(
         &self,
         client: &Client,
@@ -145,7 +148,7 @@ impl NotifierTask {
                     Some(payload) => self.receive(&payload),
                     None => return false,
                 },
-                // What comes while one is under way goes together into the next.
+                // Notifications that arrive while one is being sent go together into the next.
                 count = rings.recv_many(&mut news, AT_ONCE) => {
                     if count == 0 {
                         return true;
@@ -186,7 +189,7 @@ impl NotifierTask {
         Ok((client, heard))
     }
 
-    /// Rings; whether it could.
+    /// Sends notifications; returns whether that succeeded.
     async fn notify(&self, client: &Client, news: &[StoreNotification]) -> bool {
         for payload in payloads(self.me, news) {
             let rung = async { client.execute("SELECT pg_notify($1, $2)", &[&self.channel, &payload]).await };
@@ -205,7 +208,7 @@ impl NotifierTask {
         }
         self.alone.store(false, Ordering::Relaxed);
         for word in words {
-            // A word of a newer version may be anything.
+            // A newer version may send notifications that this one cannot parse: anything may have changed.
             let _ = self.received.send(read(word).unwrap_or(StoreNotification::Gap));
         }
     }
@@ -216,7 +219,7 @@ async fn wait_until_closed(closed: &mut watch::Receiver<bool>) {
     let _ = closed.wait_for(|closed| *closed).await;
 }
 
-/// News in as few notifications as they fit into, each task and topic once.
+/// Packs notifications into as few payloads as possible, each task and topic once.
 fn payloads(me: Uuid, news: &[StoreNotification]) -> Vec<String> {
     let mut tasks: HashMap<TaskNo, (TaskId, u64)> = HashMap::new();
     let mut topics: BTreeSet<&str> = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Webhooks and their deliveries. A webhook is a follower with a cursor: what it has to deliver is whatever the
-//! log holds after it.
+//! Webhooks and their deliveries. A webhook is a follower with a cursor: it has to deliver whatever the log
+//! holds after the cursor.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -41,7 +41,7 @@ pub(super) async fn put(
 
 /// The webhooks of a task, in the order of their ids.
 pub(super) async fn webhooks(pool: &PostgresPool, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
-    // By bytes, as every other store does it, whatever the language of the database.
+    // Ordered by bytes, as in every other store, whatever the collation of the database.
     let sql =
         "SELECT id, cursor, config FROM webhook WHERE tenant = $1 AND task = $2 ORDER BY id COLLATE \"C\"";
     let rows = pool.read(sql, &[&tenant(task), &task.0]).await?;
@@ -52,7 +52,7 @@ fn webhook(row: &Row, from: usize) -> Webhook {
     Webhook { id: row.get(from), cursor: number(row, from + 1), config: bytes(row, from + 2) }
 }
 
-/// Removes a webhook with its dead letters; whether there was one.
+/// Deletes a webhook with its dead letters; returns whether there was one.
 pub(super) async fn delete(pool: &PostgresPool, task: TaskNo, id: &str) -> Result<bool, StoreError> {
     let rows = pool.run("SELECT delete_webhook($1, $2, $3)", &[&tenant(task), &task.0, &id]).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
@@ -96,7 +96,7 @@ pub(super) async fn claim(
     Ok(claimed.iter().filter_map(delivery).collect())
 }
 
-/// When the next delivery becomes due: a first one, a retry, a replay, or one whose lease runs out.
+/// When the next delivery becomes due: a first one, a retry, a replay, or one whose lease expires.
 pub(super) async fn next_due(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -107,7 +107,7 @@ pub(super) async fn next_due(
     Ok(row.and_then(|row| row.get::<_, Option<i64>>(0)).map(|distance| clock.at(distance)))
 }
 
-/// Records how a delivery went.
+/// Records the outcome of a delivery.
 pub(super) async fn record_delivery(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -162,7 +162,7 @@ pub(super) async fn dead_letters(pool: &PostgresPool, limit: usize) -> Result<Ve
         .collect())
 }
 
-/// Makes dead letters due again, except those that are being tried; how many.
+/// Makes dead letters due again, except those in progress; returns how many.
 pub(super) async fn replay(
     pool: &PostgresPool,
     clock: &DatabaseClock,

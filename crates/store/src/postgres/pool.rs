@@ -1,4 +1,4 @@
-//! Connections, and statements on them.
+//! The connection pool, and statements on its connections.
 
 use std::{
     str::FromStr,
@@ -14,15 +14,15 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{PostgresErrorKind, PostgresOpenError, error_kind, store_error};
 
-/// How long a connection may take to come about.
+/// Deadline for opening a connection.
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The first wait before something is tried again.
+/// The initial backoff of retries.
 const AGAIN: Duration = Duration::from_millis(20);
 
 /// A parameter of a statement.
 pub(super) type Param<'a> = &'a (dyn ToSql + Sync);
 
-/// The settings in a URL, and ours.
+/// The settings of a URL, with this store's own.
 pub(super) fn config(url: &str, schema: &str) -> Result<Config, PostgresOpenError> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if schema.is_empty() || schema.len() > 40 || !schema.chars().all(plain) {
@@ -38,14 +38,14 @@ pub(super) fn config(url: &str, schema: &str) -> Result<Config, PostgresOpenErro
     let own = format!("-c search_path={schema}");
     let options = config.get_options().map_or(own.clone(), |given| format!("{given} {own}"));
     config.options(options).application_name(format!("nuncio {schema}")).connect_timeout(CONNECT_WITHIN);
-    // A machine that is gone without a word is noticed within about 20 seconds.
+    // A host that vanishes without closing the connection is noticed within about 20 seconds.
     config.keepalives(true).keepalives_idle(Duration::from_secs(10));
     config.keepalives_interval(Duration::from_secs(3)).keepalives_retries(3);
     config.tcp_user_timeout(Duration::from_secs(20));
     Ok(config)
 }
 
-/// TLS as the URL asks for it (`sslmode`), checked against the roots that this machine trusts.
+/// TLS as the URL requires it (`sslmode`), verified against the roots that this machine trusts.
 pub(super) fn tls() -> MakeRustlsConnect {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -59,14 +59,14 @@ pub(super) fn tls() -> MakeRustlsConnect {
     MakeRustlsConnect::new(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What it takes to connect.
+/// The settings for opening a connection.
 pub(super) struct ConnectOptions {
     pub(super) config: Config,
     pub(super) tls: MakeRustlsConnect,
 }
 
 impl ConnectOptions {
-    /// A connection of one's own. It ends when the client is dropped.
+    /// Opens a dedicated connection. It closes when the client is dropped.
     pub(super) async fn connect(&self) -> Result<Client, StoreError> {
         let connecting = self.config.connect(self.tls.clone());
         let (client, connection) = match tokio::time::timeout(CONNECT_WITHIN, connecting).await {
@@ -82,7 +82,7 @@ impl ConnectOptions {
     }
 }
 
-/// Connections for single statements.
+/// A pool of connections for single statements.
 pub(super) struct PostgresPool {
     pool: deadpool_postgres::Pool,
     patience: Duration,
@@ -108,7 +108,7 @@ impl PostgresPool {
         Ok(Self { pool, patience })
     }
 
-    /// Reads. What the database could not do is tried again for a while.
+    /// Runs a read, and retries it until the deadline while the database is unavailable.
     pub(super) async fn read(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         let (started, mut wait) = (Instant::now(), AGAIN);
         loop {
@@ -122,12 +122,12 @@ impl PostgresPool {
         }
     }
 
-    /// Reads at most one row.
+    /// Runs a read that returns at most one row.
     pub(super) async fn read_one(&self, sql: &str, params: &[Param<'_>]) -> Result<Option<Row>, StoreError> {
         Ok(self.read(sql, params).await?.pop())
     }
 
-    /// A connection.
+    /// Takes a connection from the pool.
     pub(super) async fn client(&self) -> Result<deadpool_postgres::Object, StoreError> {
         self.pool.get().await.map_err(|error| match error {
             deadpool_postgres::PoolError::Backend(error) => store_error(&error),
@@ -135,7 +135,7 @@ impl PostgresPool {
         })
     }
 
-    /// Searches: a read that the database gives up after so long. `None` where it has.
+    /// Runs a search: a read with a statement timeout. `None` if it timed out.
     pub(super) async fn search(
         &self,
         sql: &str,
@@ -169,7 +169,7 @@ impl PostgresPool {
         }
     }
 
-    /// Does something once.
+    /// Runs a statement once, without a retry.
     pub(super) async fn run(&self, sql: &str, params: &[Param<'_>]) -> Result<Vec<Row>, StoreError> {
         let client = self.client().await?;
         let answer = async {
@@ -180,7 +180,7 @@ impl PostgresPool {
             Ok(Ok(rows)) => Ok(rows),
             Ok(Err(error)) => {
                 if error_kind(&error) == PostgresErrorKind::Lost {
-                    // Not back into the pool.
+                    // Removed from the pool.
                     drop(deadpool_postgres::Object::take(client));
                 }
                 Err(store_error(&error))

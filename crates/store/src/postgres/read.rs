@@ -1,4 +1,4 @@
-//! Reading single tasks: rows, logs, journals. Each reading is one statement, and so one moment.
+//! Reads of single tasks: rows, logs, journals. Each read is one statement, and so consistent.
 
 use bytes::Bytes;
 use nuncio_engine::{
@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{pool::PostgresPool, tenant};
 
-/// Most rows of a log that one reading takes, whatever their size.
+/// Maximum rows of a log per read, whatever their size.
 const LOG_ROWS: i64 = 1_024;
 
 /// Names the columns of a row in the order that `task_row` reads them; `$tail` follows them.
@@ -28,7 +28,7 @@ macro_rules! select_row {
 }
 pub(super) use select_row;
 
-/// The same, with the newest snapshot and the log after that.
+/// Like `select_row`, with the newest snapshot and the log after it.
 macro_rules! select_opened {
     ($from:literal, $tail:literal) => {
         concat!(
@@ -66,7 +66,7 @@ pub(super) async fn row(pool: &PostgresPool, key: &TaskKey) -> Result<Option<Tas
     found.map(|row| task_row(&row)).transpose()
 }
 
-/// The row with its snapshot and the log after that.
+/// The row with its snapshot and the log after it.
 pub(super) async fn open(pool: &PostgresPool, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
     let found = match key {
         TaskKey::Id(id) => pool.read_one(select_opened!("task t", "WHERE t.id = $1"), &[&id.0]).await?,
@@ -85,7 +85,7 @@ pub(super) async fn log(
     after: u64,
     max_bytes: usize,
 ) -> Result<Vec<StoredBatch>, StoreError> {
-    // The batch that ends at `after` is not the one that holds what follows: hence the look at the row.
+    // The batch that ends at `after` does not hold what follows: hence the check of the row.
     let sql = "SELECT seq, bytes FROM (
              SELECT g.seq, g.bytes, sum(length(g.bytes)) OVER (ORDER BY g.seq) AS size,
                row_number() OVER (ORDER BY g.seq) AS place
@@ -122,7 +122,7 @@ pub(super) async fn journal(pool: &PostgresPool, task: TaskNo) -> Result<Vec<Jou
     Ok(rows.iter().map(|row| JournalRecord(bytes(row, 0))).collect())
 }
 
-/// The task that an idempotency key made.
+/// The task that was created under an idempotency key.
 pub(super) async fn idempotent(
     pool: &PostgresPool,
     owner: &str,
@@ -137,13 +137,13 @@ pub(super) async fn idempotent(
     Ok(Some((TaskId(row.get(0)), digest)))
 }
 
-/// Children of a task that have not ended.
+/// Children of a task that are not terminal.
 pub(super) async fn live_children(pool: &PostgresPool, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
     let rows = pool.read("SELECT id FROM task WHERE parent = $1 AND state < 4", &[&parent.0]).await?;
     Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
 }
 
-/// A row as `select_row` names its columns.
+/// Parses a row with the columns of `select_row`.
 pub(super) fn task_row(row: &Row) -> Result<TaskRow, StoreError> {
     let id = TaskId(row.get(1));
     let context: Option<String> = row.get(13);
@@ -170,7 +170,7 @@ pub(super) fn task_row(row: &Row) -> Result<TaskRow, StoreError> {
     })
 }
 
-/// A row as `select_opened` names its columns.
+/// Parses a row with the columns of `select_opened`.
 pub(super) fn opened(row: &Row) -> Result<OpenedTask, StoreError> {
     let snapshot = row.get::<_, Option<i64>>(17).map(|seq| (seq.cast_unsigned(), bytes(row, 18)));
     let seqs: Vec<i64> = row.get::<_, Option<_>>(19).unwrap_or_default();
@@ -187,7 +187,7 @@ pub(super) fn number(row: &Row, column: usize) -> u64 {
     row.get::<_, i64>(column).cast_unsigned()
 }
 
-/// Some bytes.
+/// A column of bytes.
 pub(super) fn bytes(row: &Row, column: usize) -> Bytes {
     Bytes::copy_from_slice(row.get(column))
 }

@@ -1,11 +1,11 @@
-//! The schema: made and brought up to date by whoever comes first, while others wait.
+//! The database schema: the first node that opens it creates or migrates it, while other nodes wait.
 
 use tokio_postgres::{Client, Config};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::{PostgresOpenError, PostgresOptions};
 
-/// The schema, step by step; the position is the version. Steps are never changed once released.
+/// The migrations, in order; the position is the version. A released one is never changed.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_tasks.sql"),
     include_str!("../../migrations/postgres/0002_sessions.sql"),
@@ -15,14 +15,14 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0006_due_by_owner.sql"),
 ];
 
-/// The lock under which the schema is changed; with the schema's own number beside it.
+/// The advisory lock for schema changes; its second key is the schema's own number.
 const LOCK: i32 = 0x6e75_6e63;
 
-/// What makes a commit durable, and the values that do not.
+/// The settings that make a commit durable, and the values that do not.
 const DURABLE: [(&str, &[&str]); 3] =
     [("fsync", &["off"]), ("full_page_writes", &["off"]), ("synchronous_commit", &["off"])];
 
-/// Checks that the server keeps what it acknowledges, and brings the schema up to date.
+/// Checks that the server does not lose acknowledged writes, and migrates the schema.
 pub(super) async fn prepare(
     config: &Config,
     tls: &MakeRustlsConnect,
@@ -46,17 +46,17 @@ async fn check_durable(client: &Client, allowed: &[String]) -> Result<(), Postgr
         if !allowed.iter().any(|allowed| allowed == name) {
             return Err(PostgresOpenError::NotDurable { name: name.into(), value });
         }
-        tracing::warn!("{name} is {value}: a crash of the database can lose what was acknowledged");
+        tracing::warn!("{name} is {value}: a crash of the database can lose acknowledged writes");
     }
     Ok(())
 }
 
 async fn migrate(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
     let known = MIGRATIONS.len() as i32;
-    // Until the end of the transaction: whoever comes meanwhile waits, and then finds nothing to do.
+    // Locked until the end of the transaction: other nodes wait, and then find nothing to migrate.
     let change = client.transaction().await?;
     change.execute("SELECT pg_advisory_xact_lock($1, hashtext($2))", &[&LOCK, &schema]).await?;
-    // The name was checked: letters, digits, underscores.
+    // Safe to interpolate: the name was checked for letters, digits and underscores.
     change.batch_execute(&format!("CREATE SCHEMA IF NOT EXISTS {schema}")).await?;
     change.batch_execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)").await?;
     let found: i32 =
@@ -67,7 +67,7 @@ async fn migrate(client: &mut Client, schema: &str) -> Result<(), PostgresOpenEr
     for (version, step) in (1..).zip(MIGRATIONS).skip(found as usize) {
         change.batch_execute(step).await?;
         change.execute("INSERT INTO schema_version (version) VALUES ($1)", &[&version]).await?;
-        tracing::info!(version, schema, "the database has a new schema");
+        tracing::info!(version, schema, "migrated the database schema");
     }
     Ok(change.commit().await?)
 }

@@ -1,5 +1,5 @@
-//! Sessions of clients: small records that every node knows. When one was last used is kept by the database's
-//! clock, since what one node has used another may forget.
+//! Client sessions: small records that every node can read. The time of last use is by the database's clock,
+//! because one node may expire a session that another has used.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -13,10 +13,10 @@ use super::{
     read::{bytes, number},
 };
 
-/// Sessions forgotten in one transaction at most.
+/// Maximum sessions deleted in one transaction.
 const CHUNK: usize = 256;
 
-/// Keeps a new one; false when its owner has as many as it may.
+/// Creates a session; false if its owner is at the limit.
 pub(super) async fn create(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -32,12 +32,12 @@ pub(super) async fn create(
     match rows.first().map(|row| row.get::<_, i16>(0)) {
         Some(0) => Ok(true),
         Some(1) => Ok(false),
-        // Without its id: whoever reads the server's log shall not be able to use it.
+        // Without its id: a person who reads the server's log must not be able to use the session.
         _ => Err(StoreError::Broken("there is a session of that id already".into())),
     }
 }
 
-/// Writes one as it is, by the database's clock; false if its id is taken.
+/// Inserts a session unchanged, by the database's clock; false if its id exists.
 pub(super) async fn insert(pool: &PostgresPool, new: &Session) -> Result<bool, StoreError> {
     let sql = "SELECT create_session($1, $2, $3, $4, $5, $6)";
     let version = new.version as i64;
@@ -46,7 +46,7 @@ pub(super) async fn insert(pool: &PostgresPool, new: &Session) -> Result<bool, S
     Ok(rows.first().is_some_and(|row| row.get::<_, i16>(0) == 0))
 }
 
-/// The one of that id. When it was used is told by the clock of whoever asks.
+/// The session of that id. The time of last use is translated to the caller's clock.
 pub(super) async fn find(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -58,7 +58,7 @@ pub(super) async fn find(
     Ok(row.map(|row| session(&row, clock.at(row.get(4)))))
 }
 
-/// The one of that id as it is kept, by the database's clock.
+/// The session of that id as it is stored, by the database's clock.
 pub(super) async fn find_stored(pool: &PostgresPool, id: &str) -> Result<Option<Session>, StoreError> {
     let sql = "SELECT s.id, o.name, s.body, s.version, s.used_at
          FROM session s JOIN owner o ON o.no = s.tenant WHERE s.id = $1";
@@ -70,7 +70,7 @@ fn session(row: &Row, used_at: Timestamp) -> Session {
     Session { id: row.get(0), owner: row.get(1), body: bytes(row, 2), version: number(row, 3), used_at }
 }
 
-/// Ids after this one, in their order.
+/// A page of ids after this one, in ascending order.
 pub(super) async fn ids(pool: &PostgresPool, after: &str, limit: usize) -> Result<Vec<String>, StoreError> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let rows =
@@ -78,8 +78,8 @@ pub(super) async fn ids(pool: &PostgresPool, after: &str, limit: usize) -> Resul
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
-/// Changes what it holds, if it is still at that version; whether it was. Of two at once the second waits for the
-/// first, and then looks at the version again.
+/// Changes the body, if the session is still at that version; returns whether it was. Of two concurrent changes
+/// the second waits for the first, and then checks the version again.
 pub(super) async fn update(
     pool: &PostgresPool,
     id: &str,
@@ -92,7 +92,7 @@ pub(super) async fn update(
     Ok(!rows.is_empty())
 }
 
-/// Notes that they were used.
+/// Records that the sessions were used.
 pub(super) async fn touch(
     pool: &PostgresPool,
     clock: &DatabaseClock,
@@ -103,13 +103,14 @@ pub(super) async fn touch(
     pool.run(sql, &[&clock.test_time(), &clock.distance(now), &ids]).await.map(drop)
 }
 
-/// Forgets one; whether there was one.
+/// Deletes a session; returns whether there was one.
 pub(super) async fn delete(pool: &PostgresPool, id: &str) -> Result<bool, StoreError> {
     let rows = pool.run("DELETE FROM session WHERE id = $1 RETURNING 1", &[&id]).await?;
     Ok(!rows.is_empty())
 }
 
-/// Forgets those of one owner that were last used before that time, oldest first. Skips those that somebody changes.
+/// Deletes sessions of one owner that were last used before that time, oldest first. Skips rows that are
+/// locked.
 const EXPIRE_OF_OWNER: &str = "WITH picked AS (
         SELECT s.id FROM session s JOIN owner o ON o.no = s.tenant
         WHERE o.name = $4 AND s.used_at < time_or($1) + $2
@@ -119,7 +120,8 @@ const EXPIRE_OF_OWNER: &str = "WITH picked AS (
     )
     SELECT count(*) FROM gone";
 
-/// Forgets those that were last used before that time, oldest first, those of one owner or of everybody; how many.
+/// Deletes sessions that were last used before that time, oldest first, of one owner or of all; returns how
+/// many.
 pub(super) async fn expire(
     pool: &PostgresPool,
     clock: &DatabaseClock,

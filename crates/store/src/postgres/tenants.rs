@@ -1,5 +1,5 @@
-//! What the operator does across the owners of a tenant. Owners are `name` in the home tenant and `tenant/name` in
-//! any other, so that a tenant is a range of names.
+//! Operations across all owners of a tenant, for the operator. Owners are `name` in the home tenant and
+//! `tenant/name` in any other, so that a tenant is a range of names.
 
 use async_trait::async_trait;
 use nuncio_engine::{
@@ -16,7 +16,7 @@ use super::{
     read::{bytes, number, select_row, task_row},
 };
 
-/// Rows changed in one transaction at most, so that others do not wait long for its locks.
+/// Maximum rows changed in one transaction, so that others do not wait long for its locks.
 const CHUNK: usize = 64;
 
 #[async_trait]
@@ -137,13 +137,14 @@ impl TenantStore for PostgresStore {
         self.pool.run(sql, &[&format!("{tenant}/")]).await.map(drop)
     }
 
-    /// A row has its own words, and they go with it.
+    /// Nothing to do: the indexed words are a column of the row, and were deleted with it.
     async fn purge_deleted_words(&self) -> Result<(), StoreError> {
         Ok(())
     }
 
     async fn measure_tasks(&self, after: TaskNo, limit: usize) -> Result<MeasuredTasks, StoreError> {
-        // The number of a task begins with that of its owner. A length is known without reading what is stored apart.
+        // The number of a task begins with that of its owner. `octet_length` does not read values that are
+        // stored out of line.
         let sql = "SELECT o.name, count(*), sum(p.bytes)::bigint, sum(p.hooks)::bigint, max(p.no) FROM (
                SELECT t.tenant, t.no, t.hooks, octet_length(t.head)
                  + (SELECT coalesce(sum(octet_length(x.bytes)), 0) FROM log x
@@ -221,12 +222,12 @@ fn whole(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// A condition on `o.name`, ordered by bytes, that holds for the owners of a tenant; its parameter is $1.
+/// A condition on `o.name`, ordered by bytes, that matches the owners of a tenant; its parameter is $1.
 fn tenant_condition(tenant: Option<&str>) -> (&'static str, String) {
     match tenant {
         None => ("$1::text IS NOT NULL", String::new()),
         Some(HOME_TENANT) => ("strpos(o.name, '/') = 0 AND $1::text IS NOT NULL", String::new()),
-        // '0' comes right after '/'.
+        // '0' is the character right after '/'.
         Some(tenant) => ("o.name > $1::text || '/' AND o.name < $1::text || '0'", tenant.to_owned()),
     }
 }

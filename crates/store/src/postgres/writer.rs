@@ -1,7 +1,8 @@
-//! Gathers commits into batches: while one is under way, what comes waits and goes together into the next.
+//! The group commit: while one batch is in progress, new changes queue up and go together into the next.
 //!
-//! A batch has a name. When its connection is lost, nobody knows whether it was committed; it is sent again
-//! under the same name, however long that takes, and the database does it or says what became of it.
+//! A batch has a name. When its connection is lost, it is unknown whether the batch was committed. It is sent
+//! again under the same name, for as long as that takes; the database then commits it, or returns the outcome
+//! of the first time.
 
 use std::{
     sync::Arc,
@@ -25,14 +26,14 @@ use super::{
     pool::ConnectOptions,
 };
 
-/// Changes and bytes that go into one batch at most, about.
+/// Approximate maximum changes and bytes in one batch.
 const BATCH_CHANGES: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
-/// Changes that wait for a batch at most; then whoever brings one waits.
+/// Maximum queued changes; beyond it callers wait (backpressure).
 const QUEUE: usize = 1_024;
-/// Slots in which totals are counted. See `tally`.
+/// Number of slots that totals are spread over. See the table `tally`.
 const SLOTS: i16 = 32;
-/// Waits between tries at a database that is away.
+/// Backoff between attempts to reach the database.
 const RETRY: [Duration; 5] = [
     Duration::from_millis(10),
     Duration::from_millis(50),
@@ -40,7 +41,7 @@ const RETRY: [Duration; 5] = [
     Duration::from_millis(250),
     Duration::from_millis(500),
 ];
-/// A batch that takes longer is given up with its connection, and asked for on another.
+/// Deadline of a batch: after it the connection is dropped, and the outcome is queried on another.
 const GIVE_UP: Duration = Duration::from_secs(30);
 
 type CommitSender = oneshot::Sender<Result<CommitReceipt, CommitError>>;
@@ -52,7 +53,7 @@ struct CommitJob {
     since: Instant,
 }
 
-/// What a writer works with.
+/// The resources that writer tasks share.
 pub(super) struct WriterResources {
     pub(super) connect: ConnectOptions,
     pub(super) names: Arc<PostgresNameCache>,
@@ -61,7 +62,7 @@ pub(super) struct WriterResources {
     pub(super) patience: Duration,
 }
 
-/// The writers of this process.
+/// The writer tasks of this process.
 pub(super) struct PostgresWriter {
     queue: Mutex<Option<mpsc::Sender<CommitJob>>>,
     give: mpsc::WeakSender<CommitJob>,
@@ -81,7 +82,7 @@ impl PostgresWriter {
         Self { give: give.downgrade(), queue: Mutex::new(Some(give)), at_work: Mutex::new(at_work) }
     }
 
-    /// Commits a change, and returns when it is durable.
+    /// Commits a change; returns once it is durable.
     pub(super) async fn write(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         let closed = || StoreError::Unavailable("the store is closed".into());
         let (reply, answer) = oneshot::channel();
@@ -91,7 +92,7 @@ impl PostgresWriter {
         answer.await.map_err(|_| closed())?
     }
 
-    /// Commits what waits, and lets go of the connections.
+    /// Commits the queued changes, and closes the connections.
     pub(super) async fn close(&self) {
         self.queue.lock().await.take();
         for scribe in self.at_work.lock().await.drain(..) {
@@ -103,7 +104,7 @@ impl PostgresWriter {
 /// One writer: one connection, one batch at a time.
 struct WriterTask {
     desk: Arc<WriterResources>,
-    /// Under which the database remembers its last batch.
+    /// The id under which the database remembers this writer's last batch.
     id: Uuid,
     line: Option<WriterConnection>,
 }
@@ -132,14 +133,14 @@ impl WriterTask {
                     batch.push(job);
                 }
             }
-            // In the order of the tasks, so that two batches do not wait for each other's rows.
+            // Ordered by task, so that two batches do not deadlock on each other's rows.
             batch.sort_by_key(|job| match &job.change.guard {
                 nuncio_engine::store::Precondition::Create(_) => i64::MAX,
                 nuncio_engine::store::Precondition::Version { task, .. }
                 | nuncio_engine::store::Precondition::Runner { task, .. } => task.0,
             });
             if let Some(refused) = self.write(batch).await {
-                // One of them may be at fault: each for itself, so that it is the only one that fails.
+                // One of the changes may be at fault. Commit each alone, so that only that one fails.
                 for job in refused {
                     self.write(vec![job]).await;
                 }
@@ -147,7 +148,8 @@ impl WriterTask {
         }
     }
 
-    /// Commits a batch and tells everybody. Returns it, where it was undone and may succeed in parts.
+    /// Commits a batch and replies to its callers. Returns the batch if it was rolled back and parts of it may
+    /// succeed.
     async fn write(&mut self, batch: Vec<CommitJob>) -> Option<Vec<CommitJob>> {
         let name = Uuid::now_v7();
         // Whether it may have been committed.
@@ -215,7 +217,7 @@ impl WriterTask {
                 Err(BatchFailure::Store(error::store_error(&error)))
             }
             PostgresErrorKind::Broken => {
-                // Had an earlier try been committed, the database would have said so before anything else.
+                // If an earlier attempt had been committed, the database would have returned its outcome.
                 *sent = false;
                 Err(BatchFailure::Store(error::store_error(&error)))
             }
@@ -235,9 +237,9 @@ impl WriterTask {
 
 /// Why a batch was not committed, as far as is known.
 enum BatchFailure {
-    /// It is to be sent again, under its name.
+    /// It must be sent again, under its name.
     Again,
-    /// It was undone, or not even sent.
+    /// It was rolled back, or never sent.
     Store(StoreError),
 }
 

@@ -1,4 +1,4 @@
-//! Whole tasks and sessions, out of the database and into it. See `crate::archive`.
+//! Export and import of whole tasks and sessions. See `crate::archive`.
 
 use std::path::Path;
 
@@ -48,7 +48,7 @@ impl Archive for SqliteStore {
     }
 
     async fn dump_session(&self, id: &str) -> std::result::Result<Option<ClientSession>, StoreError> {
-        // Its clock is that of whoever opened it.
+        // The embedded store has no clock of its own, so no time needs translation.
         self.read(|conn, names| session::find(conn, names, id))
     }
 
@@ -99,19 +99,20 @@ impl Archive for SqliteStore {
     }
 
     async fn in_use(&self) -> std::result::Result<bool, StoreError> {
-        // The folder is locked: whoever has it open is the only one.
+        // The folder is locked, so this process is the only one that has it open.
         Ok(false)
     }
 }
 
-/// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
+/// Copies the database of a folder to a file, also while a server writes to it: the copy is a consistent
+/// snapshot.
 pub(crate) fn back_up(dir: &Path, to: &Path) -> std::result::Result<(), SqliteOpenError> {
     let conn = schema::open_read_only(&dir.join("nuncio.db"))?;
     let Some(name) = to.to_str() else {
         let why = std::io::Error::new(std::io::ErrorKind::InvalidInput, "the name is not UTF-8");
         return Err(SqliteOpenError::Folder { dir: to.to_owned(), source: why });
     };
-    // SQLite takes an empty file for none, and keeps its mode.
+    // SQLite treats an empty file as a new database, and keeps its mode.
     schema::make_private(to).map_err(|source| SqliteOpenError::Folder { dir: to.to_owned(), source })?;
     conn.execute("VACUUM INTO ?1", [name])?;
     Ok(())
@@ -159,7 +160,7 @@ fn details(conn: &Connection, no: i64) -> Result<TaskDetails> {
     Ok(TaskDetails { due_at, idempotency, dead_letters, hooks })
 }
 
-/// What somebody holds is due since the beginning of time.
+/// A held task is due since the beginning of time.
 fn due(at: Option<i64>, held: bool) -> Option<Timestamp> {
     at.map(|at| if held { Timestamp(0) } else { Timestamp(at) })
 }

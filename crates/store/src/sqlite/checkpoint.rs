@@ -1,10 +1,10 @@
-//! Keeps the write-ahead log short without making commits wait for it.
+//! Checkpoints that keep the write-ahead log short without delaying commits.
 //!
-//! When the log has grown, a thread with a connection of its own copies it into the database beside the
-//! running commits (a passive checkpoint). Under constant load that alone would never let the log begin
-//! again, because new pages arrive while old ones are copied; so the thread copies what came meanwhile, too, until that
-//! is little, and then the writer, between two batches, copies the few that are left and begins again at the front. The file keeps its length:
-//! overwriting allocated blocks is the cheaper fsync.
+//! When the log has grown, a thread with its own connection copies it into the database beside the running
+//! commits (a passive checkpoint). Under constant load that alone would never let the log restart, because new
+//! pages arrive while old ones are copied. So the thread also copies what arrived meanwhile, until that is
+//! little; then the writer, between two batches, copies the few pages that are left and restarts the log at the
+//! front. The file keeps its length: overwriting allocated blocks makes the fsync cheaper.
 
 use std::{
     path::Path,
@@ -20,21 +20,22 @@ use rusqlite::{Connection, Result};
 
 use super::{SqliteOpenError, schema};
 
-/// Where the thread cannot keep up or has died, the writer copies all by itself at this many times the limit.
+/// If the thread cannot keep up or has died, the writer copies everything itself at this many times the limit.
 const PATIENCE: u32 = 4;
-/// So few pages are left to the writer, unless more come than the thread can copy in so many rounds.
+/// Pages that the thread leaves to the writer, unless more arrive than it can copy in the maximum number of
+/// rounds.
 const FEW: u32 = 256;
 const ROUNDS: u32 = 4;
 
-/// The writer's side of it.
+/// The writer's side of checkpoints.
 pub(super) struct Checkpoints {
-    /// Pages in the log, as the hook of the last commit said.
+    /// Pages in the log, as reported by the hook of the last commit.
     pages: Arc<AtomicU32>,
     /// Whether the thread is copying.
     copying: Arc<AtomicBool>,
-    /// Whether it has been asked to since the log began.
+    /// Whether the thread was asked for a copy since the log restarted.
     asked: bool,
-    /// How many pages the log may have before something is done about it.
+    /// The size of the log, in pages, at which the next checkpoint is due.
     due: u32,
     limit: u32,
     ask: SyncSender<()>,
@@ -42,7 +43,7 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// `limit` is in pages.
+    /// Starts the thread; `limit` is in pages.
     pub(super) fn start(path: &Path, writer: &mut Connection, limit: u32) -> Result<Self, SqliteOpenError> {
         let pages = Arc::new(AtomicU32::new(0));
         let seen = Arc::clone(&pages);
@@ -66,7 +67,7 @@ impl Checkpoints {
         Ok(Self { pages, copying, asked: false, due: limit, limit, ask, thread })
     }
 
-    /// To be called between two batches.
+    /// Must be called between two batches.
     pub(super) fn after_commit(&mut self, writer: &Connection) {
         let pages = self.pages.load(Ordering::Relaxed);
         if pages < self.due {
@@ -84,8 +85,8 @@ impl Checkpoints {
         self.restart_log(writer, pages);
     }
 
-    /// Readers that still look into the log get a moment (the busy timeout); if they stay, this is tried
-    /// again after as many pages more.
+    /// Restarts the log. Readers that still use it get a moment to finish (the busy timeout); if they do not,
+    /// this is retried after as many pages more.
     fn restart_log(&mut self, writer: &Connection, pages: u32) {
         self.asked = false;
         let begun = match checkpoint(writer, "RESTART") {
@@ -101,7 +102,7 @@ impl Checkpoints {
         }
     }
 
-    /// Ends the thread; with `truncate` the log is emptied as well.
+    /// Stops the thread; with `truncate` the log is emptied as well.
     pub(super) fn finish(self, writer: &Connection, truncate: bool) {
         drop(self.ask);
         let _ = self.thread.join();
@@ -111,12 +112,12 @@ impl Checkpoints {
     }
 }
 
-/// The thread's part.
+/// The thread's part of a checkpoint.
 fn copy(conn: &Connection) {
     let mut before = 0;
     for _ in 0..ROUNDS {
         match checkpoint(conn, "PASSIVE") {
-            // About as few came while they were copied.
+            // About as few arrived while these were copied.
             Ok(done) if done.copied.saturating_sub(before) < FEW => return,
             Ok(done) => before = done.copied,
             Err(error) => return tracing::warn!(%error, "a checkpoint failed"),
@@ -124,16 +125,16 @@ fn copy(conn: &Connection) {
     }
 }
 
-/// How far a checkpoint came.
+/// The progress of a checkpoint.
 struct CheckpointProgress {
     is_complete: bool,
-    /// Pages of the log that are in the database, since the log began.
+    /// Pages of the log that are in the database, since the log restarted.
     copied: u32,
 }
 
 fn checkpoint(conn: &Connection, mode: &str) -> Result<CheckpointProgress> {
     conn.prepare_cached(&format!("PRAGMA wal_checkpoint({mode})"))?.query_row([], |row| {
-        // It is -1 where there is no log.
+        // SQLite returns -1 if there is no log.
         let copied = row.get::<_, i64>(2)?.try_into().unwrap_or(0);
         Ok(CheckpointProgress { is_complete: row.get::<_, i64>(0)? == 0, copied })
     })

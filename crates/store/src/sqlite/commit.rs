@@ -1,7 +1,7 @@
-//! One change of one task as SQL.
+//! The commit of one change of one task as SQL.
 //!
-//! Everything that can refuse a change is looked at before its first write, so that a refused change
-//! leaves nothing behind and its neighbours in the batch need no savepoint.
+//! All checks that can refuse a change run before its first write. So a refused change leaves nothing behind,
+//! and its neighbours in the batch need no savepoint.
 
 use std::sync::LazyLock;
 
@@ -21,7 +21,7 @@ use super::{
     write_session::WriteSession,
 };
 
-/// What a change came to: done, or refused. The outer error is the database's.
+/// The outcome of a change: committed or refused. A database error is the outer `Result`.
 pub(super) type CommitOutcome = Result<CommitReceipt, CommitError>;
 
 /// Checks the guard and writes the change.
@@ -37,7 +37,7 @@ pub(super) fn commit(session: &mut WriteSession, change: &Change) -> Result<Comm
             } else if now.state.is_terminal() {
                 Err(CommitError::Ended)
             } else if now.node.is_none() {
-                // Handed back or parked under this very epoch: nobody runs it.
+                // Released or parked under this same epoch: no node runs it.
                 Err(CommitError::Fenced)
             } else {
                 Ok(())
@@ -120,7 +120,7 @@ fn create(session: &mut WriteSession, new: &NewTask, change: &Change) -> Result<
     Ok(Ok(CommitReceipt { task: TaskNo(no), first_seq: 1, seq, version: 1, epoch, cancel, unfolded }))
 }
 
-/// The task that already has the idempotency key or the client id. The id itself is left to the unique
+/// The task that already has the idempotency key or the client id. The task id itself is left to the unique
 /// index: it collides only when a change is repeated.
 fn collision(session: &mut WriteSession, new: &NewTask) -> Result<Option<(TaskId, Option<Digest>)>> {
     if let Some((key, _)) = &new.idempotency
@@ -141,7 +141,7 @@ fn collision(session: &mut WriteSession, new: &NewTask) -> Result<Option<(TaskId
     Ok(taken.map(|task| (task, None)))
 }
 
-/// What guards look at, and what the new row is made of.
+/// The columns that guards check and that the new row is computed from.
 struct CurrentRow {
     owner: i64,
     agent: i64,
@@ -213,8 +213,8 @@ fn update(
     Ok(Ok(CommitReceipt { task, first_seq: now.seq + 1, seq, version, epoch, cancel, unfolded }))
 }
 
-/// SQLite rewrites an index entry whenever a statement names one of its columns, changed or not. So there
-/// is one statement for each set of indexes that a change touches; a chunk's touches none.
+/// SQLite rewrites an index entry whenever a statement names one of its columns, changed or not. So there is
+/// one statement for each set of indexes that a change touches; a chunk's touches none.
 static UPDATES: LazyLock<[String; 8]> = LazyLock::new(|| {
     std::array::from_fn(|variant| {
         let with = |bit: usize, columns| if variant & 1 << bit == 0 { "" } else { columns };
@@ -254,7 +254,7 @@ fn current(session: &WriteSession, task: TaskNo) -> Result<Option<CurrentRow>> {
         .optional()
 }
 
-/// Who runs a task, and when it may be claimed.
+/// The node that runs a task, and when the task may be claimed.
 #[derive(Default)]
 struct RunSchedule {
     node: Option<NodeId>,
@@ -262,14 +262,14 @@ struct RunSchedule {
 }
 
 impl RunSchedule {
-    /// `None`: as it was. A task that has ended rests, whatever the change says.
+    /// `None` leaves the schedule as it is. A terminal task is never scheduled, whatever the change requests.
     fn after(run: RunChange, state: State, now: Timestamp) -> Option<Self> {
         match run {
             _ if state.is_terminal() => Some(Self::default()),
             RunChange::Keep => None,
             RunChange::Rest => Some(Self::default()),
             RunChange::Due(at) => Some(Self { node: None, due_at: Some(at) }),
-            // Due too, so that it is found when the node dies.
+            // Due as well, so that a claim finds it when the node dies.
             RunChange::Lease(node) => Some(Self { node: Some(node), due_at: Some(now) }),
         }
     }
@@ -279,7 +279,7 @@ impl RunSchedule {
     }
 }
 
-/// How many events a change appends, and how many bytes of log.
+/// The number of events that a change appends, and their bytes in the log.
 fn size(change: &Change) -> (u64, u64) {
     let events = change.events.as_ref().filter(|events| events.count > 0);
     events.map_or((0, 0), |events| (events.count.into(), events.bytes.len() as u64))

@@ -1,44 +1,44 @@
-//! What can go wrong: at open, for people; afterwards, in the words of the trait.
+//! The errors of the embedded store: at open, texts for the operator; afterwards, the variants of `StoreError`.
 
 use std::path::{Path, PathBuf};
 
 use nuncio_engine::store::StoreError;
 use rusqlite::{Error, ErrorCode};
 
-/// Why a store was not opened.
+/// Why the embedded store could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SqliteOpenError {
-    /// The folder cannot be made, or its lock file not be used.
+    /// The folder cannot be created, or its lock file cannot be used.
     #[error("cannot use the data folder {}: {source}", dir.display())]
     Folder {
-        /// The folder.
+        /// The data folder.
         dir: PathBuf,
-        /// Why.
+        /// The error of the file system.
         source: std::io::Error,
     },
-    /// Another process has the folder.
+    /// Another process has locked the folder.
     #[error("the data folder {} is in use by {}; stop that server first, or give this one another folder",
         dir.display(), holder.map_or("another process".to_owned(), |pid| format!("process {pid}")))]
     Locked {
-        /// The folder.
+        /// The data folder.
         dir: PathBuf,
-        /// The process that holds it, where it left its number.
+        /// The process id of the holder, if the lock file names it.
         holder: Option<u32>,
     },
-    /// What is acknowledged would not survive a crash.
+    /// The database cannot guarantee that acknowledged writes survive a crash.
     #[error("the store would not be durable: {0}")]
     NotDurable(String),
-    /// A newer version has been here.
+    /// The database was written by a newer version.
     #[error(
         "the database has schema {found}, and this version knows schemas up to {known}: run a newer nuncio"
     )]
     NewerSchema {
-        /// What the file says.
+        /// The schema version of the file.
         found: i64,
-        /// The newest that this version knows.
+        /// The newest schema version that this version supports.
         known: i64,
     },
-    /// The database cannot be opened or brought up to date.
+    /// The database cannot be opened or migrated.
     #[error("cannot open the database: {0}")]
     Database(#[from] Error),
     /// A thread could not be started.
@@ -46,15 +46,15 @@ pub enum SqliteOpenError {
     Thread(std::io::Error),
 }
 
-/// Less free space than this, and an IO error is taken for a lack of it.
+/// Below this many free bytes, an IO error is treated as a full disk.
 const NO_ROOM: u64 = 1 << 20;
 
-/// The trait's word for a failure of the database in `dir`.
+/// Maps a failure of the database in `dir` to a `StoreError`.
 pub(super) fn store_error(error: &Error, dir: &Path) -> StoreError {
     let text = error.to_string();
     match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => StoreError::Full(text),
-        // SQLite says IOERR where it could not extend its shared memory file, among others.
+        // SQLite reports IOERR where it could not extend its shared memory file, among others.
         Some(ErrorCode::SystemIoFailure) if free_bytes(dir).is_some_and(|free| free < NO_ROOM) => {
             StoreError::Full(text)
         }

@@ -1,14 +1,15 @@
-//! Deletes what ended long ago. The search runs beside the writer; the writer looks again before it deletes.
+//! The deletion of tasks past their retention. The search runs beside the writer; the writer checks again
+//! before it deletes.
 
 use nuncio_engine::clock::Timestamp;
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{read, write_session::WriteSession};
 
-/// Tasks deleted in one job at most, so that commits in the same batch do not wait long.
+/// Maximum tasks deleted in one job, so that commits in the same batch do not wait long.
 pub(super) const CHUNK: usize = 64;
 
-/// Tasks that ended before that time, by way of the list index of each owner.
+/// Finds tasks that ended before that time, through the list index of each owner.
 pub(super) fn find(conn: &Connection, before: Timestamp, limit: usize) -> Result<Vec<i64>> {
     conn.prepare_cached(
         "SELECT task.no FROM owner CROSS JOIN task INDEXED BY task_list
@@ -19,7 +20,7 @@ pub(super) fn find(conn: &Connection, before: Timestamp, limit: usize) -> Result
     .collect()
 }
 
-/// Deletes those tasks with all that belongs to them; how many there still were.
+/// Deletes those tasks with all their data; returns how many still existed.
 pub(super) fn delete(session: &mut WriteSession, before: Timestamp, tasks: &[i64]) -> Result<u64> {
     let mut deleted = 0;
     for no in tasks {
@@ -41,7 +42,7 @@ fn delete_one(session: &mut WriteSession, before: Timestamp, no: i64) -> Result<
     }
 }
 
-/// Deletes a task, whatever its state, with all that belongs to it; whether there was one.
+/// Deletes a task in any state with all its data; returns whether there was one.
 pub(super) fn delete_whole(session: &mut WriteSession, no: i64) -> Result<bool> {
     let found = session
         .conn

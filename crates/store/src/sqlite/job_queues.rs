@@ -1,5 +1,5 @@
-//! Jobs that wait for the writer, tenant by tenant: one of each in turn, so that whoever has a thousand of them waiting
-//! keeps nobody else's waiting for more than a batch.
+//! A queue of jobs per tenant for the writer, served round-robin: a tenant with a thousand queued jobs delays
+//! those of other tenants by at most one batch.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -7,19 +7,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// For how long two tenants count as writing at the same time.
+/// How long after a change of tenant two tenants count as writing concurrently.
 const SHARED: Duration = Duration::from_secs(1);
 
-/// Whose job it is; `None`: the server's own.
+/// The tenant of a job; `None` for the server's own.
 pub(super) type JobTenant = Option<Arc<str>>;
 
-/// The jobs of all tenants.
+/// The queued jobs of all tenants.
 pub(super) struct TenantJobQueues<J> {
     jobs: HashMap<JobTenant, VecDeque<J>>,
-    /// Lanes with jobs, the next one first.
+    /// Tenants with queued jobs, the next one first.
     order: VecDeque<JobTenant>,
     len: usize,
-    /// The tenant that wrote last, and when that was another one than before.
+    /// The tenant that wrote last, and when the tenant last changed.
     last: JobTenant,
     changed: Option<Instant>,
 }
@@ -40,7 +40,7 @@ impl<J> TenantJobQueues<J> {
         self.jobs.insert(lane, VecDeque::from([job]));
     }
 
-    /// The next job, lanes in turn.
+    /// The next job, tenants in turn.
     pub(super) fn pop(&mut self, now: Instant) -> Option<J> {
         let lane = self.order.pop_front()?;
         let jobs = self.jobs.get_mut(&lane)?;
@@ -65,7 +65,7 @@ impl<J> TenantJobQueues<J> {
         self.len == 0
     }
 
-    /// Whether several tenants write.
+    /// Whether several tenants write concurrently.
     pub(super) fn is_shared(&self, now: Instant) -> bool {
         self.changed.is_some_and(|changed| now.saturating_duration_since(changed) < SHARED)
     }

@@ -1,4 +1,4 @@
-//! Who runs what: heartbeats and claims. Both go through the writer, so two claims never meet.
+//! Leases of tasks: heartbeats and claims. Both go through the writer, so two claims never run concurrently.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{names::SqliteNameCache, read, write_session::WriteSession};
 
-/// Only one process can hold the folder, so at open every node that was ever here is dead, and whatever was
-/// being delivered is to be delivered again.
+/// Expires every earlier node at open, and the leases of deliveries in progress: only one process can lock the
+/// folder, so all of them are dead.
 pub(super) fn expire_all_nodes(conn: &Connection) -> Result<()> {
     conn.execute_batch(
         "BEGIN IMMEDIATE;
@@ -24,7 +24,7 @@ pub(super) fn expire_all_nodes(conn: &Connection) -> Result<()> {
     )
 }
 
-/// Notes that a node is alive until then.
+/// Records that a node is alive until then.
 pub(super) fn heartbeat(session: &WriteSession, node: NodeId, until: Timestamp) -> Result<()> {
     session
         .conn
@@ -40,7 +40,7 @@ pub(super) fn heartbeat(session: &WriteSession, node: NodeId, until: Timestamp) 
 struct ClaimableTask {
     at: i64,
     no: i64,
-    /// Whether a node died over it.
+    /// Whether a node died while it held the task.
     orphan: bool,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn claim(
     claim_due(session, node, due, limit)
 }
 
-/// The same for some owners, so many of each.
+/// Like `claim`, for some owners, up to a limit for each.
 pub(super) fn claim_of(
     session: &mut WriteSession,
     node: NodeId,
@@ -105,20 +105,20 @@ fn claim_due(
     Ok(claimed)
 }
 
-/// Those from whom a node may claim: no node, and dead nodes.
+/// The holders that a node may claim from: none, and dead nodes.
 fn holders(session: &WriteSession, node: NodeId, now: Timestamp) -> Result<Vec<Option<[u8; 16]>>> {
     let dead = dead_nodes(&session.conn, node, now)?;
     Ok(std::iter::once(None).chain(dead.into_iter().map(Some)).collect())
 }
 
-/// The number of a queue, as the column `queue` has it.
+/// The number of a queue, as in the column `queue`.
 fn queue_of(owner: i64, called: bool) -> i64 {
     owner * 2 + i64::from(called)
 }
 
-/// Queues in which a node, or nobody, holds something, due or not yet.
+/// Queues with tasks of that holder (`None`: tasks without a holder), due or not yet.
 fn queues(conn: &Connection, holder: Option<[u8; 16]>) -> Result<Vec<i64>> {
-    // From one queue to the next in the index: they are few, their tasks may be many.
+    // Skips from one queue to the next in the index: queues are few, their tasks may be many.
     let mut next = conn.prepare_cached(
         "SELECT queue FROM task INDEXED BY task_due WHERE node IS ?1 AND due_at IS NOT NULL AND queue > ?2
          ORDER BY queue LIMIT 1",
@@ -131,7 +131,7 @@ fn queues(conn: &Connection, holder: Option<[u8; 16]>) -> Result<Vec<i64>> {
     Ok(queues)
 }
 
-/// How many tasks a node could claim, by owner.
+/// The number of tasks that a node could claim, by owner.
 pub(super) fn due(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -158,7 +158,7 @@ pub(super) fn due(
     named.collect()
 }
 
-/// How many tasks were made below a task.
+/// The number of tasks that were created below a task.
 pub(super) fn descendants(conn: &Connection, root: TaskId, at_most: u64) -> Result<u64> {
     conn.prepare_cached(
         "WITH RECURSIVE below(id) AS (
@@ -190,9 +190,10 @@ fn due_of(
         .collect()
 }
 
-/// Nodes that hold tasks and are past their time. Whoever claims is alive, whatever its last heartbeat said.
+/// Nodes that hold tasks and whose heartbeat has expired. The claiming node is alive, whatever its last
+/// heartbeat.
 fn dead_nodes(conn: &Connection, claiming: NodeId, now: Timestamp) -> Result<Vec<[u8; 16]>> {
-    // From one holder to the next in the index: they are few, their tasks may be many.
+    // Skips from one holder to the next in the index: holders are few, their tasks may be many.
     let mut next_holder = conn.prepare_cached(
         "SELECT node FROM task INDEXED BY task_due WHERE due_at IS NOT NULL AND node > ?1 ORDER BY node LIMIT 1",
     )?;
@@ -216,7 +217,7 @@ pub(super) fn held_tasks(conn: &Connection, node: NodeId) -> Result<Vec<TaskId>>
     .collect()
 }
 
-/// When the next task becomes due that nobody holds.
+/// When the next task without a holder becomes due.
 pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     let mut first = conn.prepare_cached(
         "SELECT min(due_at) FROM task INDEXED BY task_due WHERE node IS NULL AND queue = ?1 AND due_at IS NOT NULL",
@@ -229,7 +230,7 @@ pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     Ok(next.map(Timestamp))
 }
 
-/// How much there is to do. Tasks that sleep until later are live, not queued.
+/// The number of live and queued tasks. A task that sleeps until later is live, not queued.
 pub(super) fn load(conn: &Connection, now: Timestamp) -> Result<Load> {
     conn.prepare_cached(
         "SELECT (SELECT count(*) FROM task INDEXED BY task_due WHERE node IS NULL AND due_at <= ?1),

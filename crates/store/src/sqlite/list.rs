@@ -1,4 +1,4 @@
-//! Pages of an owner's tasks. Every filter is decided inside one index; rows are read for the page alone.
+//! Pages of an owner's tasks. Every filter is evaluated inside one index; only the rows of the page are read.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -9,9 +9,9 @@ use rusqlite::{Connection, OptionalExtension, Result, ToSql, params};
 
 use super::{names::SqliteNameCache, read};
 
-/// A page, with the number of tasks on all pages: one consistent reading.
+/// Reads a page with the total over all pages, consistently.
 pub(super) fn list(conn: &Connection, names: &mut SqliteNameCache, query: &ListQuery) -> Result<ListPage> {
-    // Rolled back when it is dropped, which for a reading is the same as committed.
+    // Rolled back on drop, which for a read is the same as a commit.
     let _reading = conn.unchecked_transaction()?;
     let nothing = ListPage { tasks: vec![], next: None, total: 0 };
     let Some(owner) = names.find_owner(conn, &query.owner)? else { return Ok(nothing) };
@@ -59,7 +59,7 @@ struct ListFilter<'q> {
 }
 
 impl ListFilter<'_> {
-    /// The task whose own context is asked for: it is in no context index, because it has no context stored.
+    /// The task that opened the requested context: it is in no context index, because it has no context stored.
     fn opener(&self, conn: &Connection) -> Result<Option<ListCursor>> {
         let Some(id) = self.query.context.as_deref().and_then(TaskId::of_own_context) else {
             return Ok(None);
@@ -81,7 +81,8 @@ impl ListFilter<'_> {
         .optional()
     }
 
-    /// How many tasks match, the opener of the context not counted: from the counters where they know.
+    /// The number of matching tasks without the opener of the context: from the counters where they cover the
+    /// filter.
     fn total(&self, conn: &Connection) -> Result<u64> {
         if self.query.context.is_some() || self.query.since.is_some() {
             let sql = format!("SELECT count(*) {} LIMIT ?8", self.condition());
@@ -98,9 +99,9 @@ impl ListFilter<'_> {
         })
     }
 
-    /// The places of this page, and one more if there is one.
+    /// The cursors of this page, and one more if there is one.
     fn places(&self, conn: &Connection, total: u64) -> Result<Vec<ListCursor>> {
-        // No more than there are, so that the search for a rare kind ends with the last of them.
+        // No more than exist, so that the search for a rare kind stops at the last of them.
         let limit = (self.query.limit as u64).saturating_add(1).min(total);
         self.with_params(self.query.after, i64::try_from(limit).unwrap_or(i64::MAX), |params| {
             conn.prepare_cached(&self.page())?.query_map(params, list_cursor)?.collect()
@@ -112,7 +113,7 @@ impl ListFilter<'_> {
         format!("SELECT status_at, no {} {after} ORDER BY status_at DESC, no DESC LIMIT ?8", self.condition())
     }
 
-    /// Names the index and what is compared in it. A comparison that is left out costs nothing.
+    /// Names the index and the comparisons in it. A comparison that is left out costs nothing.
     fn condition(&self) -> String {
         let live = self.query.state.is_some_and(|state| !state.is_terminal());
         let index = match (&self.query.context, live) {
@@ -154,7 +155,8 @@ mod tests {
     use super::*;
     use crate::sqlite::schema;
 
-    /// Whatever the filter, a page is read off one index in order: no row is touched to decide, nothing sorted.
+    /// Whatever the filter, a page is read from one index in order: no row is read to decide, and nothing is
+    /// sorted.
     #[test]
     fn every_filter_is_decided_in_an_index() {
         let folder = tempfile::tempdir().unwrap();

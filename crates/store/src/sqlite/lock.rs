@@ -1,5 +1,6 @@
-//! One process per folder. SQLite itself would let two servers share a database; the counters that the
-//! writer keeps in memory, and the rule that all earlier nodes are dead at open, would not survive it.
+//! The lock file of a data folder: one process per folder. SQLite itself would let two servers share a
+//! database, but the counters that the writer keeps in memory, and the rule that all earlier nodes are dead at
+//! open, would break.
 
 use std::{
     fs::{DirBuilder, File, OpenOptions},
@@ -12,19 +13,19 @@ use rustix::fs::{FlockOperation, flock};
 
 use super::SqliteOpenError;
 
-/// Holds the folder until it is dropped, or the process ends however it ends.
+/// Holds the lock until it is dropped, or until the process ends in any way.
 #[derive(Debug)]
 pub(super) struct FolderLock {
     file: File,
 }
 
 impl FolderLock {
-    /// Makes the folder if there is none (for its owner only) and takes it.
+    /// Creates the folder if it is missing (for its owner only) and locks it.
     pub(super) fn take(dir: &Path) -> Result<Self, SqliteOpenError> {
         let failed = |source| SqliteOpenError::Folder { dir: dir.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
         let mut options = OpenOptions::new();
-        // Not truncated: until the lock is ours, what it says is somebody else's.
+        // Not truncated: until the lock is ours, the content belongs to the holder.
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
         let mut file = options.open(dir.join("lock")).map_err(failed)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -45,8 +46,8 @@ impl FolderLock {
 }
 
 impl Drop for FolderLock {
-    /// Unlocks instead of only closing: a child process that has been forked and not yet executed still
-    /// has a copy of the descriptor, and the lock would last as long as that copy.
+    /// Unlocks instead of only closing: a child process that has been forked and not yet executed still has a
+    /// copy of the descriptor, and the lock would last as long as that copy.
     fn drop(&mut self) {
         let _ = flock(&self.file, FlockOperation::Unlock);
     }

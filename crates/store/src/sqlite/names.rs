@@ -1,16 +1,16 @@
-//! Owners and agents as small numbers: they repeat in every row and in most indexes.
+//! The cache of owner and agent numbers: their names repeat in every row and in most indexes.
 //!
-//! Each connection keeps what it has looked up. The tables only grow, so what was read stays true; the
-//! writer forgets all of it when a batch is rolled back, and everybody does when a tenant was erased.
+//! Each connection caches what it has read. The tables only grow, so entries stay valid; the writer clears its
+//! cache when a batch is rolled back, and every connection does when a tenant was erased.
 
 use std::{collections::HashMap, sync::Arc};
 
 use rusqlite::{Connection, OptionalExtension, Result};
 
-/// Past this many entries a directory is emptied and fills again: owners can be many.
+/// Maximum entries: beyond it a directory is cleared and fills again, because there can be many owners.
 const KEPT: usize = 16_384;
 
-/// The directories of one connection.
+/// The name caches of one connection.
 #[derive(Default)]
 pub(super) struct SqliteNameCache {
     owners: NameDirectory,
@@ -38,7 +38,7 @@ impl SqliteNameCache {
         self.agents.find(conn, name, "SELECT no FROM agent WHERE name = ?1")
     }
 
-    /// The number of an owner, which gets one if it has none. For the writer.
+    /// The number of an owner, which is assigned if there is none. For the writer.
     pub(super) fn owner_no(&mut self, conn: &Connection, name: &str) -> Result<i64> {
         match self.find_owner(conn, name)? {
             Some(no) => Ok(no),
@@ -46,7 +46,7 @@ impl SqliteNameCache {
         }
     }
 
-    /// The number of an agent, which gets one if it has none. For the writer.
+    /// The number of an agent, which is assigned if there is none. For the writer.
     pub(super) fn agent_no(&mut self, conn: &Connection, name: &str) -> Result<i64> {
         match self.find_agent(conn, name)? {
             Some(no) => Ok(no),
@@ -55,7 +55,7 @@ impl SqliteNameCache {
     }
 }
 
-/// Numbers and names, both ways.
+/// Numbers and names, in both directions.
 #[derive(Default)]
 struct NameDirectory {
     by_no: HashMap<i64, Arc<str>>,

@@ -1,5 +1,5 @@
-//! Webhooks and their deliveries. A webhook is a follower with a cursor: what it has to deliver is whatever
-//! the log holds after it, so the outbox keeps numbers and no bodies.
+//! Webhooks and their deliveries. A webhook is a follower with a cursor: it has to deliver whatever the log
+//! holds after the cursor, so the outbox stores numbers and no bodies.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ pub(super) fn put(
     Ok(Ok(()))
 }
 
-/// Writes a webhook of a task whose log ends at `seq`. Whatever it had to deliver before is forgotten.
+/// Writes a webhook of a task whose log ends at `seq`. Discards what it had to deliver before.
 pub(super) fn insert(session: &WriteSession, task: i64, seq: u64, hook: &Webhook) -> Result<()> {
     let due_at = (seq > hook.cursor).then_some(session.now().0);
     session
@@ -49,8 +49,8 @@ pub(super) fn insert(session: &WriteSession, task: i64, seq: u64, hook: &Webhook
     Ok(())
 }
 
-/// Makes the webhooks of a task due after new events. One that is being delivered, waits for its retry or
-/// is due already keeps its time: its cursor takes it to the new events in their turn.
+/// Makes the webhooks of a task due after new events. One that is being delivered, waits for its retry or is
+/// due already keeps its time: its cursor reaches the new events in order.
 pub(super) fn schedule_delivery(session: &WriteSession, task: i64) -> Result<()> {
     session
         .conn
@@ -59,7 +59,7 @@ pub(super) fn schedule_delivery(session: &WriteSession, task: i64) -> Result<()>
     Ok(())
 }
 
-/// Removes a webhook with its dead letters; whether there was one.
+/// Deletes a webhook with its dead letters; returns whether there was one.
 pub(super) fn delete(session: &WriteSession, task: TaskNo, id: &str) -> Result<bool> {
     let there = session
         .conn
@@ -101,12 +101,12 @@ fn webhook(row: &Row<'_>, from: usize) -> Result<Webhook> {
     })
 }
 
-/// Something to deliver.
+/// A delivery that is due.
 struct DueDelivery {
     at: i64,
     task: i64,
     hook: String,
-    /// The sequence number of a dead letter that is tried once more.
+    /// The sequence number of a dead letter that is replayed.
     replay: Option<u64>,
 }
 
@@ -182,14 +182,14 @@ fn delivery(
         .conn
         .prepare_cached("SELECT id, cursor, config, attempts FROM webhook WHERE task = ?1 AND id = ?2")?
         .query_row(params![task, hook], |found| {
-            // The attempts are the webhook's own, not those of a letter that had died.
+            // The attempts are the webhook's own, not those of the dead letter.
             let attempts = if replay.is_some() { 0 } else { found.get(3)? };
             Ok(DueWebhook { row, hook: webhook(found, 0)?, attempts, replay })
         })
         .optional()
 }
 
-/// When the next delivery becomes due: a first one, a retry, a replay, or one whose lease runs out.
+/// When the next delivery becomes due: a first one, a retry, a replay, or one whose lease expires.
 pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     conn.prepare_cached(
         "SELECT min(at) FROM (
@@ -200,8 +200,8 @@ pub(super) fn next_due(conn: &Connection) -> Result<Option<Timestamp>> {
     .query_row([], |row| Ok(row.get::<_, Option<i64>>(0)?.map(Timestamp)))
 }
 
-/// Records how a delivery went. The cursor never goes back, so a settlement that comes late (after the
-/// lease ran out and somebody else delivered) does no harm.
+/// Records the outcome of a delivery. The cursor never goes back, so a late outcome (after the lease expired
+/// and another node delivered) does no harm.
 pub(super) fn record_delivery(
     session: &mut WriteSession,
     task: TaskNo,
@@ -232,7 +232,7 @@ pub(super) fn record_delivery(
                 .execute(params![task.0, hook, *seq as i64, reason, at.0])?
                 > 0;
             if dead_before {
-                // A replay that failed. It was out of order and concerns no cursor.
+                // A replay that failed. It was out of order and affects no cursor.
                 return Ok(());
             }
             session
@@ -287,7 +287,7 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLe
     .collect()
 }
 
-/// Makes dead letters due again, except those that are being tried; how many.
+/// Makes dead letters due again, except those in progress; returns how many.
 pub(super) fn replay(session: &mut WriteSession, delivery: Option<&str>, now: Timestamp) -> Result<u64> {
     session.record_time(now);
     let changed = session

@@ -1,7 +1,7 @@
-//! Reading single tasks: rows, logs, journals. Used by the readers, and by the writer inside its batch.
+//! Reads of single tasks: rows, logs, journals. Used by the readers, and by the writer inside its batch.
 //!
-//! A reading of several statements is consistent because the first of them stays open until the last is
-//! done: SQLite's read transaction ends with the last open statement. This spares a BEGIN and a COMMIT.
+//! A read of several statements is consistent because the first of them stays open until the last is done:
+//! SQLite's read transaction ends with the last open statement. This saves a BEGIN and a COMMIT.
 
 use bytes::Bytes;
 use nuncio_engine::{
@@ -42,7 +42,7 @@ const BY_CLIENT_ID: &str = select_task!(
      WHERE owner = (SELECT no FROM owner WHERE name = ?1) AND id = ?2)"
 );
 
-/// A row, and where its snapshot stands.
+/// A row, with the position of its snapshot.
 struct RowWithSnapshot {
     row: TaskRow,
     snap_seq: u64,
@@ -53,7 +53,7 @@ pub(super) fn row(conn: &Connection, names: &mut SqliteNameCache, key: &TaskKey)
     with_row(conn, names, key, |_, seen| Ok(seen.row))
 }
 
-/// The row with its snapshot and the log after that.
+/// The row with its snapshot and the log after it.
 pub(super) fn open(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -62,7 +62,7 @@ pub(super) fn open(
     with_row(conn, names, key, complete)
 }
 
-/// The same, by number.
+/// Like `open`, by number.
 pub(super) fn open_no(conn: &Connection, names: &mut SqliteNameCache, no: i64) -> Result<Option<OpenedTask>> {
     first(conn, names, &mut *conn.prepare_cached(BY_NO)?, &[&no], complete)
 }
@@ -119,15 +119,15 @@ pub(super) fn log(conn: &Connection, no: TaskNo, after: u64, max_bytes: usize) -
     let mut statement = conn.prepare_cached("SELECT seq FROM task WHERE no = ?1")?;
     let mut rows = statement.query([no.0])?;
     let Some(row) = rows.next()? else { return Ok(vec![]) };
-    // Without this the batch that ends at `after` would be read as the one that holds what follows.
+    // Without this check the batch that ends at `after` would be read as the one that holds what follows.
     if after >= number(row, 0)? {
         return Ok(vec![]);
     }
     batches(conn, no.0, after, max_bytes)
 }
 
-/// The first key to read for what comes after `after`: that of the batch which holds `after + 1`. The
-/// caller knows that there is one.
+/// The first key to read for the entries after `after`: that of the batch which holds `after + 1`. The caller
+/// knows that there is one.
 pub(super) fn first_key(conn: &Connection, no: i64, after: u64) -> Result<i64> {
     if after == 0 {
         return Ok(key(no, 1));
@@ -161,7 +161,7 @@ pub(super) fn journal(conn: &Connection, no: TaskNo) -> Result<Vec<JournalRecord
         .collect()
 }
 
-/// The task that an idempotency key made.
+/// The task that was created under an idempotency key.
 pub(super) fn idempotent(conn: &Connection, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>> {
     conn.prepare_cached(
         "SELECT task.id, digest FROM idempotency JOIN task ON task.no = idempotency.task
@@ -171,7 +171,7 @@ pub(super) fn idempotent(conn: &Connection, owner: &str, key: &str) -> Result<Op
     .optional()
 }
 
-/// Children of a task that have not ended.
+/// Children of a task that are not terminal.
 pub(super) fn live_children(conn: &Connection, parent: TaskId) -> Result<Vec<TaskId>> {
     conn.prepare_cached("SELECT id FROM task INDEXED BY task_parent WHERE parent = ?1 AND state < 4")?
         .query_map([parent.0.as_bytes()], |row| task_id(row, 0))?
@@ -204,7 +204,7 @@ fn seen(conn: &Connection, names: &mut SqliteNameCache, row: &Row<'_>) -> Result
     Ok(RowWithSnapshot { row, snap_seq })
 }
 
-/// A state as it is stored.
+/// A task state, from its stored form.
 pub(super) fn state(row: &Row<'_>, column: usize) -> Result<State> {
     let code: u8 = row.get(column)?;
     State::from_code(code).ok_or(Error::IntegralValueOutOfRange(column, code.into()))
@@ -215,7 +215,7 @@ pub(super) fn number(row: &Row<'_>, column: usize) -> Result<u64> {
     row.get::<_, i64>(column).map(i64::cast_unsigned)
 }
 
-/// A blob.
+/// A column of bytes.
 pub(super) fn bytes(row: &Row<'_>, column: usize) -> Result<Bytes> {
     Ok(Bytes::copy_from_slice(row.get_ref(column)?.as_blob()?))
 }

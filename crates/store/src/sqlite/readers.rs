@@ -1,8 +1,8 @@
 //! A fixed set of read-only connections beside the writer.
 //!
 //! Point reads run on the calling thread: a few pages from the cache of the operating system, some
-//! microseconds, less than handing them to another thread would cost. Scans run on blocking threads and
-//! have connections of their own, so that a long one never stands before a short one.
+//! microseconds, less than a thread switch would cost. Scans run on blocking threads with their own
+//! connections, so that a point read never waits for a long scan.
 
 use std::{
     cell::Cell,
@@ -15,7 +15,7 @@ use rusqlite::{Connection, Result};
 
 use super::{SqliteOpenError, names::SqliteNameCache, schema};
 
-/// One connection, with the names it has seen.
+/// One connection, with its cache of names.
 struct ReadConnection {
     conn: Connection,
     names: SqliteNameCache,
@@ -45,7 +45,7 @@ impl ReadConnections {
         self.pick().as_mut().map(|ReadConnection { conn, names }| run(conn, names))
     }
 
-    /// Each thread comes back to its own connection, whose cache is warm; the others are for when it is taken.
+    /// Each thread prefers its own connection, whose cache is warm; it uses another if that is busy.
     fn pick(&self) -> MutexGuard<'_, Option<ReadConnection>> {
         static THREADS: AtomicUsize = AtomicUsize::new(0);
         thread_local! { static HOME: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed)); }
@@ -59,7 +59,7 @@ impl ReadConnections {
         self.readers[home % count].lock()
     }
 
-    /// Forgets the names that were seen, once running reads are done.
+    /// Clears the caches of names, once running reads are done.
     pub(super) fn forget_names(&self) {
         for reader in &self.readers {
             if let Some(reader) = reader.lock().as_mut() {

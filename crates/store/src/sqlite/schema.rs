@@ -1,4 +1,4 @@
-//! How connections are opened: pragmas, the proof that they took, and the migrations.
+//! The opening of connections: pragmas, the check that they took effect, and the migrations.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -15,7 +15,7 @@ use super::SqliteOpenError;
 /// The mode of files that hold tasks.
 const PRIVATE: u32 = 0o600;
 
-/// The schema, step by step; the position is the version. Steps are never changed once released.
+/// The migrations, in order; the position is the version. A released one is never changed.
 const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0001_tasks.sql"),
     include_str!("../../migrations/0002_sessions.sql"),
@@ -25,26 +25,27 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_due_by_owner.sql"),
 ];
 
-/// What a connection that writes keeps of the database. Taken only while it is needed.
+/// The page cache of a connection that writes. Allocated only as needed.
 const CACHE_KIB: i64 = 32 << 10;
 
-/// For the writer and the checkpoints. Durable, or an error.
+/// Opens a connection for the writer or the checkpoints. Durable, or an error.
 pub(super) fn open_read_write(path: &Path) -> Result<Connection, SqliteOpenError> {
     make_private(path).map_err(|source| SqliteOpenError::Folder { dir: path.to_owned(), source })?;
     let conn = Connection::open(path)?;
     make_durable(&conn)?;
-    // A batch fits into it (`writer.rs`): what does not is written to the log before the commit, and often twice.
+    // A batch fits into the cache (`writer.rs`): pages that do not fit are written to the log before the
+    // commit, and often twice.
     conn.pragma_update(None, "cache_size", -CACHE_KIB)?;
-    // Checkpoints are run by `checkpoint.rs`, not inside of a commit that happens to pass a limit.
+    // Checkpoints are run by `checkpoint.rs`, not inside a commit that happens to pass a limit.
     conn.pragma_update(None, "wal_autocheckpoint", 0)?;
-    // Only a checkpoint and the writer can meet, and only for moments.
+    // Only a checkpoint and the writer can conflict, and only briefly.
     conn.busy_timeout(Duration::from_millis(200))?;
     conn.set_prepared_statement_cache_capacity(128);
     Ok(conn)
 }
 
-/// Makes a database a file of its owner's alone, whatever the folder allows. SQLite gives the files beside it the same
-/// mode when it makes them; those that are there already are changed.
+/// Makes a database accessible to its owner only, whatever the folder's mode. SQLite creates the files beside
+/// it with the same mode; those that exist already are changed.
 pub(super) fn make_private(path: &Path) -> io::Result<()> {
     OpenOptions::new().create(true).truncate(false).write(true).mode(PRIVATE).open(path)?;
     for suffix in ["", "-wal", "-shm"] {
@@ -60,14 +61,14 @@ pub(super) fn make_private(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// For reads beside the writer.
+/// Opens a connection for reads beside the writer.
 pub(super) fn open_read_only(path: &Path) -> Result<Connection, SqliteOpenError> {
     let conn = Connection::open_with_flags(
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
-    // A commit elsewhere empties this connection's page cache, so the cache is small and pages come from
-    // the map: without a system call, and shared by all readers.
+    // A commit elsewhere empties this connection's page cache. So the cache is small, and pages come from the
+    // memory map: without a system call, and shared by all readers.
     conn.pragma_update(None, "mmap_size", 1_i64 << 30)?;
     conn.pragma_update(None, "cache_size", -2_048)?;
     conn.busy_timeout(Duration::from_secs(5))?;
@@ -75,8 +76,8 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, SqliteOpenError>
     Ok(conn)
 }
 
-/// Asks for durability and checks that it was granted: SQLite answers a pragma that it cannot obey with
-/// silence, e.g. on file systems without shared memory.
+/// Requests durability and checks that it was granted: SQLite silently ignores a pragma that it cannot obey,
+/// e.g. on file systems without shared memory.
 pub(super) fn make_durable(conn: &Connection) -> Result<(), SqliteOpenError> {
     let journal: String = conn.query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))?;
     if journal != "wal" {
@@ -86,7 +87,7 @@ pub(super) fn make_durable(conn: &Connection) -> Result<(), SqliteOpenError> {
         )));
     }
     conn.pragma_update(None, "synchronous", "FULL")?;
-    // Where fsync alone does not reach the platter (macOS); elsewhere it changes nothing.
+    // For systems where fsync alone does not reach the disk (macOS); elsewhere it changes nothing.
     conn.pragma_update(None, "fullfsync", true)?;
     conn.pragma_update(None, "checkpoint_fullfsync", true)?;
     let synchronous: i64 = conn.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
@@ -98,7 +99,7 @@ pub(super) fn make_durable(conn: &Connection) -> Result<(), SqliteOpenError> {
     Ok(())
 }
 
-/// Brings the schema up to date, all of it or nothing.
+/// Migrates the schema in one transaction.
 pub(super) fn migrate(conn: &mut Connection) -> Result<(), SqliteOpenError> {
     let known = MIGRATIONS.len() as i64;
     let transaction = Transaction::new(conn, TransactionBehavior::Immediate)?;

@@ -1,4 +1,4 @@
-//! Sessions of clients: small records that outlive the process. (`session.rs` is something else: the writer's
+//! Client sessions: small records that survive a restart. (`write_session.rs` is something else: the writer's
 //! own connection, on which these are written.)
 
 use nuncio_engine::{
@@ -9,11 +9,11 @@ use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{names::SqliteNameCache, read, write_session::WriteSession};
 
-/// Sessions forgotten in one job at most, so that commits in the same batch do not wait long.
+/// Maximum sessions deleted in one job, so that commits in the same batch do not wait long.
 pub(super) const CHUNK: usize = 256;
 
-/// Keeps a new one; false when its owner has as many as it may. Jobs run one after the other, so nobody comes
-/// between the count and the insert.
+/// Creates a session; false if its owner is at the limit. Jobs run one after another, so no other insert comes
+/// between the count and this one.
 pub(super) fn create(
     session: &mut WriteSession,
     new: &ClientSession,
@@ -27,12 +27,12 @@ pub(super) fn create(
     if others >= limit as u64 {
         return Ok(Ok(false));
     }
-    // Without its id: whoever reads the server's log shall not be able to use it.
+    // Without its id: a person who reads the server's log must not be able to use the session.
     let taken = || StoreError::Broken("there is a session of that id already".into());
     Ok(if insert(session, new)? { Ok(true) } else { Err(taken()) })
 }
 
-/// Writes one as it is; false if its id is taken.
+/// Inserts a session unchanged; false if its id exists.
 pub(super) fn insert(session: &mut WriteSession, new: &ClientSession) -> Result<bool> {
     let owner = session.names.owner_no(&session.conn, &new.owner)?;
     let inserted = session
@@ -45,7 +45,7 @@ pub(super) fn insert(session: &mut WriteSession, new: &ClientSession) -> Result<
     Ok(inserted > 0)
 }
 
-/// The one of that id.
+/// The session of that id.
 pub(super) fn find(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -64,14 +64,14 @@ pub(super) fn find(
         .optional()
 }
 
-/// Ids after this one, in their order.
+/// A page of ids after this one, in ascending order.
 pub(super) fn ids(conn: &Connection, after: &str, limit: usize) -> Result<Vec<String>> {
     conn.prepare_cached("SELECT id FROM session WHERE id > ?1 ORDER BY id LIMIT ?2")?
         .query_map(params![after, i64::try_from(limit).unwrap_or(i64::MAX)], |row| row.get(0))?
         .collect()
 }
 
-/// Changes what it holds, if it is still at that version; whether it was.
+/// Changes the body, if the session is still at that version; returns whether it was.
 pub(super) fn update(session: &WriteSession, id: &str, version: u64, body: &[u8]) -> Result<bool> {
     let changed = session
         .conn
@@ -80,7 +80,7 @@ pub(super) fn update(session: &WriteSession, id: &str, version: u64, body: &[u8]
     Ok(changed > 0)
 }
 
-/// Notes that they were used. Those that were used later, or are gone, are left alone.
+/// Records that the sessions were used. Skips those with a later use, or deleted.
 pub(super) fn touch(session: &WriteSession, ids: &[String], now: Timestamp) -> Result<()> {
     let mut touch =
         session.conn.prepare_cached("UPDATE session SET used_at = ?2 WHERE id = ?1 AND used_at < ?2")?;
@@ -90,13 +90,14 @@ pub(super) fn touch(session: &WriteSession, ids: &[String], now: Timestamp) -> R
     Ok(())
 }
 
-/// Forgets one; whether there was one.
+/// Deletes a session; returns whether there was one.
 pub(super) fn delete(session: &WriteSession, id: &str) -> Result<bool> {
     let deleted = session.conn.prepare_cached("DELETE FROM session WHERE id = ?1")?.execute([id])?;
     Ok(deleted > 0)
 }
 
-/// Forgets those that were last used before that time, oldest first, those of one owner or of everybody; how many.
+/// Deletes sessions that were last used before that time, oldest first, of one owner or of all; returns how
+/// many.
 pub(super) fn expire(
     session: &mut WriteSession,
     owner: Option<&str>,

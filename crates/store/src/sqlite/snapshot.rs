@@ -1,4 +1,5 @@
-//! Snapshots: a fold that spares readers the log before it. Losing one costs time, nothing else.
+//! Snapshots: the fold of a log up to an event, which saves readers the log before it. Losing one costs only
+//! time.
 
 use bytes::Bytes;
 use nuncio_engine::store::TaskNo;
@@ -9,7 +10,7 @@ use super::{
     write_session::WriteSession,
 };
 
-/// The first bytes of the newest fold. A blob is opened where it lies, so that the pages after them are not read.
+/// The first bytes of the newest fold. Incremental blob I/O, so that the pages after them are not read.
 pub(super) fn beginning(conn: &Connection, task: TaskNo, max_bytes: usize) -> Result<Option<Bytes>> {
     let blob = match conn.blob_open("main", "snapshot", "fold", task.0, true) {
         Err(rusqlite::Error::SqliteFailure(error, _))
@@ -25,7 +26,7 @@ pub(super) fn beginning(conn: &Connection, task: TaskNo, max_bytes: usize) -> Re
     Ok(Some(bytes.into()))
 }
 
-/// Keeps a fold, unless there is a newer one or the task has not come that far.
+/// Stores a fold, unless there is a newer one or the task's log has not come that far.
 pub(super) fn put(session: &WriteSession, task: TaskNo, seq: u64, fold: &[u8]) -> Result<()> {
     let conn = &session.conn;
     let found = conn

@@ -1,5 +1,5 @@
-//! What the operator does across the owners of a tenant. Owners are `name` in the home tenant and `tenant/name` in
-//! any other, so that a tenant is a range of names.
+//! Operations across all owners of a tenant, for the operator. Owners are `name` in the home tenant and
+//! `tenant/name` in any other, so that a tenant is a range of names.
 
 use async_trait::async_trait;
 use nuncio_engine::{
@@ -19,9 +19,9 @@ use super::{
     write_session::WriteSession,
 };
 
-/// Rows changed in one job at most, so that commits in the same batch do not wait long.
+/// Maximum rows changed in one job, so that commits in the same batch do not wait long.
 const CHUNK: usize = 64;
-/// Pages of the full text that are merged in one job at most, for the same reason.
+/// Maximum pages of the full-text index that are merged in one job, for the same reason.
 const WORD_PAGES: i64 = 64;
 
 #[async_trait]
@@ -104,15 +104,15 @@ impl TenantStore for SqliteStore {
     }
 
     async fn purge_deleted_words(&self) -> Result<(), StoreError> {
-        // A negative number makes one merge of all segments; positive ones go on with it, so that writes that come
-        // meanwhile do not begin it anew.
+        // A negative number starts one merge of all segments; positive ones continue it, so that concurrent
+        // writes do not restart it.
         let mut pages = -WORD_PAGES;
         loop {
             let merge = move |session: &mut WriteSession| {
                 let before = session.conn.total_changes();
                 let sql = "INSERT INTO memory_words (memory_words, rank) VALUES ('merge', ?1)";
                 session.conn.prepare_cached(sql)?.execute([pages])?;
-                // The statement itself counts as one.
+                // The statement itself counts as one change.
                 Ok(session.conn.total_changes() - before > 1)
             };
             if !self.writer.write(0, merge).await? {
@@ -151,7 +151,7 @@ impl TenantStore for SqliteStore {
             session.names = SqliteNameCache::default();
             Ok(())
         };
-        // A store that is closed remembers nothing.
+        // An error means that the store is closed, and a closed store has no cache.
         let _ = self.writer.write(0, forget).await;
         self.points.forget_names();
         let scans = std::sync::Arc::clone(&self.scans);
@@ -176,12 +176,12 @@ fn tenant_names(conn: &Connection, after: &str, limit: usize) -> Result<Vec<Stri
     .collect()
 }
 
-/// A condition on `owner.name` that holds for the owners of a tenant; its parameter is ?1.
+/// A condition on `owner.name` that matches the owners of a tenant; its parameter is ?1.
 fn within(tenant: Option<&str>) -> (&'static str, String) {
     match tenant {
         None => ("?1 IS NOT NULL", String::new()),
         Some(HOME_TENANT) => ("instr(owner.name, '/') = 0 AND ?1 IS NOT NULL", String::new()),
-        // '0' comes right after '/'.
+        // '0' is the character right after '/'.
         Some(tenant) => ("owner.name > ?1 || '/' AND owner.name < ?1 || '0'", tenant.to_owned()),
     }
 }
@@ -270,8 +270,8 @@ fn records(
 }
 
 fn measure_tasks(conn: &Connection, after: TaskNo, limit: usize) -> Result<MeasuredTasks> {
-    // The length of a blob is known without reading what overflows its page. The keys of a task are those between its
-    // number and the next, see `read::key`.
+    // SQLite knows the length of a blob without reading its overflow pages. The keys of a task are those
+    // between its number and the next, see `read::key`.
     let mut statement = conn.prepare_cached(
         "SELECT owner.name, count(*), sum(bytes), sum(hooks), max(page.no) FROM (
            SELECT no, owner, hooks, length(head)
@@ -307,7 +307,8 @@ fn measure_knowledge(conn: &Connection) -> Result<Vec<(String, u64)>> {
     .collect()
 }
 
-/// The window is closed again before anything else is done.
+/// Rewrites audit lines of an erased tenant. `audit_erasure` permits that only while it names the owner, and is
+/// reset before any other statement runs.
 fn rewrite_audit(session: &mut WriteSession, tenant: &str, lines: &[(u64, AuditEntry)]) -> Result<()> {
     let WriteSession { conn, names, .. } = session;
     let Some(erased) = names.find_owner(conn, tenant)? else { return Ok(()) };

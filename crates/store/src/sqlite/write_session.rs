@@ -1,4 +1,4 @@
-//! The writer's connection, with what the writer knows without asking it, and the transaction around a batch.
+//! The writer's connection with the state that the writer caches in memory, and the transaction around a batch.
 
 use std::{
     collections::HashMap,
@@ -13,19 +13,19 @@ use rusqlite::{Connection, Result, params};
 
 use super::names::SqliteNameCache;
 
-/// What a job works on.
+/// The connection and state that a job runs on.
 pub(super) struct WriteSession {
     pub(super) conn: Connection,
     pub(super) names: SqliteNameCache,
-    /// The number of the next task.
+    /// The store's number for the next task.
     pub(super) next_no: i64,
     now: Arc<LastKnownTime>,
-    /// Changes of `tally` in this batch.
+    /// Changes of the table `tally` in this batch.
     tally: HashMap<(i64, i64, u8), i64>,
 }
 
-/// The last time that somebody told. The store has no clock of its own; this is "now" where a method of the
-/// trait needs one and is not given it.
+/// The last time that a caller passed in. The store has no clock of its own; this is "now" where a method of
+/// the trait needs one and gets no argument for it.
 #[derive(Default)]
 pub(super) struct LastKnownTime(AtomicI64);
 
@@ -41,22 +41,22 @@ impl WriteSession {
         Ok(Self { conn, names: SqliteNameCache::default(), next_no, now, tally: HashMap::new() })
     }
 
-    /// The time, as far as it is known.
+    /// The last known time.
     pub(super) fn now(&self) -> Timestamp {
         self.now.get()
     }
 
-    /// Takes note of the time.
+    /// Records a time that a caller passed in.
     pub(super) fn record_time(&mut self, now: Timestamp) {
         self.now.0.store(now.0, Ordering::Relaxed);
     }
 
-    /// Counts tasks of a kind up or down.
+    /// Adds `by` to the count of tasks of that owner, agent and state.
     pub(super) fn count(&mut self, owner: i64, agent: i64, state: State, by: i64) {
         *self.tally.entry((owner, agent, state.code())).or_default() += by;
     }
 
-    /// Runs work in one transaction: when this returns all of it is durable, or none of it happened.
+    /// Runs work in one transaction: on return all of it is durable, or none of it happened.
     pub(super) fn transact(&mut self, work: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
         self.conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
         let done = work(self).and_then(|()| self.write_tally()).and_then(|()| {
@@ -83,7 +83,7 @@ impl WriteSession {
 
     fn roll_back(&mut self) {
         self.tally.clear();
-        // The names that it interned are gone with it.
+        // The names that the transaction interned were rolled back with it.
         self.names = SqliteNameCache::default();
         // On some errors SQLite has rolled back already.
         if !self.conn.is_autocommit()

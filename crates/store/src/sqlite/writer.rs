@@ -1,9 +1,10 @@
-//! The one thread that writes, and its group commit.
+//! The only thread that writes, with its group commit.
 //!
-//! It takes what waits, tenants in turn, runs it in one transaction with one fsync, and only then answers. While several
-//! tenants write, a transaction is short, so that nobody waits long for what others write. A job
-//! that refuses (a guard) has written nothing and fails alone. When the disk fails the whole batch fails and
-//! every waiter learns why; the thread goes on, since the next batch may find room again.
+//! It takes the queued jobs, tenants in turn, runs them in one transaction with one fsync, and only then
+//! replies. While several tenants write, a transaction is short, so that no tenant waits long for the writes of
+//! others. A job that is refused (by a guard) has written nothing and fails alone. When the disk fails, the
+//! whole batch fails and every caller receives the error; the thread continues, since the next batch may find
+//! space again.
 
 use std::{
     path::PathBuf,
@@ -28,21 +29,21 @@ use super::{
     write_session::WriteSession,
 };
 
-/// Jobs in one transaction at most: beyond it the fsync is spread thin enough and the first ones wait long.
+/// Maximum jobs in one transaction: beyond it the fsync is amortized well enough, and the first jobs wait long.
 const BATCH: usize = 512;
-/// Bytes in one transaction, about: beyond it SQLite's cache would spill.
+/// Approximate maximum bytes in one transaction: beyond it SQLite's cache would spill.
 const BATCH_BYTES: usize = 8 << 20;
-/// Jobs that may be on their way to the writer; more wait in their callers.
+/// Capacity of the channel to the writer; beyond it callers wait (backpressure).
 const QUEUE: usize = 4_096;
-/// How long jobs are run in one transaction while several tenants write; longer where the disk is slow. The commit
-/// takes a few times as long, because it writes every page that they changed.
+/// Time limit for running jobs in one transaction while several tenants write; longer where the disk is slow.
+/// The commit takes a few times as long, because it writes every page that the jobs changed.
 const SHORT_BATCH: Duration = Duration::from_millis(1);
-/// Bytes that have to be written before a disk that was full counts as one with room.
+/// Bytes that must be written before a disk that was full counts as having space again.
 pub(super) const ROOM: usize = 65_536;
-/// A commit that took longer than this is worth a line in the log.
+/// A commit that takes longer than this is logged.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// The way to the writer thread. Dropping it ends the thread after what was sent is done.
+/// The handle of the writer thread. Dropping it stops the thread after the jobs already sent.
 pub(super) struct SqliteWriter {
     orders: mpsc::Sender<WriterMessage>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -74,8 +75,8 @@ impl SqliteWriter {
         Ok(Self { orders, thread: Mutex::new(Some(thread)), full })
     }
 
-    /// Has `work` done in the next batch; returns after that is durable. `weight` is about how many bytes it
-    /// writes. It may be run again, after the batch of its first run was rolled back.
+    /// Runs `work` in the next batch; returns once that is durable. `weight` is about how many bytes it writes.
+    /// It may run twice, if the batch of its first run was rolled back.
     pub(super) async fn write<T: Send + 'static>(
         &self,
         weight: usize,
@@ -84,7 +85,7 @@ impl SqliteWriter {
         self.write_for(None, weight, work).await
     }
 
-    /// The same, in a tenant's turn.
+    /// Like `write`, in the queue of a tenant.
     pub(super) async fn write_for<T: Send + 'static>(
         &self,
         lane: JobTenant,
@@ -97,21 +98,22 @@ impl SqliteWriter {
         answer.await.map_err(|_| closed())?
     }
 
-    /// Whether a write failed for lack of room, and none of a size that matters has gone well since.
+    /// Whether a write failed because the disk is full, and no write of at least `ROOM` bytes has succeeded
+    /// since.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
     }
 
-    /// Whether it takes orders no longer.
+    /// Whether the writer no longer accepts jobs.
     pub(super) fn is_closed(&self) -> bool {
         self.orders.is_closed()
     }
 
-    /// Does what was sent before, and ends the thread.
+    /// Finishes the jobs already sent, and stops the thread.
     pub(super) async fn close(&self) {
-        // An error means that it has ended already.
+        // An error means that it has stopped already.
         let _ = self.orders.send(WriterMessage::Close).await;
-        // Held while waiting, so that nobody who closes at the same time returns earlier.
+        // Locked while waiting, so that no concurrent `close` returns earlier.
         let mut thread = self.thread.lock().await;
         if let Some(thread) = thread.take() {
             let _ = tokio::task::spawn_blocking(move || thread.join()).await;
@@ -121,7 +123,7 @@ impl SqliteWriter {
 
 impl Drop for SqliteWriter {
     fn drop(&mut self) {
-        // The thread ends when the last sender is gone, so this one goes before the wait for it.
+        // The thread ends when the last sender is dropped, so drop this one before waiting for the thread.
         self.orders = mpsc::channel(1).0;
         if let Some(thread) = self.thread.get_mut().take() {
             let _ = thread.join();
@@ -129,7 +131,7 @@ impl Drop for SqliteWriter {
     }
 }
 
-/// What a store answers that has been closed.
+/// The error of a store that is closed.
 pub(super) fn closed() -> StoreError {
     StoreError::Unavailable("the store is closed".into())
 }
@@ -139,11 +141,11 @@ enum WriterMessage {
     Close,
 }
 
-/// Something to be done in a batch.
+/// A unit of work in a batch.
 trait WriteJob: Send {
     fn weight(&self) -> usize;
     fn run(&mut self, session: &mut WriteSession) -> Result<()>;
-    /// Answers whoever waits, after the batch is durable or has failed.
+    /// Replies to the caller, once the batch is durable or has failed.
     fn send_result(self: Box<Self>, batch: StdResult<(), StoreError>);
 }
 
@@ -170,12 +172,12 @@ where
 
     fn send_result(self: Box<Self>, batch: StdResult<(), StoreError>) {
         let Self { result, reply, .. } = *self;
-        // Nobody may be waiting any more; the work is done all the same.
+        // The caller may have stopped waiting; the work is done all the same.
         let _ = reply.send(batch.and_then(|()| result.ok_or_else(closed)));
     }
 }
 
-/// What the thread works with.
+/// The state of the writer thread.
 struct WriterThread {
     dir: PathBuf,
     session: WriteSession,
@@ -186,12 +188,12 @@ struct WriterThread {
     last: LastBatch,
 }
 
-/// The batch before.
+/// Measurements of the previous batch.
 #[derive(Default)]
 struct LastBatch {
     jobs: usize,
     took: Duration,
-    /// What a commit takes at least, however little is in it: about the least of the last hundred.
+    /// The minimum duration of a commit, however small: about the lowest of the last hundred.
     sync: Duration,
 }
 
@@ -216,9 +218,9 @@ impl WriterThread {
         self.checkpoints.finish(&self.session.conn, closing);
     }
 
-    /// Waits a little for those who were answered last and are likely on their way back. Without it the first
-    /// of them takes the disk for itself while all others wait for the next turn: batches alternate between
-    /// few and many, and the rate is half. A caller who is alone never waits.
+    /// Waits briefly for the callers of the last batch, which are likely to send their next job. Without it,
+    /// the first of them gets an fsync of its own while all others wait for the next batch: batches alternate
+    /// between small and large, and throughput halves. A single caller never waits.
     fn gather(&self, queue: &mut mpsc::Receiver<WriterMessage>, orders: &mut Vec<WriterMessage>) {
         let patience = (self.last.took / 8).min(Duration::from_millis(1));
         let started = Instant::now();
@@ -240,11 +242,12 @@ impl WriterThread {
         self.apply_page_cap();
         let done = self.transact_next(jobs);
         if done.is_err() && jobs.is_empty() {
-            // It could not begin. Those who wait learn why, as they would have with it.
+            // The transaction could not begin. Fail the queued jobs with its error, as if they had been part of
+            // it.
             jobs.extend(std::iter::from_fn(|| self.queues.pop(Instant::now())).take(BATCH));
         }
         match done {
-            // Not the disk: something about one of them. It shall not take its neighbours along.
+            // Not a disk error: one of the jobs is at fault. It must not fail its neighbours.
             Err(StoreError::Broken(_)) if jobs.len() > 1 => {
                 for mut job in jobs.drain(..) {
                     let weight = job.weight();
@@ -260,7 +263,7 @@ impl WriterThread {
         }
     }
 
-    /// Runs what is next, as much as a transaction should have.
+    /// Runs the next jobs, up to the limits of one transaction.
     fn transact_next(&mut self, jobs: &mut Vec<Box<dyn WriteJob>>) -> StdResult<(), StoreError> {
         let started = Instant::now();
         let longest = match self.queues.is_shared(started) {
@@ -285,7 +288,7 @@ impl WriterThread {
         })
     }
 
-    /// Does some work, of so many jobs and bytes, in one transaction.
+    /// Runs work of so many jobs and bytes in one transaction.
     fn transact(
         &mut self,
         work: impl FnOnce(&mut WriteSession, &mut TenantJobQueues<Box<dyn WriteJob>>) -> Result<(usize, usize)>,
@@ -315,16 +318,16 @@ impl WriterThread {
         }
         let full = matches!(done, Err(StoreError::Full(_)));
         let was_full = self.full.load(Ordering::Relaxed);
-        // A few bytes may find room on a disk that is as full as before, such as a line of the audit.
+        // A few bytes, such as an audit line, may still fit on a disk that is as full as before.
         let proves_room = done.is_ok() && weight >= ROOM;
         if full || proves_room {
             self.full.store(full, Ordering::Relaxed);
         }
         if let Err(error) = &done
-            // Once is enough for a disk that stays full.
+            // Logged once for a disk that stays full.
             && !(full && was_full)
         {
-            tracing::error!(%error, jobs, "a batch was not written");
+            tracing::error!(%error, jobs, "could not commit a batch of writes");
         }
         done
     }

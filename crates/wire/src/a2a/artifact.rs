@@ -1,4 +1,4 @@
-//! Artifacts, whole and in pieces. 0.1 knows them by their position, later dialects by an id.
+//! Artifacts and their chunks. 0.1 identifies them by position, later dialects by id.
 
 use nuncio_engine::{
     content::{Artifact, Metadata, Part},
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::json;
 
-/// What a whole artifact and a piece of one have in common.
+/// The members common to a whole artifact and a chunk.
 struct ArtifactOut<'a> {
     id: &'a str,
     index: u32,
@@ -48,7 +48,7 @@ impl ArtifactOut<'_> {
     }
 }
 
-/// Writes an artifact of a task, complete as far as it is known.
+/// Writes an artifact of a task, as far as it is known.
 pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, index: usize, artifact: &Artifact) {
     let Artifact { id, name, description, parts, metadata, extensions, complete } = artifact;
     let artifact = ArtifactOut {
@@ -65,7 +65,7 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, index: usize, artifact:
     artifact.write(out, dialect);
 }
 
-/// Writes a piece of an artifact; whether it is appended stands beside it, but for 0.1.
+/// Writes a chunk. The `append` flag is a member of the update around it, except in 0.1.
 pub(super) fn write_chunk(out: &mut Vec<u8>, dialect: Dialect, chunk: &ArtifactChunk) {
     let ArtifactChunk { id, index, parts, append, last, name, description, metadata, extensions } = chunk;
     let artifact = ArtifactOut {
@@ -100,7 +100,7 @@ pub(super) struct ArtifactIn<'a> {
 }
 
 impl ArtifactIn<'_> {
-    /// Reads an artifact as the piece that it is, or as the one piece of a whole one.
+    /// Reads a chunk; a whole artifact is read as its only chunk.
     pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<ArtifactChunk, MalformedInput> {
         let path = at.member("parts");
         let parts = self.parts.unwrap_or_default().into_iter().enumerate();
@@ -124,7 +124,7 @@ impl ArtifactIn<'_> {
     }
 }
 
-/// The piece as a whole.
+/// Converts a chunk to a whole artifact.
 pub(super) fn whole_artifact(chunk: ArtifactChunk) -> Artifact {
     Artifact {
         id: chunk.id,

@@ -1,4 +1,4 @@
-//! What a caller asks for, in words of no dialect.
+//! The requests of A2A, independent of the dialect.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -7,93 +7,93 @@ use nuncio_engine::{
     webhook::WebhookConfig,
 };
 
-/// A request.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq)]
 pub enum A2aCall {
-    /// Take a message and answer with the task.
+    /// Send a message; the response is the task.
     Send(Box<SendMessage>),
-    /// Take a message and stream what comes of it.
+    /// Send a message; the response is a stream of events.
     Stream(Box<SendMessage>),
-    /// Show a task.
+    /// Get a task.
     Get {
-        /// Its id.
+        /// The task's public id.
         task: String,
-        /// How much of the history.
+        /// The most history messages to return; `None`: all.
         history_length: Option<usize>,
     },
-    /// Show the caller's tasks.
+    /// List the caller's tasks.
     List(ListTasks),
-    /// Stop a task.
+    /// Cancel a task.
     Cancel {
-        /// Its id.
+        /// The task's public id.
         task: String,
-        /// Attributes of the request.
+        /// Metadata of the request.
         metadata: Option<Metadata>,
     },
-    /// Stream a task that is there.
+    /// Stream an existing task.
     Subscribe {
-        /// Its id.
+        /// The task's public id.
         task: String,
     },
-    /// Tell this address what happens to a task.
+    /// Register a webhook for a task.
     SetWebhook {
-        /// The task's id.
+        /// The task's public id.
         task: String,
-        /// The address. An empty id: the server names it.
+        /// The webhook. If its id is empty, the server assigns one.
         config: WebhookConfig,
     },
-    /// Show one webhook of a task.
+    /// Get one webhook of a task.
     GetWebhook {
-        /// The task's id.
+        /// The task's public id.
         task: String,
         /// The webhook's id; `None`: the only one, or the first.
         id: Option<String>,
     },
-    /// Show the webhooks of a task.
+    /// List the webhooks of a task.
     ListWebhooks {
-        /// The task's id.
+        /// The task's public id.
         task: String,
-        /// At most so many.
+        /// The most webhooks to return.
         page_size: Option<usize>,
-        /// Where the page begins.
+        /// The token from the previous page.
         page_token: Option<String>,
     },
-    /// Stop telling that address.
+    /// Delete a webhook.
     DeleteWebhook {
-        /// The task's id.
+        /// The task's public id.
         task: String,
         /// The webhook's id.
         id: String,
     },
-    /// Show the card for callers that are known.
+    /// Get the extended card for authenticated callers.
     ExtendedCard,
 }
 
-/// A message with how it is to be handled.
+/// A message with its send options.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SendMessage {
-    /// The id that the client made for its task (0.1 only): it continues the task of that id, or makes it.
+    /// The task id that the client chose (0.1 only): continues the task of that id, or creates it.
     pub client_task_id: Option<String>,
-    /// The task that is continued: it must exist. Never set in 0.1.
+    /// The task to continue; it must exist. Never set in 0.1.
     pub task_id: Option<String>,
-    /// The conversation.
+    /// The conversation to continue.
     pub context_id: Option<String>,
-    /// What is said. In 0.1 messages have no id: it is empty, and whoever takes the message names it.
+    /// The message to send. In 0.1 messages have no id: it is empty, and the server assigns one.
     pub message: Message,
-    /// Whether the caller wants to wait for the end of the turn. 0.1 cannot say it and answers at once.
+    /// Whether the response waits for the end of the turn. 0.1 cannot express it and responds at once.
     pub blocking: bool,
-    /// How much of the history the answer shows.
+    /// The most history messages in the response; `None`: all.
     pub history_length: Option<usize>,
-    /// Media types that the caller takes. Empty: any.
+    /// Media types that the caller accepts. Empty: any.
     pub accepted_output_modes: Vec<String>,
-    /// An address to be told what happens. An empty id: the server names it.
+    /// A webhook to register. If its id is empty, the server assigns one.
     pub webhook: Option<WebhookConfig>,
-    /// Attributes of the request.
+    /// Metadata of the request.
     pub metadata: Option<Metadata>,
 }
 
 impl SendMessage {
-    /// A message that begins a task, with nothing else said.
+    /// A message that begins a task, with default options.
     pub fn new(message: Message) -> Self {
         Self {
             client_task_id: None,
@@ -109,29 +109,29 @@ impl SendMessage {
     }
 }
 
-/// Which tasks to list, and how much of each.
+/// The filter and the page of a task list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ListTasks {
-    /// Only of this conversation.
+    /// Only tasks of this conversation.
     pub context: Option<String>,
-    /// Only in this state.
+    /// Only tasks in this state.
     pub state: Option<State>,
-    /// How many, from 1 to [`List::MAX_PAGE_SIZE`].
+    /// The page size, from 1 to [`ListTasks::MAX_PAGE_SIZE`].
     pub page_size: usize,
-    /// Where the page begins: what the page before gave.
+    /// The token from the previous page.
     pub page_token: Option<String>,
-    /// How much of each history.
+    /// The most history messages of each task; `None`: all.
     pub history_length: Option<usize>,
-    /// Only those whose status changed at or after this.
+    /// Only tasks whose status changed at or after this time.
     pub since: Option<Timestamp>,
-    /// Whether the artifacts are shown.
+    /// Whether artifacts are included.
     pub include_artifacts: bool,
 }
 
 impl ListTasks {
-    /// The size of a page where the caller names none.
+    /// The page size if the caller gives none.
     pub const DEFAULT_PAGE_SIZE: usize = 50;
-    /// The largest page.
+    /// The largest page size.
     pub const MAX_PAGE_SIZE: usize = 100;
 }
 

@@ -1,35 +1,35 @@
-//! Agent cards: how an agent presents itself, in each generation and in one document for two of them.
+//! Agent cards, in each generation and as one document for two of them.
 //!
-//! Cards are read once per client and not in a hot path, so they are plain JSON values.
+//! Cards are read once per client and are not on a hot path, so they are plain JSON values.
 
 use nuncio_engine::agent::{Profile, Skill};
 use serde_json::{Map, Value, json};
 
 use super::Dialect;
 
-/// The extension by which streams resume: SSE ids are cursors.
+/// The extension that makes streams resumable: SSE ids are cursors.
 pub const CURSOR_EXTENSION: &str = "https://nuncio.dev/extensions/cursor/v1";
 
-/// The extension by which log lines are events of a stream, for clients that activate it.
+/// The extension that adds log lines to a stream, for clients that activate it.
 pub const LOG_EXTENSION: &str = "https://nuncio.dev/extensions/log/v1";
 
-/// What a card says beyond what the agent knows of itself.
+/// The properties of a card that come from the server and not from the agent's profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardContext {
-    /// The address of the agent's endpoint.
+    /// The URL of the agent's endpoint.
     pub url: String,
-    /// Whether there is another card for callers that are known.
+    /// Whether there is an extended card for authenticated callers.
     pub extended_card: bool,
-    /// Whether callers must show a bearer token.
+    /// Whether callers must send a bearer token.
     pub bearer: bool,
-    /// Who runs the agent: an organization and its address.
+    /// The operator of the agent: an organization and its URL.
     pub provider: Option<(String, String)>,
-    /// Where there is more to read.
+    /// The URL of the documentation.
     pub documentation_url: Option<String>,
 }
 
 impl CardContext {
-    /// An open endpoint at that address.
+    /// An endpoint at that URL, without authentication.
     pub fn new(url: impl Into<String>) -> Self {
         Self { url: url.into(), extended_card: false, bearer: false, provider: None, documentation_url: None }
     }
@@ -67,7 +67,7 @@ pub fn v0_1(profile: &Profile, cx: &CardContext) -> Value {
     Value::Object(card)
 }
 
-/// One document that clients of 0.3 and of 1.0 take as it is: each finds the members of its generation.
+/// One document that clients of 0.3 and of 1.0 both accept: each uses the members of its generation.
 pub fn combined(profile: &Profile, cx: &CardContext) -> Value {
     let mut card = shared(profile, cx);
     add_v0_3(&mut card, profile, cx);
@@ -79,7 +79,7 @@ pub fn combined(profile: &Profile, cx: &CardContext) -> Value {
     Value::Object(card)
 }
 
-/// What all generations say in the same words.
+/// The members that are the same in all generations.
 fn shared(profile: &Profile, cx: &CardContext) -> Map<String, Value> {
     let mut card = Map::new();
     card.insert("name".to_owned(), profile.name.as_str().into());
@@ -166,7 +166,7 @@ fn extensions(profile: &Profile) -> Value {
     }])
 }
 
-/// Adds what is not there yet, member by member.
+/// Adds the missing members, recursively.
 fn merge(into: &mut Value, from: Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

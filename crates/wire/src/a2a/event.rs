@@ -1,4 +1,4 @@
-//! What a follower sees: at most one frame per event of the log, the same bytes whenever it is read again.
+//! Stream frames: at most one per event of the log, with the same bytes at every read.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -12,13 +12,13 @@ use super::{
 };
 use crate::json;
 
-/// What a frame means for the stream that it is written to.
+/// The effect of a frame on the stream that it is written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct A2aFrame {
     /// No frame follows: the stream closes.
     pub ends_stream: bool,
-    /// The agent has had its say: the task ended, or it waits for the caller. Up to 0.3 this ends every
-    /// stream. 1.0 leaves it open; a server may close the stream of the *message* that came to this point.
+    /// The agent's turn is over: the task ended, or it waits for the caller. Up to 0.3 this ends every stream.
+    /// 1.0 leaves it open; a server may close the stream of the *message* that led here.
     pub ends_turn: bool,
 }
 
@@ -29,7 +29,7 @@ impl A2aFrame {
     }
 }
 
-/// Writes an event. `None`: it has no frame in A2A, nothing was written.
+/// Writes an event. `None`: it has no frame in A2A, and nothing was written.
 pub(super) fn write(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -48,12 +48,12 @@ pub(super) fn write(
             made = question.message(ids.task, seq);
             (state_while_asking(question), Some(&made))
         }
-        // While others are open the task goes on waiting, and a status says for what.
+        // While other questions are open the task still waits, and a status names the next one.
         Event::Answer(QuestionAnswer { more: true, .. })
         | Event::Withdrawn(QuestionWithdrawal { more: true, .. }) => {
             return None;
         }
-        // Whether it was answered or taken back: the task does not wait any more.
+        // Answered or withdrawn: the task no longer waits.
         Event::Answer(_) | Event::Withdrawn(_) => (State::Working, None),
         Event::Artifact(chunk) => {
             write_artifact(out, dialect, ids, chunk);
@@ -109,7 +109,7 @@ fn write_artifact(out: &mut Vec<u8>, dialect: Dialect, ids: TaskIds<'_>, chunk: 
     });
 }
 
-/// The shell of an update: in 1.0 a member of that name, in 0.3 an object of that kind, in 0.1 a bare object.
+/// The envelope of an update: in 1.0 a member of that name, in 0.3 an object of that kind, in 0.1 a bare object.
 fn write_update(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -137,7 +137,7 @@ fn write_update(
     });
 }
 
-/// Whether the agent has had its say with this event: the task ended, or it waits for the caller.
+/// Whether this event ends the agent's turn: the task ended, or it waits for the caller.
 pub(super) fn ends_turn(event: &Event) -> bool {
     match event {
         Event::Status(status) => A2aFrame::for_state(Dialect::V0_3, status.state).ends_turn,

@@ -1,4 +1,4 @@
-//! Errors on the wire: one table of problems, with the code that each dialect has for it.
+//! Error responses: one table of problems, with the code of each dialect.
 
 use nuncio_engine::error::{Error, whole_seconds};
 use serde_json::{Map, Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Dialect, input::MalformedInput};
 use crate::jsonrpc::{self, RpcId};
 
-/// Everything that can be wrong with a request.
+/// The problems of a request that A2A can report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are the documentation")]
 pub enum A2aProblem {
@@ -19,14 +19,14 @@ pub enum A2aProblem {
     TaskNotCancelable,
     PushUnsupported,
     UnsupportedOperation,
-    /// The agent's card says `streaming: false`.
+    /// The agent's card has `streaming: false`.
     StreamingUnsupported,
     /// A message to a task that has ended.
     TaskEnded,
     ContentTypeNotSupported,
-    /// The agent's card does not announce another card for callers that are known.
+    /// The agent's card does not announce an extended card.
     ExtendedCardUnsupported,
-    /// It does, and there is none.
+    /// The card announces an extended card, but there is none.
     ExtendedCardNotConfigured,
     ExtensionRequired,
     VersionNotSupported,
@@ -34,17 +34,17 @@ pub enum A2aProblem {
     Forbidden,
     /// A cap was reached.
     LimitReached,
-    /// The caller does it too often.
+    /// The caller exceeded its rate.
     TooFast,
-    /// Too much to do; later it may go.
+    /// The server is overloaded; a retry may succeed.
     Unavailable,
 }
 
-/// Problems with their reason, as 1.0 names it, and their codes in 0.1, 0.3 and 1.0.
+/// Problems with their reason in 1.0, and their codes in 0.1, 0.3 and 1.0.
 ///
-/// Where a dialect has no code of its own for a problem, it is the one that a client of that dialect handles
-/// best: 0.3 took the refusal of messages to ended tasks for invalid params, and no dialect after 0.1 has codes
-/// for load and access, for which the specification names the internal error.
+/// If a dialect has no code for a problem, this is the code that its clients handle best. 0.3 reports a message
+/// to an ended task as invalid params. No dialect after 0.1 has codes for load and access, for which the
+/// specification names the internal error.
 #[rustfmt::skip]
 const PROBLEMS: [(A2aProblem, &str, [i32; 3]); 21] = [
     (A2aProblem::ParseError,                "PARSE_ERROR",                        [-32700, -32700, -32700]),
@@ -70,21 +70,21 @@ const PROBLEMS: [(A2aProblem, &str, [i32; 3]); 21] = [
     (A2aProblem::Unavailable,               "UNAVAILABLE",                        [-32011, -32603, -32603]),
 ];
 
-/// The longest text of a fault, about. What it quotes may be as large as a request, and is not said back whole.
+/// The approximate maximum length of a message. It may quote a value as large as a request, which is cut.
 const LONGEST: usize = 800;
 
-/// An error, ready to be written in the dialect that made it.
+/// An error, ready to be written in the dialect that created it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct A2aFault {
-    /// What kind of problem.
+    /// The kind of problem.
     pub problem: A2aProblem,
     /// Its JSON-RPC code.
     pub code: i32,
-    /// The words for people: what was wrong, where, and what to do.
+    /// The text for people: what was wrong, where, and what to do.
     pub message: String,
-    /// The member of the request that was wrong, where one was.
+    /// The member of the request that was wrong, if there was one.
     pub field: Option<String>,
-    /// What a program may want to know.
+    /// Details for programs.
     pub metadata: Vec<(&'static str, String)>,
 }
 
@@ -100,7 +100,7 @@ impl A2aFault {
         entry(self.problem).1
     }
 
-    /// The details as 1.0 has them: a list of typed objects.
+    /// The details in the form of 1.0: a list of typed objects.
     fn details(&self) -> Value {
         let metadata: Map<_, _> =
             self.metadata.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
@@ -119,7 +119,7 @@ impl A2aFault {
         Value::Array(details)
     }
 
-    /// The details as the older dialects have them: an object, where there is anything to say.
+    /// The details in the form of older dialects: an object, if there are any.
     fn plain_details(&self) -> Option<Value> {
         let field = self.field.as_ref().map(|field| ("field", field));
         let details = self.metadata.iter().map(|(key, value)| (*key, value)).chain(field);
@@ -142,16 +142,16 @@ fn entry(problem: A2aProblem) -> &'static (A2aProblem, &'static str, [i32; 3]) {
 }
 
 impl Dialect {
-    /// A problem that the engine does not know of, in words for people.
+    /// A fault for a problem that the engine does not know, with a text for people.
     pub fn problem(self, problem: A2aProblem, message: impl Into<String>) -> A2aFault {
         let code = entry(problem).2[self as usize];
         A2aFault { problem, code, message: clip_text(message.into()), field: None, metadata: vec![] }
     }
 
-    /// What the engine said, in this dialect.
+    /// The fault for an engine error.
     pub fn fault(self, error: &Error) -> A2aFault {
         let problem = match error {
-            // A config that is not there is, by the specification, a task that is not there.
+            // By the specification, a missing webhook is reported as a missing task.
             Error::NoSuchTask(_) | Error::NoSuchWebhook(_) | Error::NoWebhooks(_) => A2aProblem::TaskNotFound,
             Error::NoSuchAgent(_) => A2aProblem::InvalidRequest,
             Error::Ended(_) => A2aProblem::TaskEnded,
@@ -171,7 +171,7 @@ impl Dialect {
             Error::Busy { .. } => A2aProblem::Unavailable,
             Error::Internal(_) => A2aProblem::Internal,
         };
-        // The words that the specification has for some of them, which official tools look for.
+        // The specification's phrases for some of them, which official tools search for.
         let message = match error {
             Error::PushUnsupported => format!("Push notifications are not supported: {error}"),
             Error::Unsupported(_) => format!("This operation is not supported: {error}"),
@@ -189,7 +189,7 @@ impl Dialect {
         }
     }
 
-    /// Params that are not what the method takes.
+    /// The fault for malformed params.
     pub(super) fn malformed(self, malformed: &MalformedInput) -> A2aFault {
         let field = malformed.path.strip_prefix("params.").unwrap_or(&malformed.path);
         A2aFault {

@@ -1,8 +1,8 @@
-//! What all readers share: where something was wrong, and the spellings that ProtoJSON allows.
+//! Parsing shared by all readers: error locations, and the spellings that ProtoJSON allows.
 //!
 //! The structs that readers parse into are unions: one `Message`, `Part` or `Task` has the members of all
-//! generations, and the conversion looks at those of its dialect. Every member is optional, because `null` and
-//! absence mean the same in all of them, and unknown members are ignored.
+//! generations, and the conversion uses those of its dialect. Every member is optional, because `null` and
+//! absence mean the same in all of them. Unknown members are ignored.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,17 +11,17 @@ use serde::{
     de::{Error, Unexpected, Visitor},
 };
 
-/// What came is not what the dialect defines.
+/// The input is not what the dialect defines.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {problem}")]
 pub struct MalformedInput {
-    /// Where, e.g. `params.message.parts[0]`.
+    /// The path of the value, e.g. `params.message.parts[0]`.
     pub path: String,
     /// What was expected there.
     pub problem: String,
 }
 
-/// A place in a document; it becomes text only when something is wrong there.
+/// A path in a document; rendered as text only for an error.
 #[derive(Clone, Copy)]
 pub(super) enum JsonPath<'a> {
     Root(&'static str),
@@ -42,12 +42,12 @@ impl<'a> JsonPath<'a> {
         MalformedInput { path: self.to_string(), problem: problem.into() }
     }
 
-    /// The value of a member that must be there.
+    /// The value of a required member.
     pub(super) fn required<T>(&self, name: &'static str, value: Option<T>) -> Result<T, MalformedInput> {
         value.ok_or_else(|| self.member(name).malformed("is required"))
     }
 
-    /// The value of a string member that must be there and say something.
+    /// The value of a required string member, which must not be empty.
     pub(super) fn required_text(
         &self,
         name: &'static str,
@@ -67,7 +67,7 @@ impl fmt::Display for JsonPath<'_> {
     }
 }
 
-/// Parses a document. When that fails it is parsed again, slowly, to learn where.
+/// Parses a document. After a failure it is parsed again, more slowly, to locate the error.
 pub(super) fn parse<'a, T: Deserialize<'a>>(root: &'static str, json: &'a str) -> Result<T, MalformedInput> {
     serde_json::from_str(json).map_err(|error| {
         let mut input = serde_json::Deserializer::from_str(json);
@@ -77,18 +77,18 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(root: &'static str, json: &'a str) -
         };
         let path = if path == "." { root.to_owned() } else { format!("{root}.{path}") };
         let mut problem = error.to_string();
-        // The position is one in the params, which nobody has before their eyes.
+        // Drop the position: it counts within the params, which a person cannot see alone.
         problem.truncate(problem.rfind(" at line ").unwrap_or(problem.len()));
         MalformedInput { path, problem }
     })
 }
 
-/// Absent, where protobuf's default stands for absence.
+/// `None` for an empty string: protobuf's default means absence.
 pub(super) fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// The name of an enum's value, or its number, which ProtoJSON allows.
+/// The name of an enum's value, or its number; ProtoJSON allows both.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum EnumValue<'a> {
     Name(Cow<'a, str>),
@@ -96,7 +96,7 @@ pub(super) enum EnumValue<'a> {
 }
 
 impl EnumValue<'_> {
-    /// The value in a table of names and numbers.
+    /// Looks up the value in a table of names and numbers.
     pub(super) fn find<T: Copy>(&self, table: &[(T, &'static str, i64)]) -> Option<T> {
         let found = table.iter().find(|(_, name, number)| match self {
             Self::Name(given) => given == name,
@@ -138,7 +138,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for EnumValue<'a> {
     }
 }
 
-/// A whole number, also as a string or with a zero fraction, which ProtoJSON allows.
+/// A whole number, also as a string or with a zero fraction; ProtoJSON allows both.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct WholeNumber(pub(super) i64);
 
@@ -177,7 +177,7 @@ impl<'de> Deserialize<'de> for WholeNumber {
     }
 }
 
-/// A member for which `null` is a value.
+/// Deserializes a member for which `null` is a value.
 pub(super) fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     input: D,
 ) -> Result<Option<T>, D::Error> {

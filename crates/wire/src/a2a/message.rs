@@ -1,4 +1,4 @@
-//! Messages and the roles of who speaks.
+//! Messages and their roles.
 
 use nuncio_engine::content::{Message, Metadata, Role};
 use serde::Deserialize;
@@ -10,16 +10,16 @@ use super::{
 };
 use crate::json;
 
-/// Roles with their names before 1.0, which have no numbers.
+/// Role names before 1.0, without numbers.
 const PLAIN: [(Role, &str, i64); 2] = [(Role::User, "user", i64::MIN), (Role::Agent, "agent", i64::MIN)];
-/// Roles with their names and numbers in 1.0.
+/// Role names and numbers of 1.0.
 const PROTO: [(Role, &str, i64); 2] = [(Role::User, "ROLE_USER", 1), (Role::Agent, "ROLE_AGENT", 2)];
 
 fn roles(dialect: Dialect) -> &'static [(Role, &'static str, i64); 2] {
     if dialect == Dialect::V1 { &PROTO } else { &PLAIN }
 }
 
-/// Writes a message. `ids` say which task it belongs to, where that is known; 0.1 messages do not say it.
+/// Writes a message. `ids` names the task it belongs to, if known; 0.1 messages have no such member.
 pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: MessageIds<'_>, message: &Message) {
     let (_, role, _) = roles(dialect)[usize::from(message.role == Role::Agent)];
     json::object(out, |object| {
@@ -41,7 +41,7 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: MessageIds<'_>, me
     });
 }
 
-/// What a message is about, as far as it is known.
+/// The ids of the task and context that a message belongs to, as far as known.
 #[derive(Clone, Copy)]
 pub(super) struct MessageIds<'a> {
     pub(super) task: Option<&'a str>,
@@ -74,20 +74,19 @@ pub(super) struct MessageIn<'a> {
     reference_task_ids: Option<Vec<String>>,
 }
 
-/// A message with what it says about where it belongs.
+/// A message with the task and the conversation that it names.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AddressedMessage {
-    /// The message.
+    /// The message itself.
     pub message: Message,
-    /// The task that it continues.
+    /// The id of the task that it continues.
     pub task: Option<String>,
-    /// The conversation that it belongs to.
+    /// The id of the conversation that it belongs to.
     pub context: Option<String>,
 }
 
 impl MessageIn<'_> {
-    /// Reads what there is. That an id and parts are there is asked of requests only: others' servers
-    /// leave them out.
+    /// Reads the members that are present. Only requests must have an id and parts: other servers omit them.
     pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<AddressedMessage, MalformedInput> {
         let role = at.required("role", self.role)?;
         let table = roles(dialect);
@@ -110,7 +109,7 @@ impl MessageIn<'_> {
         Ok(AddressedMessage { message, task, context })
     }
 
-    /// Reads a message that is sent to an agent: it has an id (but for 0.1) and says something.
+    /// Reads a message sent to an agent: it must have an id (except in 0.1) and at least one part.
     pub(super) fn read_sent(
         self,
         dialect: Dialect,

@@ -1,4 +1,4 @@
-//! The names of the methods in each dialect, and which dialect a request speaks.
+//! The method names of each dialect, and the choice of the dialect of a request.
 
 use super::{
     Dialect,
@@ -47,17 +47,18 @@ impl A2aMethod {
     }
 }
 
-/// Which dialect answers a request.
+/// The dialect in which a request is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DialectChoice {
-    /// This one.
+    /// Known from the request.
     Fixed(Dialect),
-    /// 0.1 if the task was made in 0.1, else 0.3: the method is in both, and the request does not say.
+    /// 0.1 if the task was created in 0.1, else 0.3: both have the method, and the request does not name a
+    /// version.
     ByTask,
 }
 
 impl DialectChoice {
-    /// The dialect, once the task is known. `made_in` is the dialect that the task was made in; `None` where
+    /// The dialect, once the task is known. `made_in` is the dialect in which the task was created; `None` if
     /// there is no such task.
     pub fn resolve(self, made_in: Option<&str>) -> Dialect {
         match self {
@@ -68,18 +69,18 @@ impl DialectChoice {
     }
 }
 
-/// A request that no dialect answers, and the dialect to say so in.
+/// A request that fits no dialect.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DialectRefusal {
     /// The dialect to write the fault in.
     pub dialect: Dialect,
-    /// What is wrong.
+    /// The reason of the refusal.
     pub fault: A2aFault,
 }
 
 /// Chooses the dialect by the `A2A-Version` header or query parameter, and without one by the method.
 ///
-/// The methods of 1.0 ask for the header: without it a request means 0.3, which has no such method.
+/// The methods of 1.0 require the header: without it a request means 0.3, which has no such method.
 pub fn choose_dialect(version: Option<&str>, method: &str) -> Result<DialectChoice, DialectRefusal> {
     let unsupported = |message: String| {
         let dialect = Dialect::V1;
@@ -111,7 +112,7 @@ pub fn choose_dialect(version: Option<&str>, method: &str) -> Result<DialectChoi
 }
 
 impl Dialect {
-    /// The dialect of a version. Only major and minor count; 0.2 differs from 0.3 in nothing that is read here.
+    /// The dialect of a version. Only major and minor count; for this crate 0.2 does not differ from 0.3.
     pub fn from_version(version: &str) -> Option<Self> {
         let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
         match (numbers.next()??, numbers.next().unwrap_or(Some(0))?) {

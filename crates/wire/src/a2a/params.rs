@@ -1,4 +1,4 @@
-//! Reading the params of a method.
+//! Parsing of method params, for servers; the counterpart of `request.rs`.
 
 use nuncio_engine::content::Metadata;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ pub(super) fn read(dialect: Dialect, method: &str, params: Option<&RawValue>) ->
         return Err(dialect.problem(A2aProblem::MethodNotFound, message));
     };
     let json = params.map_or("{}", RawValue::get);
-    // Serde would take an array for a struct, element by element.
+    // Serde would accept an array for a struct, element by element.
     let call = if json.starts_with('{') {
         read_method(dialect, method, json)
     } else {
@@ -58,7 +58,7 @@ fn read_method(dialect: Dialect, method: A2aMethod, json: &str) -> Result<A2aCal
         }
         A2aMethod::GetWebhook => {
             let (task, id) = input::parse::<TaskParamsIn>(ROOT, json)?.webhook(dialect)?;
-            // Only in 1.0 a webhook must be named.
+            // Only 1.0 requires the webhook's id.
             let id = if dialect == Dialect::V1 { Some(AT.required("id", id)?) } else { id };
             A2aCall::GetWebhook { task, id }
         }
@@ -96,7 +96,7 @@ struct TaskParamsIn {
 }
 
 impl TaskParamsIn {
-    /// The task and the webhook: `id` is the webhook's in 1.0, and was the task's before.
+    /// The ids of the task and the webhook: `id` is the webhook's in 1.0, and the task's before.
     fn webhook(self, dialect: Dialect) -> Result<(String, Option<String>), MalformedInput> {
         let (name, task, id) = match dialect {
             Dialect::V0_1 => ("id", self.id, None),

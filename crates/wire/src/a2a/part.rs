@@ -1,4 +1,4 @@
-//! Parts: one object whose member says what it is (1.0), or one with a tag (`kind`, before that `type`).
+//! Parts: an object whose member names its type (1.0), or an object with a tag (`kind`, before that `type`).
 
 use base64::{
     Engine as _, alphabet,
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::json::{self, JsonObject};
 
-/// Marks, in the metadata of a tagged data part, that its object only wraps a value that is no object. The
-/// name is the official SDKs', so that a value survives a way through them.
+/// Marks, in the metadata of a tagged data part, that its object only wraps a value that is not an object. The
+/// official SDKs use the same name, so that such a value survives a round trip through them.
 const WRAPPED: &str = "data_part_compat";
 
 pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, part: &Part) {
@@ -122,7 +122,7 @@ impl PartIn<'_> {
         Ok(Part { content, metadata: self.metadata, filename: self.filename, media_type: self.media_type })
     }
 
-    /// The tag may be missing, as in the official servers: then the member says what it is.
+    /// The tag may be missing, as in the official servers: then the member decides.
     fn read_tagged(self, at: JsonPath<'_>) -> Result<Part, MalformedInput> {
         let tag = match self.kind.or(self.r#type) {
             Some(EnumValue::Name(tag)) => Some(tag),
@@ -184,7 +184,7 @@ impl FileIn {
     }
 }
 
-/// Base64 in both alphabets, with padding and without, as ProtoJSON wants it read.
+/// Decodes base64 in both alphabets, with and without padding, as ProtoJSON requires.
 fn decode(text: &str, at: &JsonPath<'_>) -> Result<Vec<u8>, MalformedInput> {
     const LENIENT: GeneralPurposeConfig =
         GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);

@@ -1,4 +1,4 @@
-//! Writing the params of a method, as a client does: what `params.rs` reads.
+//! Writing the params of a method, for clients; the counterpart of `params.rs`.
 
 use super::{
     Dialect,
@@ -13,7 +13,7 @@ use crate::{
     timestamp,
 };
 
-/// Writes the params and gives the method. `None`: the dialect has no such method; nothing was written.
+/// Writes the params and returns the method. `None`: the dialect has no such method; nothing was written.
 pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, call: &A2aCall) -> Option<&'static str> {
     let method = match call {
         A2aCall::Send(_) => A2aMethod::Send,

@@ -1,4 +1,4 @@
-//! Where a task stands: the names of the states, and the status object.
+//! Task states and their names, and the status object.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{json, timestamp};
 
-/// States with their names and numbers in 1.0.
+/// State names and numbers of 1.0.
 const PROTO: [(State, &str, i64); 8] = [
     (State::Submitted, "TASK_STATE_SUBMITTED", 1),
     (State::Working, "TASK_STATE_WORKING", 2),
@@ -28,7 +28,7 @@ const PROTO: [(State, &str, i64); 8] = [
     (State::Rejected, "TASK_STATE_REJECTED", 7),
 ];
 
-/// States with their names in 0.3, which have no numbers.
+/// State names of 0.3, without numbers.
 const PLAIN: [(State, &str, i64); 8] = [
     (State::Submitted, "submitted", i64::MIN),
     (State::Working, "working", i64::MIN),
@@ -40,14 +40,14 @@ const PLAIN: [(State, &str, i64); 8] = [
     (State::Rejected, "rejected", i64::MIN),
 ];
 
-/// The names that say nothing about the state.
+/// The names of an unknown state.
 const UNKNOWN: [((), &str, i64); 2] = [((), "TASK_STATE_UNSPECIFIED", 0), ((), "unknown", i64::MIN)];
 
 fn states(dialect: Dialect) -> &'static [(State, &'static str, i64); 8] {
     if dialect == Dialect::V1 { &PROTO } else { &PLAIN }
 }
 
-/// The state that the dialect has for a state: 0.1 knows neither rejected nor auth-required.
+/// The nearest state that the dialect has: 0.1 has neither rejected nor auth-required.
 pub(super) fn nearest_state(dialect: Dialect, state: State) -> State {
     match (dialect, state) {
         (Dialect::V0_1, State::Rejected) => State::Failed,
@@ -60,7 +60,7 @@ pub(super) fn state_name(dialect: Dialect, state: State) -> &'static str {
     states(dialect)[usize::from(nearest_state(dialect, state).code())].1
 }
 
-/// The state of that name; `None` where the name says that it is not known.
+/// The state of that name; `None` for the name of an unknown state.
 pub(super) fn read_name(
     dialect: Dialect,
     word: &EnumValue<'_>,
@@ -77,7 +77,7 @@ pub(super) fn read_name(
     }
 }
 
-/// A status, ready to be written.
+/// A status to be written.
 pub(super) struct StatusOut<'a> {
     pub(super) state: State,
     pub(super) message: Option<&'a Message>,
@@ -96,7 +96,7 @@ impl StatusOut<'_> {
     }
 }
 
-/// Progress as a message: words for people, figures for programs.
+/// Progress as a message: text for people, figures for programs.
 pub(super) fn progress_message(progress: &Progress, task: &str, seq: u64) -> Message {
     let mut figures = Map::new();
     figures.insert("progress".to_owned(), figure(progress.done));
@@ -143,7 +143,7 @@ pub(super) struct StatusView {
 impl StatusIn<'_> {
     pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<StatusView, MalformedInput> {
         let state = at.required("state", self.state)?;
-        // Not known is not ended: whoever waits for the task goes on waiting.
+        // Unknown is not ended: a client that waits for the task continues to wait.
         let state = read_name(dialect, &state, &at.member("state"))?.unwrap_or(State::Working);
         let message = self.message.map(|message| message.read(dialect, at.member("message"))).transpose()?;
         let read_time = |text: &String| {

@@ -1,4 +1,4 @@
-//! What a client reads from a stream, and as the result of a send.
+//! The items of a stream, and the result of a send, as a client reads them.
 
 use nuncio_engine::{clock::Timestamp, content::Message, event::ArtifactChunk, task::State};
 use serde::{Deserialize, de::IgnoredAny};
@@ -15,45 +15,45 @@ use super::{
 /// One item of a stream, as a client reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
-    /// The task as it is at this point.
+    /// The current task.
     Task(Box<TaskView>),
-    /// An answer without a task.
+    /// A response without a task.
     Message(AddressedMessage),
-    /// The state changed, or there is progress.
+    /// A change of state, or progress.
     Status(StatusUpdate),
-    /// A piece of a result.
+    /// A chunk of an artifact.
     Artifact(ArtifactUpdate),
 }
 
 /// A change of state, as a client reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StatusUpdate {
-    /// The task's id.
+    /// The task's public id.
     pub task: String,
-    /// Its conversation; 0.1 does not say it.
+    /// The conversation's id; 0.1 does not include it.
     pub context: Option<String>,
     /// The new state.
     pub state: State,
-    /// What the agent says about it.
+    /// The agent's message about the state.
     pub message: Option<Message>,
-    /// When.
+    /// The time of the change, if the server sent one.
     pub at: Option<Timestamp>,
-    /// Whether the server says that this ends the stream; 1.0 does not say it.
+    /// Whether the server marked this as the end of the stream; 1.0 has no such mark.
     pub last: bool,
 }
 
-/// A piece of a result, as a client reads it.
+/// A chunk of an artifact, as a client reads it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArtifactUpdate {
-    /// The task's id.
+    /// The task's public id.
     pub task: String,
-    /// Its conversation; 0.1 does not say it.
+    /// The conversation's id; 0.1 does not include it.
     pub context: Option<String>,
-    /// The piece. Its index is only known in 0.1.
+    /// The chunk. Its index is known only in 0.1.
     pub chunk: ArtifactChunk,
 }
 
-/// What says, before 1.0, of what kind an item is. The first servers of 0.3 left the kind out.
+/// The members that tell the kind of an item before 1.0. The first servers of 0.3 omitted `kind`.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct ItemKindIn<'a> {
@@ -63,7 +63,7 @@ struct ItemKindIn<'a> {
     id: Option<IgnoredAny>,
 }
 
-/// The shell of an item in 1.0.
+/// The envelope of an item in 1.0.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct ItemShellIn<'a> {
@@ -96,10 +96,10 @@ struct StreamUpdateIn<'a> {
     r#final: Option<bool>,
 }
 
-/// Where items stand in a JSON-RPC response.
+/// The root of an item's path: its member in a JSON-RPC response.
 const ROOT: &str = "result";
 
-/// Reads an item of a stream. The result of a send that is no stream is an item as well.
+/// Reads an item of a stream. The result of a send without a stream is an item too.
 pub(super) fn read(dialect: Dialect, json: &str) -> Result<StreamEvent, MalformedInput> {
     match dialect {
         Dialect::V0_1 => input::parse::<StreamUpdateIn<'_>>(ROOT, json)?.read(dialect, JsonPath::Root(ROOT)),

@@ -21,12 +21,12 @@ use crate::{
     timestamp,
 };
 
-/// How much of a task is shown.
+/// How much of a task is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TaskDetail {
-    /// At most so many of the latest messages; `None`: all; 0: no history at all.
+    /// At most this many of the latest messages; `None`: all; 0: no history at all.
     pub history_length: Option<usize>,
-    /// Whether the artifacts are shown.
+    /// Whether artifacts are written.
     pub artifacts: bool,
 }
 
@@ -38,30 +38,30 @@ impl Default for TaskDetail {
 }
 
 impl TaskDetail {
-    /// Everything, but for the older part of the history.
+    /// Everything, with at most `length` messages of the history.
     pub fn history(length: Option<usize>) -> Self {
         Self { history_length: length, ..Self::default() }
     }
 }
 
-/// A task as it is seen through a protocol: what a server shows and what a client reads.
+/// A task as seen through a protocol: what a server writes and a client reads.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskView {
-    /// The id that callers use.
+    /// The public id.
     pub id: String,
-    /// The conversation that it belongs to; others' servers may leave it out.
+    /// The id of its conversation; other servers may omit it.
     pub context: Option<String>,
-    /// Where it stands.
+    /// The current state.
     pub state: State,
-    /// What the agent says about that.
+    /// The agent's message about the state.
     pub message: Option<Message>,
-    /// Since when.
+    /// The time of the last change of state.
     pub at: Option<Timestamp>,
-    /// The results.
+    /// The results so far.
     pub artifacts: Vec<Artifact>,
-    /// What was said, oldest first.
+    /// The messages, oldest first.
     pub history: Vec<Message>,
-    /// Attributes.
+    /// Metadata of the task.
     pub metadata: Option<Metadata>,
 }
 
@@ -81,7 +81,7 @@ impl From<&Task> for TaskView {
     }
 }
 
-/// What stands beside the state: while the agent works, how far it is.
+/// The message beside the state: progress while the agent works.
 fn status_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
     match &task.progress {
         Some((seq, progress)) if task.state == State::Working => {
@@ -91,7 +91,7 @@ fn status_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
     }
 }
 
-/// Writes the status of a task as it is now.
+/// Writes the current status of a task.
 pub(super) fn write_status(out: &mut Vec<u8>, dialect: Dialect, ids: TaskIds<'_>, task: &Task) {
     let message = status_message(task, ids.task);
     StatusOut { state: task.state, message: message.as_deref(), at: task.status_at }.write(out, dialect, ids);
@@ -102,8 +102,8 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: Task
     json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, false));
 }
 
-/// Writes a task as the resource `a2a://tasks/{taskId}` shows it: its own members and plain words for states, and
-/// within them messages and artifacts as 1.0 has them. The closure adds what else is known of it.
+/// Writes a task as the resource `a2a://tasks/{taskId}` returns it: with its own members and plain names of
+/// states, and messages and artifacts in the form of 1.0. The closure adds further metadata.
 pub fn write_resource(out: &mut Vec<u8>, task: &Task, metadata: impl FnOnce(&mut JsonObject<'_>)) {
     let (dialect, id) = (Dialect::V1, task.origin.public_id());
     let ids = TaskIds { task: &id, context: &task.origin.context };
@@ -126,12 +126,12 @@ pub fn write_resource(out: &mut Vec<u8>, task: &Task, metadata: impl FnOnce(&mut
     });
 }
 
-/// Writes a Task of a list: the artifacts, where they are asked for, are there even if there are none.
+/// Writes a Task of a list: requested artifacts are present even if there are none.
 pub(super) fn write_listed(out: &mut Vec<u8>, dialect: Dialect, task: &Task, view: TaskDetail) {
     json::object(out, |object| write_members(object, dialect, &task.origin.public_id(), task, view, true));
 }
 
-/// Writes a Task as 0.1 webhooks get it: the Task, with its id also under the name `taskId`.
+/// Writes a Task for 0.1 webhooks: its id is also under the name `taskId`.
 pub(super) fn write_pushed(out: &mut Vec<u8>, dialect: Dialect, task: &Task) {
     let id = task.origin.public_id();
     json::object(out, |object| {

@@ -1,4 +1,4 @@
-//! Push notification configs: flat in 1.0, nested before; one scheme in 1.0, a list before.
+//! Webhooks (push notification configs): flat in 1.0, nested before; one scheme in 1.0, a list before.
 
 use nuncio_engine::webhook::{Authentication, WebhookConfig};
 use serde::Deserialize;
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::json::{self, JsonObject};
 
-/// Whether secrets are written: a client sends them, a server never shows them again.
+/// Whether secrets are written: a client sends them, a server never returns them.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SecretVisibility {
     Sent,
     Kept,
 }
 
-/// Writes a config together with the task that it belongs to.
+/// Writes a webhook together with the task that it belongs to.
 pub(super) fn write(
     out: &mut Vec<u8>,
     dialect: Dialect,
@@ -36,7 +36,7 @@ pub(super) fn write(
     });
 }
 
-/// Writes a config as it stands inside a send request, where the task is not named.
+/// Writes a webhook as part of a send request, which does not name the task.
 pub(super) fn write_inline(out: &mut Vec<u8>, dialect: Dialect, config: &WebhookConfig) {
     json::object(out, |object| write_members(object, dialect, config, SecretVisibility::Sent));
 }
@@ -66,7 +66,7 @@ fn write_members(
     });
 }
 
-/// A config of any generation; in 1.0 with the task beside the rest, before that with a config inside.
+/// A webhook of any generation; in 1.0 with the task beside the rest, before that with a nested config.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 pub(super) struct WebhookIn {
@@ -89,7 +89,7 @@ struct AuthenticationIn {
 }
 
 impl WebhookIn {
-    /// Reads a config with the task that it belongs to.
+    /// Reads a webhook and the task that it belongs to.
     pub(super) fn read(
         mut self,
         dialect: Dialect,
@@ -110,7 +110,7 @@ impl WebhookIn {
         }
     }
 
-    /// Reads a config alone. One without an id gets an empty one: the server names it.
+    /// Reads a webhook alone. A missing id becomes an empty one: the server assigns it.
     pub(super) fn read_inline(
         self,
         dialect: Dialect,
@@ -143,7 +143,7 @@ struct WebhookPageIn {
     next_page_token: Option<String>,
 }
 
-/// Reads a page of webhooks, with where the next one begins.
+/// Reads a page of webhooks and the token of the next page.
 pub(super) fn read_page(
     dialect: Dialect,
     json: &str,

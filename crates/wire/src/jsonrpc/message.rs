@@ -1,4 +1,4 @@
-//! Reading whatever a peer may send where both sides ask: requests, notifications, responses, and batches.
+//! Parsing for peers that both send requests: requests, notifications, responses, and batches of them.
 
 use serde_json::{error::Category, value::RawValue};
 
@@ -7,25 +7,25 @@ use super::{
     request::{RpcEnvelope, is_deeper, string},
 };
 
-/// One message.
+/// One message of a peer.
 #[derive(Debug, Clone)]
 pub enum RpcMessage<'a> {
     /// A request or, without an id, a notification.
     Request(RpcRequest<'a>),
-    /// The answer to a request of ours.
+    /// The response to a request that this side sent.
     Response(RpcResponse<'a>),
 }
 
-/// What a body holds.
+/// The content of one body.
 #[derive(Debug, Clone)]
 pub enum RpcMessages<'a> {
-    /// One message.
+    /// A single message.
     One(RpcMessage<'a>),
-    /// Several, or none. Each for itself: one that cannot be read does not spoil the others.
+    /// A batch, possibly empty. Each message is parsed on its own: a malformed one does not affect the others.
     Batch(Vec<Result<RpcMessage<'a>, RpcRequestError>>),
 }
 
-/// Takes a body apart. `max_depth` bounds its nesting.
+/// Parses a body. `max_depth` bounds its nesting.
 pub fn parse_messages(body: &[u8], max_depth: usize) -> Result<RpcMessages<'_>, RpcRequestError> {
     let error = |kind, message| RpcRequestError { id: None, kind, message };
     let text = std::str::from_utf8(body)

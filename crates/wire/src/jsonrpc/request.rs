@@ -1,4 +1,4 @@
-//! Reading a request as far as the framing goes.
+//! Parsing of requests, as far as the framing goes.
 
 use std::{borrow::Cow, fmt};
 
@@ -11,16 +11,16 @@ use serde_json::{error::Category, value::RawValue};
 /// A request or, where it has no id, a notification.
 #[derive(Debug, Clone)]
 pub struct RpcRequest<'a> {
-    /// What the response must carry. `None`: nobody waits for one.
+    /// The id that the response must repeat. `None`: a notification, which gets no response.
     pub id: Option<RpcId>,
-    /// What to do.
+    /// The method's name.
     pub method: Cow<'a, str>,
-    /// With what; absent where it was absent or `null`. Not looked into.
+    /// The unparsed params; `None` if they are absent or `null`.
     pub params: Option<&'a RawValue>,
 }
 
-/// The id of a request: a string, an integer or `null`, kept as the bytes that came, so that it goes back
-/// as it was.
+/// The id of a request: a string, an integer or `null`, stored as the original bytes, so that the response
+/// repeats it unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RpcId(Box<str>);
 
@@ -28,27 +28,27 @@ impl RpcId {
     /// Longer ids are refused: an id is repeated in every frame of a stream.
     pub const MAX_LEN: usize = 1024;
 
-    /// The id of responses to requests that could not be read.
+    /// The id of responses to requests that could not be parsed.
     pub fn null() -> Self {
         Self("null".into())
     }
 
-    /// A number.
+    /// A numeric id.
     pub fn number(number: u64) -> Self {
         Self(number.to_string().into())
     }
 
-    /// A string.
+    /// A string id.
     pub fn string(text: &str) -> Self {
         Self(serde_json::Value::from(text).to_string().into())
     }
 
-    /// The text, where it is a string.
+    /// The text of a string id.
     pub fn as_text(&self) -> Option<String> {
         serde_json::from_str(&self.0).ok()
     }
 
-    /// The id that was written as that JSON.
+    /// Parses an id from its JSON.
     pub fn from_json(json: &str) -> Option<Self> {
         let raw: &RawValue = serde_json::from_str(json).ok()?;
         Self::read(raw).ok()
@@ -73,15 +73,15 @@ impl RpcId {
     }
 }
 
-/// Why a body is no request.
+/// Why a body is not a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcRequestError {
-    /// The id, where that much could be read.
+    /// The id, if it could be parsed.
     pub id: Option<RpcId>,
-    /// Which of the two codes.
+    /// Decides the JSON-RPC error code.
     pub kind: RpcRequestErrorKind,
-    /// What is wrong.
+    /// The description of the problem.
     pub message: String,
 }
 
@@ -95,17 +95,17 @@ impl RpcRequestError {
     }
 }
 
-/// The two ways to be no request.
+/// The two kinds of malformed requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RpcRequestErrorKind {
-    /// Not JSON.
+    /// The body is not JSON.
     Parse,
-    /// JSON, but not a request.
+    /// The body is JSON, but not a request.
     Invalid,
 }
 
-/// Takes a body apart. `max_depth` bounds the nesting of the whole body; what is deeper is refused before
-/// any value is built of it.
+/// Parses a body. `max_depth` bounds the nesting of the whole body; a deeper one is refused before any value is
+/// built.
 pub fn parse_request(body: &[u8], max_depth: usize) -> Result<RpcRequest<'_>, RpcRequestError> {
     let error = |kind, message| RpcRequestError { id: None, kind, message };
     let text = std::str::from_utf8(body)
@@ -130,7 +130,7 @@ pub fn parse_request(body: &[u8], max_depth: usize) -> Result<RpcRequest<'_>, Rp
     let Some(method) = envelope.method.and_then(string) else {
         return Err(invalid(id, "method: expected a string".to_owned()));
     };
-    // The envelope is one level itself.
+    // The envelope itself is one level.
     if is_deeper(text.as_bytes(), max_depth) {
         return Err(invalid(id, format!("the body is nested deeper than {max_depth} levels")));
     }
@@ -138,7 +138,7 @@ pub fn parse_request(body: &[u8], max_depth: usize) -> Result<RpcRequest<'_>, Rp
     Ok(RpcRequest { id, method, params })
 }
 
-/// The members of a request, each as it came. Of a member that comes twice the last counts.
+/// The unparsed members of a request. Of a duplicate member the last one counts.
 #[derive(Default)]
 pub(super) struct RpcEnvelope<'a> {
     pub(super) version: Option<&'a RawValue>,
@@ -158,7 +158,7 @@ impl<'a> RpcEnvelope<'a> {
     }
 }
 
-/// A key that is only copied when it has escapes in it.
+/// A key that is copied only if it contains escapes.
 #[derive(Deserialize)]
 struct EnvelopeKey<'a>(#[serde(borrow)] Cow<'a, str>);
 
@@ -196,13 +196,13 @@ pub(super) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
 
 /// Whether valid JSON is nested deeper than `limit`.
 pub(super) fn is_deeper(json: &[u8], limit: usize) -> bool {
-    // What opens fewer brackets than that, in strings or not, is not. Counting is many times faster than
-    // telling strings apart, and enough for nearly all requests.
+    // A body with at most `limit` opening brackets, in strings or not, cannot be deeper. Counting is many times
+    // faster than recognizing strings, and enough for nearly all requests.
     let opened = json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();
     opened > limit && depth_exceeds(json, limit)
 }
 
-/// One pass over the bytes; nothing is kept of them.
+/// One pass over the bytes, without allocation.
 fn depth_exceeds(json: &[u8], limit: usize) -> bool {
     let mut depth = 0_usize;
     let mut bytes = json.iter();

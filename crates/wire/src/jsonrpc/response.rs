@@ -1,39 +1,39 @@
-//! Reading a response, as a client does.
+//! Parsing of responses, for clients.
 
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::request::{RpcEnvelope, RpcId};
 
-/// What a server answered.
+/// A server's response.
 #[derive(Debug, Clone)]
 pub struct RpcResponse<'a> {
-    /// The id of the request; `None` where it is missing or of no legal kind.
+    /// The id of the request; `None` if it is missing or not a legal id.
     pub id: Option<RpcId>,
-    /// The result, or why there is none.
+    /// The result, or the error object.
     pub outcome: Result<&'a RawValue, RpcErrorObject>,
 }
 
-/// Why a server did not do what it was asked.
+/// The error object of a response.
 #[derive(Debug, Clone, PartialEq, Deserialize, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct RpcErrorObject {
-    /// The code; its meaning depends on the protocol above.
+    /// The error code; its meaning depends on the protocol above.
     pub code: i64,
-    /// For people.
+    /// The description for people.
     #[serde(default)]
     pub message: String,
-    /// For programs.
+    /// Details for programs.
     #[serde(default)]
     pub data: Option<Value>,
 }
 
-/// What came is no response.
+/// The body is not a response.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not a JSON-RPC response: {0}")]
 pub struct RpcResponseError(String);
 
-/// Takes a response apart.
+/// Parses a response.
 pub fn parse_response(body: &[u8]) -> Result<RpcResponse<'_>, RpcResponseError> {
     let error = |e: &dyn std::fmt::Display| RpcResponseError(e.to_string());
     let text = std::str::from_utf8(body).map_err(|e| error(&e))?;

@@ -1,4 +1,4 @@
-//! What a client says that it can do.
+//! The capabilities that a client declares.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,27 +8,27 @@ use super::McpVersion;
 /// The name of the tasks extension.
 pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 
-/// What a client can do, as far as it matters here.
+/// The client capabilities that this server uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCapabilities {
-    /// It fills in forms.
+    /// It can show forms (elicitation).
     pub form: bool,
-    /// It sends people to links.
+    /// It can send the user to a URL (elicitation).
     pub url: bool,
-    /// It has a model.
+    /// It has a model for sampling.
     pub sampling: bool,
-    /// It tells its root folders.
+    /// It can list its root folders.
     pub roots: bool,
-    /// It takes a task instead of a result (the extension of 2026-07-28).
+    /// It accepts a task instead of a result (the extension of 2026-07-28).
     pub tasks: bool,
 }
 
 impl ClientCapabilities {
-    /// Reads what was declared. Where a revision did not know a thing, it was not declared.
+    /// Reads declared capabilities. A capability that the revision does not have counts as not declared.
     pub fn read(declared: &Value, version: McpVersion) -> Self {
         let elicitation = declared.get("elicitation").and_then(Value::as_object);
         let url = elicitation.is_some_and(|modes| modes.contains_key("url"));
-        // An empty object means forms, as it did before there were modes.
+        // An empty object means forms, as it did before elicitation had modes.
         let form = elicitation.is_some_and(|modes| modes.contains_key("form") || !modes.contains_key("url"));
         Self {
             form: form && version >= McpVersion::V2025_06_18,

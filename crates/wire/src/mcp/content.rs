@@ -1,4 +1,4 @@
-//! Blocks of content: text, pictures, sounds, resources.
+//! Content blocks: text, images, audio, resources.
 
 use nuncio_engine::{
     Content, Part,
@@ -13,7 +13,7 @@ pub(super) fn write_block(out: &mut Vec<u8>, version: McpVersion, block: &Conten
     match block {
         ContentBlock::Text(text) => write_text(out, text),
         ContentBlock::Image { data, media_type } => write_media(out, "image", data, media_type),
-        // 2024-11-05 has no sounds; it is a file there.
+        // 2024-11-05 has no audio blocks; it becomes a file there.
         ContentBlock::Audio { data, media_type } if version == McpVersion::V2024_11_05 => {
             write_file(out, "audio", data, Some(media_type));
         }
@@ -23,12 +23,12 @@ pub(super) fn write_block(out: &mut Vec<u8>, version: McpVersion, block: &Conten
             write_content(block.key("resource"), content);
         }),
         ContentBlock::Link { uri, name, media_type } => {
-            write_link(out, version, uri, name, media_type.as_deref())
+            write_link(out, version, uri, name, media_type.as_deref());
         }
     }
 }
 
-/// Writes a part of an agent's work as a block. `place` names it where the protocol wants a name.
+/// Writes a part of an agent's output as a block. `place` is its name if the protocol requires one.
 pub(super) fn write_part(out: &mut Vec<u8>, version: McpVersion, part: &Part, place: &str) {
     let media_type = part.media_type.as_deref();
     let name = part.filename.as_deref().unwrap_or(place);
@@ -46,7 +46,7 @@ pub(super) fn write_part(out: &mut Vec<u8>, version: McpVersion, part: &Part, pl
     }
 }
 
-/// Writes what a resource holds.
+/// Writes the content of a resource.
 pub(super) fn write_content(out: &mut Vec<u8>, content: &ResourceContent) {
     json::object(out, |resource| {
         resource.value("uri", &content.uri);
@@ -87,7 +87,7 @@ fn write_file(out: &mut Vec<u8>, name: &str, bytes: &[u8], media_type: Option<&s
 
 fn write_link(out: &mut Vec<u8>, version: McpVersion, uri: &str, name: &str, media_type: Option<&str>) {
     if version < McpVersion::V2025_06_18 {
-        // There are no links before that; the address is what counts.
+        // Earlier revisions have no links; the URI becomes text.
         return write_text(out, uri);
     }
     json::object(out, |block| {

@@ -1,4 +1,4 @@
-//! Why a request is refused: the codes of the protocol, and what each of the engine's errors is in it.
+//! Error responses: the protocol's codes, and the mapping of engine errors to them.
 
 use std::time::Duration;
 
@@ -10,48 +10,48 @@ use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT
 
 /// The headers of a request contradict its body.
 pub const HEADER_MISMATCH: i32 = -32020;
-/// The client lacks what the request needs.
+/// The client lacks a capability that the request needs.
 pub const MISSING_CAPABILITY: i32 = -32021;
-/// The revision is not spoken here.
+/// The server does not support the requested revision.
 pub const UNSUPPORTED_VERSION: i32 = -32022;
-/// There is no such resource; to 2025-11-25.
+/// There is no such resource; up to 2025-11-25.
 pub const RESOURCE_NOT_FOUND: i32 = -32002;
-/// The caller has not said who it is. Ours: the protocol has none.
+/// The caller is not authenticated. Specific to this server: the protocol has no such code.
 pub const UNAUTHENTICATED: i32 = -32004;
-/// The caller may not do this. Ours: the protocol has none.
+/// The caller lacks a grant. Specific to this server: the protocol has no such code.
 pub const FORBIDDEN: i32 = -32003;
-/// The caller does this too often. Ours: the protocol has none.
+/// The caller exceeded its rate. Specific to this server: the protocol has no such code.
 pub const TOO_FAST: i32 = -32029;
-/// Somebody has to visit a link first; 2025-11-25.
+/// The user must open a link first; 2025-11-25.
 pub const URL_REQUIRED: i32 = -32042;
 
-/// Why a request is refused.
+/// An error response.
 #[derive(Debug, Clone, PartialEq)]
 pub struct McpFault {
-    /// The code of JSON-RPC.
+    /// The JSON-RPC error code.
     pub code: i32,
     /// What is wrong, and what to do.
     pub message: String,
-    /// For programs.
+    /// Details for programs.
     pub data: Option<Value>,
-    /// The status where it travels over HTTP.
+    /// The HTTP status of the response.
     pub status: u16,
-    /// When it is worth another try.
+    /// When a retry may succeed.
     pub retry_after: Option<Duration>,
 }
 
 impl McpFault {
-    /// A fault that is answered as ordinary results are.
+    /// A fault with the HTTP status of ordinary results, 200.
     pub fn new(code: i32, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None, status: 200, retry_after: None }
     }
 
-    /// The params are wrong.
+    /// The params are invalid.
     pub fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(INVALID_PARAMS, message)
     }
 
-    /// The request is none.
+    /// The body is not a valid request.
     pub fn invalid_request(message: impl Into<String>) -> Self {
         Self::new(INVALID_REQUEST, message).with_status(400)
     }
@@ -63,7 +63,7 @@ impl McpFault {
         if version.is_stateless() { fault.with_status(404) } else { fault }
     }
 
-    /// Something inside.
+    /// The server failed internally.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(INTERNAL_ERROR, message)
     }
@@ -73,13 +73,13 @@ impl McpFault {
         Self::new(HEADER_MISMATCH, message).with_status(400)
     }
 
-    /// There is no resource of that address, or the caller may not see it.
+    /// There is no resource of that URI, or the caller may not see it.
     pub fn no_resource(version: McpVersion, uri: &str) -> Self {
         let code = if version.is_stateless() { INVALID_PARAMS } else { RESOURCE_NOT_FOUND };
         Self::new(code, format!("there is no resource {uri}")).with_data(json!({ "uri": uri }))
     }
 
-    /// The revision is not spoken here.
+    /// The server does not support the requested revision.
     pub fn unsupported_version(requested: &str) -> Self {
         let supported: Vec<&str> = McpVersion::ALL.iter().rev().map(|version| version.name()).collect();
         Self::new(UNSUPPORTED_VERSION, format!("this server does not speak MCP {requested:?}"))
@@ -87,7 +87,7 @@ impl McpFault {
             .with_status(400)
     }
 
-    /// The client would have to be able to do these things. Only the newest revision has a code for it.
+    /// The client lacks these capabilities. Only the newest revision has a code for it.
     pub fn missing_capability(version: McpVersion, needed: ClientCapabilities) -> Self {
         let mut required = serde_json::Map::new();
         if needed.form || needed.url {
@@ -115,14 +115,14 @@ impl McpFault {
         }
     }
 
-    /// With something for programs.
+    /// Adds details for programs.
     #[must_use]
     pub fn with_data(mut self, data: Value) -> Self {
         self.data = Some(data);
         self
     }
 
-    /// With another status.
+    /// Sets the HTTP status.
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = status;

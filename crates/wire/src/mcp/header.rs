@@ -6,7 +6,7 @@ use serde_json::Value;
 const OPEN: &str = "=?base64?";
 const CLOSE: &str = "?=";
 
-/// The value that a header stands for. `None`: it is damaged.
+/// Decodes a header's value. `None`: it is malformed.
 pub fn decode_value(header: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(header).ok()?;
     if !text.bytes().all(|byte| matches!(byte, b' '..=b'~' | b'\t')) {
@@ -18,8 +18,8 @@ pub fn decode_value(header: &[u8]) -> Option<String> {
     String::from_utf8(BASE64_STANDARD.decode(encoded).ok()?).ok()
 }
 
-/// The arguments that a tool wants mirrored: the header's name after `Mcp-Param-`, and the path of the
-/// argument. Only what is reachable by `properties` counts.
+/// The arguments that a tool wants mirrored: the header's name after `Mcp-Param-`, and the path of the argument.
+/// Only arguments reachable through `properties` count.
 pub fn mirrored_arguments(schema: &Value) -> Vec<(String, Vec<String>)> {
     let mut found = vec![];
     collect(schema, &mut vec![], &mut found);
@@ -44,7 +44,7 @@ pub fn value_at<'a>(arguments: &'a Value, path: &[String]) -> Option<&'a Value> 
     path.iter().try_fold(arguments, |value, name| value.get(name)).filter(|value| !value.is_null())
 }
 
-/// Whether a header says the same as an argument. Numbers are compared as numbers.
+/// Whether a header has the same value as an argument. Numbers are compared as numbers.
 pub fn same_value(header: &str, argument: &Value) -> bool {
     match argument {
         Value::String(text) => header == text,

@@ -1,4 +1,4 @@
-//! What a server offers: tools, resources and prompts in their lists.
+//! The entries of the lists of tools, resources and prompts.
 
 use nuncio_engine::{
     Profile, TaskUse,
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use super::{IDEMPOTENCY_KEY, McpVersion};
 use crate::json::{self, JsonObject};
 
-/// A program that speaks the protocol.
+/// The name and version of a client or server.
 #[derive(Debug, Clone, Serialize)]
 pub struct Implementation {
-    /// Its name.
+    /// The program's name.
     pub name: String,
-    /// Its version.
+    /// The program's version.
     pub version: String,
 }
 
-/// How calls of a tool may be made (2025-11-25).
+/// Writes whether calls of a tool may or must be tasks (2025-11-25).
 fn write_execution(object: &mut JsonObject<'_>, tasks: TaskUse) {
     let support = match tasks {
         TaskUse::Never => "forbidden",
@@ -29,7 +29,7 @@ fn write_execution(object: &mut JsonObject<'_>, tasks: TaskUse) {
     object.object("execution", |execution| execution.value("taskSupport", support));
 }
 
-/// Writes a tool that answers at once.
+/// Writes a tool that answers within the call.
 pub fn write_tool(out: &mut Vec<u8>, version: McpVersion, tool: &ToolProfile) {
     json::object(out, |object| {
         object.value("name", &tool.name);
@@ -68,14 +68,14 @@ pub fn write_agent_as_tool(out: &mut Vec<u8>, version: McpVersion, agent: &Profi
         if version == McpVersion::V2025_11_25 {
             write_execution(object, agent.tasks);
         }
-        // A call of an agent is a task, so that a repeat of it finds the same one.
+        // A call of an agent creates a task, so a retry with the same key finds that task.
         if version >= McpVersion::V2025_06_18 {
             object.object("_meta", |meta| meta.value(IDEMPOTENCY_KEY, &true));
         }
     });
 }
 
-/// The arguments of an agent that is spoken to.
+/// The input schema of an agent that takes text.
 fn text_schema() -> Value {
     json!({
         "type": "object",
@@ -92,7 +92,7 @@ pub fn write_resource(out: &mut Vec<u8>, version: McpVersion, resource: &Resourc
     });
 }
 
-/// Writes a family of resources.
+/// Writes a resource template.
 pub fn write_template(out: &mut Vec<u8>, version: McpVersion, template: &ResourceProfile) {
     json::object(out, |object| {
         object.value("uriTemplate", &template.uri);

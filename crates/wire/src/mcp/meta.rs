@@ -1,4 +1,4 @@
-//! The `_meta` of a request: where the protocol keeps what is about the message and not in it.
+//! The `_meta` of a request: data about the message that is not part of its content.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{ClientCapabilities, McpFault, McpVersion};
 
-/// What a client wants its progress notifications to carry: a string or an integer, as it came.
+/// The token that a client expects in its progress notifications: a string or an integer, unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProgressToken(Box<str>);
 
@@ -21,7 +21,7 @@ impl ProgressToken {
         &self.0
     }
 
-    /// The token that was written as that JSON.
+    /// Parses a token from its JSON.
     pub fn from_json(json: &str) -> Option<Self> {
         let legal = json.len() <= Self::MAX_LEN
             && match json.as_bytes().first() {
@@ -33,33 +33,33 @@ impl ProgressToken {
     }
 }
 
-/// What stands in `_meta`.
+/// The members of `_meta` that this server reads.
 #[derive(Debug, Clone, Default)]
 pub struct RequestMeta {
-    /// Whether there was one at all.
+    /// Whether the request had a `_meta`.
     pub present: bool,
-    /// Where progress is to be told.
+    /// The token for progress notifications, if they are wanted.
     pub progress: Option<ProgressToken>,
-    /// The revision of this very request.
+    /// The revision of this request.
     pub version: Option<String>,
-    /// What the client can do, as declared with this very request.
+    /// The client's capabilities, as declared in this request.
     pub capabilities: Option<Value>,
-    /// What the client calls itself, as declared with this very request.
+    /// The client's name and version, as declared in this request.
     pub client_info: Option<Value>,
-    /// The lowest level of log lines that are wanted with this very request.
+    /// The lowest level of log lines to send for this request.
     pub level: Option<Level>,
     /// W3C trace context.
     pub trace: Option<String>,
-    /// Whether the call is to be answered at once, with a link to what it makes.
+    /// Whether the call is answered at once, with a link to its result.
     pub background: bool,
-    /// The cursors after which events of tasks are wanted, by the tasks' ids ([`super::EVENTS`]). Empty, where the
-    /// request makes the task.
+    /// The cursors after which events of tasks are requested, by task id ([`super::EVENTS`]). Empty if the
+    /// request creates the task.
     pub events: Option<BTreeMap<String, u64>>,
-    /// A repeat of the call under the same key is the same call.
+    /// The idempotency key: a retry with the same key is the same call.
     pub idempotency_key: Option<String>,
 }
 
-/// The member of `_meta` that holds an idempotency key; in a tool's own `_meta`, whether its calls honour one.
+/// The `_meta` member that holds an idempotency key; in a tool's own `_meta`, whether its calls honour one.
 pub const IDEMPOTENCY_KEY: &str = "nuncio/idempotencyKey";
 
 #[derive(Deserialize, Default)]
@@ -93,7 +93,7 @@ struct MetaMembers<'a> {
 /// Reads the `_meta` of a request's params.
 pub fn read_meta(params: Option<&RawValue>) -> Result<RequestMeta, McpFault> {
     let Some(params) = params else { return Ok(RequestMeta::default()) };
-    // Params that are no object are refused by whoever reads them.
+    // Params that are not an object are refused by the reader of the method's params.
     let Ok(ParamsWithMeta { meta: Some(meta) }) = serde_json::from_str::<ParamsWithMeta<'_>>(params.get())
     else {
         return Ok(RequestMeta::default());
@@ -122,7 +122,7 @@ pub fn read_meta(params: Option<&RawValue>) -> Result<RequestMeta, McpFault> {
 }
 
 impl RequestMeta {
-    /// What the client can do, as declared with this request.
+    /// The client's capabilities, as declared in this request.
     pub fn capabilities(&self, version: McpVersion) -> ClientCapabilities {
         self.capabilities
             .as_ref()
@@ -131,7 +131,7 @@ impl RequestMeta {
     }
 }
 
-/// The level of that name.
+/// Parses the name of a log level.
 pub fn parse_level(name: &str) -> Result<Level, McpFault> {
     serde_json::from_value(Value::from(name)).map_err(|_| {
         McpFault::invalid_params(format!(

@@ -1,4 +1,4 @@
-//! Notifications: progress, log lines, and that something changed.
+//! Notifications: progress, log lines, and changes.
 
 use nuncio_engine::{
     content::{Content, Part},
@@ -8,8 +8,8 @@ use nuncio_engine::{
 use super::ProgressToken;
 use crate::{json, jsonrpc};
 
-/// How far a call is, for the token that came with it. `task`: the task that it belongs to, where the
-/// revision wants that said.
+/// Writes the progress of a call, for the token that came with it. `task`: the task that it belongs to, if the
+/// revision requires it.
 pub fn write_progress(out: &mut Vec<u8>, token: &ProgressToken, progress: &Progress, task: Option<&str>) {
     jsonrpc::write_notification(out, "notifications/progress", |out| {
         json::object(out, |params| {
@@ -22,7 +22,7 @@ pub fn write_progress(out: &mut Vec<u8>, token: &ProgressToken, progress: &Progr
     });
 }
 
-/// A line of the log.
+/// Writes a log line.
 pub fn write_log(out: &mut Vec<u8>, logger: &str, line: &LogLine, task: Option<&str>) {
     jsonrpc::write_notification(out, "notifications/message", |out| {
         json::object(out, |params| {
@@ -34,7 +34,7 @@ pub fn write_log(out: &mut Vec<u8>, logger: &str, line: &LogLine, task: Option<&
     });
 }
 
-/// Parts as one text: what a person reads of a piece of a result before the result is there.
+/// Parts as one text: what a person reads of an artifact before the result is complete.
 pub fn text_of_parts(parts: &[Part]) -> String {
     let texts = parts.iter().map(|part| match &part.content {
         Content::Text(text) => text.clone(),
@@ -48,14 +48,14 @@ pub fn text_of_parts(parts: &[Part]) -> String {
     texts.collect::<Vec<_>>().join("\n")
 }
 
-/// A notification without params of its own. `subscription`: the id of the request that asked for it.
+/// Writes a notification without params of its own. `subscription`: the id of the request that subscribed.
 pub fn write_bare_notification(out: &mut Vec<u8>, method: &str, subscription: Option<&str>) {
     jsonrpc::write_notification(out, method, |out| {
         json::object(out, |params| write_subscription(params, subscription));
     });
 }
 
-/// The resource of that address holds something else now.
+/// Writes that the content of a resource has changed.
 pub fn write_resource_updated(out: &mut Vec<u8>, uri: &str, subscription: Option<&str>) {
     jsonrpc::write_notification(out, "notifications/resources/updated", |out| {
         json::object(out, |params| {
@@ -79,7 +79,7 @@ fn write_related_task(params: &mut json::JsonObject<'_>, task: Option<&str>) {
     }
 }
 
-/// Whole numbers are written without a fraction: some clients read integers only.
+/// Whole numbers are written without a fraction: some clients read only integers.
 fn number(value: f64) -> serde_json::Number {
     let whole = value as i64;
     if whole as f64 == value {

@@ -1,4 +1,4 @@
-//! What methods take.
+//! The params of methods.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, value::RawValue};
 
 use super::McpFault;
 
-/// Reads the params of a method. What is wrong is told with the place where it is.
+/// Parses the params of a method. An error names the path of the wrong member.
 pub fn read_params<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> Result<T, McpFault> {
     let Some(params) = params else {
-        // All members may be missing, or one of them is missed by name.
+        // Either all members are optional, or the error names the first missing one.
         return serde_json::from_str("{}").map_err(|e| McpFault::invalid_params(format!("params: {e}")));
     };
     serde_json::from_str(params.get()).or_else(|_| {
@@ -22,114 +22,115 @@ pub fn read_params<T: DeserializeOwned + Default>(params: Option<&RawValue>) -> 
     })
 }
 
-/// `initialize`.
+/// The params of `initialize`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InitializeParams {
-    /// The revision that the client wants.
+    /// The revision that the client requests.
     pub protocol_version: String,
-    /// What it can do.
+    /// The client's capabilities, unparsed.
     #[serde(default)]
     pub capabilities: Value,
-    /// Who it is.
+    /// The client's name and version, unparsed.
     #[serde(default)]
     pub client_info: Value,
 }
 
-/// `tools/call`.
+/// The params of `tools/call`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ToolCallParams {
-    /// The tool.
+    /// The tool's name.
     pub name: String,
-    /// Its arguments.
+    /// The tool's arguments.
     #[serde(default)]
     pub arguments: Option<Map<String, Value>>,
-    /// Whether a task is wanted (2025-11-25).
+    /// Present if the client wants a task (2025-11-25).
     #[serde(default)]
     pub task: Option<TaskWishParams>,
-    /// What was asked in an earlier round (2026-07-28).
+    /// The answers to the questions of the previous round (2026-07-28).
     #[serde(default)]
     pub input_responses: Option<BTreeMap<String, Value>>,
-    /// What we gave along in an earlier round (2026-07-28).
+    /// The signed state that the server returned in the previous round (2026-07-28).
     #[serde(default)]
     pub request_state: Option<String>,
 }
 
-/// The wish for a task (2025-11-25).
+/// The request for a task instead of a result (2025-11-25).
 #[derive(Debug, Default, Clone, Copy, Deserialize)]
 pub struct TaskWishParams {
-    /// How long it is to be kept, in milliseconds.
+    /// How long the task is retained, in milliseconds.
     #[serde(default)]
     pub ttl: Option<u64>,
 }
 
-/// `resources/read`.
+/// The params of `resources/read`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadResourceParams {
-    /// The address.
+    /// The resource's URI.
     pub uri: String,
-    /// As in [`Call`].
+    /// As in [`ToolCallParams`].
     #[serde(default)]
     pub input_responses: Option<BTreeMap<String, Value>>,
-    /// As in [`Call`].
+    /// As in [`ToolCallParams`].
     #[serde(default)]
     pub request_state: Option<String>,
 }
 
-/// `prompts/get`.
+/// The params of `prompts/get`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct GetPromptParams {
-    /// The prompt.
+    /// The prompt's name.
     pub name: String,
-    /// Its arguments.
+    /// The prompt's arguments.
     #[serde(default)]
     pub arguments: Option<Map<String, Value>>,
-    /// As in [`Call`].
+    /// As in [`ToolCallParams`].
     #[serde(default)]
     pub input_responses: Option<BTreeMap<String, Value>>,
-    /// As in [`Call`].
+    /// As in [`ToolCallParams`].
     #[serde(default)]
     pub request_state: Option<String>,
 }
 
-/// Every list: `tools/list` and its like, `tasks/list`.
+/// The params of every list method: `tools/list` and its like, `tasks/list`.
 #[derive(Debug, Default, Deserialize)]
 pub struct ListParams {
-    /// Where the page begins.
+    /// The cursor from the previous page.
     #[serde(default)]
     pub cursor: Option<String>,
 }
 
-/// `resources/subscribe` and `unsubscribe`.
+/// The params of `resources/subscribe` and `resources/unsubscribe`.
 #[derive(Debug, Default, Deserialize)]
 pub struct SubscribeParams {
-    /// The address.
+    /// The resource's URI.
     pub uri: String,
 }
 
-/// `tasks/update` (2026-07-28); without the responses, `tasks/get`, `tasks/result` and `tasks/cancel`.
+/// The params of `tasks/update` (2026-07-28); without the responses, of `tasks/get`, `tasks/result` and
+/// `tasks/cancel`.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UpdateTaskParams {
-    /// The task.
+    /// The task's id.
     pub task_id: String,
-    /// The answers, by the key of what was asked.
+    /// The answers, by the key of the question.
     #[serde(default)]
     pub input_responses: Option<BTreeMap<String, Value>>,
 }
 
-/// `completion/complete`.
+/// The params of `completion/complete`.
 #[derive(Debug, Deserialize)]
 pub struct CompleteParams {
-    /// What is being filled in.
+    /// The prompt or template that is being filled in.
     #[serde(rename = "ref")]
     pub reference: CompletionReference,
     /// The argument, as far as it is typed.
     pub argument: CompletionArgument,
-    /// What is chosen already.
+    /// The arguments chosen so far.
     #[serde(default)]
     pub context: Option<CompletionContext>,
 }
@@ -141,58 +142,58 @@ impl Default for CompleteParams {
     }
 }
 
-/// What is being filled in.
+/// The prompt or template that is being filled in.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "type")]
 pub enum CompletionReference {
     /// A prompt.
     #[serde(rename = "ref/prompt")]
     Prompt {
-        /// Its name.
+        /// The prompt's name.
         name: String,
     },
     /// A resource template.
     #[serde(rename = "ref/resource")]
     Resource {
-        /// The template.
+        /// The URI template.
         uri: String,
     },
 }
 
-/// An argument as far as it is typed.
+/// An argument, as far as it is typed.
 #[derive(Debug, Deserialize)]
 pub struct CompletionArgument {
-    /// Its name.
+    /// The argument's name.
     pub name: String,
-    /// What is typed.
+    /// The text typed so far.
     pub value: String,
 }
 
-/// Arguments that are chosen already.
+/// The arguments chosen so far.
 #[derive(Debug, Default, Deserialize)]
 pub struct CompletionContext {
-    /// By name.
+    /// Values by argument name.
     #[serde(default)]
     pub arguments: BTreeMap<String, String>,
 }
 
-/// `subscriptions/listen` (2026-07-28).
+/// The params of `subscriptions/listen` (2026-07-28).
 #[derive(Debug, Default, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ListenParams {
-    /// Other tools.
+    /// Changes of the list of tools.
     #[serde(default)]
     pub tools_list_changed: bool,
-    /// Other prompts.
+    /// Changes of the list of prompts.
     #[serde(default)]
     pub prompts_list_changed: bool,
-    /// Other resources.
+    /// Changes of the list of resources.
     #[serde(default)]
     pub resources_list_changed: bool,
-    /// These resources.
+    /// Updates of the resources with these URIs.
     #[serde(default)]
     pub resource_subscriptions: Vec<String>,
-    /// These tasks.
+    /// Events of the tasks with these ids.
     #[serde(default)]
     pub task_ids: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Questions: elicitation, sampling and roots, and how they are answered.
+//! Questions to a client: elicitation, sampling and roots, and their answers.
 
 use nuncio_engine::{
     Answer,
@@ -13,19 +13,19 @@ use crate::{
     jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcErrorObject},
 };
 
-/// The member of `_meta` that says which question of its task a request puts. A question that is put again has another
-/// request id, and the same name here.
+/// The `_meta` member that identifies the question of its task that a request asks. A question that is asked
+/// again has another request id and the same name here.
 pub const QUESTION: &str = "nuncio/question";
 
-/// The member of a result's `_meta` that holds the note of a decline: the protocol has no place of its own for one.
+/// The `_meta` member of a result that holds the note of a decline: the protocol has no member for one.
 pub const NOTE: &str = "nuncio/note";
 
-/// What is asked of a client: a method with params.
+/// A question to a client: a method with params.
 #[derive(Debug, Clone, Copy)]
 pub enum McpQuestion<'a> {
-    /// Of an agent.
+    /// A question of an agent.
     Question(&'a Question),
-    /// Of a handler.
+    /// A question of a handler.
     Inquiry(&'a HandlerQuestion),
 }
 
@@ -39,7 +39,7 @@ impl<'a> McpQuestion<'a> {
         }
     }
 
-    /// Whether a client can be asked that.
+    /// Whether a client supports this kind of question.
     pub fn is_supported_by(self, client: ClientCapabilities) -> bool {
         match self.kind() {
             McpQuestionKind::Form { .. } => client.form,
@@ -49,8 +49,8 @@ impl<'a> McpQuestion<'a> {
         }
     }
 
-    /// Writes the params. `name`: what nothing else is called, where the revision wants that. `related`: the task
-    /// that it belongs to, likewise.
+    /// Writes the params. `name`: a unique name, if the revision requires one. `related`: the task that it
+    /// belongs to, if the revision requires it.
     pub fn write_params(self, out: &mut Vec<u8>, version: McpVersion, name: &str, related: Option<&str>) {
         json::object(out, |params| {
             self.kind().write(params, version, name);
@@ -128,12 +128,12 @@ impl McpQuestionKind<'_> {
     }
 }
 
-/// Writes an agent's question as it stands in `inputRequests`.
+/// Writes an agent's question as a member of `inputRequests`.
 pub fn write_question(out: &mut Vec<u8>, version: McpVersion, question: &Question) {
     write_asked(out, version, McpQuestion::Question(question));
 }
 
-/// Writes a handler's question as it stands in `inputRequests`.
+/// Writes a handler's question as a member of `inputRequests`.
 pub fn write_inquiry(out: &mut Vec<u8>, version: McpVersion, inquiry: &HandlerQuestion) {
     write_asked(out, version, McpQuestion::Inquiry(inquiry));
 }
@@ -145,7 +145,7 @@ fn write_asked(out: &mut Vec<u8>, version: McpVersion, asked: McpQuestion<'_>) {
     });
 }
 
-/// The answer that a client's result holds. Each of the three kinds has a shape of its own.
+/// The answer in a client's result. Each of the three kinds has its own shape.
 pub fn answer_in_result(result: &Value) -> Result<Answer, String> {
     if let Some(action) = result.get("action").and_then(Value::as_str) {
         return match action {
@@ -172,8 +172,8 @@ pub fn answer_in_result(result: &Value) -> Result<Answer, String> {
     Err("expected the result of elicitation/create, sampling/createMessage or roots/list".to_owned())
 }
 
-/// The answer that a client's error is: it cannot be asked such a thing, or its user turned it down. Any other error is
-/// nobody's answer: a client that broke, stopped or took too long has not answered.
+/// The answer in a client's error: the client does not support the question, or its user declined it. Any other
+/// error is not an answer: the client failed, stopped or timed out.
 pub fn answer_in_error(error: &RpcErrorObject) -> Option<Answer> {
     let code = i32::try_from(error.code).ok()?;
     match code {
@@ -183,10 +183,10 @@ pub fn answer_in_error(error: &RpcErrorObject) -> Option<Answer> {
     }
 }
 
-/// The code with which a client says that its user turned a request down.
+/// The code that a client sends when its user declined a request.
 const REJECTED: i32 = -1;
 
-/// The words of a model: one block or several.
+/// The text of a model's response: one block or several.
 fn text_in(content: &Value) -> String {
     let block = |block: &Value| block.get("text").and_then(Value::as_str).map(str::to_owned);
     match content {

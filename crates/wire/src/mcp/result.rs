@@ -1,4 +1,4 @@
-//! Results: of tools, of resources, of prompts.
+//! Results of tool calls, resource reads and prompts.
 
 use nuncio_engine::{
     Content, Part, Role, State, Task,
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::json::{self, JsonObject};
 
-/// What a tool call came to.
+/// The output of a tool call.
 #[derive(Debug, Clone, Copy)]
 pub enum CallOutput<'a> {
-    /// Of a tool that answers at once.
+    /// The output of a tool that answers within the call.
     Tool(&'a ToolOutput),
-    /// Of an agent: its task, which has ended.
+    /// The finished task of an agent.
     Task(&'a Task),
-    /// Of an agent that works on: where its result will be.
+    /// The URI of the result of an agent that is still working.
     Link(&'a str),
 }
 
-/// What an ended task is as the result of a call. `None`: it is no result, but a fault.
+/// The output of a finished task. `None`: it ended with a fault, which is an error and not a result.
 pub fn output_of(task: &Task) -> Option<CallOutput<'_>> {
     (!task.is_fault()).then_some(CallOutput::Task(task))
 }
@@ -52,7 +52,7 @@ pub fn write_output(result: &mut JsonObject<'_>, version: McpVersion, output: Ca
     }
 }
 
-/// The artifacts, then the agent's last word, unless that only repeats them.
+/// Writes the artifacts, then the agent's final message unless it only repeats them.
 fn write_task_output(result: &mut JsonObject<'_>, version: McpVersion, task: &Task) {
     let made: Vec<(&str, &Part)> = task
         .artifacts
@@ -72,7 +72,7 @@ fn write_task_output(result: &mut JsonObject<'_>, version: McpVersion, task: &Ta
             Content::Data(value @ Value::Object(_)) => Some(value),
             _ => None,
         });
-        // Several would not say which is the result.
+        // With several, it would be ambiguous which is the result.
         if let (Some(value), None) = (data.next(), data.next()) {
             result.value("structuredContent", value);
         }

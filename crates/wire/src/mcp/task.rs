@@ -1,4 +1,4 @@
-//! Tasks as clients see them: the experimental ones of 2025-11-25, and the extension of 2026-07-28.
+//! Tasks as MCP clients see them: experimental in 2025-11-25, an extension in 2026-07-28.
 
 use nuncio_engine::{Message, State, Task, clock::Timestamp};
 
@@ -9,18 +9,18 @@ use super::{
 };
 use crate::{json::JsonObject, jsonrpc::INTERNAL_ERROR, timestamp};
 
-/// Where a task stands, in the protocol's words.
+/// The status of a task, by the protocol's names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum McpTaskStatus {
-    /// At work, or about to be.
+    /// The agent works, or is about to.
     Working,
-    /// It waits for an answer.
+    /// The task waits for an answer.
     InputRequired,
-    /// There is a result.
+    /// The task has a result.
     Completed,
-    /// There is none.
+    /// The task ended with an error.
     Failed,
-    /// It was stopped.
+    /// The task was canceled.
     Cancelled,
 }
 
@@ -37,8 +37,8 @@ impl McpTaskStatus {
     }
 }
 
-/// Where a task stands. The two generations part over an agent that failed: in 2025-11-25 its task has
-/// failed, in the extension it is completed with a result that tells of an error.
+/// The status of a task. The two generations differ when an agent failed: in 2025-11-25 its task is failed, in
+/// the extension it is completed with a result that reports an error.
 pub fn status_of(version: McpVersion, task: &Task) -> McpTaskStatus {
     match task.state {
         State::Submitted | State::Working => McpTaskStatus::Working,
@@ -52,18 +52,18 @@ pub fn status_of(version: McpVersion, task: &Task) -> McpTaskStatus {
     }
 }
 
-/// How a task is shown.
+/// How a task is written.
 #[derive(Debug, Clone, Copy)]
 pub struct McpTaskView {
-    /// The revision.
+    /// The revision of the connection.
     pub version: McpVersion,
-    /// When it was made.
+    /// When the task was created.
     pub created_at: Timestamp,
-    /// How long it is kept, counted from its creation. `None`: nobody deletes it.
+    /// How long the task is retained, counted from its creation. `None`: it is not deleted.
     pub ttl_ms: Option<u64>,
-    /// How often to ask for it.
+    /// The suggested polling interval, in milliseconds.
     pub poll_ms: u64,
-    /// With what it asks, or came to (extension only).
+    /// Whether to include its questions, or its result (extension only).
     pub detailed: bool,
 }
 
@@ -103,7 +103,8 @@ pub fn write_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskView) {
     }
 }
 
-/// Writes the members of a task that was just made (2025-11-25): it begins at work, whatever has become of it.
+/// Writes the members of a task that was just created (2025-11-25): it starts as working, whatever its state is
+/// by now.
 pub fn write_new_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskView) {
     object.value("taskId", &task.origin.id.to_string());
     object.value("status", McpTaskStatus::Working.name());
@@ -113,12 +114,12 @@ pub fn write_new_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskVie
     object.value("pollInterval", &view.poll_ms);
 }
 
-/// Writes the member of `_meta` that says which task a message belongs to (2025-11-25).
+/// Writes the `_meta` member that names the task of a message (2025-11-25).
 pub fn write_related(meta: &mut JsonObject<'_>, task: &str) {
     meta.object("io.modelcontextprotocol/related-task", |related| related.value("taskId", task));
 }
 
-/// What is going on: the last progress while it works, else the agent's word.
+/// The status text: the last progress while the agent works, else the agent's message.
 fn status_message(task: &Task) -> Option<String> {
     let progress = task.progress.as_ref().and_then(|(_, progress)| progress.text.clone());
     let said = task.status_message.as_ref().map(Message::joined_text);

@@ -1,9 +1,9 @@
 //! The events of a task after a cursor: an extension of this server, declared as [`EVENTS`].
 //!
-//! A request for a task (`tasks/result`, `subscriptions/listen`) that names a cursor in its `_meta` gets every later
-//! event of the task as a notification of its own, with its sequence number: the cursor to come back with. An event
-//! is written as A2A 1.0 writes an item of a stream, so that clients of both protocols read the same. Clients that
-//! name no cursor get none of it.
+//! A request for a task (`tasks/result`, `subscriptions/listen`) that names a cursor in its `_meta` gets every
+//! later event of the task as a notification of its own, with its sequence number: the cursor to resume from. An
+//! event has the form of a stream item in A2A 1.0, so that clients of both protocols read the same. Clients that
+//! name no cursor get no such notifications.
 
 use nuncio_engine::event::Entry;
 
@@ -13,23 +13,23 @@ use crate::{
     json, jsonrpc,
 };
 
-/// The name of the extension: among the capabilities (`experimental` in 2025-11-25, `extensions` in 2026-07-28), and
-/// in the `_meta` of a request, where it holds the cursor of each task, by the task's id.
+/// The name of the extension: among the capabilities (`experimental` in 2025-11-25, `extensions` in 2026-07-28),
+/// and in the `_meta` of a request, where it holds the cursor of each task, by task id.
 pub const EVENTS: &str = "dev.nuncio/events";
 
 /// The notification that carries an event.
 pub const EVENT_NOTIFICATION: &str = "notifications/dev.nuncio/event";
 
-/// What says which request an event was asked for with.
+/// The kind of request that an event belongs to.
 #[derive(Debug, Clone, Copy)]
 pub enum TaskEventRequest<'a> {
-    /// `tasks/result` (2025-11-25): the task says it.
+    /// `tasks/result` (2025-11-25): the event names the task.
     Task,
     /// `subscriptions/listen` (2026-07-28): the id of that request, as JSON.
     Subscription(&'a str),
 }
 
-/// Writes an event. False: it is not shown to clients, and nothing was written.
+/// Writes an event. Returns false, and writes nothing, if the event is not visible to clients.
 pub fn write_task_event(
     out: &mut Vec<u8>,
     ids: &TaskIds<'_>,

@@ -15,7 +15,7 @@ impl McpVersion {
     /// All revisions, oldest first.
     pub const ALL: [Self; 5] =
         [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25, Self::V2026_07_28];
-    /// The newest one that has sessions: what an unknown one is answered with.
+    /// The newest one that has sessions: the response to an unknown one.
     pub const NEWEST_WITH_SESSIONS: Self = Self::V2025_11_25;
 
     /// The name on the wire.
@@ -34,12 +34,12 @@ impl McpVersion {
         Self::ALL.into_iter().find(|version| version.name() == name)
     }
 
-    /// Whether every request stands for itself.
+    /// Whether every request is independent of the others.
     pub fn is_stateless(self) -> bool {
         self >= Self::V2026_07_28
     }
 
-    /// The dialect that tasks remember.
+    /// The dialect name stored with tasks.
     pub fn dialect(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "mcp/2024-11-05",
@@ -50,8 +50,8 @@ impl McpVersion {
         }
     }
 
-    /// The revision that answers a client which asked for `wanted` in `initialize`: that one, if it has
-    /// sessions, else the newest that has.
+    /// The revision for a client that requested `wanted` in `initialize`: that one if it has sessions, else the
+    /// newest that has.
     pub fn negotiate(wanted: &str) -> Self {
         Self::parse(wanted).filter(|version| !version.is_stateless()).unwrap_or(Self::NEWEST_WITH_SESSIONS)
     }

@@ -1,34 +1,34 @@
-//! The client's side: from bytes, as the network cuts them, to events.
+//! The SSE parser of a client: from arbitrary chunks of bytes to events.
 
 use std::time::Duration;
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerEvent {
-    /// The last id that the stream has named so far: what `Last-Event-ID` says after this event.
+    /// The last id of the stream so far: the `Last-Event-ID` to send after this event.
     pub id: Option<String>,
-    /// The event's type, where it has one.
+    /// The event's type, if it has one.
     pub event: Option<String>,
-    /// The data, lines joined by newlines.
+    /// The data lines, joined by newlines.
     pub data: String,
 }
 
-/// A line or an event is longer than the parser was told to take. The parser is of no further use.
+/// A line or an event exceeds the parser's limit. The parser must not be used after this.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a server-sent event is longer than {0} bytes")]
 pub struct SseOverflow(pub usize);
 
-/// An incremental parser: however the bytes are cut, the events are the same.
+/// An incremental parser: the events do not depend on how the bytes are split into chunks.
 #[derive(Debug, Clone)]
 pub struct SseParser {
     limit: usize,
     line: Vec<u8>,
-    /// The last byte was a carriage return: a newline right after it belongs to it.
+    /// The last byte was a carriage return: a newline directly after it belongs to it.
     after_return: bool,
-    /// Before the end of the first line, which may begin with a byte order mark.
+    /// The first line is not complete; it may begin with a byte order mark.
     at_start: bool,
     id: Option<String>,
-    /// The id that counts: its event, or an empty one, has ended.
+    /// The id of the last event that is complete, empty events included.
     last_id: Option<String>,
     event: Option<String>,
     data: String,
@@ -37,7 +37,7 @@ pub struct SseParser {
 }
 
 impl SseParser {
-    /// A parser that takes events of at most `limit` bytes.
+    /// A parser for events of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             limit,
@@ -53,20 +53,20 @@ impl SseParser {
         }
     }
 
-    /// The last id that was named: where to continue after a cut. One whose event has not ended does not count: the
-    /// event has not been seen.
+    /// The last id of the stream: where to resume after a disconnect. The id of an incomplete event does not
+    /// count, because that event was not returned.
     pub fn last_id(&self) -> Option<&str> {
         self.last_id.as_deref()
     }
 
-    /// How long the server wants a client to wait before it comes back.
+    /// The reconnect delay that the server asked for.
     pub fn retry(&self) -> Option<Duration> {
         self.retry
     }
 
-    /// Takes the next bytes and gives the events that are complete with them.
+    /// Takes the next bytes and returns the events that they complete.
     ///
-    /// An event that the stream ends in is not given: it may be cut.
+    /// An incomplete event at the end of the stream is not returned: it may be truncated.
     pub fn feed(&mut self, mut bytes: &[u8]) -> Result<Vec<ServerEvent>, SseOverflow> {
         let mut events = vec![];
         if self.after_return && bytes.first() == Some(&b'\n') {
@@ -124,7 +124,7 @@ impl SseParser {
             "retry" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 self.retry = value.parse().ok().map(Duration::from_millis);
             }
-            // An empty name is a comment; unknown names are for later versions.
+            // An empty name is a comment; unknown names are reserved for later versions.
             _ => {}
         }
         None

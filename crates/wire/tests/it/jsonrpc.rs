@@ -107,7 +107,7 @@ fn deep_nesting_is_refused_before_anything_is_built() {
 fn errors_are_written() {
     let data = json!({ "field": "id" });
     let error = text(|out| {
-        jsonrpc::write_error(out, Some(&RpcId::string("a\"b")), -32602, "bad \"id\"", Some(&data))
+        jsonrpc::write_error(out, Some(&RpcId::string("a\"b")), -32602, "bad \"id\"", Some(&data));
     });
     assert_eq!(
         error,

@@ -1,7 +1,7 @@
-//! What an endpoint answers: JSON, text, a file, or a stream of messages as NDJSON or server-sent events.
+//! The response of an endpoint: JSON, text, a file, or a stream of messages as NDJSON or server-sent events.
 //!
-//! The length is capped, and so is the time, of the whole or of the next piece of a stream. A stream that ends
-//! without an end was cut, whatever it has brought.
+//! The size is capped, and so is the time: of the whole, or of the next piece of a stream. A stream without
+//! a final message was cut, whatever arrived before.
 
 use std::{future::Future, time::Duration};
 
@@ -18,12 +18,12 @@ use super::{
     cause,
 };
 
-/// How much of a refusal is shown.
+/// Bytes of an error response that are shown.
 const SHOWN: usize = 500;
-/// Members of an object that is an answer in our words without saying so.
+/// Members that make an object an answer of our protocol without a `type`.
 const PLAIN: [&str; 3] = ["text", "data", "artifacts"];
 
-/// What an endpoint wants, as the step keeps it.
+/// What an endpoint wants next, as the step journals it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum HttpTurn {
@@ -35,7 +35,7 @@ pub(super) enum HttpTurn {
     Authorize { text: String, url: String },
 }
 
-/// An answer that has begun.
+/// A response whose headers have arrived.
 pub(super) struct HttpAnswerBody {
     response: Response,
     timeout: Duration,
@@ -43,7 +43,7 @@ pub(super) struct HttpAnswerBody {
     read: usize,
 }
 
-/// How a body is cut into messages.
+/// How a body is split into messages.
 enum HttpAnswerFraming {
     Lines(Vec<u8>),
     Events(SseParser),
@@ -54,8 +54,8 @@ impl HttpAnswerBody {
         Self { response, timeout, max, read: 0 }
     }
 
-    /// Reads it, passes on what it says, and returns what the endpoint wants at the end of it. `messages` is polled
-    /// from the moment at which a stream takes messages of the caller, which is told to `listens`.
+    /// Reads the response, reports its messages, and returns what the endpoint wants at its end. From the
+    /// moment at which a stream accepts messages of the caller, `messages` is polled; `listens` is called then.
     pub(super) async fn read_turn(
         &mut self,
         step: &StepContext,
@@ -105,7 +105,7 @@ impl HttpAnswerBody {
         tokio::time::timeout(limit, read).await.unwrap_or_else(|_| Err(late(limit)))
     }
 
-    /// The next bytes; `None` at the proper end.
+    /// The next bytes; `None` at the regular end.
     async fn piece(&mut self, step: &StepContext) -> Result<Option<Bytes>, AgentError> {
         let limit = self.timeout;
         let piece = tokio::select! {
@@ -136,7 +136,7 @@ impl HttpAnswerBody {
         let (mut written, mut is_listening) = (vec![], false);
         let mut messages = std::pin::pin!(messages);
         loop {
-            // Beside each other: an endpoint may read its stream's own messages only after a while, or never.
+            // Concurrently: an endpoint may accept messages late, or never.
             let piece = tokio::select! {
                 biased;
                 error = &mut messages, if is_listening => return Err(error),
@@ -198,7 +198,7 @@ fn read_message(text: &str) -> Result<ProgramMessage, AgentError> {
     })
 }
 
-/// What the last words of an answer want.
+/// What the final message of a response asks for.
 async fn end(said: ProgramMessage, step: &StepContext) -> Result<HttpTurn, AgentError> {
     Ok(match said {
         ProgramMessage::Done { text, data } => {
@@ -222,7 +222,7 @@ async fn end(said: ProgramMessage, step: &StepContext) -> Result<HttpTurn, Agent
     })
 }
 
-/// JSON that is a message, an answer in our words, or just data.
+/// JSON that is a message, an answer of our protocol, or just data.
 async fn json_answer(body: &[u8], step: &StepContext) -> Result<HttpTurn, AgentError> {
     let value: Value = serde_json::from_slice(body).map_err(|error| {
         AgentError::failed(format!("the answer is not the JSON that it says it is: {error}"))
@@ -263,7 +263,7 @@ fn media_type(response: &Response) -> String {
     kind.trim().to_ascii_lowercase()
 }
 
-/// The beginning of what a refusal says, to be put behind its status.
+/// The beginning of an error response's text, to be appended to its status.
 pub(super) async fn read_refusal_text(mut response: Response, limit: Duration) -> String {
     let mut text = vec![];
     let read = async {
@@ -273,7 +273,7 @@ pub(super) async fn read_refusal_text(mut response: Response, limit: Duration) -
             text.extend_from_slice(&piece);
         }
     };
-    // What has come by then is enough.
+    // On a timeout, the part that has arrived is enough.
     let _ = tokio::time::timeout(limit, read).await;
     let text = String::from_utf8_lossy(&text);
     match text.trim() {

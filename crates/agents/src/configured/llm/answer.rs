@@ -1,7 +1,7 @@
-//! One question to the model, within one step: its text streams into the artifact as it comes.
+//! One model call within one step: its text streams into the artifact.
 //!
-//! A turn's text replaces what the turn before had written, so that at the end the artifact is the answer and
-//! nothing else. What was said before tools were called is in the log.
+//! The text of a turn replaces that of the turn before, so that at the end the artifact is exactly the
+//! reply. Text from before a tool call is in the log.
 
 use nuncio_client::model::{ModelEvent, ModelReply, ModelRequest, ModelTool, ModelTurn, StopReason};
 use nuncio_engine::{AgentError, Chunk, Level, Message, StepContext, TaskContext};
@@ -10,16 +10,15 @@ use tokio::time::Instant;
 
 use super::{ANSWER, LlmAgent, LlmConversation, budget::LlmBudget, render};
 
-/// What the journal keeps of a question.
+/// The journal entry of a model call.
 #[derive(Serialize, Deserialize)]
 pub(super) struct LlmAnswerRecord {
-    /// What the caller had said since the question before.
+    /// The caller's messages since the previous model call.
     pub(super) heard: Vec<String>,
-    /// The answer.
     pub(super) said: ModelReply,
-    /// How long it took, with all tries.
+    /// The duration in milliseconds, with all retries.
     pub(super) ms: u64,
-    /// About how many tokens it was, where the provider does not say.
+    /// The estimated number of tokens, for a provider that does not report it.
     pub(super) guessed: u64,
 }
 
@@ -53,7 +52,7 @@ impl LlmAgent {
         Ok(answered)
     }
 
-    /// Asks until there is an answer, and shows its text meanwhile.
+    /// Calls the model, with retries, and streams its text meanwhile.
     async fn stream(
         &self,
         step: &StepContext,
@@ -87,7 +86,7 @@ impl LlmAgent {
                 }
                 ModelEvent::Reply(said) => {
                     if !begun && stale && said.stop != StopReason::Tools {
-                        // Nothing was said this time, and what stands there is not the answer.
+                        // This turn has no text, and the artifact still has that of another turn.
                         step.artifact(Chunk::text(ANSWER, "").anew()).await?;
                     }
                     return Ok(said);
@@ -96,7 +95,7 @@ impl LlmAgent {
         }
     }
 
-    /// Says what the answer was, and that it is complete if it is the last one.
+    /// Logs the reply; closes the artifact if it is the last one.
     async fn close(
         &self,
         step: &StepContext,
@@ -120,7 +119,7 @@ impl LlmAgent {
     }
 }
 
-/// What a model is told of a message.
+/// A message of the caller, as the model reads it.
 fn said_by_caller(message: &Message) -> String {
     let text = render::render_message(message);
     if text.is_empty() { "(nothing)".to_owned() } else { text }

@@ -1,4 +1,4 @@
-//! What a task may use, what it has used, and the words for the end of either.
+//! The limits of a task, its usage, and the texts for reaching a limit.
 
 use std::{fmt, time::Duration};
 
@@ -8,28 +8,28 @@ use serde_json::json;
 
 use super::{super::spec::LlmSpec, answer::LlmAnswerRecord};
 
-/// The longest answer of a provider that wants to be told one.
+/// `max_tokens` for a provider that requires it.
 const ANTHROPIC_TOKENS: u32 = 4096;
 
-/// What a task may use.
+/// The limits of a task.
 pub(super) struct LlmBudget {
     tokens: u64,
     calls: u32,
     time: Duration,
 }
 
-/// What a task has used.
+/// The usage of a task.
 #[derive(Debug, Clone)]
 pub(super) struct LlmUsage {
-    /// Questions to the model.
+    /// Model calls.
     pub(super) questions: u32,
-    /// Calls of tools.
+    /// Tool calls.
     pub(super) calls: u32,
-    /// Tokens of all questions; `None` when the provider did not say once.
+    /// Tokens of all requests; `None` if the provider omitted them once.
     input: Option<u64>,
-    /// Tokens of all answers, likewise.
+    /// Tokens of all replies, likewise.
     output: Option<u64>,
-    /// Tokens in and out, for the budget: guessed where the provider does not say.
+    /// Input and output tokens, for the budget: estimated if the provider does not report them.
     tokens: u64,
     ms: u64,
 }
@@ -53,7 +53,7 @@ impl LlmUsage {
         };
     }
 
-    /// As attributes of the result. What the provider did not say is null.
+    /// The usage as metadata of the result; null where the provider did not report it.
     pub(super) fn metadata(&self, stop: &StopReason) -> Metadata {
         let usage = json!({
             "modelCalls": self.questions,
@@ -82,7 +82,7 @@ impl LlmBudget {
         Self { tokens: spec.budget_tokens, calls: spec.budget_calls, time: spec.budget_time }
     }
 
-    /// Why the model is not asked once more.
+    /// Why the model may not be called again.
     pub(super) fn refuse_question(&self, spent: &LlmUsage) -> Option<String> {
         let Self { tokens, calls, .. } = self;
         if spent.tokens >= *tokens {
@@ -94,7 +94,7 @@ impl LlmBudget {
         self.time_left(spent).is_zero().then(|| self.time_is_over(spent))
     }
 
-    /// Why so many tools are not called.
+    /// Why that many tools may not be called.
     pub(super) fn refuse_calls(&self, spent: &LlmUsage, wanted: usize) -> Option<String> {
         let calls = self.calls;
         let over = spent.calls as usize + wanted > calls as usize;
@@ -103,7 +103,7 @@ impl LlmBudget {
         })
     }
 
-    /// How long the model may still take.
+    /// The time left for model calls.
     pub(super) fn time_left(&self, spent: &LlmUsage) -> Duration {
         self.time.saturating_sub(Duration::from_millis(spent.ms))
     }
@@ -112,7 +112,7 @@ impl LlmBudget {
         format!("budget-time: the model may take {:?} in all; before its last answer: {spent}", self.time)
     }
 
-    /// The longest answer that is asked for.
+    /// `max_tokens` of the next request.
     pub(super) fn max_tokens(&self, spec: &LlmSpec, provider: Provider, spent: &LlmUsage) -> Option<u32> {
         let most =
             spec.max_tokens.or_else(|| (provider == Provider::Anthropic).then_some(ANTHROPIC_TOKENS))?;

@@ -1,4 +1,5 @@
-//! One call of a tool, in a branch of its own. Whatever is wrong with it is told to the model, and the work goes on.
+//! One tool call, in a branch of its own. Errors of the tool become its result for the model, and the task
+//! goes on.
 
 use nuncio_client::model::{ModelToolCall, ModelToolResult};
 use nuncio_engine::{
@@ -15,10 +16,10 @@ use super::{
     toolbox::{LlmTool, LlmToolTarget},
 };
 
-/// How many entries one search of the memory shows.
+/// Entries that one memory search returns.
 const FOUND: usize = 20;
 
-/// Makes a call. An error is one of this task: it is canceled, or the context was misused.
+/// Makes a tool call. An error concerns the task itself: it is canceled, or the context was misused.
 pub(super) async fn call_tool(
     branch: Branch,
     tools: &[LlmTool],
@@ -58,7 +59,7 @@ pub(super) async fn call_tool(
     })
 }
 
-/// The tool of a call, and its arguments, if they are what the tool takes.
+/// The tool of a call and its arguments, if they match the tool's schema.
 fn prepared<'a>(
     tools: &'a [LlmTool],
     call: &ModelToolCall,
@@ -68,7 +69,7 @@ fn prepared<'a>(
         return Err(format!("there is no tool {:?}; there are: {}", call.name, names.join(", ")));
     };
     let arguments = call.arguments()?;
-    // The schema of an agent was compiled when it was registered; one that is told by a remote may be odd.
+    // The schema of a local agent was compiled when it was registered; a remote one's may be invalid.
     if let Ok(shape) = CompiledSchema::compile(&offered.tool.schema)
         && let Some(why) = shape.refuse(&Value::Object(arguments.clone()))
     {
@@ -130,7 +131,7 @@ async fn called(
                 Answer::Decline(None) => Err("the person declined to answer".into()),
                 Answer::Decline(Some(note)) => Err(format!("the person declined to answer: {note}")),
                 Answer::Cancel => Err("the person dismissed the question".into()),
-                Answer::Unavailable => Err("nobody is there who could answer".into()),
+                Answer::Unavailable => Err("no user is available to answer".into()),
             })
         }
     }
@@ -142,7 +143,8 @@ async fn agent_called(
     part: Part,
 ) -> Result<Result<String, String>, AgentError> {
     let message = Message::of("", Role::User, vec![part]);
-    // A refusal is kept as an end is: the model has been told of it, so after a restart it is not called after all.
+    // A rejection is journaled like an end: the model has read it, so after a restart the agent must not be
+    // called.
     match branch.call_until(agent, message, None).await?.end {
         CallEnd::Ended(task) | CallEnd::Late(task) => {
             let (text, failed) = render::render_task(&task);
@@ -152,7 +154,7 @@ async fn agent_called(
     }
 }
 
-/// What the model is told of a step.
+/// The tool result for the outcome of a step.
 fn tool_result<T>(
     result: Result<T, AgentError>,
     text: impl FnOnce(T) -> String,
@@ -164,7 +166,7 @@ fn tool_result<T>(
     }
 }
 
-/// The form that the model described; one text where it described none.
+/// The form that the model described; a single text field if it described none.
 fn form(fields: Option<&Value>) -> Value {
     let (mut properties, mut required) = (Map::new(), vec![]);
     for field in fields.and_then(Value::as_array).into_iter().flatten() {

@@ -1,19 +1,19 @@
-//! What a model gets to read of messages and tasks. It reads text: data becomes JSON, a file is named.
+//! Renders messages and tasks as text for a model: data becomes JSON, a file its name.
 
 use nuncio_client::model::{ModelReply, ModelRequest, ModelTurn};
 use nuncio_engine::{Content, Message, Part, State, Task};
 use serde_json::Value;
 
-/// The longest result of a tool that a model is shown, in bytes.
+/// Bytes of a tool result that a model is shown.
 pub(super) const MAX_RESULT: usize = 64 * 1024;
 
-/// Bytes of a token, about, where nobody says how many there were.
+/// Estimated bytes per token, for a provider that does not report tokens.
 const BYTES_PER_TOKEN: usize = 4;
 
-/// A message.
+/// Renders a message.
 pub(super) fn render_message(message: &Message) -> String {
     match (&message.parts[..], message.data()) {
-        // How a tool call puts words: they are meant, not the object around them.
+        // A tool call wraps plain text in an object; only the text is meant.
         ([_], Some(Value::Object(data))) if data.len() == 1 => match data.get("text") {
             Some(Value::String(text)) => text.clone(),
             _ => render_parts(&message.parts),
@@ -22,7 +22,7 @@ pub(super) fn render_message(message: &Message) -> String {
     }
 }
 
-/// Parts, one after another.
+/// Renders parts, one after another.
 pub(super) fn render_parts(parts: &[Part]) -> String {
     let texts: Vec<String> = parts.iter().map(render_part).filter(|text| !text.is_empty()).collect();
     texts.join("\n")
@@ -42,7 +42,8 @@ fn render_part(part: &Part) -> String {
     }
 }
 
-/// What came of a called task: its artifacts, then its last word unless that repeats them; and whether it failed.
+/// Renders a called task: its artifacts, then its final message unless that repeats them. Also returns
+/// whether it failed.
 pub(super) fn render_task(task: &Task) -> (String, bool) {
     let made: Vec<String> = task.artifacts.iter().map(|artifact| render_parts(&artifact.parts)).collect();
     let last = task.status_message.as_ref().map(render_message).unwrap_or_default();
@@ -52,7 +53,7 @@ pub(super) fn render_task(task: &Task) -> (String, bool) {
         texts.push(&last);
     }
     let text = match (failed, texts.is_empty()) {
-        (false, true) => "It is done, and said nothing.".to_owned(),
+        (false, true) => "It completed without a result.".to_owned(),
         (false, false) => texts.join("\n"),
         (true, _) => {
             let how = format!("{:?}", task.state).to_lowercase();
@@ -65,7 +66,7 @@ pub(super) fn render_task(task: &Task) -> (String, bool) {
     (truncate_text(text), failed)
 }
 
-/// A text of a length that a model is shown, with a word about the rest.
+/// Truncates a text to what a model is shown, and notes the omission.
 pub(super) fn truncate_text(mut text: String) -> String {
     let all = text.len();
     if all > MAX_RESULT {
@@ -75,7 +76,7 @@ pub(super) fn truncate_text(mut text: String) -> String {
     text
 }
 
-/// About how many tokens a question and its answer are.
+/// The estimated number of tokens of a request and its reply.
 pub(super) fn guessed_tokens(request: &ModelRequest, said: &ModelReply) -> u64 {
     let of_said = |said: &ModelReply| {
         let calls: usize = said.calls.iter().map(|call| call.name.len() + call.arguments.len()).sum();

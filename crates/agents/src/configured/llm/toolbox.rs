@@ -1,7 +1,7 @@
-//! What the model may call: agents of this server, the memory bank, and the person who asked.
+//! The tools of the model: agents of this server, the memory bank, and the caller.
 //!
-//! An agent that stands for an MCP server takes `{"tool": …, "arguments": …}`, and becomes one tool for each of its
-//! skills. Names are made to fit what all providers take.
+//! An agent for an MCP server takes `{"tool": …, "arguments": …}`; each of its skills becomes a tool. Names
+//! are adapted to what all providers accept.
 
 use std::collections::HashSet;
 
@@ -12,35 +12,35 @@ use serde_json::{Value, json};
 
 use super::super::spec::LlmSpec;
 
-/// The longest name that all providers take.
+/// The longest tool name that all providers accept.
 const MAX_NAME: usize = 64;
 
-/// A tool, and what is behind it.
+/// A tool and its target.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct LlmTool {
     pub(super) tool: ModelTool,
     pub(super) target: LlmToolTarget,
 }
 
-/// What is behind a tool.
+/// The target of a tool.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum LlmToolTarget {
-    /// An agent that takes the arguments as they are.
+    /// An agent that receives the arguments unchanged.
     Agent(String),
-    /// A tool of an agent that stands for an MCP server.
+    /// A tool of an agent for an MCP server.
     Skill { agent: String, skill: String },
-    /// An entry of the memory bank is read.
+    /// Reads an entry of the memory bank.
     MemoryGet,
-    /// One is written.
+    /// Writes an entry of the memory bank.
     MemorySet,
-    /// Some are looked for.
+    /// Searches the memory bank.
     MemorySearch,
-    /// The caller is asked.
+    /// Asks the caller.
     Person,
 }
 
-/// What is offered now, and why something is not that was meant to be.
+/// The available tools, and why configured ones are missing.
 pub(super) fn available_tools(
     catalog: &Catalog,
     spec: &LlmSpec,
@@ -100,7 +100,7 @@ fn of_agent(profile: &Profile, skill: Option<&str>) -> Result<Vec<LlmTool>, Stri
     Ok(vec![LlmTool { tool, target: LlmToolTarget::Agent(profile.name.clone()) }])
 }
 
-/// Whether an agent stands for an MCP server: it is told which of its tools to call, with which arguments.
+/// Whether an agent stands for an MCP server: its input names a tool and the arguments.
 fn takes_tools(schema: &Value) -> bool {
     let choices = ["oneOf", "anyOf"].iter().filter_map(|key| schema[*key].as_array()).flatten();
     std::iter::once(schema).chain(choices).any(|schema| {
@@ -108,7 +108,8 @@ fn takes_tools(schema: &Value) -> bool {
     })
 }
 
-/// What one tool of such an agent takes: where the schema says it for each tool, that; else any object.
+/// The arguments of one tool of such an agent: from the schema if it lists them per tool, otherwise any
+/// object.
 fn arguments_of(schema: &Value, skill: &str) -> Value {
     let choices = ["oneOf", "anyOf"].iter().filter_map(|key| schema[*key].as_array()).flatten();
     let own = choices
@@ -130,7 +131,7 @@ fn about(skill: &Skill, profile: &Profile) -> String {
     format!("{text} ({})", profile.name)
 }
 
-/// What an agent takes that is spoken to.
+/// The input schema of an agent that takes text.
 fn text_schema() -> Value {
     json!({
         "type": "object",
@@ -176,7 +177,7 @@ fn memory() -> [LlmTool; 3] {
     ]
 }
 
-/// A question to whoever asked, with a flat form.
+/// A question to the caller, with a flat form.
 fn person() -> LlmTool {
     let field = json!({
         "type": "object",
@@ -205,7 +206,7 @@ fn person() -> LlmTool {
     }
 }
 
-/// Makes names of what providers take, each once.
+/// Adapts names to what providers accept, and makes them unique.
 fn distinct(tools: &mut [LlmTool]) {
     let mut taken = HashSet::new();
     for LlmTool { tool, .. } in tools {

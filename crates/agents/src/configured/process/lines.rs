@@ -1,24 +1,24 @@
-//! Lines from a pipe, none longer than allowed. A read that is given up loses nothing of a line.
+//! Lines from a pipe, bounded in length. Cancel safe: a dropped read loses no part of a line.
 
 use std::io;
 
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
 
-/// Lines from a pipe.
+/// A reader of bounded lines.
 pub(super) struct BoundedLines<R> {
     pipe: BufReader<R>,
     line: Vec<u8>,
     max: usize,
-    /// How much of the line was left out, where it was too long.
+    /// Bytes of the current line that were left out because it is too long.
     left_out: usize,
 }
 
-/// A line without its end.
+/// A line without its line end.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct BoundedLine {
-    /// As much of it as is allowed.
+    /// The line, up to the allowed length.
     pub(super) text: String,
-    /// Whether it was longer.
+    /// Whether the line was longer.
     pub(super) cut: bool,
 }
 
@@ -27,7 +27,7 @@ impl<R: AsyncRead + Unpin> BoundedLines<R> {
         Self { pipe: BufReader::new(pipe), line: vec![], max, left_out: 0 }
     }
 
-    /// The next line; `None` at the end. What is too long is read over and not kept.
+    /// The next line; `None` at the end. Bytes beyond the limit are skipped.
     pub(super) async fn next(&mut self) -> io::Result<Option<BoundedLine>> {
         loop {
             let bytes = self.pipe.fill_buf().await?;

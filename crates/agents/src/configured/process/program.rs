@@ -1,5 +1,5 @@
-//! One process of a program: its pipes, and its end. It leads a process group of its own, which is killed when this
-//! is dropped, so that nothing of it outlives the run that it belongs to.
+//! One process of a program: its pipes, and its exit. It leads its own process group, which is killed when
+//! this is dropped, so that none of its children outlives the run.
 
 use std::{
     io,
@@ -27,16 +27,16 @@ use super::{
     stderr::StderrReader,
 };
 
-/// What a program finds in its environment without being given it.
+/// Environment variables that every program inherits.
 const PASSED_ON: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
-/// Lines for the program that wait to be read by it.
+/// Lines that are buffered for the program's input.
 const WAITING: usize = 16;
-/// How long a program that has closed its output may take to end.
+/// How long a program may take to exit after it has closed its output.
 const CLOSING: Duration = Duration::from_secs(1);
-/// How much of a line that is no message is shown.
+/// Bytes of an invalid line that are shown.
 const SHOWN: usize = 200;
 
-/// One process.
+/// One running process.
 pub(super) struct AgentProcess {
     child: Child,
     group: AgentProcessGroup,
@@ -44,7 +44,7 @@ pub(super) struct AgentProcess {
     writer: JoinHandle<()>,
     output: BoundedLines<ChildStdout>,
     pub(super) stderr: Arc<StderrReader>,
-    /// It has ended; what it printed may not have been read yet.
+    /// The process has exited; its output may not have been read yet.
     gone: bool,
     lines: u64,
     max_lines: u64,
@@ -52,7 +52,7 @@ pub(super) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts it. `variables`: what it finds in its environment about its task.
+    /// Starts the process. `variables`: environment variables about its task.
     pub(super) fn start(spec: &ProcessSpec, variables: &[(&str, String)]) -> Result<Self, AgentError> {
         let mut child = command(spec, variables).spawn().map_err(|error| cannot_start(spec, &error))?;
         let group = AgentProcessGroup(child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?)));
@@ -65,7 +65,7 @@ impl AgentProcess {
         let writer = tokio::spawn(async move {
             let mut stdin = stdin;
             while let Some(line) = lines.recv().await {
-                // A program need not read what it is told; one that has closed its input is told no more.
+                // A program need not read its input; after it has closed it, nothing more is written.
                 if stdin.write_all(&line).await.is_err() || stdin.flush().await.is_err() {
                     return;
                 }
@@ -85,7 +85,7 @@ impl AgentProcess {
         })
     }
 
-    /// Tells it something.
+    /// Sends a message to the program.
     pub(super) async fn send(&self, what: &impl Serialize) -> Result<(), AgentError> {
         let mut line = serde_json::to_vec(what).map_err(AgentError::failed)?;
         line.push(b'\n');
@@ -93,32 +93,32 @@ impl AgentProcess {
         Ok(())
     }
 
-    /// What says when it has read enough to be told more.
+    /// A handle that waits for free capacity of the program's input.
     pub(super) fn room(&self) -> ProcessInputCapacity {
         ProcessInputCapacity(self.input.clone())
     }
 
-    /// Gives it bytes to read.
+    /// Writes bytes to the program's input.
     pub(super) async fn write(&self, bytes: Vec<u8>) {
         if let Some(input) = &self.input {
-            // Nobody reads there any more: what that means is seen at its output.
+            // The program no longer reads; its output shows why.
             let _ = input.send(bytes).await;
         }
     }
 
-    /// Closes its input, behind what it has been told.
+    /// Closes the program's input after the buffered lines.
     pub(super) fn close_input(&mut self) {
         self.input = None;
     }
 
-    /// The next line that it prints; `None` when it prints no more.
+    /// The next line of the program's output; `None` at its end.
     pub(super) async fn next_line(&mut self) -> Result<Option<String>, AgentError> {
         let read = loop {
             tokio::select! {
                 biased;
                 read = self.output.next() => break read,
                 _ = self.child.wait(), if !self.gone => {
-                    // What it left running would hold its output open.
+                    // Children that it left running could hold its output open.
                     self.gone = true;
                     self.group.signal(Signal::KILL);
                 }
@@ -143,7 +143,7 @@ impl AgentProcess {
         Ok(Some(line.text))
     }
 
-    /// The next thing that it says; `None` when it says no more.
+    /// The next message of the program; `None` at the end of its output.
     pub(super) async fn next_message(&mut self) -> Result<Option<ProgramMessage>, AgentError> {
         loop {
             let Some(line) = self.next_line().await? else { return Ok(None) };
@@ -169,7 +169,7 @@ impl AgentProcess {
         ))
     }
 
-    /// Waits for its end, after it has printed its last; not for long.
+    /// Waits, for a short time, for the process to exit after its output has ended.
     pub(super) async fn wait_for_exit(&mut self) -> io::Result<Option<ExitStatus>> {
         match tokio::time::timeout(CLOSING, self.child.wait()).await {
             Ok(status) => status.map(Some),
@@ -177,23 +177,23 @@ impl AgentProcess {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the process to exit.
     pub(super) async fn wait(&mut self) {
-        // An error would say that somebody else has waited for it.
+        // An error would mean that it was already waited for.
         let _ = self.child.wait().await;
     }
 
-    /// Asks it, and whatever it has started, to end.
+    /// Sends SIGTERM to the process group.
     pub(super) fn terminate(&self) {
         self.group.signal(Signal::TERM);
     }
 
-    /// Ends it, and whatever it has started, at once.
+    /// Kills the process group.
     pub(super) fn kill(&self) {
         self.group.signal(Signal::KILL);
     }
 
-    /// Lets it tidy up in its own time, since its work is done; then it is killed.
+    /// Lets the process exit on its own for a grace period, because its work is done; then kills it.
     pub(super) fn release(mut self, grace: Duration) {
         self.close_input();
         tokio::spawn(async move {
@@ -202,11 +202,11 @@ impl AgentProcess {
     }
 }
 
-/// Room for a line that a program is told.
+/// The capacity of a program's input.
 pub(super) struct ProcessInputCapacity(Option<mpsc::Sender<Vec<u8>>>);
 
 impl ProcessInputCapacity {
-    /// Waits for it; for ever, where the program has closed its input.
+    /// Waits for capacity; for ever if the program has closed its input.
     pub(super) async fn wait(&self) {
         if let Some(input) = &self.0
             && input.reserve().await.is_ok()
@@ -230,13 +230,13 @@ struct AgentProcessGroup(Option<Pid>);
 impl AgentProcessGroup {
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.0 {
-            // An error says that nobody is left.
+            // An error means that no process is left.
             let _ = kill_process_group(group, signal);
         }
     }
 }
 
-/// Whose task it is, where the program may be told.
+/// Variables about the task's caller, if the program may receive them.
 pub(super) fn caller_variables(spec: &ProcessSpec, cx: &TaskContext) -> Vec<(&'static str, String)> {
     if !spec.tell_caller {
         return vec![];
@@ -248,7 +248,7 @@ pub(super) fn caller_variables(spec: &ProcessSpec, cx: &TaskContext) -> Vec<(&'s
 fn command(spec: &ProcessSpec, variables: &[(&str, String)]) -> Command {
     let program = spec.command.first().map(FilledText::expose).unwrap_or_default();
     let mut command = match &spec.dir {
-        // Beside its folder, wherever this process stands.
+        // Relative to its folder, whatever this process's working directory is.
         Some(dir) if program.contains('/') => Command::new(dir.path().join(program)),
         _ => Command::new(program),
     };
@@ -277,11 +277,11 @@ fn cannot_start(spec: &ProcessSpec, error: &io::Error) -> AgentError {
     ))
 }
 
-/// How a program ended, in words.
+/// An exit status as text.
 pub(super) fn describe(status: Option<ExitStatus>) -> String {
     use std::os::unix::process::ExitStatusExt as _;
     match status {
-        None => "closed its output and goes on".into(),
+        None => "closed its output but keeps running".into(),
         Some(status) => match (status.code(), status.signal()) {
             (Some(code), _) => format!("ended with exit code {code}"),
             (_, Some(signal)) => format!("was killed by signal {signal}"),

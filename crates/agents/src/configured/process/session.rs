@@ -1,8 +1,8 @@
-//! The conversation with one process of a program, from the input to the end.
+//! The protocol session with one process of a program, from the input to the end.
 //!
-//! What it says goes to the task's context, which knows what was said and done before: a step that is done is not
-//! run again, a question that is answered is not put again. So a program that was started again from the top comes
-//! to where it was.
+//! The program's messages go to the task's context, which has recorded what happened before: a completed
+//! step does not run again, an answered question is not asked again. So a program that is restarted from the
+//! top gets to where it was.
 
 use std::{future::Future, time::Duration};
 
@@ -15,30 +15,30 @@ use super::{
     slots::ProcessSlot,
 };
 
-/// How a conversation ended.
+/// How a session ended.
 pub(super) enum ProcessSessionEnd {
-    /// With these words.
+    /// With this outcome.
     With(Outcome),
-    /// The program ended without a word; why.
+    /// The program exited without a final message; why.
     Crashed(String),
-    /// The program ended of its own will, and without a word: once more would be the same.
+    /// The program exited successfully but without a final message: a restart would do the same.
     Silent(String),
-    /// The task is to end, and the program has not been told.
+    /// The task is canceled, and the program has not received that yet.
     Canceled,
 }
 
-/// A conversation.
+/// The session with one process.
 pub(super) struct ProcessSession<'a> {
     pub(super) cx: &'a TaskContext,
     pub(super) program: &'a mut AgentProcess,
     slot: &'a mut ProcessSlot,
     written: Vec<String>,
-    /// Whether it takes messages of the caller while it works, and how many it was given.
+    /// Whether the program accepts messages of the caller while it works, and how many it has received.
     listens: bool,
     given: u64,
 }
 
-/// What comes next.
+/// The next input of a session.
 enum ProcessSessionInput {
     Said(ProgramMessage),
     Ended(ProcessSessionEnd),
@@ -49,7 +49,7 @@ impl<'a> ProcessSession<'a> {
         Self { cx, program, slot, written: vec![], listens: false, given: 0 }
     }
 
-    /// Listens and answers until it is over.
+    /// Handles the program's messages until the session ends.
     pub(super) async fn run(&mut self) -> Result<ProcessSessionEnd, AgentError> {
         loop {
             let said = match self.next().await? {
@@ -71,7 +71,7 @@ impl<'a> ProcessSession<'a> {
         }
     }
 
-    /// The next thing that it says. Meanwhile it is given what the caller says.
+    /// The next message of the program. Meanwhile the program receives the caller's messages.
     async fn next(&mut self) -> Result<ProcessSessionInput, AgentError> {
         let said = loop {
             let room = self.program.room();
@@ -95,7 +95,7 @@ impl<'a> ProcessSession<'a> {
         }
     }
 
-    /// Gives it the next message of the caller, if one is due.
+    /// Sends the next message of the caller to the program, if one is due.
     async fn give_message(&mut self) -> Result<(), AgentError> {
         match self.cx.next_message(self.given)? {
             Some(message) => self.send_message(&message).await,
@@ -108,7 +108,8 @@ impl<'a> ProcessSession<'a> {
         self.program.send(&ProgramReply::Message(protocol::caller_message(message, self.given))).await
     }
 
-    /// Gives it what came within the step, the call or the sleep that it is about to be told the end of.
+    /// Sends the messages that arrived during the step, the call or the sleep whose end the program is about
+    /// to receive.
     async fn give_messages_within(&mut self) -> Result<(), AgentError> {
         while self.listens
             && let Some(message) = self.cx.next_message_within(self.given)?
@@ -118,7 +119,8 @@ impl<'a> ProcessSession<'a> {
         Ok(())
     }
 
-    /// Waits for something that is done for the program. Meanwhile it is given what the caller says.
+    /// Waits for an operation on behalf of the program. Meanwhile the program receives the caller's
+    /// messages.
     async fn await_with_messages<T>(
         &mut self,
         work: impl Future<Output = Result<T, AgentError>>,
@@ -136,7 +138,7 @@ impl<'a> ProcessSession<'a> {
         Ok(result)
     }
 
-    /// What it means that the program prints no more.
+    /// How the session ends when the program's output has ended.
     async fn silence(&mut self) -> Result<ProcessSessionEnd, AgentError> {
         let status = self.program.wait_for_exit().await.map_err(AgentError::failed)?;
         let why = format!("the program {} without saying that it is done", describe(status));
@@ -146,7 +148,7 @@ impl<'a> ProcessSession<'a> {
         })
     }
 
-    /// Does what the program waits for, and tells it.
+    /// Performs an operation for the program and sends it the result.
     async fn handle_message(
         &mut self,
         said: ProgramMessage,
@@ -167,7 +169,7 @@ impl<'a> ProcessSession<'a> {
                 self.program.send(&ProgramReply::Answer(protocol::render_answer(&answer))).await?;
             }
             ProgramMessage::Call { agent, text, data } => {
-                // Whoever is called may be this very agent, and need the place.
+                // The called agent may be this one, and need the slot.
                 self.slot.release();
                 let task = self.await_with_messages(cx.call(&agent, protocol::message(text, data))).await?;
                 self.slot.reacquire(cx).await?;
@@ -187,7 +189,7 @@ impl<'a> ProcessSession<'a> {
             }
             ProgramMessage::StepDone { name, .. } | ProgramMessage::StepFailed { name, .. } => {
                 return Err(AgentError::Misuse(format!(
-                    "it says that step {name:?} has ended, which was not begun, or was done before"
+                    "it reported the end of step {name:?}, which was not begun or had ended before"
                 )));
             }
             other => return Err(unexpected(&other, "is not expected here")),
@@ -195,7 +197,7 @@ impl<'a> ProcessSession<'a> {
         Ok(None)
     }
 
-    /// Asks the memory bank, in the name of whoever called. What it refuses is for the program to know.
+    /// Accesses the memory bank with the caller's permissions. A refusal is a result for the program.
     async fn access_memory(&self, said: ProgramMessage) -> Result<Value, AgentError> {
         let told = match said {
             ProgramMessage::MemoryGet { namespace, key } => {
@@ -221,7 +223,7 @@ impl<'a> ProcessSession<'a> {
         }
     }
 
-    /// A step: the result of an earlier run, or the program does it now.
+    /// A step: replays the recorded result, or lets the program do it now.
     async fn step(&mut self, name: &str) -> Result<Option<ProcessSessionEnd>, AgentError> {
         let (mut ran, mut ended) = (false, None);
         let cx = self.cx;
@@ -233,7 +235,7 @@ impl<'a> ProcessSession<'a> {
                     Ok(result) => result.map_err(AgentError::Failed),
                     Err(cut) => {
                         ended = Some(cut);
-                        // Whatever is no failure leaves the step undone.
+                        // Any other error leaves the step undone.
                         Err(AgentError::Canceled)
                     }
                 }
@@ -246,18 +248,18 @@ impl<'a> ProcessSession<'a> {
             self.give_messages_within().await?;
         }
         match result {
-            // It knows what it said itself.
+            // The program knows the result that it sent itself.
             Ok(_) | Err(AgentError::Failed(_)) if ran => {}
             Ok(result) => self.program.send(&ProgramReply::DoneBefore { name, result }).await?,
             Err(AgentError::Failed(error)) => {
-                self.program.send(&ProgramReply::FailedBefore { name, error }).await?
+                self.program.send(&ProgramReply::FailedBefore { name, error }).await?;
             }
             Err(error) => return Err(error),
         }
         Ok(None)
     }
 
-    /// Listens while a step goes on: how it ended, or how the program did.
+    /// Handles messages during a step: returns how the step ended, or how the program did.
     async fn within(
         &mut self,
         name: &str,
@@ -285,8 +287,8 @@ impl<'a> ProcessSession<'a> {
         }
     }
 
-    /// Tells the program that the task is to end, and waits for what it says to that: for so long by itself, then
-    /// it is asked to end as any process is. Whoever waits no longer drops it, and it is killed.
+    /// Sends the cancellation to the program and waits for its reaction: for the grace period, then after
+    /// SIGTERM. If the engine drops this earlier, the process is killed.
     pub(super) async fn cancel(&mut self, grace: Duration) -> Outcome {
         let words = async {
             self.program.send(&ProgramReply::Cancel).await.ok()?;
@@ -299,7 +301,7 @@ impl<'a> ProcessSession<'a> {
         };
         let outcome = tokio::time::timeout(grace, words).await;
         match outcome {
-            // Not everything that it made is kept, so that would be no end to rely on.
+            // Some of its artifacts may not be stored, so the task does not count as completed.
             Ok(Some(Outcome::Completed(message))) => {
                 return Outcome::Canceled(message.map(|message| message.joined_text()));
             }
@@ -314,7 +316,7 @@ impl<'a> ProcessSession<'a> {
     }
 }
 
-/// Waits for a message of the caller that the program is to be given now, and for room to tell it.
+/// Waits until a message of the caller is due and the program's input has capacity for it.
 async fn message_due(cx: &TaskContext, room: &ProcessInputCapacity, given: u64) {
     cx.wait_for_message(given).await;
     room.wait().await;

@@ -1,14 +1,14 @@
-//! How many processes of one program there may be at once. Whoever finds no place waits for one.
+//! A limit on the concurrent processes of one program. Further tasks wait for a slot.
 
 use std::sync::Arc;
 
 use nuncio_engine::{AgentError, TaskContext};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// The places of one program.
+/// The slots of one program.
 pub(super) struct ProcessSlots(Arc<Semaphore>);
 
-/// One of them, while it is taken.
+/// One acquired slot.
 pub(super) struct ProcessSlot {
     all: Arc<Semaphore>,
     permit: Option<OwnedSemaphorePermit>,
@@ -19,7 +19,7 @@ impl ProcessSlots {
         Self(Arc::new(Semaphore::new(count.min(Semaphore::MAX_PERMITS))))
     }
 
-    /// Waits for a place, unless the task is to end.
+    /// Waits for a slot, unless the task is canceled.
     pub(super) async fn acquire(&self, cx: &TaskContext) -> Result<ProcessSlot, AgentError> {
         let mut place = ProcessSlot { all: Arc::clone(&self.0), permit: None };
         place.reacquire(cx).await?;
@@ -28,18 +28,18 @@ impl ProcessSlots {
 }
 
 impl ProcessSlot {
-    /// Gives it back for a while.
+    /// Releases the slot for a while.
     pub(super) fn release(&mut self) {
         self.permit = None;
     }
 
-    /// Waits until it is taken again, unless the task is to end.
+    /// Waits until the slot is acquired again, unless the task is canceled.
     pub(super) async fn reacquire(&mut self, cx: &TaskContext) -> Result<(), AgentError> {
         tokio::select! {
             biased;
             () = cx.canceled() => Err(AgentError::Canceled),
             taken = Arc::clone(&self.all).acquire_owned() => {
-                // They are never closed.
+                // The semaphore is never closed.
                 self.permit = taken.ok();
                 Ok(())
             }

@@ -1,8 +1,8 @@
-//! What a program prints beside its words: lines for the task's log, and the last of them for the error. Callers of
-//! other tenants than `home` see neither; the server's log has both.
+//! The stderr of a program: lines for the task's log, and the last ones for the error. Callers of tenants
+//! other than `home` see neither; the server's log has both.
 //!
-//! A program may print more than anybody reads, so that lines are capped in length, number and rate. What is left
-//! out is counted, and said.
+//! A program may print without end, so lines are capped in length, number and rate. Omitted lines are
+//! counted and reported.
 
 use std::{
     collections::VecDeque,
@@ -18,18 +18,19 @@ use super::lines::BoundedLines;
 
 /// Bytes of one line.
 pub(super) const STDERR_LINE_BYTES: usize = 2_000;
-/// Lines that go into the task's log, from a program's start to its end.
+/// Lines that go into the task's log, per process.
 pub(super) const STDERR_LINES: u32 = 1_000;
-/// Lines that go there within one second.
+/// Lines that go into the task's log within one second.
 pub(super) const STDERR_LINES_PER_SECOND: u32 = 100;
-/// Last lines that are kept for the error.
+/// Last lines that are retained for the error.
 const TAIL: usize = 20;
-/// Lines that wait for the log.
+/// Lines that are buffered for the log.
 const WAITING: usize = 256;
-/// How long the last lines are waited for when the program has ended: something it left may hold its pipe.
+/// How long to wait for the last lines after the program has exited: a child that it left may hold the pipe
+/// open.
 const DRAIN: Duration = Duration::from_millis(500);
 
-/// A reader of the lines.
+/// A reader of a program's stderr.
 pub(super) struct StderrReader {
     lines: tokio::sync::Mutex<mpsc::Receiver<String>>,
     tail: Arc<Mutex<VecDeque<String>>>,
@@ -43,7 +44,7 @@ impl StderrReader {
         let kept = Arc::clone(&tail);
         let reader = tokio::spawn(async move {
             let (mut lines, mut valve) = (BoundedLines::new(pipe, STDERR_LINE_BYTES), LineRateLimit::new());
-            // An error is the end as well: nobody can print there any more.
+            // An error counts as the end: the pipe can no longer be read.
             while let Ok(Some(line)) = lines.next().await {
                 let text = if line.cut { format!("{} …", line.text) } else { line.text };
                 push_tail(&kept, &text);
@@ -58,18 +59,18 @@ impl StderrReader {
         Self { lines: tokio::sync::Mutex::new(lines), tail, reader }
     }
 
-    /// Passes lines on to the task's log, for as long as there are any; then it waits for ever.
+    /// Copies lines to the task's log as long as there are any; then waits for ever.
     pub(super) async fn pump(&self, cx: &TaskContext) -> Result<(), AgentError> {
         self.pass_on(cx).await?;
         std::future::pending().await
     }
 
-    /// Passes on what is left of a program that has ended.
+    /// Copies the remaining lines of a program that has exited.
     pub(super) async fn drain(&self, cx: &TaskContext) -> Result<(), AgentError> {
         tokio::time::timeout(DRAIN, self.pass_on(cx)).await.unwrap_or(Ok(()))
     }
 
-    /// Passes on what has come so far of a program that may go on.
+    /// Copies the lines so far of a program that may still run.
     pub(super) async fn drain_what_is_there(&self, cx: &TaskContext) -> Result<(), AgentError> {
         let engine = cx.engine();
         let mut lines = self.lines.lock().await;
@@ -88,7 +89,8 @@ impl StderrReader {
         Ok(())
     }
 
-    /// The last lines, to be put behind an error, without what looks like a secret; nothing where there are none.
+    /// The last lines, to be appended to an error, without anything that looks like a secret; empty if there
+    /// are none.
     pub(super) fn tail(&self, cx: &TaskContext) -> String {
         let tail = self.tail.lock();
         if tail.is_empty() {
@@ -114,7 +116,7 @@ fn push_tail(tail: &Mutex<VecDeque<String>>, line: &str) {
     tail.push_back(line.to_owned());
 }
 
-/// Lets lines through up to a number, and up to a rate.
+/// Limits lines by number and by rate.
 struct LineRateLimit {
     passed: u32,
     second: Instant,

@@ -1,7 +1,7 @@
-//! A program that knows nothing of the protocol: text in, text out, and the exit code decides.
+//! A program without the protocol: text in, text out, and the exit code decides.
 //!
-//! All of it is one step, since what comes out may be another thing the next time. After a crash of this server in
-//! the middle it is run again, and its artifact begins anew.
+//! The whole run is one step, because the output may differ the next time. After a crash of this server it
+//! runs again, and its artifact starts over.
 
 use std::os::unix::process::ExitStatusExt as _;
 
@@ -14,10 +14,10 @@ use super::{
     slots::ProcessSlots,
 };
 
-/// The artifact that holds what was printed.
+/// The artifact with the program's output.
 const OUTPUT: &str = "output";
 
-/// How it went, as it is journaled.
+/// The journaled result of a run.
 #[derive(Debug, Serialize, Deserialize)]
 enum TextRunResult {
     Well,
@@ -34,7 +34,7 @@ pub(super) async fn run(
         let mut left = spec.restarts;
         loop {
             match once(spec, cx, &step).await? {
-                // Killed from outside, it has not said that it failed.
+                // A program that was killed from outside has not reported a failure.
                 (TextRunResult::Wrong(_), true) if left > 0 => left -= 1,
                 (went, _) => return Ok(went),
             }
@@ -46,7 +46,7 @@ pub(super) async fn run(
     }
 }
 
-/// How it went, and whether it was killed before it had printed anything.
+/// The result of one run, and whether the program was killed before it had printed anything.
 async fn once(
     spec: &ProcessSpec,
     cx: &TaskContext,
@@ -96,7 +96,7 @@ async fn once(
     ))
 }
 
-/// The text, or the data as JSON where there is no text.
+/// The text, or the data as JSON if there is no text.
 fn input(cx: &TaskContext) -> Vec<u8> {
     let text = cx.text();
     match cx.input().data() {

@@ -1,13 +1,13 @@
-//! Artifacts of the other side, as steps of a task write them.
+//! The peer's artifacts, as the steps of a task write them.
 //!
-//! A step that is redone begins its artifacts anew, so each step writes whole ones. What an earlier step has begun
-//! and not ended is handed from step to step, so that a question in the middle costs nobody the beginning.
+//! A step that is repeated starts its artifacts over, so each step writes whole ones. Incomplete artifacts
+//! are handed from step to step, so that a question in the middle does not lose their beginning.
 
 use std::collections::HashSet;
 
 use nuncio_engine::{Chunk, Content, event::ArtifactChunk};
 
-/// Artifacts that are not complete, and which of them this step has begun.
+/// Incomplete artifacts, and which of them this step has begun.
 #[derive(Default)]
 pub(super) struct RemoteArtifacts {
     open: Vec<ArtifactChunk>,
@@ -15,17 +15,17 @@ pub(super) struct RemoteArtifacts {
 }
 
 impl RemoteArtifacts {
-    /// With what earlier steps have left open.
+    /// Starts with the incomplete artifacts of earlier steps.
     pub(super) fn after(open: Vec<ArtifactChunk>) -> Self {
         Self { open, begun: HashSet::new() }
     }
 
-    /// What is left open.
+    /// The incomplete artifacts.
     pub(super) fn open(self) -> Vec<ArtifactChunk> {
         self.open
     }
 
-    /// The chunk that this step writes for one that came.
+    /// The chunk that this step writes for a received one.
     pub(super) fn take(&mut self, mut chunk: ArtifactChunk) -> Chunk {
         let at = self.open.iter().position(|open| open.id == chunk.id);
         let append = chunk.append && at.is_some();
@@ -47,7 +47,7 @@ impl RemoteArtifacts {
                 &mut self.open[end]
             }
         };
-        // The first piece that this step writes is all that there is.
+        // The first chunk that this step writes contains the artifact so far.
         let first = self.begun.insert(chunk.id.clone());
         let written = if append && first { ArtifactChunk { append: false, ..whole.clone() } } else { chunk };
         if written.last {
@@ -57,7 +57,7 @@ impl RemoteArtifacts {
     }
 }
 
-/// Adds a piece. Adjacent texts are one text, as in the task itself.
+/// Appends a chunk. Adjacent texts are merged, as in the task itself.
 fn join(open: &mut ArtifactChunk, chunk: &ArtifactChunk) {
     for part in &chunk.parts {
         let last = open

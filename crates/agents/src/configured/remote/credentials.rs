@@ -1,7 +1,8 @@
-//! Who this server is to somebody elsewhere: what the table says of tokens, and where it gets them.
+//! The credentials for a remote agent: which tokens the table names, and how to obtain them.
 //!
-//! A token is for the origin of the table's address and is shown to nobody else. Tokens by OAuth are the server's own
-//! (client credentials), or those that a person got once at the command line; nobody is asked while a task runs.
+//! A token is sent only to the origin of the table's URL. OAuth tokens are the server's own (client
+//! credentials), or those of a user that logged in once at the command line; no user is asked while a task
+//! runs.
 
 use std::{path::Path, sync::Arc};
 
@@ -22,7 +23,7 @@ use crate::configured::{
     spec::{FilledText, FilledUrl, GrantKind, OAuthSpec, Secret},
 };
 
-/// What a table says of who it is.
+/// The credentials in a table.
 pub(super) struct RemoteCredentials<'a> {
     pub(super) url: Option<&'a Url>,
     pub(super) token: Option<&'a Secret>,
@@ -31,7 +32,7 @@ pub(super) struct RemoteCredentials<'a> {
 }
 
 impl<'a> RemoteCredentials<'a> {
-    /// Of a table that may have tokens.
+    /// The credentials of a table whose kind has them.
     fn of(spec: &'a AgentSpec) -> Option<Self> {
         match &spec.kind {
             AgentKind::A2a(own) => Some(Self {
@@ -51,7 +52,7 @@ impl<'a> RemoteCredentials<'a> {
     }
 }
 
-/// Whoever shows tokens for the agent of that table, where it has any.
+/// The authorizer for the agent of that table, if it has credentials.
 pub(super) fn authorizer(spec: &AgentSpec) -> Result<Option<Arc<dyn Authorizer>>, SpecError> {
     let why = format!("nobody is signed in there: `nuncio agents login {}` does it", spec.name);
     build_authorizer(spec, Arc::new(NoConsent { why }))
@@ -121,7 +122,7 @@ fn oauth(spec: &AgentSpec, own: &OAuthSpec) -> Result<(OAuthOptions, Arc<dyn Tok
         ..OAuthOptions::default()
     };
     let keeper: Arc<dyn TokenStore> = match &own.tokens {
-        // What the server gets for itself it gets again.
+        // Client credentials can be obtained again, so their tokens are not stored.
         Some(dir) if !for_itself => Arc::new(FileTokenStore::new(dir)),
         _ => Arc::new(MemoryTokenStore::default()),
     };
@@ -137,12 +138,12 @@ fn secret_in(path: &Path) -> Result<String, String> {
     }
 }
 
-/// Has a person sign in for the agent of a table: `show` gets the link to go to. Returns when they came back, and what
-/// they granted is kept.
+/// Logs a user in for the agent of a table: `show` receives the link to visit. Returns when the user has
+/// consented and the grant is stored.
 pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) -> Result<(), String> {
     let own = RemoteCredentials::of(spec).and_then(|access| access.oauth).filter(|own| !own.for_itself());
     let Some(own) = own else {
-        return Err(format!("nobody signs in for {:?}: its table has no [agent.oauth] for that", spec.name));
+        return Err(format!("{:?} has no login: its table has no [agent.oauth] for one", spec.name));
     };
     let Some(tokens) = &own.tokens else { return Err("there is no folder to keep tokens in".into()) };
     let authorizer = build_authorizer(spec, Arc::new(LoopbackConsent { open: show }))
@@ -161,22 +162,22 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
         }
         AgentKind::A2a(own) => {
             let options = A2aPeerOptions { authorizer, whole_server: false, ..A2aPeerOptions::default() };
-            // Cards are for everybody: whoever asks for a task has to say who they are.
+            // Cards are public; reading a task requires authentication.
             A2aPeer::new(own.url.expose().clone(), options).task("0").await.map(drop)
         }
         _ => Ok(()),
     };
     let is_kept = std::fs::read_dir(tokens).is_ok_and(|mut entries| entries.next().is_some());
     match called {
-        // What is kept may be from another time.
+        // The stored grant may be outdated.
         Err(error @ PeerError::Unauthorized { .. }) => Err(error.to_string()),
         _ if is_kept => Ok(()),
-        Ok(()) => Err("it let us in without a token: nobody has to sign in there".into()),
+        Ok(()) => Err("it accepts requests without a token: no login is needed".into()),
         Err(error) => Err(error.to_string()),
     }
 }
 
-/// Forgets what was granted for the agent of a table; whether there was anything.
+/// Deletes the grant for the agent of a table; returns whether there was one.
 pub fn sign_out(spec: &AgentSpec) -> std::io::Result<bool> {
     let tokens =
         RemoteCredentials::of(spec).and_then(|access| access.oauth).and_then(|own| own.tokens.as_ref());

@@ -1,6 +1,6 @@
-//! What the other side asks, put as a question here.
+//! Asks the caller what the peer asks.
 //!
-//! Forms here are flat objects of primitives. What is not flat is asked for as a text of JSON, and read back.
+//! Forms are flat objects of primitives. A nested property is asked for as a JSON text and parsed.
 
 use nuncio_engine::{
     AgentError, Answer, QuestionOutcome, TaskContext,
@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::withdraw::LocalQuestionId;
 
-/// What a property of a form may say beside its type.
+/// The schema keywords that a property of a form may have beside its type.
 const WORDS: [&str; 13] = [
     "title",
     "description",
@@ -28,8 +28,8 @@ const WORDS: [&str; 13] = [
     "maximum",
 ];
 
-/// Puts a question and gives its answer, of the shape that the other side asked for; or says that it was taken back.
-/// `here` is told its id.
+/// Asks a question and returns its answer in the shape that the peer expects, or reports that it was
+/// withdrawn. Sets `here` to the question's id.
 pub(super) async fn ask_remote_question(
     cx: &TaskContext,
     question: &Question,
@@ -44,12 +44,12 @@ pub(super) async fn ask_remote_question(
     }
 }
 
-/// Asks for an object of that shape, flat or not.
+/// Asks for an object of that schema, flat or not.
 pub(super) async fn ask(cx: &TaskContext, text: &str, schema: &Value) -> Result<Answer, AgentError> {
     match ask_or_withdrawn(cx, text, schema, &LocalQuestionId::default()).await? {
         QuestionOutcome::Answered(answer) => Ok(answer),
         QuestionOutcome::Withdrawn => {
-            Err(AgentError::Misuse("a question of this agent's own was taken back".into()))
+            Err(AgentError::Misuse("a question of the agent itself was withdrawn".into()))
         }
     }
 }
@@ -74,10 +74,10 @@ async fn ask_or_withdrawn(
     }
 }
 
-/// A form that can be asked anywhere.
+/// A flat form for any schema.
 struct FlatForm {
     schema: Value,
-    /// Properties that are asked for as a text of JSON.
+    /// Properties that are asked for as a JSON text.
     texts: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ impl FlatForm {
         Self { schema, texts }
     }
 
-    /// An answer, with the texts read.
+    /// An answer with its JSON texts parsed.
     fn read(&self, mut data: Value) -> Result<Value, String> {
         for name in &self.texts {
             let Some(member) = data.get_mut(name) else { continue };
@@ -124,12 +124,12 @@ impl FlatForm {
     }
 }
 
-/// The type of a property that is a primitive.
+/// The type of a primitive property.
 fn primitive(property: &Value) -> Option<&str> {
     let is_primitive = |kind: &&str| matches!(*kind, "string" | "number" | "integer" | "boolean");
     match &property["type"] {
         Value::String(kind) => Some(kind.as_str()).filter(is_primitive),
-        // `["string", "null"]`: whoever has nothing to say leaves it out.
+        // `["string", "null"]`: the caller leaves it out instead of sending null.
         Value::Array(kinds) => {
             let mut kinds = kinds.iter().filter_map(Value::as_str).filter(|kind| *kind != "null");
             let (only, more) = (kinds.next()?, kinds.next());
@@ -142,7 +142,7 @@ fn primitive(property: &Value) -> Option<&str> {
     }
 }
 
-/// A primitive property, with what it says of itself.
+/// A primitive property with its supported keywords.
 fn spoken(property: &Value, kind: &str) -> Value {
     let mut flat = Map::from_iter([("type".to_owned(), Value::from(kind))]);
     for word in WORDS {

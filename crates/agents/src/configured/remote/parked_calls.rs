@@ -1,9 +1,10 @@
-//! Calls that go on while their task waits for an answer.
+//! Open calls whose task waits for an answer.
 //!
-//! A task that waits holds nothing, and its agent is dropped. But a call may live on its connection, as a plain MCP
-//! call does. So it waits here, in this process, until its task is run again. It is listened to meanwhile: whoever
-//! answers at the other side, or ends the call there, closes the question on this side as well (`withdraw.rs`). What does not fit
-//! any more is let go: the oldest first, and then the call is taken up by its handle, or made again.
+//! A waiting task holds no resources and its agent is dropped, but a call may depend on its connection, as a
+//! plain MCP call does. So the call is parked here, in this process, until its task runs again. It is still
+//! read meanwhile: if the question is answered or the call ended at the peer, the question is withdrawn here
+//! as well (`withdraw.rs`). Above the limit the oldest call is dropped; its task then resumes it by its
+//! handle, or calls again.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -14,14 +15,14 @@ use tokio::sync::oneshot;
 
 use super::{RemoteSide, withdraw::RemoteQuestion};
 
-/// How many calls wait.
+/// The maximum number of parked calls.
 pub(super) const WAITING_CALLS: usize = 1024;
 
-/// A call, with what was read of it already.
+/// A call, with the events already read from it.
 pub(super) struct LiveCall {
     pub(super) call: PeerCall,
     pub(super) ahead: VecDeque<Result<CallEvent, PeerError>>,
-    /// The other side stays as long as the call does.
+    /// Keeps the peer in use as long as the call exists.
     _hold: Arc<()>,
 }
 
@@ -35,17 +36,17 @@ impl LiveCall {
     }
 }
 
-/// A call that waits: which of its task's calls it is, and how to get it back.
+/// A parked call: its number in its task, and how to take it back.
 struct ParkedCall {
     task: TaskId,
     nth: u32,
     back: oneshot::Sender<oneshot::Sender<LiveCall>>,
 }
 
-/// The calls that wait, oldest first.
+/// The parked calls, oldest first.
 static WAITING: Mutex<VecDeque<ParkedCall>> = Mutex::new(VecDeque::new());
 
-/// Keeps a call until its task is run again. `question` is what the task waits for.
+/// Parks a call until its task runs again. `question` is what the task waits for.
 pub(super) fn park_call(task: TaskId, nth: u32, live: LiveCall, question: RemoteQuestion) {
     let (back, wanted) = oneshot::channel();
     let mut waiting = WAITING.lock();
@@ -57,7 +58,7 @@ pub(super) fn park_call(task: TaskId, nth: u32, live: LiveCall, question: Remote
     tokio::spawn(watch_parked_call(live, wanted, question));
 }
 
-/// Takes a task's call back, if it is here: that one of its calls, or whichever it is.
+/// Takes a task's call back, if it is parked here: the one with this number, or any.
 pub(super) async fn take_parked_call(task: TaskId, nth: Option<u32>) -> Option<LiveCall> {
     let kept = {
         let mut waiting = WAITING.lock();
@@ -70,7 +71,7 @@ pub(super) async fn take_parked_call(task: TaskId, nth: Option<u32>) -> Option<L
     given.await.ok()
 }
 
-/// Listens to a call until it is wanted back. One that is not wanted any more is let go.
+/// Reads a call until it is taken back. Drops it once nothing can take it back.
 async fn watch_parked_call(
     mut live: LiveCall,
     mut wanted: oneshot::Receiver<oneshot::Sender<LiveCall>>,

@@ -1,4 +1,4 @@
-//! How an agent presents itself that stands for somebody elsewhere: by the table's words first, then by theirs.
+//! The profile of a remote agent: the table's values first, then the peer's.
 
 use nuncio_client::peer::PeerCapability;
 use nuncio_engine::{
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::AgentSpec;
 
-/// The profile of a table over these offers. `None`: the other side was not seen yet.
+/// The profile of a table with these capabilities. `None`: the peer has not been reached yet.
 pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[PeerCapability]>) -> Profile {
     let offers = offers.unwrap_or_default();
     let theirs = match (has_tools, offers) {
@@ -28,7 +28,7 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[PeerCapabil
             profile.skills = skills;
         }
     }
-    // Whatever is said goes over: the other side refuses what it does not take.
+    // Every message is forwarded: the peer rejects what it does not support.
     profile.input_modes.push("*/*".into());
     if profile.input_schema.is_none() {
         profile.input_schema = match (has_tools, offers) {
@@ -43,14 +43,15 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[PeerCapabil
     profile
 }
 
-/// Whether a schema of the other side can be used here: one that is too dear would keep the agent out of the catalog.
+/// Whether a schema of the peer can be used: one that is too expensive would keep the agent out of the
+/// catalog.
 fn is_usable(schema: &Value) -> bool {
     schema.is_object()
         && surface::check_foreign_cost(schema).is_ok()
         && CompiledSchema::compile(schema).is_ok()
 }
 
-/// The names of what is offered.
+/// The names of the capabilities.
 pub(super) fn names(offers: &[PeerCapability]) -> Vec<&str> {
     offers.iter().map(|offer| offer.name.as_str()).collect()
 }
@@ -61,7 +62,7 @@ fn tool(offer: &PeerCapability) -> Skill {
     Skill::new(&offer.name, name, &offer.description)
 }
 
-/// The input of an agent that has several tools: which one, and what that one takes.
+/// The input schema of an agent with several tools: the tool, and that tool's arguments.
 fn choice(offers: &[PeerCapability]) -> Value {
     let of = |offer: &PeerCapability| {
         let any = json!({ "type": "object" });
@@ -82,7 +83,7 @@ fn choice(offers: &[PeerCapability]) -> Value {
     })
 }
 
-/// Whether a schema means the same inside of another one: what it refers to would be looked for at the top.
+/// Whether a schema means the same inside another one: its references are resolved from the root.
 fn stands_alone(schema: &Value) -> bool {
     match schema {
         Value::Object(members) => {

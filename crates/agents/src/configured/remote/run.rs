@@ -1,9 +1,10 @@
-//! A task that is done elsewhere, from its first call to its end, through restarts of both sides.
+//! A task that a peer does, from its first call to its end, across restarts of both sides.
 //!
-//! `begin` journals what leads back to the call, or that it is over already; each `follow` how one turn of it ended.
-//! No step waits for its own commit, because the next one does: so a call that ends at once costs two commits, that of
-//! the task before anybody is called and that of its end. What is asked there is asked here. A call to which there is
-//! no way back is made again, if the table says so, and what was answered before is answered from the journal.
+//! `begin` journals the handle of the call, or that the call is already over; each `follow` journals how one
+//! turn of it ended. No step waits for its own commit, because the next one does. So a call that ends at
+//! once costs two commits: that of the task before the peer is called, and that of its end. A question of
+//! the peer is asked here. A call that cannot be resumed is made again if the table allows it, and recorded
+//! answers are replayed from the journal.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -24,16 +25,16 @@ use super::{
 };
 use crate::configured::spec::LostCallPolicy;
 
-/// How often a call is made for one task that is lost on the way or over there.
+/// How many calls are made for one task when they are lost at the peer or on the way.
 const MOST_CALLS: u32 = 5;
-/// How often because this server stopped, which says nothing about the call.
+/// How many calls are made because this server stopped, which does not count against the call.
 const MOST_STOPS: u32 = 50;
 
-/// Works on one task to its end.
+/// Runs one task to its end.
 pub(super) async fn run(there: &RemoteSide, cx: &TaskContext) -> Result<Outcome, AgentError> {
     let _hold = there.hold();
     let outcome = work(there, cx).await;
-    // It has ended: nobody comes back for what still waits.
+    // The task has ended: a call that is still parked is no longer needed.
     drop(parked_calls::take_parked_call(cx.task_id(), None).await);
     outcome
 }
@@ -70,7 +71,7 @@ async fn work(there: &RemoteSide, cx: &TaskContext) -> Result<Outcome, AgentErro
     }
 }
 
-/// The message as it came, under a name that is the same whenever this call is begun.
+/// The caller's message, with an id that is the same whenever this call is begun.
 fn message_request(there: &RemoteSide, cx: &TaskContext) -> RemoteCallRequest {
     let mut input = cx.input().clone();
     input.id = name(cx);
@@ -94,20 +95,20 @@ fn name(cx: &TaskContext) -> String {
     format!("nuncio-{}", cx.task_id())
 }
 
-/// One try at the call.
+/// One attempt at the call.
 struct RemoteAttempt<'a> {
     side: &'a RemoteSide,
     cx: &'a TaskContext,
     job: &'a RemoteCallRequest,
     nth: u32,
-    /// How many before it were lost, but for those that ended with this server.
+    /// How many attempts before it were lost, not counting those that ended with this server.
     losses: u32,
 }
 
-/// What came of it.
+/// The end of an attempt.
 enum RemoteAttemptEnd {
     Outcome(Outcome),
-    /// There is no way back to it; whether it may be made again.
+    /// The call cannot be resumed; whether it may be made again.
     Lost {
         why: String,
         again: bool,
@@ -158,9 +159,10 @@ impl RemoteAttempt<'_> {
                             answered => answered?,
                         },
                     };
-                    // Taken back, there is nothing to pass on: what follows says what came of it.
+                    // A withdrawn question has no answer to forward: the following events show what became
+                    // of it.
                     let QuestionOutcome::Answered(reply) = outcome else { continue };
-                    // A dismissal decides nothing: who asks again in another call is answered anew.
+                    // A dismissal decides nothing: if another call repeats the question, it is asked again.
                     if reply != Answer::Cancel {
                         given.now.push_back((question.clone(), reply.clone()));
                     }
@@ -172,14 +174,14 @@ impl RemoteAttempt<'_> {
 
     async fn begin(&self, live: &mut Option<LiveCall>) -> Result<RemoteCallStart, AgentError> {
         let (mut first, mut idempotent) = (true, None);
-        // A task that was begun under another setting goes on as it began.
+        // A task that was begun under another setting continues as it began.
         if self.side.remote.lost != LostCallPolicy::Again && !self.cx.did_next(&self.named("begin")) {
-            // Written before anybody is called: whoever finds it after a restart does not know what came of it, nor
-            // whether the other side is there to say if it matters.
+            // Journaled before the peer is called. A run that finds this entry after a restart cannot know
+            // what became of the call, nor reach the peer to find out whether it matters.
             first = false;
             let name = self.named("intend");
             idempotent = match self.side.cached_capabilities() {
-                // Kept with the task itself, where it has just been made: it costs no commit of its own.
+                // Committed with the task itself if that is new: it costs no commit of its own.
                 Some(offers) => self.cx.decide(&name, || {
                     first = true;
                     Some(self.is_idempotent_in(&offers))
@@ -207,7 +209,7 @@ impl RemoteAttempt<'_> {
                 });
             }
             if self.losses > 0 {
-                // Whoever lost the call before may need a moment.
+                // The peer that lost the call may need a moment.
                 step.sleep(self.side.remote.patience.first_pause * (1 << (self.losses + 1).min(MOST_CALLS)))
                     .await?;
             }
@@ -218,7 +220,7 @@ impl RemoteAttempt<'_> {
         self.cx.step_unwaited(&self.named("begin"), begin).await
     }
 
-    /// Whether what is called says that twice is no more than once. `None`: it cannot be seen.
+    /// Whether the capability is declared idempotent. `None`: the peer cannot be reached.
     async fn is_idempotent(
         &self,
         step: &nuncio_engine::StepContext,
@@ -245,7 +247,8 @@ impl RemoteAttempt<'_> {
             && from.handle.as_ref().is_some_and(|handle| self.side.peer().answer_repeats_call(handle));
         if calls && self.side.remote.lost != LostCallPolicy::Again && !self.cx.did_next(&self.named("follow"))
         {
-            // As before the call itself: whoever finds it after a restart does not know what came of the answer.
+            // As before the call itself: a run that finds this entry after a restart cannot know what became
+            // of the answer.
             first = false;
             self.cx
                 .step(&self.named("answer"), async |_| {
@@ -257,7 +260,7 @@ impl RemoteAttempt<'_> {
         let follow = async |step| {
             if !first && live.is_none() {
                 return Ok(RemoteTurn::Lost(
-                    "this server stopped while it made the call again with an answer".into(),
+                    "this server stopped while it sent the call again with an answer".into(),
                 ));
             }
             if live.is_none() || self.nth > 1 {
@@ -268,27 +271,26 @@ impl RemoteAttempt<'_> {
         self.cx.step_unwaited(&self.named("follow"), follow).await
     }
 
-    /// Words on the way are counted on from what was said before, by another process or in another call: progress
-    /// only grows.
+    /// Continues the count of messages from an earlier process or call, because progress may only grow.
     async fn count_on(&self, from: &mut TurnStart) {
         let task = self.cx.engine().get(&self.cx.caller(), &self.cx.task_id().to_string()).await;
         let Some((_, said)) = task.ok().and_then(|task| task.progress.clone()) else { return };
         from.has_figures = said.total.is_some();
         from.last_text = said.text;
-        // Counts are small, and what is none is no count of words.
+        // Counts are small; any other figure is not a count of messages.
         if said.total.is_none() && (0.0..1e9).contains(&said.done) {
             from.text_count = from.text_count.max(said.done as u32);
         }
     }
 
-    /// Puts a question; the call waits beside the task meanwhile, which may be let go.
+    /// Asks a question. The call is parked meanwhile, so that the task can be suspended.
     async fn ask(
         &self,
         question: &Question,
         live: &mut Option<LiveCall>,
     ) -> Result<QuestionOutcome, AgentError> {
         let (task, here) = (self.cx.task_id(), LocalQuestionId::default());
-        // A run before this one may have left it there, for the same question under another id.
+        // An earlier run may have parked it, for the same question under another id.
         let call = match live.take() {
             Some(call) => Some(call),
             None => parked_calls::take_parked_call(task, Some(self.nth)).await,
@@ -306,7 +308,7 @@ impl RemoteAttempt<'_> {
         outcome
     }
 
-    /// The task was canceled while it waited: so is the call. How that ends there is how it ends here.
+    /// The task was canceled while it waited: cancels the call, and ends the task as the call ends.
     async fn stop(
         &self,
         live: Option<LiveCall>,
@@ -326,7 +328,7 @@ impl RemoteAttempt<'_> {
         match ended {
             Ok(ended) => Ok(RemoteAttemptEnd::Outcome(outcome(ended.state, ended.message))),
             Err(error) => {
-                tracing::warn!(task = %self.cx.task_id(), %error, "the other side could not be told to stop");
+                tracing::warn!(task = %self.cx.task_id(), %error, "the peer could not be asked to cancel");
                 Err(AgentError::Canceled)
             }
         }
@@ -346,7 +348,7 @@ impl RemoteAttempt<'_> {
     }
 }
 
-/// Stops a call and waits for its end. It may have ended by itself.
+/// Cancels a call and waits for its end. It may have ended by itself.
 async fn cancel_and_wait(mut live: LiveCall) -> Result<PeerCallEnd, PeerError> {
     let told = live.call.cancel().await;
     for happened in live.ahead {
@@ -362,7 +364,7 @@ async fn cancel_and_wait(mut live: LiveCall) -> Result<PeerCallEnd, PeerError> {
     }
 }
 
-/// What was asked and answered: in the calls before this one, as far as it asks the same again, and in this one.
+/// Questions and answers: of the calls before this one, as far as it repeats the questions, and of this one.
 #[derive(Default)]
 struct RecordedAnswers {
     before: VecDeque<(Question, Answer)>,
@@ -370,25 +372,25 @@ struct RecordedAnswers {
 }
 
 impl RecordedAnswers {
-    /// The answer that was given before to the same question at the same place.
+    /// The recorded answer to the same question at the same position.
     fn take_recorded_answer(&mut self, question: &Question) -> Option<Answer> {
         let (asked, answer) = self.before.pop_front()?;
         if asked.text == question.text && asked.ask == question.ask {
             return Some(answer);
         }
-        // It went another way: what followed there does not count here.
+        // This call takes another path: the later recorded answers do not apply.
         self.before.clear();
         None
     }
 
     fn rewind(&mut self) {
-        // What the call was not asked yet that broke off counts for the next one, too.
+        // Answers that the lost call had not asked for yet also apply to the next one.
         self.now.append(&mut self.before);
         self.before = std::mem::take(&mut self.now);
     }
 }
 
-/// The end of a call as the end of a task.
+/// The end of a call as the outcome of a task.
 fn outcome(state: State, message: Option<Message>) -> Outcome {
     let words = message.as_ref().map(Message::joined_text).filter(|words| !words.is_empty());
     match state {

@@ -1,7 +1,8 @@
-//! Which tool a message means, and with which arguments. What a message leaves open is asked.
+//! Selects the tool that a message means, and its arguments. Asks the caller for what is missing.
 //!
-//! Structured input names the tool (`tool` with `arguments`, or `skill`), a text begins with its name. Where there is
-//! only one tool nobody has to name it. Arguments are held against the tool's schema before anybody is called.
+//! Structured input names the tool (`tool` with `arguments`, or `skill`); a text begins with its name. A
+//! single tool need not be named. Arguments are validated against the tool's schema before the peer is
+//! called.
 
 use nuncio_client::peer::PeerCapability;
 use nuncio_engine::{
@@ -13,39 +14,39 @@ use serde_json::{Map, Value, json};
 
 use super::{RemoteSide, form, profile::names, turn};
 
-/// A tool, and what it is called with.
+/// A tool and its arguments.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SelectedTool {
     pub(super) tool: String,
     pub(super) arguments: Map<String, Value>,
 }
 
-/// What a message comes to.
+/// The result of matching a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum ToolSelection {
-    /// This is called.
+    /// Call this tool.
     Call(SelectedTool),
-    /// One of these has to be named.
+    /// The caller has to name one of these.
     Which(Vec<String>),
-    /// The tool lacks arguments: an object of this shape.
+    /// The tool lacks arguments: an object of this schema.
     More { tool: String, arguments: Map<String, Value>, schema: Value },
-    /// It cannot be called.
+    /// No tool can be called; why.
     No(String),
-    /// The other side cannot be seen.
+    /// The peer is unreachable.
     Away(String),
 }
 
-/// What was said so far.
+/// The caller's input so far.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ToolRequest {
     tool: Option<String>,
     arguments: Option<Map<String, Value>>,
     text: Option<String>,
-    /// Structured input that names no tool: arguments, if there is only one that could be meant.
+    /// Structured input that names no tool: the arguments, if only one tool can be meant.
     plain: Option<Map<String, Value>>,
 }
 
-/// Finds out what a task's message means, asking where it has to. `Err`: the task ends like this.
+/// Finds the tool for a task's message; asks the caller if needed. `Err`: the task ends with this outcome.
 pub(super) async fn select_tool(
     there: &RemoteSide,
     cx: &TaskContext,
@@ -106,7 +107,7 @@ fn is_cheap(offer: &PeerCapability) -> bool {
     offer.input_schema.as_ref().is_none_or(surface::is_cheap)
 }
 
-/// The same as `choose`, beside the workers where a schema of the other side is not cheap.
+/// As [`match_tool`], on a blocking thread if a schema of the peer is expensive.
 async fn choose_bounded(offers: &[PeerCapability], said: &ToolRequest) -> ToolSelection {
     if offers.iter().all(is_cheap) {
         return match_tool(offers, said);
@@ -114,7 +115,7 @@ async fn choose_bounded(offers: &[PeerCapability], said: &ToolRequest) -> ToolSe
     let (owned, said) = (offers.to_vec(), said.clone());
     let chosen = surface::validate_off_worker(move || match_tool(&owned, &said)).await;
     chosen.unwrap_or_else(|| {
-        ToolSelection::No("the schemas of the server's tools take too long to apply".into())
+        ToolSelection::No("validating against the schemas of the server's tools took too long".into())
     })
 }
 
@@ -167,12 +168,12 @@ impl ToolRequest {
     }
 }
 
-/// The skill that somebody names beside what they say.
+/// The skill that a message names by `skill` or `skillId`.
 fn skill(members: &Map<String, Value>) -> Option<String> {
     ["skill", "skillId"].into_iter().find_map(|key| members.get(key)?.as_str()).map(str::to_owned)
 }
 
-/// What that means, with these tools.
+/// Matches the input against these tools.
 pub(super) fn match_tool(offers: &[PeerCapability], said: &ToolRequest) -> ToolSelection {
     if offers.is_empty() {
         return ToolSelection::No("the server has no tools".into());
@@ -211,7 +212,7 @@ pub(super) fn match_tool(offers: &[PeerCapability], said: &ToolRequest) -> ToolS
     }
 }
 
-/// The arguments of a tool that is known: as they were given, as JSON, or as the only text that it needs.
+/// The arguments for a known tool: as given, as JSON, or as the only text that it needs.
 fn with_arguments(tool: &PeerCapability, said: &ToolRequest) -> ToolSelection {
     if let Some(arguments) = &said.arguments {
         return checked(tool, arguments.clone());
@@ -229,7 +230,7 @@ fn with_arguments(tool: &PeerCapability, said: &ToolRequest) -> ToolSelection {
     }
 }
 
-/// The one required argument of a tool, if that is a text.
+/// The only required argument of a tool, if it is a text.
 fn only_text(tool: &PeerCapability) -> Option<&str> {
     let schema = tool.input_schema.as_ref()?;
     let [only] = schema["required"].as_array()?.as_slice() else { return None };
@@ -245,7 +246,7 @@ fn call(tool: &PeerCapability, arguments: Map<String, Value>) -> ToolSelection {
     ToolSelection::Call(SelectedTool { tool: tool.name.clone(), arguments })
 }
 
-/// Holds arguments against the tool's schema: a call, the question for what is missing, or what is wrong.
+/// Validates arguments against the tool's schema: a call, the question for what is missing, or the error.
 fn checked(tool: &PeerCapability, arguments: Map<String, Value>) -> ToolSelection {
     let Some(schema) = &tool.input_schema else { return call(tool, arguments) };
     if let Err(why) = surface::check_foreign_cost(schema) {
@@ -259,7 +260,7 @@ fn checked(tool: &PeerCapability, arguments: Map<String, Value>) -> ToolSelectio
         let schema = json!({ "type": "object", "properties": properties, "required": missing });
         return ToolSelection::More { tool: tool.name.clone(), arguments, schema };
     }
-    // A schema that cannot be used is the server's own business, which holds the arguments against it itself.
+    // If the schema cannot be compiled, the server validates the arguments itself.
     let Ok(shape) = CompiledSchema::compile(schema) else { return call(tool, arguments) };
     let value = Value::Object(arguments);
     match (shape.refuse(&value), value) {

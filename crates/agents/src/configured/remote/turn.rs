@@ -1,5 +1,5 @@
-//! One turn of a call: from its beginning, or from an answer, until the other side ends or asks. Each is the body of
-//! a step, so it may be done again from where it began.
+//! One turn of a call: from its beginning, or from an answer, until the peer ends the call or asks. Each
+//! turn is the body of a step, so it may be repeated from where it began.
 
 use std::time::Duration;
 
@@ -15,21 +15,21 @@ use super::{
     RemoteSide, artifacts::RemoteArtifacts, conversation::RemoteConversation, parked_calls::LiveCall,
 };
 
-/// The longest wait between two tries.
+/// The longest backoff.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 
-/// A call that ends so soon is kept with its end. Any other is kept as soon as this is over, so that there is a way
-/// back to it; until then a crash finds it as one that was being begun.
+/// A call that ends within this time is journaled together with its end. Any other is journaled after it, so
+/// that it can be resumed; until then a crash leaves it as a call that was being begun.
 const SOON: Duration = Duration::from_millis(10);
-/// How much is read ahead of a call meanwhile.
+/// Events that are read ahead meanwhile.
 const MOST_AHEAD: usize = 64;
 
-/// What is asked of the other side.
+/// A call to make at the peer.
 pub(super) struct RemoteCallRequest {
-    /// What is called; `None`: the only thing that is offered.
+    /// The name of the capability; `None`: the only one.
     pub(super) offer: Option<String>,
     pub(super) input: Message,
-    /// The conversation that it belongs to, where the protocol knows such a thing.
+    /// The conversation that it belongs to, if the protocol has conversations.
     pub(super) conversation: Option<RemoteConversation>,
     pub(super) trace: Option<String>,
 }
@@ -37,11 +37,11 @@ pub(super) struct RemoteCallRequest {
 /// How a call began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum RemoteCallStart {
-    /// It goes on. Without a handle there is no way back to it.
+    /// The call is running. Without a handle it cannot be resumed.
     Live { handle: Option<CallHandle>, idempotent: bool },
-    /// It is over already.
+    /// The call is already over.
     Over { turn: RemoteTurn, idempotent: bool },
-    /// Whether it was taken is not known.
+    /// Whether the peer accepted the call is unknown.
     Lost {
         why: String,
         idempotent: bool,
@@ -49,47 +49,47 @@ pub(super) enum RemoteCallStart {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stopped: bool,
     },
-    /// What was said is not taken.
+    /// The peer rejected the call.
     Refused(String),
-    /// Nobody can be reached there.
+    /// The peer is unreachable.
     Away(String),
 }
 
 /// How a turn ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) enum RemoteTurn {
-    /// It is over.
+    /// The call is over.
     Ended { state: State, message: Option<Message> },
-    /// It wants to know something.
+    /// The peer asks a question.
     Asks { question: Question, handle: Option<CallHandle>, open: Vec<ArtifactChunk>, said: u32 },
-    /// There is no way back to the call.
+    /// The call cannot be resumed.
     Lost(String),
-    /// The other side cannot be reached any more, or not be understood.
+    /// The peer is unreachable, or its messages are invalid.
     Failed(String),
 }
 
-/// Where a turn goes on.
+/// Where a turn starts.
 pub(super) struct TurnStart {
     pub(super) handle: Option<CallHandle>,
     pub(super) open: Vec<ArtifactChunk>,
-    /// How often there were words without figures.
+    /// How many messages without figures there were.
     pub(super) text_count: u32,
-    /// Whether there were figures, so that words are no progress.
+    /// Whether there were figures, so that messages do not count as progress.
     pub(super) has_figures: bool,
-    /// The last words that were said before, by another process. They may be the first that are told now.
+    /// The last message that an earlier process reported. The first one received now may repeat it.
     pub(super) last_text: Option<String>,
-    /// What the call asked last, with the answer.
+    /// The last question of the call, with its answer.
     pub(super) answer: Option<(Question, Answer)>,
 }
 
 impl TurnStart {
-    /// At its first word.
+    /// A start before the first message.
     pub(super) fn start(handle: Option<CallHandle>) -> Self {
         Self { handle, open: vec![], text_count: 0, has_figures: false, last_text: None, answer: None }
     }
 }
 
-/// What the other side offers, known or looked for. `Err`: it cannot be seen.
+/// The peer's capabilities, cached or read now. `Err`: the peer is unreachable.
 pub(super) async fn find_capabilities(
     there: &RemoteSide,
     step: &StepContext,
@@ -108,7 +108,7 @@ pub(super) async fn find_capabilities(
     }
 }
 
-/// Begins a call. The live one stands beside what is kept of it.
+/// Begins a call. Returns the live call beside its journal entry.
 pub(super) async fn begin(
     there: &RemoteSide,
     step: &StepContext,
@@ -139,7 +139,7 @@ pub(super) async fn begin(
         };
         let error = match begin_and_await_handle(there, step, begin).await {
             Ok((mut live, handle)) => {
-                // Of a later one it has to be looked first what was said before it.
+                // For a later call the messages before it have to be read first.
                 if !is_first || !is_soon_over(step, &mut live).await {
                     return Ok((RemoteCallStart::Live { handle, idempotent }, Some(live)));
                 }
@@ -153,7 +153,7 @@ pub(super) async fn begin(
             continue;
         }
         let begun = match error {
-            // Not everybody lets others name the conversation.
+            // Not every peer lets clients name the conversation.
             PeerError::Refused(_) | PeerError::Gone(_) if context.take().is_some() => continue,
             PeerError::Refused(why) => RemoteCallStart::Refused(why),
             PeerError::Cut(why) => RemoteCallStart::Lost { why, idempotent, stopped: false },
@@ -163,7 +163,7 @@ pub(super) async fn begin(
     }
 }
 
-/// Begins, and waits for the first thing that happens: what leads back to the call, where there is such a thing.
+/// Begins a call and waits for its first event: the handle, if the call can be resumed.
 async fn begin_and_await_handle(
     there: &RemoteSide,
     step: &StepContext,
@@ -172,7 +172,7 @@ async fn begin_and_await_handle(
     let mut live = LiveCall::new(there.peer().begin(begin).await?, there);
     let happened = tokio::select! {
         happened = live.call.next() => happened?,
-        // The turn that follows stops it.
+        // The turn that follows cancels it.
         () = step.canceled() => return Ok((live, None)),
     };
     match happened {
@@ -184,7 +184,7 @@ async fn begin_and_await_handle(
     }
 }
 
-/// Whether a call ends in a moment. What happens until then is read ahead.
+/// Whether a call ends within [`SOON`]. Its events until then are read ahead.
 async fn is_soon_over(step: &StepContext, live: &mut LiveCall) -> bool {
     let mut moment = std::pin::pin!(tokio::time::sleep(SOON));
     loop {
@@ -203,7 +203,8 @@ async fn is_soon_over(step: &StepContext, live: &mut LiveCall) -> bool {
     }
 }
 
-/// Follows a call until it ends or asks. `live` is the call, where this process has it; what asks stays in it.
+/// Follows a call until it ends or asks. `live` is the call, if this process has it; a call that asks stays
+/// in it.
 pub(super) async fn follow(
     there: &RemoteSide,
     step: &StepContext,
@@ -212,7 +213,7 @@ pub(super) async fn follow(
     live: &mut Option<LiveCall>,
     cx: Option<&TaskContext>,
 ) -> Result<RemoteTurn, AgentError> {
-    // Tools of MCP take no message while they work.
+    // MCP tools accept no messages while they work.
     let cx = cx.filter(|_| !there.has_tools());
     if let Some(cx) = cx {
         cx.receive_messages();
@@ -238,7 +239,7 @@ pub(super) async fn follow(
         if live.is_none() {
             *live = match turn.resume().await {
                 Ok(live) => Some(live),
-                // To look for it does nothing, and may be done again.
+                // Resuming has no side effect, so it may be retried.
                 Err(error) if tries.wait_before_retry(step, &error).await? => continue,
                 Err(error) => return Ok(turn.turn_for_error(&error)),
             };
@@ -247,10 +248,10 @@ pub(super) async fn follow(
         match turn.follow_call(call).await? {
             Ok(ended) => return Ok(ended),
             Err(error) => {
-                // What broke off here may go on there.
+                // The call may go on at the peer although the connection broke.
                 *live = None;
                 if !there.has_tools() {
-                    // Whoever asks the same once more has not heard the answer.
+                    // A peer that repeats a question has not received the answer.
                     turn.answer = turn.answer.take().or(turn.answered.take());
                 }
                 if std::mem::take(&mut turn.has_received) {
@@ -265,10 +266,10 @@ pub(super) async fn follow(
     }
 }
 
-/// A turn that goes on.
+/// A running turn.
 struct TurnFollower<'a> {
     side: &'a RemoteSide,
-    /// Whose messages go over that come here meanwhile, and how many went.
+    /// The task whose new messages are forwarded, and how many were.
     cx: Option<&'a TaskContext>,
     passed: u64,
     step: &'a StepContext,
@@ -278,13 +279,13 @@ struct TurnFollower<'a> {
     text_count: u32,
     has_figures: bool,
     last_text: Option<String>,
-    /// An answer that is to be given, with its question.
+    /// An answer to send, with its question.
     answer: Option<(Question, Answer)>,
-    /// The question that was answered in this turn, with the answer. It may be told once more.
+    /// The question that was answered in this turn, with the answer. The peer may repeat it.
     answered: Option<(Question, Answer)>,
-    /// Whether the other side was told to stop.
+    /// Whether the cancellation was sent.
     cancel_sent: bool,
-    /// Whether anything was heard of the work since the last cut.
+    /// Whether any event arrived since the last disconnect.
     has_received: bool,
 }
 
@@ -296,7 +297,7 @@ impl TurnFollower<'_> {
         self.side.peer().resume(handle).await.map(|call| LiveCall::new(call, self.side))
     }
 
-    /// What a call comes to that cannot be followed.
+    /// How the turn ends if the call cannot be followed.
     fn turn_for_error(&self, error: &PeerError) -> RemoteTurn {
         match error {
             PeerError::Gone(_) | PeerError::Cut(_) => RemoteTurn::Lost(error.to_string()),
@@ -304,7 +305,7 @@ impl TurnFollower<'_> {
         }
     }
 
-    /// Follows the call as long as it can be followed.
+    /// Follows the call as long as its connection lasts.
     async fn follow_call(
         &mut self,
         live: &mut LiveCall,
@@ -313,7 +314,7 @@ impl TurnFollower<'_> {
             match live.call.answer(&question.id, answer).await {
                 Ok(()) => self.answered = self.answer.take(),
                 Err(PeerError::Refused(why)) => return Ok(Ok(self.ask_again(question, &why))),
-                // It does not ask that yet, or not any more: what follows says it.
+                // The question is not open yet, or no longer: the following events show which.
                 Err(PeerError::Gone(_)) => {}
                 Err(error) => return Ok(Err(error)),
             }
@@ -334,7 +335,7 @@ impl TurnFollower<'_> {
                     () = self.step.canceled(), if !self.cancel_sent => {
                         self.cancel_sent = true;
                         if let Err(error) = live.call.cancel().await {
-                            tracing::debug!(%error, "the other side could not be told to stop");
+                            tracing::debug!(%error, "the peer could not be asked to cancel");
                             return Err(AgentError::Canceled);
                         }
                         continue;
@@ -347,7 +348,7 @@ impl TurnFollower<'_> {
         }
     }
 
-    /// Sends a message over that came here meanwhile. In a turn that is done again it is sent again, under the same id.
+    /// Forwards a message that arrived meanwhile. A repeated turn sends it again, under the same id.
     async fn pass_message(&mut self, live: &LiveCall) -> Result<(), AgentError> {
         let Some(cx) = self.cx else { return Ok(()) };
         let Some(mut message) = cx.next_message(self.passed)? else { return Ok(()) };
@@ -364,7 +365,7 @@ impl TurnFollower<'_> {
         }
     }
 
-    /// Says here what happened there. `Some`: with that the turn ends.
+    /// Reports an event of the call to the task. `Some`: it ends the turn.
     async fn apply_event(
         &mut self,
         live: &LiveCall,
@@ -413,8 +414,8 @@ impl TurnFollower<'_> {
         Ok(None)
     }
 
-    /// Whether it is the same question. Servers of MCP put one again under another id; agents of A2A do not, and ask
-    /// the next in the same words.
+    /// Whether it is the same question. MCP servers repeat one under another id; A2A agents do not, and may
+    /// ask the next one with the same text.
     fn is_same(&self, one: &Question, other: &Question) -> bool {
         one.id == other.id || (self.side.has_tools() && one.text == other.text && one.ask == other.ask)
     }
@@ -424,7 +425,7 @@ impl TurnFollower<'_> {
         RemoteTurn::Asks { question, handle: self.handle.clone(), open, said: self.text_count }
     }
 
-    /// The answer was not taken over there: whoever gave it is told why, and asked again.
+    /// The peer rejected the answer: asks the caller again, with the reason.
     fn ask_again(&mut self, question: Question, why: &str) -> RemoteTurn {
         let why = match self.step.failure_report().is_open() {
             true => why,
@@ -437,7 +438,7 @@ impl TurnFollower<'_> {
         self.asks(Question { text, ..question })
     }
 
-    /// Words on the way are progress; beside figures they are lines of the log.
+    /// Reports a message as progress, or as a log line if there are figures.
     async fn report_message(&mut self, message: &Message) -> Result<(), AgentError> {
         let text = message.joined_text();
         if text.is_empty() || self.last_text.take().is_some_and(|words| words == text) {
@@ -451,7 +452,7 @@ impl TurnFollower<'_> {
     }
 }
 
-/// Waits for a message that is to go over; for ever, where none does.
+/// Waits for a message to forward; for ever if none can be.
 async fn message_due(cx: Option<&TaskContext>, passed: u64) {
     match cx {
         Some(cx) => cx.wait_for_message(passed).await,
@@ -459,10 +460,10 @@ async fn message_due(cx: Option<&TaskContext>, passed: u64) {
     }
 }
 
-/// What stands before the reason for which an answer was not taken.
+/// The text before the reason for which an answer was rejected.
 const REFUSED: &str = " (the last answer was not taken: ";
 
-/// Tries, for so long, with growing pauses.
+/// Retries with backoff until a deadline.
 struct RemoteRetry {
     since: Option<Instant>,
     limit: Duration,
@@ -474,12 +475,12 @@ impl RemoteRetry {
         Self { since: None, limit, pause: there.remote.patience.first_pause }
     }
 
-    /// It went on meanwhile: the next outage is another one.
+    /// The call has made progress: the next outage gets a new deadline.
     fn begin_anew(&mut self) {
         self.since = None;
     }
 
-    /// Waits, unless it has been tried for long enough or another try would not help.
+    /// Waits before a retry. False: the deadline has passed, or a retry would not help.
     async fn wait_before_retry(&mut self, step: &StepContext, error: &PeerError) -> Result<bool, AgentError> {
         let asked = match error {
             PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
@@ -491,7 +492,7 @@ impl RemoteRetry {
         if left.is_zero() {
             return Ok(false);
         }
-        // Whoever says when is asked then, and whoever would take too long once more at the end.
+        // If the peer named a time, waits that long; in any case one last retry happens at the deadline.
         step.sleep(asked.unwrap_or(self.pause).min(left)).await?;
         self.pause = (self.pause * 2).min(LONGEST_WAIT);
         Ok(true)

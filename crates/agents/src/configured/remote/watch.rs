@@ -1,4 +1,4 @@
-//! Notices when the other side offers something else than before.
+//! Watches a peer for changes of its capabilities.
 
 use std::{sync::Arc, time::Duration};
 
@@ -10,24 +10,24 @@ use tokio::time::Instant;
 use super::{RemoteAgent, RemoteSide};
 use crate::configured::ManagedAgent;
 
-/// How long it takes at most until one that is away is looked for again.
+/// The longest backoff for an unreachable peer.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How often it is looked whether the calls of one that was replaced have ended.
+/// How often to check whether the calls of a replaced agent have ended.
 const STILL_USED: Duration = Duration::from_millis(250);
 
-/// Looks at the other side from time to time.
+/// Polls the peer, and waits for its announcements.
 pub(super) struct RemoteWatch {
     side: Arc<RemoteSide>,
     state: Mutex<RemoteWatchState>,
 }
 
-/// What outlives one wait for news.
+/// State across several waits.
 struct RemoteWatchState {
-    /// How the agent presents itself.
+    /// The agent's current profile.
     profile: Profile,
-    /// When to look next, whoever tells.
+    /// When to poll next, with or without an announcement.
     due: Instant,
-    /// How long to wait after the next look that fails.
+    /// The backoff after the next failed poll.
     pause: Duration,
 }
 
@@ -41,12 +41,12 @@ impl RemoteWatch {
         self.state.lock()
     }
 
-    /// Looks once; the agent, if it presents itself in another way now.
+    /// Polls once; returns the agent if its profile has changed.
     async fn poll_for_change(&self) -> Option<Arc<dyn Agent>> {
         let looked = self.side.refresh_capabilities().await;
         let mut state = self.state();
         if let Err(error) = looked {
-            tracing::debug!(agent = self.side.spec.name, %error, "the other side cannot be seen");
+            tracing::debug!(agent = self.side.spec.name, %error, "the peer is unreachable");
             state.due = Instant::now() + state.pause;
             state.pause = (state.pause * 2).min(LONGEST);
             return None;
@@ -70,7 +70,7 @@ impl ManagedAgent for RemoteWatch {
             let seen = self.side.cached_capabilities().is_some();
             tokio::select! {
                 () = tokio::time::sleep_until(due) => {}
-                // Before it was seen there is nothing that could change.
+                // Before the first successful poll there is nothing that could change.
                 () = self.side.peer().wait_for_change(), if seen => {}
             }
             if let Some(agent) = self.poll_for_change().await {

@@ -1,7 +1,8 @@
-//! A question of the other side that is open here, and how it is taken back when nobody over there waits for it any more.
+//! A question of the peer that is open here, and its withdrawal when the peer no longer waits for it.
 //!
-//! Somebody may answer at the other side, or end the work there. Then the question is withdrawn here, by its own id: the
-//! task runs again and follows what came after. A withdrawal is no answer, and the other side is told nothing.
+//! The question may be answered at the peer, or the work may end there. Then it is withdrawn here, by its
+//! local id: the task runs again and follows the events after it. A withdrawal is not an answer, and nothing
+//! is sent to the peer.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,16 +10,17 @@ use nuncio_client::peer::{CallEvent, PeerError};
 use nuncio_engine::{Error, QuestionWithdrawer, TaskContext, question::Question};
 use parking_lot::Mutex;
 
-/// How soon it is tried again to withdraw a question that is not in the log yet, at first, and how seldom.
+/// The first and the longest backoff for withdrawing a question that is not in the log yet.
 const FIRST_RETRY: Duration = Duration::from_millis(20);
 const LONGEST_RETRY: Duration = Duration::from_secs(2);
 
-/// The id of the question as it is put here. One that is put again, because its answer could not be read, has another.
+/// The local id of the question. It changes when the question is asked again because its answer could not be
+/// parsed.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LocalQuestionId(Arc<Mutex<Option<String>>>);
 
 impl LocalQuestionId {
-    /// The next question that is put in this context is the one.
+    /// Sets it to the id of the next question in this context.
     pub(super) fn set_to_next_question(&self, cx: &TaskContext) {
         *self.0.lock() = Some(cx.next_question_id());
     }
@@ -28,12 +30,12 @@ impl LocalQuestionId {
     }
 }
 
-/// A question of the other side that is open here.
+/// A question of the peer that is open here.
 pub(super) struct RemoteQuestion {
-    /// None in tests of the pool alone.
+    /// `None` in tests of the parked calls alone.
     withdrawer: Option<QuestionWithdrawer>,
     here: LocalQuestionId,
-    /// The question's id over there.
+    /// The peer's id of the question.
     remote_id: String,
 }
 
@@ -47,7 +49,7 @@ impl RemoteQuestion {
         Self { withdrawer: None, here: LocalQuestionId::default(), remote_id: String::new() }
     }
 
-    /// Whether nobody over there waits for an answer after that.
+    /// Whether the peer no longer waits for an answer after that event.
     pub(super) fn is_closed_by(&self, happened: &Result<CallEvent, PeerError>) -> bool {
         match happened {
             Ok(CallEvent::QuestionClosed(question)) => *question == self.remote_id,
@@ -56,7 +58,8 @@ impl RemoteQuestion {
         }
     }
 
-    /// Withdraws the question here. It may be on its way to the log still; whoever needs the call back stops this.
+    /// Withdraws the question here. Retries while it is not in the log yet; taking the call back aborts
+    /// this.
     pub(super) async fn withdraw(&self) {
         let Some(withdrawer) = &self.withdrawer else { return };
         let task = withdrawer.task();

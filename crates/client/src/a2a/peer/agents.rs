@@ -1,4 +1,4 @@
-//! Who is at an address: an agent whose card stands there, or the agents that a Nuncio server lists.
+//! Agent discovery at an address: one agent by its card, or the agents that a Nuncio server lists.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use crate::{
     peer::{PeerCapability, PeerError},
 };
 
-/// Where cards stood before 0.3.
+/// The well-known path of cards before 0.3.
 const WELL_KNOWN_BEFORE: &str = "/.well-known/agent.json";
-/// Cards that are fetched at the same time.
+/// Cards that are fetched concurrently.
 const AT_ONCE: usize = 8;
-/// Agents of one server.
+/// Agents of one server that are read.
 const MOST: usize = 1000;
 
-/// Who was found.
+/// The agents found at an address.
 pub(super) struct AgentDirectory {
-    /// What they are called together.
+    /// The name of the server, or of its only agent.
     pub(super) name: String,
     pub(super) agents: Vec<Arc<KnownAgent>>,
 }
@@ -42,15 +42,15 @@ impl AgentDirectory {
 pub(super) struct KnownAgent {
     pub(super) offer: PeerCapability,
     pub(super) card: AgentCard,
-    /// The generation that it is spoken to in.
+    /// The protocol version in use.
     pub(super) dialect: Mutex<Dialect>,
-    /// Whether somebody insisted on that, or its card says it.
+    /// Whether that version is configured or named on the card, and not a guess.
     pub(super) certain: bool,
-    /// The client that was used last, with the token that it shows.
+    /// The last client used, with the token that it sends.
     pub(super) client: Mutex<Option<(Option<String>, A2aClient)>>,
 }
 
-/// Finds out who is there, with their cards.
+/// Discovers the agents at an address, with their cards.
 pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDirectory, PeerError> {
     if let Some(index) = index(url, options).await {
         let name = index["server"].as_str().unwrap_or("nuncio").to_owned();
@@ -64,7 +64,7 @@ pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDir
     Ok(AgentDirectory { name: agent.card.name.clone(), agents: vec![agent] })
 }
 
-/// Whether somebody is there: the list of a server, or a card, is enough.
+/// Whether the address answers: the list of a server, or a card, is enough.
 pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Result<(), PeerError> {
     match index(url, options).await {
         Some(_) => Ok(()),
@@ -72,13 +72,13 @@ pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Resu
     }
 }
 
-/// An address that may be shown: without credentials and query.
+/// A URL for display: without credentials and query.
 pub(super) fn shown(url: &Url) -> String {
     let origin = url.origin().ascii_serialization();
     format!("{origin}{}", url.path().trim_end_matches('/'))
 }
 
-/// The list of a Nuncio server's agents, where there is one.
+/// The list of a Nuncio server's agents, if there is one.
 async fn index(url: &Url, options: &A2aPeerOptions) -> Option<Value> {
     if !options.whole_server || url.path() != "/" || url.query().is_some() {
         return None;
@@ -92,26 +92,26 @@ async fn listed_agent(listed: Value, options: &A2aPeerOptions) -> Result<Arc<Kno
     let at = listed["card"].as_str().unwrap_or_default();
     let url = Url::parse(at).map_err(|error| PeerError::Malformed {
         at: at.to_owned(),
-        why: format!("the card of {} stands at no address: {error}", listed["name"]),
+        why: format!("the card of {} has no valid URL: {error}", listed["name"]),
     })?;
     let card = fetch(&url, options).await.map_err(peer_error)?;
     let mut known = KnownAgent::new(card, options)?;
-    // The list's name is the one that callers see.
+    // The name in the list is the one that callers use.
     if let Some(name) = listed["name"].as_str() {
         known.offer.name = name.to_owned();
     }
     Ok(Arc::new(known))
 }
 
-/// The card of the agent at an address: in its well-known place, at the address itself, or in the well-known place
-/// of the host if that card names the address. The error is that of the first place.
+/// The card of the agent at an address: at its well-known path, at the address itself, or at the well-known
+/// path of the host if that card names the address. The error is that of the first location.
 async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, PeerError> {
     let mut first = None;
     for place in places(url) {
         match fetch(&place.url, options).await {
             Ok(card) if !place.must_name || names(&card.value, url) => return Ok(card),
             Ok(_) => {}
-            // Nobody is there, at whatever path.
+            // The host is unreachable, so no other path is tried.
             Err(error @ (A2aClientError::Unreachable { .. } | A2aClientError::Timeout { .. })) => {
                 return Err(peer_error(error));
             }
@@ -124,10 +124,10 @@ async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<Agen
     ))
 }
 
-/// A place where a card may stand.
+/// A location where a card may be.
 struct CardLocation {
     url: Url,
-    /// Whether the card counts only if it names the address that was given.
+    /// Whether the card counts only if it names the given address.
     must_name: bool,
 }
 
@@ -159,7 +159,7 @@ fn names(card: &AgentCard, url: &Url) -> bool {
     card.interfaces.iter().any(|interface| path(&interface.url) == path(url))
 }
 
-/// Fetches a card. Credentials are shown only to a host that asks for them.
+/// Fetches a card. Credentials are sent only after the host has asked for them.
 async fn fetch(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let reference = CardReference::Url(url.clone());
     match card::fetch(&reference, &options.http, &A2aCredentials::default()).await {
@@ -178,7 +178,7 @@ impl KnownAgent {
         let A2aResponse { json, value: mut card } = received;
         let json: Value = serde_json::from_str(json.get()).unwrap_or_default();
         let first = card.interfaces.first().cloned();
-        // No card can say that its agent speaks 0.1, so whoever insists on it knows better.
+        // No card can declare 0.1, so the configured version overrides the card.
         if let (Some(Dialect::V0_1), Some(first)) = (options.dialect, &first) {
             card.interfaces.push(AgentInterface { dialect: Dialect::V0_1, ..first.clone() });
         }
@@ -214,7 +214,7 @@ fn offer(json: &Value, card: &AgentCard) -> PeerCapability {
         input_schema: None,
         output_schema: None,
         skills: skills.filter(|skill| !skill.id.is_empty()).collect(),
-        // Whoever has cursors also has keys: the same message is the same task.
+        // Agents with cursors also have idempotency keys: the same message is the same task.
         idempotent: card.extensions.iter().any(|uri| uri == CURSOR_EXTENSION),
     }
 }

@@ -1,4 +1,4 @@
-//! Requests to one agent, in the caller's name: a token that is refused is renewed once and the request made again.
+//! Requests to one agent with the caller's token; a rejected token is renewed once and the request retried.
 
 use std::{sync::Arc, time::Duration};
 
@@ -8,19 +8,19 @@ use nuncio_wire::a2a::{Dialect, TaskView, card::LOG_EXTENSION};
 use super::{A2aPeerOptions, agents::KnownAgent};
 use crate::a2a::{A2aClient, A2aClientError, A2aCredentials, A2aTaskEvents, InterfacePreference};
 
-/// How long the answer to a request that changes nothing may take.
+/// Timeout of a request that changes nothing.
 const SOON: Duration = Duration::from_secs(30);
-/// History is not needed here: what was said is told when it is said.
+/// The history is not needed: messages arrive as events.
 const NO_HISTORY: Option<usize> = Some(0);
 
-/// A line to one agent.
+/// A client of one agent that authenticates its requests.
 #[derive(Clone)]
 pub(super) struct AuthorizedClient {
     pub(super) agent: Arc<KnownAgent>,
     pub(super) options: Arc<A2aPeerOptions>,
 }
 
-/// Headers of one request.
+/// Additional headers of one request.
 pub(super) type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
 
 impl AuthorizedClient {
@@ -32,13 +32,13 @@ impl AuthorizedClient {
         *self.agent.dialect.lock()
     }
 
-    /// From now on the first generation is spoken with this agent.
+    /// Switches to 0.1 for this agent.
     pub(super) fn fall_back(&self) {
         *self.agent.dialect.lock() = Dialect::V0_1;
         *self.agent.client.lock() = None;
     }
 
-    /// Whether the ids of the agent's events are cursors, and the same message under the same key is one message.
+    /// Whether the agent's event ids are cursors and the message id is an idempotency key.
     pub(super) fn has_cursors(&self) -> bool {
         self.agent.offer.idempotent
     }
@@ -47,7 +47,7 @@ impl AuthorizedClient {
         self.agent.card.streaming
     }
 
-    /// Makes a request; once more with another token, where the first was refused and there is another.
+    /// Sends a request. If the token is rejected and there is a new one, retries once.
     pub(super) async fn ask<T, F>(
         &self,
         headers: &RequestHeaders,
@@ -66,19 +66,19 @@ impl AuthorizedClient {
         }
     }
 
-    /// The task as it stands.
+    /// The current state of the task.
     pub(super) async fn get(&self, task: &str) -> Result<TaskView, A2aClientError> {
         let get = |client: A2aClient| async move { client.get(task, NO_HISTORY).await };
         Ok(self.soon(get).await?.value)
     }
 
-    /// Stops the task.
+    /// Cancels the task.
     pub(super) async fn cancel(&self, task: &str) -> Result<TaskView, A2aClientError> {
         let cancel = |client: A2aClient| async move { client.cancel(task).await };
         Ok(self.soon(cancel).await?.value)
     }
 
-    /// Streams the task: from a cursor, or from now.
+    /// Streams the task: after a cursor, or from now.
     pub(super) async fn subscribe(
         &self,
         task: &str,
@@ -125,7 +125,7 @@ impl AuthorizedClient {
         Ok(client)
     }
 
-    /// The agent refused the caller: asks for another token. An error where there is none.
+    /// The agent rejected the token: requests another one. An error if there is none.
     async fn challenged(&self, error: A2aClientError) -> Result<(), A2aClientError> {
         let (Some(authorizer), A2aClientError::Unauthorized { at, status, supplied, challenge, body }) =
             (&self.options.authorizer, &error)

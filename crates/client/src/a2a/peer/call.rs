@@ -1,8 +1,9 @@
-//! One call of an agent, followed to its end: by a stream, through cuts, and by looking again and again where
-//! nothing else is left.
+//! One call of an agent, followed to its end: by a stream, across disconnects, and by polling as the last
+//! resort.
 //!
-//! With cursors a cut loses nothing and repeats nothing. Without them the task itself is looked at after a cut, and
-//! artifacts are told whole. Only a terminal state is an end; whoever is away for too long is an error.
+//! With cursors a disconnect loses and repeats nothing. Without them the task is read after a disconnect and
+//! its artifacts are sent whole. Only a terminal state ends the call; an agent that is unreachable for too
+//! long is an error.
 
 mod commands;
 mod reconnect;
@@ -29,83 +30,84 @@ use crate::{
     peer::{CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
 };
 
-/// The first wait after a cut, and the longest.
+/// The first backoff after a disconnect, and the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
-/// How soon a task that waits for an answer is looked at, because somebody else may have given it; and how seldom.
+/// The first and the longest polling interval of a task that waits for an answer: another client may answer
+/// it.
 const ASKED_POLL: Duration = Duration::from_secs(5);
 const ASKED_SLOWEST: Duration = Duration::from_secs(60);
-/// So many streams in a row that end at once and say nothing are not worth another one.
+/// After this many streams in a row that end without an event, the call switches to polling.
 const EMPTY_STREAMS: u32 = 3;
 /// The cursor before the first event.
 const BEGINNING: &str = "0";
 
-/// Where a call stands, in the words of a [`CallHandle`].
+/// The position in a call, as a [`CallHandle`] stores it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct CallPosition {
     task: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     context: Option<String>,
-    /// After which event to go on.
+    /// The event to resume after.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     endpoint: Option<String>,
-    /// The question that is open.
+    /// The open question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     asked: Option<A2aQuestion>,
-    /// How many questions without names went before it.
+    /// The number of questions without ids before it.
     #[serde(default)]
     nameless: u32,
 }
 
-/// What comes of a call.
+/// The event source of one call.
 pub(super) struct CallFeed {
     client: AuthorizedClient,
     at: CallPosition,
     translator: EventTranslator,
-    /// What was not handed over yet.
+    /// Events that the follower has not received yet.
     ready: VecDeque<CallEvent>,
     source: FeedSource,
-    /// The end as it was heard, while it is looked what else there is.
+    /// The final events, held back while the remaining artifacts are read.
     end: Vec<CallEvent>,
-    /// What it was begun with, until it is known that it was taken.
+    /// The first message, until it is known that the agent received it.
     begun: Option<(SendMessage, RequestHeaders)>,
-    /// The last answer, until it is known that it was heard.
+    /// The last answer, until it is known that the agent received it.
     sent_answer: Option<SentAnswer>,
-    /// Since when nothing was heard of the agent.
+    /// Since when the agent has been unreachable.
     silent: Option<Instant>,
     pause: Duration,
     empty_streams: u32,
-    /// Whoever wanted the task to stop before it was known.
+    /// Callers that wait to cancel a task whose id is not known yet.
     cancels: Vec<oneshot::Sender<Result<(), PeerError>>>,
 }
 
-/// An answer that was sent. A stranger may lose it: the task then goes on waiting.
+/// An answer that was sent. An agent other than Nuncio may lose it and go on waiting.
 struct SentAnswer {
     send: SendMessage,
     headers: RequestHeaders,
     at: Instant,
-    /// How often it is sent again.
+    /// How many more times it may be sent.
     resends: u32,
 }
 
-/// Where news comes from.
+/// Where the next event comes from.
 enum FeedSource {
     Stream(Box<A2aTaskEvents>),
-    /// The stream was cut: find another way.
+    /// The stream was cut: reconnect.
     Lost,
-    /// No streams: the task is looked at.
+    /// Without streams: poll the task.
     Poll,
-    /// The task waits for an answer: it is looked at, but seldom.
+    /// The task waits for an answer: poll it, but at long intervals.
     Asked,
-    /// The task has ended and its artifacts have to be looked at.
+    /// The task has ended and its artifacts remain to be read.
     Closing,
-    /// All was said.
+    /// All events were delivered.
     Over,
 }
 
-/// What leads back to a task from its beginning, where the agent knows it.
+/// A handle for a task from its beginning, if the agent knows it.
 pub(super) async fn handle_of(line: &AuthorizedClient, task: &str) -> Result<CallHandle, PeerError> {
     let found =
         line.get(task).await.map_err(|error| peer_error(error).into_read_error(&line.agent.card.at))?;
@@ -168,7 +170,7 @@ impl CallFeed {
         }
     }
 
-    /// Says what is to be said. The stream begins, or the task is there, when this returns.
+    /// Sends the first message. When this returns, the stream has begun or the task exists.
     pub(super) async fn begin(line: AuthorizedClient, begin: PeerCallRequest) -> Result<Self, PeerError> {
         let mut headers = vec![];
         if let Ok(key) = HeaderValue::from_str(&begin.input.id) {
@@ -196,8 +198,8 @@ impl CallFeed {
         Ok(feed)
     }
 
-    /// The message was answered with an error. Where that says that it was tried and failed, the call has ended so:
-    /// it is not for this side to try it once more.
+    /// The first message was answered with an error. If the error means that the work was tried and failed,
+    /// the call ends as failed: a retry is not this client's decision.
     fn not_begun(&mut self, error: A2aClientError) -> Result<(), PeerError> {
         let Some(why) = fault::tried(&error).filter(|_| !self.client.has_cursors()) else {
             return Err(peer_error(error));
@@ -208,7 +210,7 @@ impl CallFeed {
         Ok(())
     }
 
-    /// Goes on with a call.
+    /// Resumes a call.
     pub(super) async fn resume(line: AuthorizedClient, handle: &CallHandle) -> Result<Self, PeerError> {
         let at: CallPosition = serde_json::from_value(handle.state.clone())
             .map_err(|error| PeerError::Gone(format!("the handle is not one of an A2A call: {error}")))?;
@@ -219,9 +221,9 @@ impl CallFeed {
         feed.translator = EventTranslator::resumed(feed.at.asked.clone(), feed.at.nameless);
         feed.translator.unsure = !feed.by_cursor();
         feed.pause = Duration::ZERO;
-        // Whoever was to remember it may have died before.
+        // The process before this one may have died before it stored the context.
         feed.ready.extend(feed.at.context.clone().map(CallEvent::Context));
-        // Whether there is a way back is known before the call is given out.
+        // Whether the call can be resumed must be known before this returns.
         let found = feed.client.get(&task).await;
         let found = found.map_err(|error| peer_error(error).into_read_error(&feed.client.agent.card.at))?;
         if let Some(asked) = feed.translator.asked.clone()
@@ -230,7 +232,7 @@ impl CallFeed {
         {
             feed.ready.push_back(CallEvent::Question(asked.question));
         } else if feed.by_cursor() {
-            // What came of it is in what follows.
+            // The events that follow contain what became of the question.
             feed.translator.asked = None;
         }
         if !feed.by_cursor() {
@@ -239,7 +241,7 @@ impl CallFeed {
         Ok(feed)
     }
 
-    /// Whether the card left open of which generation the agent is.
+    /// Whether the card left the protocol version open.
     fn may_be_older(&self) -> bool {
         !self.client.agent.certain && self.client.dialect() == Dialect::V0_3
     }
@@ -248,7 +250,7 @@ impl CallFeed {
         self.client.has_cursors() && self.at.cursor.is_some() && self.client.streams()
     }
 
-    /// Sends a message, by stream where there are any. What it leads to becomes the source.
+    /// Sends a message, by stream if the agent has streams, and follows what it leads to.
     async fn send_and_follow(
         &mut self,
         send: &SendMessage,
@@ -260,7 +262,7 @@ impl CallFeed {
             send.client_task_id = Some(own.clone());
             self.at.task = Some(own);
         }
-        // With cursors the answer need not stream: what follows is read where it was left.
+        // With cursors the response need not stream: the events are read from the cursor.
         if self.client.streams() && !(self.by_cursor() && self.begun.is_none() && self.at.cursor_moved()) {
             let stream = |client: A2aClient| {
                 let send = send.clone();
@@ -291,7 +293,7 @@ impl CallFeed {
         Ok(())
     }
 
-    /// Waits for news and puts it into `ready`. Dropped on the way it is as if it had not been called.
+    /// Waits for events and appends them to `ready`. Cancel safe: a dropped call has no effect.
     async fn next(&mut self) -> Result<(), PeerError> {
         match &mut self.source {
             FeedSource::Stream(events) => {
@@ -316,14 +318,14 @@ impl CallFeed {
                 self.take(&item.event.value, item.cursor);
                 Ok(())
             }
-            // Up to 0.3 a stream ends when the agent asks.
+            // Up to 0.3 a stream ends when the agent asks for input.
             Ok(None) if self.translator.asked.is_some() => {
                 (self.source, self.pause) = (FeedSource::Asked, ASKED_POLL);
                 Ok(())
             }
             Ok(None) => self.record_disconnect("the stream ended before the task had"),
             Err(error @ A2aClientError::Malformed(_)) => Err(peer_error(error)),
-            // The agent's own words, in place of an event.
+            // A JSON-RPC error in place of an event.
             Err(error @ A2aClientError::Rpc(_)) if self.at.task.is_none() && !self.client.has_cursors() => {
                 self.not_begun(error)
             }
@@ -332,7 +334,7 @@ impl CallFeed {
         }
     }
 
-    /// Takes an event: where the call stands now, and what is to be told.
+    /// Applies an event: updates the position and queues call events.
     fn take(&mut self, event: &StreamEvent, cursor: Option<String>) {
         let (task, context) = match event {
             StreamEvent::Task(task) => (Some(&task.id), task.context.as_ref()),
@@ -356,11 +358,11 @@ impl CallFeed {
             self.emit_handle();
             self.cancel_known();
         }
-        // After what leads back to the call, which is waited for first.
+        // After the handle, which a follower waits for first.
         self.ready.extend(named.map(CallEvent::Context));
         let happened = self.translator.translate_event(event);
         let ended = matches!(happened.last(), Some(CallEvent::Ended(_)));
-        // 0.1 begins a stream with a status alone, and what had happened by then is in the task.
+        // 0.1 begins a stream with a status only; artifacts from before it are in the task.
         let blind = self.client.dialect() == Dialect::V0_1 && !self.translator.has_artifacts();
         let streamed = matches!(event, StreamEvent::Status(_));
         if ended && streamed && (self.translator.unsure || (blind && !self.by_cursor())) {
@@ -383,7 +385,7 @@ impl CallFeed {
         }
     }
 
-    /// Tells where the call stands, if that is news.
+    /// Queues the handle, if it has changed.
     fn emit_handle(&mut self) {
         self.at.asked.clone_from(&self.translator.asked);
         self.at.nameless = self.translator.nameless;
@@ -398,13 +400,14 @@ impl CallFeed {
 }
 
 impl CallPosition {
-    /// Whether anything was heard yet.
+    /// Whether an event was received yet.
     fn cursor_moved(&self) -> bool {
         self.cursor.as_deref().is_some_and(|cursor| cursor != BEGINNING)
     }
 }
 
-/// In 0.1 the caller names the task: after its message, so that the same message is the same task.
+/// The task id for 0.1, where the client chooses it: derived from the message id, so that the same message
+/// is the same task.
 fn own_id(message: &str) -> String {
     match message.is_empty() {
         true => uuid::Uuid::now_v7().to_string(),

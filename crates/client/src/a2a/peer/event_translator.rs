@@ -1,7 +1,7 @@
-//! What an agent's events mean in the words of the engine, and what of it was told already.
+//! Translates A2A events to call events without repeating any.
 //!
-//! A whole task repeats what its events said. So it is remembered, by a digest, what was told of each artifact, and
-//! only what is new is told.
+//! A whole task repeats its earlier events. So the translator remembers a digest of each artifact that was
+//! reported, and reports only what is new.
 
 use std::collections::HashMap;
 
@@ -15,44 +15,46 @@ use nuncio_wire::a2a::{StatusUpdate, StreamEvent, TaskView};
 use super::question::{A2aQuestion, digest};
 use crate::peer::{CallEvent, PeerCallEnd, RESULT, whole_artifact};
 
-/// What was told of a call.
+/// What was already reported in a call.
 #[derive(Default)]
 pub(crate) struct EventTranslator {
-    /// What is there of each artifact, by a digest; `None` where that is not known.
+    /// The digest of each artifact's content; `None` where the content is unknown.
     artifacts: HashMap<String, Option<String>>,
-    /// Whether others were told what came before, so that pieces may follow what is not known here.
+    /// Whether an earlier process reported the beginning, so that chunks may append to artifacts unknown
+    /// here.
     resumed: bool,
-    /// The words that were told last.
+    /// The last message text reported.
     last_text: Option<String>,
-    /// The question that is open.
+    /// The open question.
     pub(super) asked: Option<A2aQuestion>,
-    /// A question that was answered from here: it is not open, whatever an older view says.
+    /// A question that this client answered. It is not open, even if an older view of the task shows it.
     answered: Option<String>,
-    /// Whether that one had no name: then the next in the same words is another.
+    /// Whether that question had no id: then another one with the same text is a new question.
     was_nameless: bool,
-    /// How many questions without names are over.
+    /// The number of closed questions without ids.
     pub(super) nameless: u32,
-    /// Whether a cut may have swallowed pieces of artifacts: only whole ones are told until they were seen.
+    /// Whether a disconnect may have lost chunks: until a whole artifact has been read, only whole ones are
+    /// reported.
     pub(super) unsure: bool,
 }
 
 impl EventTranslator {
-    /// Of a call that was begun elsewhere, in which that question is open, after so many without names.
+    /// For a resumed call with that open question, after so many questions without ids.
     pub(super) fn resumed(asked: Option<A2aQuestion>, nameless: u32) -> Self {
         Self { asked, nameless, resumed: true, ..Self::default() }
     }
 
-    /// Of a call whose beginning others were told, where questions come another way.
+    /// For a call whose beginning was reported elsewhere, and whose questions arrive another way.
     pub(crate) fn after_others() -> Self {
         Self::resumed(None, 0)
     }
 
-    /// What a task that waits with this message asks.
+    /// The question of a task that waits with this message.
     pub(super) fn read(&self, state: State, message: Option<&Message>) -> A2aQuestion {
         A2aQuestion::read(state, message, self.nameless)
     }
 
-    /// What an event says. The end is the last.
+    /// The call events of an A2A event. If the event ends the task, `Ended` is the last.
     pub(crate) fn translate_event(&mut self, event: &StreamEvent) -> Vec<CallEvent> {
         match event {
             StreamEvent::Task(task) => self.translate_task(task),
@@ -65,7 +67,7 @@ impl EventTranslator {
         }
     }
 
-    /// What a task holds that was not told yet.
+    /// The call events for what a task contains and was not reported yet.
     pub(super) fn translate_task(&mut self, task: &TaskView) -> Vec<CallEvent> {
         let ended = task.state.is_terminal();
         let mut happened: Vec<_> =
@@ -75,24 +77,24 @@ impl EventTranslator {
         happened
     }
 
-    /// Whether any artifact was told.
+    /// Whether any artifact was reported.
     pub(super) fn has_artifacts(&self) -> bool {
         !self.artifacts.is_empty()
     }
 
-    /// That question is answered.
+    /// Marks a question as answered.
     pub(super) fn mark_answered(&mut self, question: &str) {
         self.was_nameless = self.asked.take().is_some_and(|asked| asked.nameless);
         self.answered = Some(question.to_owned());
     }
 
-    /// Whether the task still waits for what was answered.
+    /// Whether the task still waits for the answer that was sent.
     pub(super) fn waits_still(&self, task: &TaskView) -> bool {
         let waits_for = || self.read(task.state, task.message.as_ref()).question.id;
         task.state.is_interrupted() && self.answered == Some(waits_for())
     }
 
-    /// That question could not be answered after all.
+    /// Opens a question again whose answer was rejected.
     pub(super) fn reopen(&mut self, asked: A2aQuestion) {
         self.asked = Some(asked);
         (self.answered, self.was_nameless) = (None, false);
@@ -119,7 +121,7 @@ impl EventTranslator {
         if chunk.append && self.unsure {
             return None;
         }
-        // What appends to nothing begins it.
+        // A chunk that appends to an unknown artifact begins it.
         let begun = self.artifacts.contains_key(&chunk.id);
         let append = chunk.append && (begun || self.resumed);
         let now = (!append).then(|| content(&chunk.parts, chunk.last));
@@ -129,7 +131,7 @@ impl EventTranslator {
 
     fn status(&mut self, state: State, message: Option<&Message>) -> Vec<CallEvent> {
         if let Some(line) = message.and_then(log_line) {
-            // It says nothing about where the task stands.
+            // A log line does not change the task's state.
             return vec![CallEvent::Log(line)];
         }
         if state.is_interrupted() {
@@ -157,7 +159,7 @@ impl EventTranslator {
         happened
     }
 
-    /// Words on the way: figures where a Nuncio agent says them.
+    /// An intermediate message, or progress if a Nuncio agent sends figures with it.
     fn word(&mut self, message: &Message) -> Option<CallEvent> {
         let known = if message.id.is_empty() { content(&message.parts, false) } else { message.id.clone() };
         if self.last_text.as_ref() == Some(&known) {
@@ -177,7 +179,7 @@ impl EventTranslator {
     }
 }
 
-/// The log line that a message is (`LOG_EXTENSION`).
+/// The log line in a message (`LOG_EXTENSION`).
 fn log_line(message: &Message) -> Option<LogLine> {
     let level = serde_json::from_value(message.data()?.get("log")?.clone()).ok()?;
     Some(LogLine { level, text: message.joined_text() })

@@ -1,4 +1,4 @@
-//! What a client's errors mean to whoever calls a peer.
+//! Maps the A2A client's errors to those of a peer.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const LAST_OF_THE_PROTOCOL: i64 = -32011;
 const UNSUPPORTED_OPERATION: i64 = -32004;
 const NO_STREAMING_0_1: i64 = -32006;
 
-/// The error, in the cases that a caller reacts to differently.
+/// The error, by what a caller can do about it.
 pub(super) fn peer_error(error: A2aClientError) -> PeerError {
     let words = error.to_string();
     match error {
@@ -27,7 +27,7 @@ pub(super) fn peer_error(error: A2aClientError) -> PeerError {
         | A2aClientError::Timeout { .. }
         | A2aClientError::Ended
         | A2aClientError::Cut { .. } => PeerError::Cut(words),
-        // A proxy says so while the agent is on its way up.
+        // A proxy answers like this while the agent is starting.
         A2aClientError::NoCard { at, why } => {
             PeerError::Unreachable { at, why: format!("there is no agent card: {why}") }
         }
@@ -46,7 +46,7 @@ pub(super) fn peer_error(error: A2aClientError) -> PeerError {
         | A2aClientError::Http { status: 503, retry_after: retry_after @ Some(_), .. } => {
             PeerError::Busy { why: words, retry_after }
         }
-        // A proxy says so, too, when it has passed the message on and heard nothing.
+        // A proxy also answers 5xx after it has forwarded the message and received no response.
         A2aClientError::Http { status: 500.., .. } => PeerError::Cut(words),
         A2aClientError::Http { status: 404 | 410, .. } => PeerError::Gone(words),
         A2aClientError::Http { .. } => PeerError::Refused(words),
@@ -68,7 +68,8 @@ fn rpc_error(error: &RpcErrorObject) -> PeerError {
     }
 }
 
-/// The agent's words, where it does not say that a message was not taken: it may have been tried, and failed.
+/// The agent's error text, if the error does not mean that the message was rejected: the work may have been
+/// tried and failed.
 pub(super) fn tried(error: &A2aClientError) -> Option<&str> {
     let A2aClientError::Rpc(error) = error else { return None };
     let is_refusal = match error.code {
@@ -80,7 +81,7 @@ pub(super) fn tried(error: &A2aClientError) -> Option<&str> {
     (!is_refusal).then_some(&error.message)
 }
 
-/// `retryAfterSeconds` as Nuncio says it: in the details of 1.0, or as a plain member before.
+/// `retryAfterSeconds` as Nuncio sends it: in the error details of 1.0, or as a plain member before.
 fn retry_after(data: Option<&Value>) -> Option<Duration> {
     let seconds = |value: &Value| {
         let text = value["retryAfterSeconds"].as_str()?;
@@ -92,7 +93,7 @@ fn retry_after(data: Option<&Value>) -> Option<Duration> {
     }
 }
 
-/// Whether the agent has no streams, whatever its card says.
+/// Whether the agent has no streams, whatever its card declares.
 pub(super) fn has_no_streams(error: &A2aClientError, dialect: Dialect) -> bool {
     let code = error.rpc_code();
     matches!(code, Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION))
@@ -100,18 +101,18 @@ pub(super) fn has_no_streams(error: &A2aClientError, dialect: Dialect) -> bool {
         || matches!(error, A2aClientError::Malformed(why) if why.contains("stream of events"))
 }
 
-/// Whether the agent does not know the method, and may be of another generation.
+/// Whether the agent does not know the method, and may speak another version.
 pub(super) fn is_unknown_method(error: &A2aClientError) -> bool {
     error.rpc_code() == Some(METHOD_NOT_FOUND)
 }
 
-/// Whether there is no such task.
+/// Whether the task does not exist.
 pub(super) fn is_gone(error: &A2aClientError) -> bool {
     error.rpc_code() == Some(TASK_NOT_FOUND)
         || matches!(error, A2aClientError::Http { status: 404 | 410, .. })
 }
 
-/// Whether another try may do, of a request that may be made twice.
+/// Whether a request that is safe to repeat is worth a retry.
 pub(super) fn is_transient(error: &A2aClientError) -> bool {
     let busy = matches!(error, A2aClientError::Rpc(rpc) if retry_after(rpc.data.as_ref()).is_some());
     let broken = matches!(error, A2aClientError::Rpc(rpc) if rpc.code == INTERNAL)

@@ -1,7 +1,7 @@
-//! What a waiting agent wants to know, as a question of the engine; and answers, as messages.
+//! Converts an agent's `input-required` to a question of the engine, and answers to messages.
 //!
-//! A Nuncio agent says in a data part what kind of answer it wants, and gets that. A stranger's words are a form of
-//! one text, and its answer is said in plain words.
+//! A Nuncio agent describes the expected answer in a data part and gets a structured answer. Any other
+//! agent's text becomes a form with one text field, and the answer is sent as plain text.
 
 use nuncio_engine::{
     content::{Content, Message, Part, Role},
@@ -12,23 +12,23 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-/// The member of a stranger's form.
+/// The form field for an agent that sends plain text.
 const ANSWER: &str = "answer";
 
-/// A question that is open, and whether it was put by one who reads structured answers.
+/// An open question, and whether the agent reads structured answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct A2aQuestion {
     pub(super) question: Question,
-    /// The question's id over there, where it has one.
+    /// The agent's id of the question, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     named: Option<String>,
-    /// Whether nothing but its words, and its place among others, tells it from another.
+    /// Whether only its text and its number distinguish it from another question.
     #[serde(default)]
     pub(super) nameless: bool,
 }
 
 impl A2aQuestion {
-    /// What is asked by a task that waits with this message, after so many questions that had no names.
+    /// The question of a task that waits with this message, after so many questions without ids.
     pub(super) fn read(state: State, message: Option<&Message>, before: u32) -> Self {
         let data = message.and_then(Message::data);
         let named = data.and_then(|data| data["questionId"].as_str()).map(str::to_owned);
@@ -54,7 +54,7 @@ impl A2aQuestion {
         Self { question: Question { id, text, ask }, named: None, nameless }
     }
 
-    /// The message that answers it. Its id is the same whenever the same question is answered.
+    /// The message that answers it. The same question always gets the same message id.
     pub(super) fn answer(&self, task: &str, answer: &Answer) -> Message {
         let (action, content) = match answer {
             Answer::Accept(content) => ("accept", Some(content)),
@@ -79,7 +79,7 @@ impl A2aQuestion {
     }
 }
 
-/// The kind of answer that a Nuncio agent wants, by its data part.
+/// The kind of answer that a Nuncio agent expects, from its data part.
 fn own(data: &Value) -> Option<Ask> {
     if let Some(schema @ Value::Object(_)) = data.get("schema") {
         return Some(Ask::Form { schema: schema.clone() });
@@ -95,7 +95,7 @@ fn one_text() -> Value {
     json!({ "type": "object", "properties": { ANSWER: { "type": "string" } }, "required": [ANSWER] })
 }
 
-/// An answer in words, for one who reads nothing else.
+/// An answer as plain text.
 fn plain(answer: &Answer) -> String {
     match answer {
         Answer::Accept(Value::Object(members)) => match members.get(ANSWER) {
@@ -114,7 +114,7 @@ fn plain(answer: &Answer) -> String {
     }
 }
 
-/// What a message says: its text, or its data where it has none.
+/// The text of a message, or its data if it has no text.
 fn message_text(message: &Message) -> String {
     let text = message.joined_text();
     if !text.is_empty() {
@@ -123,7 +123,7 @@ fn message_text(message: &Message) -> String {
     message.data().map(Value::to_string).unwrap_or_default()
 }
 
-/// The first address in a message: a link, a member of its data, a word of its text.
+/// The first URL in a message: a link, a member of its data, a word of its text.
 fn link(message: &Message) -> Option<String> {
     let is_link = |text: &&str| text.starts_with("https://") || text.starts_with("http://");
     message.parts.iter().find_map(|part| match &part.content {
@@ -140,7 +140,7 @@ fn link(message: &Message) -> Option<String> {
     })
 }
 
-/// Where messages have no ids, a question is known by its words, and by how many went before it.
+/// Without message ids, a question is identified by its text and by the number of questions before it.
 fn name(text: &str, before: u32) -> String {
     match before {
         0 => digest(&[text]),
@@ -148,7 +148,7 @@ fn name(text: &str, before: u32) -> String {
     }
 }
 
-/// A short name of these texts together.
+/// A short digest of these texts together.
 pub(super) fn digest(texts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for text in texts {

@@ -1,8 +1,8 @@
-//! One call, from its request to its end: what comes becomes what happened, and what is wanted is done.
+//! One tool call, from its request to its end.
 //!
-//! One loop owns the call. It hears the request's stream and what the hub has for it, tells whoever follows, and takes
-//! their orders meanwhile, also while they are slow to listen. A call is at work under its request, waits to be made
-//! again with answers, or has become a task (`task.rs`).
+//! A single loop owns the call. It reads the request's stream and the router's inbox, sends events to the
+//! follower, and accepts the follower's commands meanwhile, also while the follower is slow to read. A call
+//! is either a pending request, or waits to be sent again with answers, or has become a task (`task.rs`).
 
 mod events;
 mod questions;
@@ -46,69 +46,70 @@ use crate::peer::{
     CallCommand, CallDriver, CallEvent, HAPPENED, PeerCallEnd, PeerError, RESULT, whole_artifact,
 };
 
-/// How long a call that is to stop is waited for to say whether it is a task, before it is taken back.
+/// How long a cancellation waits for the server to report whether the call is a task, before the request is
+/// cancelled.
 const BEFORE_TAKING_BACK: Duration = Duration::from_secs(3);
 
-/// A call that goes on.
+/// A running call.
 pub(super) struct McpCall {
     shared: Arc<McpConnectionPool>,
     connection: Arc<McpConnection>,
     seat: CallInbox,
-    /// The tool.
+    /// The tool's name.
     name: String,
     token: String,
     phase: McpCallPhase,
-    /// What the call waits for, and the id of that request.
+    /// The pending request with its id.
     exchange: Option<(Value, McpPeerExchange)>,
-    /// The last event of its stream.
+    /// The id of the last event on its stream.
     cursor: Option<String>,
     open: Vec<OpenQuestion>,
-    /// Questions whose answers the server has taken, as it names them.
+    /// Names of questions whose answers the server has accepted.
     answered: HashSet<String>,
-    /// What happened and was not told yet.
+    /// Events that the follower has not received yet.
     outbox: VecDeque<CallEvent>,
     driver: CallDriver,
-    /// When something was last heard of it.
+    /// When the last message for this call arrived.
     last_received: Instant,
-    /// Whether somebody would not visit a link that the call needs.
+    /// Whether the user declined to visit a link that the call needs.
     turned_down: bool,
-    /// Whether it was made anew already because of something that a second try may cure.
+    /// Whether the call was already retried because of a transient error.
     retried: bool,
-    /// Whether the tool says that to call it twice does no more than to call it once.
+    /// Whether the tool declares that calling it twice has the same effect as calling it once.
     idempotent: bool,
-    /// The request that the server may be working on; and whether it knows that nobody wants it any more.
+    /// The request that the server may still be working on; and whether its cancellation was sent.
     unanswered: Option<Value>,
     taken_back: bool,
-    /// Who wants it stopped and waits until it is known whether it is a task; and how long that is waited for.
+    /// Cancel commands that wait until it is known whether the call is a task; and their deadline.
     cancels: Vec<oneshot::Sender<Result<(), PeerError>>>,
     cancel_by: Option<Instant>,
-    /// Whether anything came for it beside its answer.
+    /// Whether any message other than the response arrived for it.
     streams: bool,
 }
 
-/// Where a call stands.
+/// The state of a call.
 #[allow(clippy::large_enum_variant, reason = "there is one of a call, inside a struct that is larger")]
 enum McpCallPhase {
-    /// Its request is under way, or waits to be made again.
+    /// Its request is pending, or waits to be sent again.
     Call(CallResend),
-    /// It goes on by itself.
+    /// It runs as a task.
     Task(McpTask),
 }
 
-/// What comes next.
+/// The next thing that the loop handles.
 enum McpCallStep {
     Told,
     Heard(Result<ExchangeEvent, McpRequestError>),
     Routed(McpMessage),
-    /// Events were dropped on the way.
+    /// Task events were dropped because the inbox was full.
     Missed,
     Order(CallCommand),
-    /// Nobody follows any more.
+    /// The call no longer has a follower.
     LetGo,
     Due,
-    /// It is not known in time whether the call is a task, and it is to stop.
+    /// The deadline passed before the server reported whether the call is a task.
     Cancel,
-    /// Nothing was heard for too long.
+    /// No message arrived for too long.
     Silent,
     Polled(Result<Value, McpRequestError>),
 }
@@ -147,7 +148,7 @@ impl McpCall {
         }
     }
 
-    /// Makes the call, and follows it to its end.
+    /// Sends the call and follows it to its end.
     pub(super) async fn begin(mut self) {
         let end = match self.call().await {
             Ok(()) => self.work().await,
@@ -156,7 +157,7 @@ impl McpCall {
         self.end(end).await;
     }
 
-    /// Goes on where another left it.
+    /// Resumes a call that another process left.
     pub(super) async fn resume(mut self, kept: ResumeState, task: Option<&str>) {
         self.open = kept.questions;
         for open in &mut self.open {
@@ -176,7 +177,7 @@ impl McpCall {
                 self.phase = McpCallPhase::Call(again);
                 if self.open.is_empty() { self.call().await } else { Ok(()) }
             }
-            ResumeVia::Sent => Err(PeerError::Gone("there is no way back to the call".into()).into()),
+            ResumeVia::Sent => Err(PeerError::Gone("the call cannot be resumed".into()).into()),
             ResumeVia::Task => {
                 self.join(task.unwrap_or_default(), kept.after).await;
                 Ok(())
@@ -193,7 +194,7 @@ impl McpCall {
         self.end(end).await;
     }
 
-    /// Sends the call as it stands: for the first time, or again with answers.
+    /// Sends the request: for the first time, or again with answers.
     async fn call(&mut self) -> Result<(), McpRequestError> {
         let McpCallPhase::Call(again) = &mut self.phase else { return Ok(()) };
         again.round += 1;
@@ -230,13 +231,13 @@ impl McpCall {
         self.unanswered = Some(id.clone());
         self.exchange = Some((id, exchange));
         if made_again {
-            // What led back until now would make it once more.
+            // The stored handle would send the call once more; replace it.
             self.emit_handle();
         }
         Ok(())
     }
 
-    /// Follows the call. `None`: nobody wants to know how it ends.
+    /// Follows the call. `None`: no follower is left to receive the end.
     async fn work(&mut self) -> Result<Option<PeerCallEnd>, PeerError> {
         let mut closed = self.shared.closing();
         loop {
@@ -285,7 +286,7 @@ impl McpCall {
             McpCallPhase::Task(task) => (task.due(), task.polling.as_mut()),
             McpCallPhase::Call(_) => (None, None),
         };
-        // Whoever reads a stream of HTTP has an eye on that; on a shared channel nobody else has.
+        // The reader of an HTTP stream has its own timeout; on a shared channel only this one applies.
         let shared = matches!((&self.connection.link, &self.exchange), (McpTransport::Wire(_), Some(_)));
         let silent = (shared && polling.is_none() && due.is_none() && self.open.is_empty())
             .then(|| self.last_received + self.connection.options.silence);
@@ -311,7 +312,7 @@ impl McpCall {
         }
     }
 
-    /// Takes a message.
+    /// Handles a message.
     async fn message(&mut self, message: McpMessage) -> Result<Option<PeerCallEnd>, PeerError> {
         self.streams |= !matches!(message, McpMessage::Answer(_));
         match message {
@@ -340,17 +341,17 @@ impl McpCall {
                 self.outbox.push_back(CallEvent::Log(LogLine { level, text }));
             }
             "notifications/elicitation/complete" => self.visited(&params["elicitationId"]).await?,
-            // It does not want an answer to its question any more.
+            // The server withdraws its question.
             "notifications/cancelled" => self.withdrawn(&params["requestId"]),
             "notifications/tasks" | "notifications/tasks/status" => return self.task_told(params).await,
             "notifications/subscriptions/acknowledged" => self.listened(params),
             EVENT_NOTIFICATION => return self.task_event(params),
-            _ => tracing::debug!(method, "{}: nothing that a call knows", self.connection.at),
+            _ => tracing::debug!(method, "{}: ignoring an unknown notification", self.connection.at),
         }
         Ok(None)
     }
 
-    /// Takes the answer to what the call waits for.
+    /// Handles the response that the call waits for.
     async fn answered(&mut self, answer: McpPeerResponse) -> Result<Option<PeerCallEnd>, PeerError> {
         (self.exchange, self.unanswered) = (None, None);
         if let McpCallPhase::Task(_) = &self.phase {
@@ -374,7 +375,7 @@ impl McpCall {
         }
     }
 
-    /// Follows a task from now on, and stops it where that was wanted before it had a name.
+    /// Switches to following a task, and cancels it if that was requested before its id was known.
     async fn enter_task(&mut self, task: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
         match self.enter(task).await? {
             None if !self.cancels.is_empty() => Ok(self.cancel_wanted().await),
@@ -382,7 +383,7 @@ impl McpCall {
         }
     }
 
-    /// The result of the tool.
+    /// The end of a call with this tool result.
     fn completed(&mut self, result: &Value) -> PeerCallEnd {
         if let Some(failed) = content::failed(result, &self.token) {
             return failed;
@@ -394,13 +395,13 @@ impl McpCall {
         PeerCallEnd::completed()
     }
 
-    /// The server's own error.
+    /// Handles a JSON-RPC error of the server.
     async fn refused(&mut self, error: RpcErrorObject) -> Result<Option<PeerCallEnd>, PeerError> {
         if error.code == i64::from(URL_REQUIRED) {
             return self.links_required(error);
         }
         if error.code == i64::from(HEADER_MISMATCH) && !self.retried {
-            // The tool may want other arguments in headers by now.
+            // The list of arguments that go into headers may have changed.
             self.retried = true;
             self.shared.forget_tools();
             return self.make_again().await.map(|()| None);
@@ -415,7 +416,7 @@ impl McpCall {
         PeerCallEnd { state: State::Failed, message: Some(Message::text(&*self.token, Role::Agent, why)) }
     }
 
-    /// What the call waited for will not come.
+    /// Handles a broken request: its response will not arrive.
     async fn broke(&mut self, fail: McpRequestError) -> Result<Option<PeerCallEnd>, PeerError> {
         self.exchange = None;
         if !matches!(
@@ -429,7 +430,7 @@ impl McpCall {
         }
         match fail {
             McpRequestError::Rpc(error) => self.refused(error).await,
-            // The request was not taken, so it is made in a new session.
+            // The server rejected the request, so it is sent again in a new session.
             McpRequestError::SessionLost if self.cursor.is_none() && !self.retried => {
                 self.retried = true;
                 self.reconnect().await?;
@@ -439,7 +440,7 @@ impl McpCall {
                 let error = fail.into_peer(&self.connection.at);
                 if error.is_transient() && matches!(&self.phase, McpCallPhase::Call(again) if again.round > 1)
                 {
-                    // It was not heard, and can be made again as before.
+                    // The server did not receive it, so it can be sent again as before.
                     self.emit_handle();
                 }
                 Err(error)
@@ -454,14 +455,14 @@ impl McpCall {
             self.connection.cancel(&id, "it took too long").await;
         }
         let (at, name) = (&self.connection.at, &self.name);
-        PeerError::Cut(format!("{at}: nothing was heard of {name} for {} s", limit.as_secs_f32()))
+        PeerError::Cut(format!("{at}: {name} sent no message for {} s", limit.as_secs_f32()))
     }
 
     async fn make_again(&mut self) -> Result<(), PeerError> {
         self.call().await.map_err(|fail| fail.into_peer(&self.connection.at))
     }
 
-    /// Goes over to a connection that works.
+    /// Switches to a working connection.
     async fn reconnect(&mut self) -> Result<(), PeerError> {
         self.shared.forget(&self.connection).await;
         (self.connection, self.seat) = self.shared.open_inbox(&self.token).await?;
@@ -471,7 +472,7 @@ impl McpCall {
         Ok(())
     }
 
-    /// Stops the work. A task tells of its end; a call that was taken back is answered no more.
+    /// Cancels the work. A task reports its own end; a cancelled request gets no response.
     async fn cancel(&mut self) -> Result<Option<PeerCallEnd>, PeerError> {
         if let McpCallPhase::Task(task) = &mut self.phase {
             let params = json!({ "taskId": task.id });
@@ -481,13 +482,13 @@ impl McpCall {
         }
         if let Some((id, exchange)) = self.exchange.take() {
             self.taken_back = true;
-            self.connection.cancel(&id, "the caller does not want it any more").await;
+            self.connection.cancel(&id, "the caller cancelled it").await;
             drop(exchange);
         }
         Ok(Some(PeerCallEnd { state: State::Canceled, message: None }))
     }
 
-    /// Stops the work, and says so to everybody who wanted it.
+    /// Cancels the work and reports that to every caller that requested it.
     async fn cancel_wanted(&mut self) -> Option<PeerCallEnd> {
         self.cancel_by = None;
         let stopped = self.cancel().await;
@@ -498,7 +499,7 @@ impl McpCall {
         stopped.unwrap_or_default()
     }
 
-    /// Whether the answer to the call may still be that it is a task. One that streams is none.
+    /// Whether the response may still turn the call into a task. A call that streams does not become one.
     fn may_become_task(&self) -> bool {
         matches!(self.phase, McpCallPhase::Call(_))
             && self.exchange.is_some()
@@ -523,7 +524,8 @@ impl McpCall {
             CallCommand::Cancel { told } => {
                 self.cancels.push(told);
                 if self.may_become_task() {
-                    // Taken back now, it would go on over there as a task that nobody knows.
+                    // If the request were cancelled now, the work could continue on the server as a task
+                    // whose id is unknown here.
                     self.cancel_by.get_or_insert_with(|| Instant::now() + BEFORE_TAKING_BACK);
                     return Ok(None);
                 }
@@ -532,7 +534,7 @@ impl McpCall {
         }
     }
 
-    /// Tells how to come back, where there is a way.
+    /// Queues the handle that resumes the call, if it can be resumed.
     fn emit_handle(&mut self) {
         let session = self.connection.session().map(str::to_owned);
         let (way, task) = match (&self.phase, &self.exchange, &self.cursor) {
@@ -559,7 +561,7 @@ impl McpCall {
             },
         };
         let handle = kept.handle(&self.name, task);
-        // Only the last of several counts.
+        // Only the last of several handles counts.
         if let Some(CallEvent::HandleUpdated(last)) = self.outbox.back_mut() {
             *last = handle;
         } else {
@@ -567,7 +569,7 @@ impl McpCall {
         }
     }
 
-    /// What the server says from now on without naming a call may be about this one, if it was not answered.
+    /// Registers an unanswered call with the router: later messages without a call's name may belong to it.
     fn abandon_call(&mut self) {
         if let (McpCallPhase::Call(_), Some(request)) = (&self.phase, self.unanswered.take())
             && !self.connection.version.is_stateless()
@@ -576,7 +578,7 @@ impl McpCall {
         }
     }
 
-    /// Tells the rest, and how it ended.
+    /// Sends the remaining events, and the end.
     async fn end(mut self, end: Result<Option<PeerCallEnd>, PeerError>) {
         self.shared.forget_questions(self.open.iter().map(|open| open.id.as_str()));
         let last = match end {
@@ -584,7 +586,7 @@ impl McpCall {
             Ok(Some(ended)) => Ok(CallEvent::Ended(ended)),
             Err(error) => Err(error),
         };
-        // The call is over for the server; whoever follows may take their time.
+        // The call is over for the server; the follower may read the rest at its own pace.
         if let (Some((id, _)), McpTransport::Wire(_)) = (self.exchange.take(), &self.connection.link)
             && matches!(self.phase, McpCallPhase::Task(_))
         {

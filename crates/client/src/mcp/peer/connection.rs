@@ -1,4 +1,5 @@
-//! A server that has been greeted: in which revision, by what channel, and what it said of itself.
+//! A connection to an MCP server after the handshake: its revision, its transport, and the server's
+//! description.
 
 use std::{
     sync::{
@@ -23,9 +24,9 @@ use super::{
     streamable::StreamableHttp,
 };
 
-/// A server that has been greeted.
+/// A connection after the handshake.
 pub(super) struct McpConnection {
-    /// For people.
+    /// The address for display.
     pub(super) at: String,
     pub(super) version: McpVersion,
     pub(super) about: McpServerInfo,
@@ -36,20 +37,20 @@ pub(super) struct McpConnection {
     background: Mutex<Vec<AbortOnDrop>>,
 }
 
-/// By what channel.
+/// The transport of a connection.
 pub(super) enum McpTransport {
-    /// Each request for itself.
+    /// Every request is an HTTP request of its own.
     Http(Arc<StreamableHttp>),
-    /// All on one.
+    /// All messages share one duplex channel.
     Wire(Arc<DuplexChannel>),
 }
 
-/// What a server says of itself.
+/// What a server declares in the handshake.
 #[derive(Debug, Clone, Default)]
 pub(super) struct McpServerInfo {
-    /// Its name and version.
+    /// `serverInfo`: its name and version.
     pub(super) info: Value,
-    /// What it can do.
+    /// Its declared capabilities.
     pub(super) capabilities: Value,
 }
 
@@ -73,19 +74,19 @@ impl McpConnection {
         }
     }
 
-    /// A session that another process may have begun: its request ids must not be met again.
+    /// Marks a session that another process may have begun: the request ids must not collide.
     pub(super) fn adopted(self) -> Self {
         let random = uuid::Uuid::now_v7().as_u64_pair().1 & 0xffff_ffff;
         self.next.store((random << 16) + 1, Ordering::Relaxed);
         self
     }
 
-    /// What is done for as long as the connection lasts.
+    /// Attaches background work that stops with the connection.
     pub(super) fn attach_background(&self, work: AbortOnDrop) {
         self.background.lock().push(work);
     }
 
-    /// Whether the server lets calls be tasks in the manner of its revision.
+    /// Whether the server supports tasks in the form of its revision.
     pub(super) fn has_tasks(&self) -> bool {
         let capabilities = &self.about.capabilities;
         match self.version {
@@ -95,7 +96,7 @@ impl McpConnection {
         }
     }
 
-    /// Whether tasks are followed by their events here.
+    /// Whether tasks are followed by their events on this connection.
     pub(super) fn has_events(&self) -> bool {
         let capabilities = &self.about.capabilities;
         let declared = match self.version {
@@ -106,7 +107,7 @@ impl McpConnection {
         self.options.events && declared.is_object()
     }
 
-    /// The session, where there is one.
+    /// The session id, if there is one.
     pub(super) fn session(&self) -> Option<&str> {
         match &self.link {
             McpTransport::Http(http) => http.session.as_ref().and_then(|id| id.to_str().ok()),
@@ -122,12 +123,13 @@ impl McpConnection {
         }
     }
 
-    /// Whether it is over, and why.
+    /// Why the connection is closed, if it is.
     pub(super) fn closed(&self) -> Option<McpRequestError> {
         self.hub.closed()
     }
 
-    /// Begins a request; its id, and what comes for it. `params` get what the revision wants with every request.
+    /// Starts a request. Returns its id and its messages. Adds to `params` what the revision requires with
+    /// every request.
     pub(super) async fn exchange(
         &self,
         method: &str,
@@ -144,7 +146,7 @@ impl McpConnection {
         Ok((id, exchange))
     }
 
-    /// Sends a request that is answered soon; its result.
+    /// Sends a request that is answered soon, and returns its result.
     pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, McpRequestError> {
         self.request_within(method, params, self.options.request_timeout).await
     }
@@ -188,7 +190,7 @@ impl McpConnection {
         }
     }
 
-    /// Sends what has no answer.
+    /// Sends a message that has no response.
     pub(super) async fn send(&self, message: &Value) -> Result<(), McpRequestError> {
         match &self.link {
             McpTransport::Http(http) => http.post(message).await,
@@ -196,17 +198,18 @@ impl McpConnection {
         }
     }
 
-    /// Says that nobody wants a request answered any more, where that is said and not shown.
+    /// Sends `notifications/cancelled`; over stateless HTTP closing the stream is the cancellation, so
+    /// nothing is sent.
     pub(super) async fn cancel(&self, id: &Value, why: &str) {
         let shown = self.version.is_stateless() && matches!(self.link, McpTransport::Http(_));
         if !shown {
             let params = json!({ "requestId": id, "reason": why });
-            // It is let go in any case.
+            // The request is abandoned in any case.
             let _ = self.send(&incoming::notice("notifications/cancelled", &params)).await;
         }
     }
 
-    /// What the revision wants with every request.
+    /// Adds what the revision requires with every request.
     fn dress(&self, params: &mut Value) {
         if params.is_null() {
             *params = json!({});

@@ -1,5 +1,5 @@
-//! What all calls of a peer share: the connection, which is made when it is first needed and anew when it is lost, and
-//! the tools as they were last listed.
+//! State that all calls of a peer share: the connections, which are opened on first use and reopened when
+//! they break, and the last list of tools.
 
 use std::{
     collections::HashMap,
@@ -31,44 +31,44 @@ use super::{
 };
 use crate::peer::{PeerError, PeerLocation};
 
-/// A program that lived shorter is started again after a wait that grows.
+/// A program that exits sooner than this is restarted after a backoff.
 const SHORT_LIFE: Duration = Duration::from_secs(10);
-/// How often a server that could not be reached is tried by whoever waits for changes.
+/// How often `changed` retries a server that was unreachable.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// Questions whose whole wording is kept for whoever wants it.
+/// Open questions whose full params are retained.
 const MAX_ASKED: usize = 1000;
 
-/// What all calls of a peer share.
+/// The connections of a peer, and what its calls share.
 pub(super) struct McpConnectionPool {
     location: PeerLocation,
     pub(super) at: String,
     options: Arc<McpPeerOptions>,
-    /// Of a place that is an address.
+    /// The HTTP client, if the location is a URL.
     http: Option<Result<Arc<McpHttp>, PeerError>>,
     now: tokio::sync::Mutex<CurrentConnection>,
     name: Mutex<Option<String>>,
-    /// The tools, and how many changes were known when they were listed.
+    /// The tools, and the change count when they were listed.
     tools: Mutex<Option<(u64, Vec<Arc<McpTool>>)>>,
     changes: watch::Sender<u64>,
-    /// How many changes whoever asks has seen.
+    /// The change count that the last caller of `changed` has seen.
     seen: AtomicU64,
     listening: Mutex<Option<AbortOnDrop>>,
-    /// Replaced when the peer is closed, which ends what waits for it.
+    /// Replaced when the peer is closed; that ends everything that waits on it.
     closing: Mutex<watch::Sender<()>>,
     asked: Mutex<HashMap<String, Value>>,
-    /// Whether the server was ever heard to ask without saying which call it means. From then on a call has a
-    /// connection of its own, as long as there are enough.
+    /// Whether the server has ever sent a question that does not name its call. From then on every call gets
+    /// its own connection, up to `max_connections`.
     asks: AtomicBool,
     /// The connections beside the first.
     more: tokio::sync::Mutex<Vec<Arc<McpConnection>>>,
-    /// Sessions that other processes began and that calls were taken up in.
+    /// Sessions of other processes in which calls were resumed.
     adopted: Mutex<Vec<Weak<McpConnection>>>,
 }
 
 #[derive(Default)]
 struct CurrentConnection {
     connection: Option<Arc<McpConnection>>,
-    /// When the program was last started, and how often it died soon after.
+    /// When the program was last started, and how many times in a row it exited soon after.
     started: Option<Instant>,
     deaths: u32,
 }
@@ -99,7 +99,7 @@ impl McpConnectionPool {
         }
     }
 
-    /// The connection, which is made now if there is none.
+    /// The connection; opens one if there is none.
     pub(super) async fn connection(&self) -> Result<Arc<McpConnection>, PeerError> {
         let mut now = self.now.lock().await;
         if let Some(connection) = &now.connection {
@@ -120,7 +120,7 @@ impl McpConnectionPool {
         let name = [&info["title"], &info["name"]].into_iter().find_map(Value::as_str).map(str::to_owned);
         *self.name.lock() = name;
         if self.tools.lock().take().is_some() {
-            // It is another one now, perhaps.
+            // The restarted server may have other tools.
             self.changes.send_modify(|count| *count += 1);
         }
         now.connection = Some(Arc::clone(&connection));
@@ -143,14 +143,14 @@ impl McpConnectionPool {
         Ok(connection)
     }
 
-    /// A place for a call: on a connection of its own, where calls on one could not be told apart.
+    /// An inbox for a call: on a connection of its own if calls that share one could not be told apart.
     pub(super) async fn open_inbox(&self, token: &str) -> Result<(Arc<McpConnection>, CallInbox), PeerError> {
         let mut first = self.connection().await?;
         if first.hub.asks() {
             self.asks.store(true, Ordering::Release);
         }
         if first.session().is_some() && first.hub.was_left() {
-            // What goes on there is left to whoever takes it up again.
+            // Calls go on in that session; it is left to the process that resumes them.
             self.forget(&first).await;
             first = self.connection().await?;
         }
@@ -180,8 +180,8 @@ impl McpConnectionPool {
                     more.push(Arc::clone(&connection));
                     return Ok((connection, seat));
                 }
-                // Not everybody can be started, or greeted, twice.
-                Err(error) => tracing::debug!(%error, "the call shares a connection"),
+                // Not every server can be started or connected to twice.
+                Err(error) => tracing::debug!(%error, "no connection of its own for the call: it shares one"),
             }
         }
         let emptiest = more.iter().chain([&first]).min_by_key(|connection| connection.hub.calls());
@@ -190,7 +190,7 @@ impl McpConnectionPool {
         Ok((connection, seat))
     }
 
-    /// A connection in the session that a call was made in, wherever that was.
+    /// A connection in the session of an earlier call, which may have been another process's.
     pub(super) async fn connection_in_session(
         &self,
         version: McpVersion,
@@ -223,8 +223,8 @@ impl McpConnectionPool {
         Ok(connection)
     }
 
-    /// A connection in that session, if there is one. All calls of a session are on one, because what the session's
-    /// own stream says may be for any of them.
+    /// The connection of that session, if there is one. All calls of a session share a connection, because a
+    /// message on the session's own stream may be for any of them.
     async fn in_session(&self, session: &str) -> Option<Arc<McpConnection>> {
         let is_it = |connection: &Arc<McpConnection>| {
             connection.session() == Some(session) && connection.closed().is_none()
@@ -239,7 +239,7 @@ impl McpConnectionPool {
         self.adopted.lock().iter().filter_map(Weak::upgrade).find(is_it)
     }
 
-    /// A connection is of no use any more.
+    /// Removes a connection that is no longer usable.
     pub(super) async fn forget(&self, connection: &Arc<McpConnection>) {
         let mut now = self.now.lock().await;
         if now.connection.as_ref().is_some_and(|current| Arc::ptr_eq(current, connection)) {
@@ -250,7 +250,7 @@ impl McpConnectionPool {
         self.more.lock().await.retain(|other| !Arc::ptr_eq(other, connection));
     }
 
-    /// Sends a request. A session that the server has ended is begun anew, once.
+    /// Sends a request. If the server has ended the session, retries once in a new one.
     pub(super) async fn request(&self, method: &str, params: &Value) -> Result<Value, PeerError> {
         let mut again = true;
         loop {
@@ -266,7 +266,8 @@ impl McpConnectionPool {
         }
     }
 
-    /// From now on log lines are wanted from that level on. A session is told; any other request says it itself.
+    /// Sets the lowest level of log lines. A session gets a request for it; stateless requests carry the
+    /// level themselves.
     pub(super) async fn want_logs(&self, level: Level) -> Result<(), PeerError> {
         self.options.log_level.set(level);
         let connection = self.now.lock().await.connection.clone();
@@ -280,7 +281,7 @@ impl McpConnectionPool {
         told.map(drop).map_err(|fail| fail.into_peer(&self.at))
     }
 
-    /// The tools as they are now.
+    /// The current tools.
     pub(super) async fn list_tools(&self) -> Result<Vec<Arc<McpTool>>, PeerError> {
         let mut again = true;
         loop {
@@ -301,7 +302,7 @@ impl McpConnectionPool {
         }
     }
 
-    /// A tool by its name, as it was last listed, or as the connection lists it now.
+    /// A tool by its name, from the last list, or from a new list of this connection.
     pub(super) async fn tool(
         &self,
         connection: &McpConnection,
@@ -327,7 +328,7 @@ impl McpConnectionPool {
         self.tools.lock().take();
     }
 
-    /// Returns when what is offered may have changed since it was last listed, or since this last returned.
+    /// Returns when the tools may have changed since they were last listed, or since this last returned.
     pub(super) async fn changed(&self) {
         let mut changes = self.changes.subscribe();
         loop {
@@ -344,13 +345,13 @@ impl McpConnectionPool {
                     true
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "it cannot tell of changes");
+                    tracing::debug!(%error, "cannot wait for tool changes: no connection");
                     false
                 }
             };
             tokio::select! {
                 _ = changes.changed() => {}
-                // A program is not started for the sake of being listened to.
+                // A program is not started only to wait for its changes.
                 () = tokio::time::sleep(LOOK_AGAIN), if !connected && matches!(self.location, PeerLocation::Url(_)) => {}
             }
         }
@@ -360,7 +361,7 @@ impl McpConnectionPool {
         self.name.lock().clone()
     }
 
-    /// What ends when the peer is closed.
+    /// A signal that fires when the peer is closed.
     pub(super) fn closing(&self) -> CloseSignal {
         CloseSignal(self.closing.lock().subscribe())
     }
@@ -369,7 +370,7 @@ impl McpConnectionPool {
         let first = self.now.lock().await.connection.take();
         let connections = std::mem::take(&mut *self.more.lock().await).into_iter().chain(first);
         self.listening.lock().take();
-        // A session in which calls go on is left to whoever takes them up again.
+        // A session with running calls is left to the process that resumes them.
         let idle_or_not: Vec<_> =
             connections.map(|connection| (connection.hub.calls() == 0, connection)).collect();
         *self.closing.lock() = watch::Sender::new(());
@@ -382,7 +383,7 @@ impl McpConnectionPool {
         futures_util::future::join_all(each).await;
     }
 
-    /// A question was put: its whole wording is kept while it is open.
+    /// Retains the full params of a question while it is open.
     pub(super) fn remember_question(&self, id: &str, params: &Value) {
         let mut asked = self.asked.lock();
         if asked.len() < MAX_ASKED {
@@ -390,7 +391,7 @@ impl McpConnectionPool {
         }
     }
 
-    /// Questions are not open any more.
+    /// Drops the params of questions that are no longer open.
     pub(super) fn forget_questions<'a>(&self, ids: impl IntoIterator<Item = &'a str>) {
         let mut asked = self.asked.lock();
         for id in ids {
@@ -398,13 +399,13 @@ impl McpConnectionPool {
         }
     }
 
-    /// The whole wording of a question that is open.
+    /// The full params of an open question.
     pub(super) fn wording(&self, id: &str) -> Option<Value> {
         self.asked.lock().get(id).cloned()
     }
 }
 
-/// Ends when the peer is closed.
+/// Fires when the peer is closed.
 pub(super) struct CloseSignal(watch::Receiver<()>);
 
 impl CloseSignal {

@@ -1,4 +1,4 @@
-//! The result of a tool in the words of the engine.
+//! Converts the result of a tool to the engine's parts.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nuncio_engine::content::{Content, Message, Part, Role};
@@ -7,11 +7,11 @@ use serde_json::Value;
 
 use crate::peer::PeerCallEnd;
 
-/// What a result holds: its blocks, and the structured result where there is one.
+/// The parts of a result: its content blocks, and the structured result if there is one.
 pub(super) fn parts(result: &Value) -> Vec<Part> {
     let structured = result.get("structuredContent").filter(|value| !value.is_null());
     let blocks = result["content"].as_array().map(Vec::as_slice).unwrap_or_default();
-    // Servers repeat the structured result as text, for clients that know no better.
+    // Servers repeat the structured result as text for older clients.
     let repeats = |block: &&Value| {
         let text = block["text"].as_str().filter(|_| block["type"] == "text");
         structured.is_some()
@@ -22,7 +22,7 @@ pub(super) fn parts(result: &Value) -> Vec<Part> {
     parts
 }
 
-/// How a call ended whose tool says that it failed. `None`: it did not.
+/// The end of a call whose tool reports an error. `None`: it did not.
 pub(super) fn failed(result: &Value, id: &str) -> Option<PeerCallEnd> {
     if result["isError"].as_bool() != Some(true) {
         return None;
@@ -34,7 +34,7 @@ pub(super) fn failed(result: &Value, id: &str) -> Option<PeerCallEnd> {
     Some(PeerCallEnd { state: State::Failed, message: Some(Message::of(id, Role::Agent, said)) })
 }
 
-/// A block of content. What is of no known kind is kept as it came.
+/// Converts a content block. A block of an unknown kind is kept as data.
 fn part(block: &Value) -> Part {
     known(block).unwrap_or_else(|| Part::data(block.clone()))
 }
@@ -100,7 +100,7 @@ mod tests {
             json!({ "type": "resource", "resource": { "uri": "file:///x/y.txt", "text": "inside" } });
         let read = parts(&json!({ "content": [embedded] }));
         assert_eq!((read[0].as_text(), read[0].filename.as_deref()), (Some("inside"), Some("y.txt")));
-        // What cannot be read is not lost.
+        // A block that cannot be decoded is kept.
         let damaged = json!({ "type": "image", "data": "***", "mimeType": "image/png" });
         check(damaged.clone(), Part::data(damaged));
         let unknown = json!({ "type": "smell" });

@@ -1,7 +1,7 @@
-//! A channel on which both sides say everything: pipes, and HTTP+SSE of 2024-11-05.
+//! A channel that both sides send everything on: pipes, and HTTP+SSE of 2024-11-05.
 //!
-//! What is sent goes through one writer, so that a request which is given up half-way never leaves half a line; what
-//! comes goes by the hub.
+//! One writer task sends all messages, so that a request that is dropped half-way never leaves half a line.
+//! Incoming messages go to the router.
 
 use std::sync::Arc;
 
@@ -15,19 +15,19 @@ use super::{
     router::MessageRouter,
 };
 
-/// Messages that wait for the writer; then whoever sends waits.
+/// Messages that may wait for the writer; then senders wait (backpressure).
 pub(super) const OUTGOING: usize = 64;
 
-/// What is to be sent, and where to say whether it was.
+/// A message to send, and where to report the result.
 pub(super) type OutgoingMessage = (Vec<u8>, oneshot::Sender<Result<(), McpRequestError>>);
 
-/// The channel.
+/// A duplex channel.
 pub(super) struct DuplexChannel {
     out: mpsc::Sender<OutgoingMessage>,
     pub(super) hub: Arc<MessageRouter>,
-    /// Whoever reads and writes.
+    /// The reader and the writer task.
     _work: Vec<AbortOnDrop>,
-    /// Who is at the other end, where that is a process of ours.
+    /// The server's process, if this client started one.
     process: Option<PipeServerProcess>,
 }
 
@@ -40,25 +40,25 @@ impl DuplexChannel {
         Self { out, hub, _work: work, process: None }
     }
 
-    /// With a process at its other end.
+    /// Attaches the server's process.
     pub(super) fn of(mut self, process: PipeServerProcess) -> Self {
         self.process = Some(process);
         self
     }
 
-    /// Ends the process at the other end, if there is one.
+    /// Stops the server's process, if there is one.
     pub(super) async fn stop(&self) {
         if let Some(process) = &self.process {
             process.stop().await;
         }
     }
 
-    /// Sends a message, and returns when it is on its way.
+    /// Sends a message and returns when it is written.
     pub(super) async fn send(&self, message: &Value) -> Result<(), McpRequestError> {
         send(&self.out, &self.hub, message).await
     }
 
-    /// Sends a request. Only the answer comes here.
+    /// Sends a request. Only its response arrives here.
     pub(super) async fn exchange(&self, request: &Value) -> Result<McpPeerExchange, McpRequestError> {
         let expected = self.hub.expect_response(&request["id"]);
         self.send(request).await?;
@@ -66,7 +66,7 @@ impl DuplexChannel {
     }
 }
 
-/// Sends a message through a writer.
+/// Sends a message through the writer task.
 pub(super) async fn send(
     out: &mpsc::Sender<OutgoingMessage>,
     hub: &MessageRouter,

@@ -1,4 +1,4 @@
-//! Why a request has no result, in the cases that matter between here and the wire; and what each is to a caller.
+//! Why an MCP request has no result, and how each case maps to a `PeerError`.
 
 use std::time::Duration;
 
@@ -11,21 +11,20 @@ use serde_json::Value;
 
 use crate::peer::PeerError;
 
-/// Bytes of what a server said that are repeated in an error.
+/// Bytes of a server's text that an error quotes.
 const WORDS: usize = 300;
 
 /// Why a request has no result.
 #[derive(Debug, Clone)]
 pub(super) enum McpRequestError {
-    /// For the caller, as it is.
+    /// Passed to the caller unchanged.
     Peer(PeerError),
-    /// The server does not know the session any more. Nothing was done.
+    /// The server no longer knows the session. The request was not carried out.
     SessionLost,
-    /// The server's own error.
+    /// A JSON-RPC error of the server.
     Rpc(RpcErrorObject),
-    /// A status without words of the protocol.
+    /// An HTTP status without a JSON-RPC error.
     Status {
-        /// The status.
         status: u16,
         /// The beginning of the body.
         why: String,
@@ -47,7 +46,7 @@ impl McpRequestError {
         Self::Peer(PeerError::Malformed { at: at.into(), why: why.into() })
     }
 
-    /// What it is to a caller.
+    /// Converts to the caller's error.
     pub(super) fn into_peer(self, at: &str) -> PeerError {
         match self {
             Self::Peer(error) => error,
@@ -62,7 +61,7 @@ impl McpRequestError {
         }
     }
 
-    /// Whether a later attempt at the same place may find it better.
+    /// Whether a retry at the same address may succeed.
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Peer(error) => error.is_transient() || matches!(error, PeerError::Cut(_)),
@@ -73,7 +72,7 @@ impl McpRequestError {
     }
 }
 
-/// What a server's error is, where it says that the request was not carried out. `None`: it was tried, and failed.
+/// The error, if it means that the request was not carried out. `None`: the work was tried and failed.
 pub(super) fn refusal(at: &str, error: &RpcErrorObject) -> Option<PeerError> {
     let after = error.data.as_ref().and_then(|data| data["retryAfterMs"].as_u64()).map(Duration::from_millis);
     let code = i32::try_from(error.code).unwrap_or_default();
@@ -88,7 +87,7 @@ pub(super) fn refusal(at: &str, error: &RpcErrorObject) -> Option<PeerError> {
     }
 }
 
-/// A status that is no success, with its body.
+/// The error for an HTTP status that is not a success.
 pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8]) -> McpRequestError {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = serde_json::from_value::<RpcErrorObject>(message["error"].clone()).ok();
@@ -105,7 +104,7 @@ pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8])
     }
 }
 
-/// The beginning of what a server said, in one line.
+/// The beginning of a server's text, in one line.
 pub(super) fn body_excerpt(body: &[u8]) -> String {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     let said = [&message["error"]["message"], &message["error_description"], &message["message"]];

@@ -1,35 +1,34 @@
-//! A request that is under way: what comes for it, until its answer.
+//! A pending request and the messages that arrive for it, up to its response.
 
 use tokio::{sync::mpsc, task::AbortHandle};
 
 use super::{error::McpRequestError, incoming::McpMessage, router::PendingResponse};
 
-/// Something that came for a request.
+/// Something that arrived for a request.
 #[derive(Debug)]
 pub(super) enum ExchangeEvent {
-    /// A message.
     Message(McpMessage),
-    /// Everything up to this event of the stream has been given: where to go on after a cut.
+    /// All messages up to this event id were delivered: resume after it.
     Cursor(String),
 }
 
-/// A request that is under way. Dropped, nobody hears of it any more; over stateless HTTP that cancels it.
+/// A pending request. Dropping it stops reading; over stateless HTTP that cancels the request.
 pub(super) enum McpPeerExchange {
-    /// It has a stream of its own.
+    /// The request has its own stream.
     Stream {
-        /// What comes.
+        /// The messages of the stream.
         heard: mpsc::Receiver<Result<ExchangeEvent, McpRequestError>>,
-        /// Its answer, should the server send it on the session's own stream.
+        /// The response, in case the server sends it on the session's own stream.
         elsewhere: PendingResponse,
-        /// Whoever reads the stream.
+        /// The task that reads the stream.
         _reader: AbortOnDrop,
     },
-    /// Its answer comes by the hub.
+    /// The response arrives through the router.
     Hub(PendingResponse),
 }
 
 impl McpPeerExchange {
-    /// What comes next. Nothing does after the answer or an error.
+    /// The next message. Nothing follows the response or an error.
     pub(super) async fn next(&mut self) -> Result<ExchangeEvent, McpRequestError> {
         match self {
             Self::Stream { heard, elsewhere, .. } => tokio::select! {
@@ -47,7 +46,7 @@ impl McpPeerExchange {
     }
 }
 
-/// Work that ends with whoever holds this.
+/// Aborts a background task when dropped.
 pub(super) struct AbortOnDrop(pub(super) AbortHandle);
 
 impl Drop for AbortOnDrop {

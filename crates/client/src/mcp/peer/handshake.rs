@@ -1,8 +1,8 @@
-//! Which revision a server speaks: the newest is tried first (`server/discover`), then those before it
-//! (`initialize`), and over HTTP at last the channel of 2024-11-05.
+//! The handshake: detects which revision a server speaks. Tries the newest first (`server/discover`), then
+//! those before it (`initialize`), and over HTTP finally the transport of 2024-11-05.
 //!
-//! What tells the two eras apart is the body of the answer, never one code: servers of old answer what they do not
-//! know in every way there is.
+//! Only the body of the response distinguishes the stateless revision from those with sessions, never a
+//! single code: older servers reject an unknown method in many different ways.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use super::{
 };
 use crate::peer::PeerError;
 
-/// Greets a server at an address.
+/// Performs the handshake with a server over HTTP.
 pub(super) async fn handshake(
     http: &Arc<McpHttp>,
     changes: &watch::Sender<u64>,
@@ -46,11 +46,11 @@ pub(super) async fn handshake(
     initialize(http, changes, options.version.unwrap_or(McpVersion::NEWEST_WITH_SESSIONS)).await
 }
 
-/// What became of the newest revision.
+/// The outcome of `server/discover`.
 enum DiscoverOutcome {
-    /// The server speaks it.
+    /// The server speaks the newest revision.
     Speaks(Box<McpConnection>),
-    /// It does not; it may have said which it does.
+    /// It does not; it may have named the one that it speaks.
     Before(Option<McpVersion>),
 }
 
@@ -66,7 +66,7 @@ async fn discover(
         let outcome = match link.ask(&request).await {
             Ok((_, answer)) => answer.outcome,
             Err(McpRequestError::Rpc(error)) => Err(error),
-            // Nobody is there, or nobody who lets us in.
+            // The server is unreachable or does not authorize us.
             Err(McpRequestError::Peer(
                 error @ (PeerError::Unreachable { .. }
                 | PeerError::Unauthorized { .. }
@@ -88,21 +88,21 @@ async fn discover(
             DiscoverReply::Again => break,
         }
     }
-    let why = format!("{} says that it speaks MCP {}, and does not", http.at, version.name());
+    let why = format!("{} names MCP {} as its revision, but does not support it", http.at, version.name());
     Err(PeerError::Unsupported(why).into())
 }
 
-/// What a server says to the question for the newest revision.
+/// A server's reply to `server/discover`.
 pub(super) enum DiscoverReply {
-    /// That it speaks it.
+    /// It speaks the newest revision.
     Speaks(McpServerInfo),
-    /// That it does not; it may have said which it does.
+    /// It does not; it may have named the one that it speaks.
     Before(Option<McpVersion>),
-    /// That it would, if it was asked in that revision, which it was.
+    /// It asks for the request in the revision in which it was sent.
     Again,
 }
 
-/// The request that a server of the newest revision answers.
+/// The `server/discover` request.
 pub(super) fn discover_request(options: &McpPeerOptions) -> Value {
     let version = McpVersion::V2026_07_28;
     let meta = json!({
@@ -113,7 +113,7 @@ pub(super) fn discover_request(options: &McpPeerOptions) -> Value {
     incoming::request(&"discover".into(), "server/discover", &json!({ "_meta": meta }))
 }
 
-/// What a server says of itself, if it speaks the newest revision; else which one it says it does.
+/// The server's description if it speaks the newest revision; otherwise the revision that it names.
 pub(super) fn read_discovered(
     at: &str,
     outcome: Result<Value, RpcErrorObject>,
@@ -160,7 +160,7 @@ async fn initialize(
     let link = StreamableHttp { http: Arc::clone(http), version, session: None, hub: Arc::clone(&hub) };
     let (headers, answer) = match link.ask(&initialize_request(options, version)).await {
         Ok(answered) => answered,
-        // Perhaps the address is that of a stream of 2024-11-05.
+        // The address may be an HTTP+SSE stream of 2024-11-05.
         Err(fail @ (McpRequestError::Status { status: 400 | 404 | 405, .. } | McpRequestError::Rpc(_))) => {
             return match legacy_sse::connect(http, changes).await {
                 Ok(connection) => Ok(connection),
@@ -187,7 +187,7 @@ async fn initialize(
     Ok(connection)
 }
 
-/// The request that begins a session.
+/// The `initialize` request.
 pub(super) fn initialize_request(options: &McpPeerOptions, version: McpVersion) -> Value {
     let params = json!({
         "protocolVersion": version.name(),
@@ -197,7 +197,7 @@ pub(super) fn initialize_request(options: &McpPeerOptions, version: McpVersion) 
     incoming::request(&"initialize".into(), "initialize", &params)
 }
 
-/// The revision that the session will speak, and what the server says of itself.
+/// The revision of the session, and the server's description.
 pub(super) fn read_initialized(
     at: &str,
     options: &McpPeerOptions,
@@ -206,7 +206,7 @@ pub(super) fn read_initialized(
     let mut result = answer.outcome.map_err(McpRequestError::Rpc)?;
     let name = result["protocolVersion"].as_str().unwrap_or_default().to_owned();
     let Some(version) = McpVersion::parse(&name).filter(|version| !version.is_stateless()) else {
-        let why = format!("{at} wants to speak MCP {name:?}, which is not known here");
+        let why = format!("{at} selected MCP {name:?}, which this client does not know");
         return Err(PeerError::Unsupported(why).into());
     };
     if let Some(wanted) = options.version.filter(|wanted| *wanted != version) {
@@ -218,27 +218,27 @@ pub(super) fn read_initialized(
     ))
 }
 
-/// Tells the server that the session can begin, and which log lines are wanted.
+/// Sends `notifications/initialized` and the log level.
 pub(super) async fn initialized(connection: &McpConnection) -> Result<(), McpRequestError> {
     connection.send(&incoming::notice("notifications/initialized", &json!({}))).await?;
     if let Some(level) =
         connection.options.log_level.get().filter(|_| connection.about.capabilities["logging"].is_object())
         && let Err(fail) = connection.request("logging/setLevel", json!({ "level": level })).await
     {
-        // Log lines are not what anybody came for.
-        tracing::warn!(?fail, "{} does not take a log level", connection.at);
+        // A call does not depend on log lines.
+        tracing::warn!(?fail, "{} rejected the log level", connection.at);
     }
     Ok(())
 }
 
-/// A session as a header has it.
+/// The session id as a header value.
 pub(super) fn session_header(session: &str) -> Result<HeaderValue, McpRequestError> {
     HeaderValue::from_str(session)
-        .map_err(|_| PeerError::Gone("the handle names a session that is none".into()).into())
+        .map_err(|_| PeerError::Gone("the handle holds an invalid session id".into()).into())
 }
 
 fn insisted(at: &str, wanted: McpVersion, speaks: &str) -> McpRequestError {
-    let why = format!("{at} was to speak MCP {}, and speaks {speaks}", wanted.name());
+    let why = format!("{at} does not support MCP {}; it supports {speaks}", wanted.name());
     PeerError::Unsupported(why).into()
 }
 

@@ -1,4 +1,4 @@
-//! HTTP as far as it has nothing to do with what is said: one client, tokens and challenges, what a body may weigh.
+//! The HTTP layer of an MCP peer: one client, tokens and challenges, redirects, size limits.
 
 use std::{error::Error as _, sync::Arc, time::Duration};
 
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::{auth::Authorizer, outbound::USER_AGENT, peer::PeerError};
 
-/// How often a server may send us on, to another path of its own.
+/// Redirects that are followed, within the same origin.
 const REDIRECTS: usize = 3;
-/// How long a connection may be quiet before the other end is asked whether it is there still.
+/// Idle time after which TCP keep-alive probes the connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
-/// Bytes of a refusal that are read.
+/// Bytes of an error response that are read.
 const MAX_REFUSAL: usize = 64 * 1024;
 
-/// A server's address, and how it is spoken to.
+/// A server's address and its HTTP client.
 pub(super) struct McpHttp {
     client: Client,
     pub(super) url: Url,
-    /// For people.
+    /// The address for display.
     pub(super) at: String,
     authorizer: Option<Arc<dyn Authorizer>>,
     pub(super) options: Arc<McpPeerOptions>,
@@ -33,7 +33,7 @@ pub(super) struct McpHttp {
 
 impl McpHttp {
     pub(super) fn new(url: &Url, options: &Arc<McpPeerOptions>) -> Result<Self, PeerError> {
-        // An error means that one is installed already, which is as good.
+        // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
             .redirect(redirect::Policy::custom(same_place))
@@ -41,17 +41,17 @@ impl McpHttp {
             .no_proxy()
             .referer(false)
             .connect_timeout(options.connect_timeout)
-            // A server that vanished is noticed, however quiet its streams are.
+            // Detects a server that vanished, even on an idle stream.
             .tcp_keepalive(KEEP_ALIVE)
             .user_agent(USER_AGENT)
             .build()
-            .map_err(|error| PeerError::Unsupported(format!("there is no HTTP client: {error}")))?;
+            .map_err(|error| PeerError::Unsupported(format!("cannot build an HTTP client: {error}")))?;
         let (at, authorizer) = (display_url(url), options.authorizer.clone());
         Ok(Self { client, url: url.clone(), at, authorizer, options: Arc::clone(options) })
     }
 
-    /// Sends a request, and returns when the head of its answer is there. A challenge is put to whoever knows tokens,
-    /// and the request made once more if that has helped.
+    /// Sends a request and returns when the response headers are there. A challenge goes to the authorizer;
+    /// if that yields a new token, the request is retried once.
     pub(super) async fn send(
         &self,
         method: Method,
@@ -81,7 +81,7 @@ impl McpHttp {
             }
             let refused = |why: String| Err(PeerError::Unauthorized { at: self.at.clone(), why }.into());
             match &self.authorizer {
-                // A 403 without a challenge is about something else than who we are.
+                // A 403 without a challenge has another reason than the token.
                 Some(authorizer) if !asked && (status == 401 || challenge.is_some()) => {
                     match authorizer.challenged(&self.url, status, challenge.as_deref()).await {
                         Ok(true) => asked = true,
@@ -134,7 +134,7 @@ impl McpHttp {
         Ok(Some(value))
     }
 
-    /// What a server says of its refusal.
+    /// The server's text in an error response.
     async fn refusal(&self, answered: Response) -> String {
         let (mut body, mut pieces) = (vec![], answered.bytes_stream());
         while let Ok(Some(Ok(piece))) =
@@ -157,10 +157,10 @@ impl McpHttp {
     }
 }
 
-/// An address for people: without credentials, and without what may be some.
+/// A URL for display: without credentials, and without a query that may contain some.
 pub(super) fn display_url(url: &Url) -> String {
     let mut url = url.clone();
-    // They fail where there is nothing to take away.
+    // They fail if the URL has no such part.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_query(None);
@@ -168,20 +168,20 @@ pub(super) fn display_url(url: &Url) -> String {
     url.to_string()
 }
 
-/// A server may send us on to another path, and nowhere else: tokens go with the request.
+/// Follows redirects within the same origin only, because the request carries a token.
 fn same_place(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let keeps = matches!(attempt.status().as_u16(), 307 | 308);
     let same = attempt.previous().last().is_some_and(|from| from.origin() == attempt.url().origin());
     if keeps && same && attempt.previous().len() <= REDIRECTS { attempt.follow() } else { attempt.stop() }
 }
 
-/// Whether an answer is a stream of events.
+/// Whether a response is an event stream.
 pub(super) fn is_stream(answered: &Response) -> bool {
     let kind = answered.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
 }
 
-/// The innermost of what went wrong: the rest repeats the address.
+/// The innermost cause: the outer ones repeat the address.
 fn root_of(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut innermost: &dyn std::error::Error = &error;

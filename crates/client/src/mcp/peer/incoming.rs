@@ -1,4 +1,4 @@
-//! What a server says: requests, notifications and answers, one at a time or as a batch.
+//! Messages of a server: requests, notifications and responses, single or in a batch.
 
 use nuncio_wire::jsonrpc::RpcErrorObject;
 use serde_json::{Value, json};
@@ -6,36 +6,32 @@ use serde_json::{Value, json};
 /// One message of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum McpMessage {
-    /// It asks something.
+    /// A request of the server.
     Request {
-        /// What the answer must carry.
+        /// The id that the response must carry.
         id: Value,
-        /// What it asks.
         method: String,
-        /// With what.
         params: Value,
     },
-    /// It tells something.
+    /// A notification.
     Notice {
-        /// What.
+        /// Its name, with the prefix `notifications/`.
         method: String,
-        /// With what.
         params: Value,
     },
-    /// It answers a request of ours.
+    /// A response to a request of this client.
     Answer(McpPeerResponse),
 }
 
-/// The answer to a request.
+/// The response to a request.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct McpPeerResponse {
-    /// The request. `null` where the server could not read it.
+    /// The request's id; `null` if the server could not parse the request.
     pub(super) id: Value,
-    /// The result, or why there is none.
     pub(super) outcome: Result<Value, RpcErrorObject>,
 }
 
-/// Takes a body, a line or an event apart.
+/// Parses a body, a line or an event.
 pub(super) fn read(bytes: &[u8]) -> Result<Vec<McpMessage>, String> {
     let message: Value = serde_json::from_slice(bytes).map_err(|error| format!("not JSON: {error}"))?;
     match message {
@@ -67,17 +63,17 @@ fn one(mut message: Value) -> Result<McpMessage, String> {
     }
 }
 
-/// A request as it is sent.
+/// Builds a request.
 pub(super) fn request(id: &Value, method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-/// A notification as it is sent.
+/// Builds a notification.
 pub(super) fn notice(method: &str, params: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "method": method, "params": params })
 }
 
-/// The answer to a server's request: a result, or a code and words.
+/// Builds the response to a server's request: a result, or an error code and text.
 pub(super) fn reply(id: &Value, outcome: Result<Value, (i32, String)>) -> Value {
     match outcome {
         Ok(result) => json!({ "jsonrpc": "2.0", "id": id, "result": result }),

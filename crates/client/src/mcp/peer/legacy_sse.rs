@@ -1,5 +1,5 @@
-//! HTTP+SSE of 2024-11-05: one stream on which everything comes, and an address beside it where everything is sent.
-//! A stream that is cut takes with it what was under way: there is no way back.
+//! HTTP+SSE of 2024-11-05: one stream for everything received, and a separate address for everything sent. A
+//! stream that is cut loses its pending requests: it cannot be resumed.
 
 use std::sync::Arc;
 
@@ -119,7 +119,7 @@ async fn read(
         match incoming::read(event.data.as_bytes()) {
             Ok(messages) => {
                 for reply in messages.into_iter().filter_map(|message| hub.route(message)) {
-                    // What becomes of it the stream will tell.
+                    // A failed write shows up on the stream.
                     let _ = out.send((reply.to_string().into_bytes(), oneshot::channel().0)).await;
                 }
             }

@@ -1,4 +1,4 @@
-//! How a peer is spoken to: what is declared, who is shown, and every limit by its name.
+//! Options of an MCP peer: declared capabilities, credentials, and every limit.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,66 +9,66 @@ use serde_json::{Map, Value, json};
 
 use crate::auth::Authorizer;
 
-/// How a peer is spoken to.
+/// Options of an MCP peer.
 #[derive(Clone)]
 pub struct McpPeerOptions {
-    /// The revision to insist on. `None`: the newest that both sides know.
+    /// The required revision. `None`: the newest that both sides know.
     pub version: Option<McpVersion>,
-    /// Who knows tokens.
+    /// Supplies the tokens for requests.
     pub authorizer: Option<Arc<dyn Authorizer>>,
-    /// What servers are told that can be asked here.
+    /// The client capabilities that are declared to servers.
     pub declared: DeclaredCapabilities,
-    /// The lowest level of log lines that is asked for; it may change while the peer is used.
+    /// The lowest level of log lines to request; it may change while the peer is used.
     pub log_level: McpLogLevel,
-    /// Whether tasks are followed event by event, from a cursor, where the server has the extension for that
-    /// (`dev.nuncio/events`). Artifacts come in their pieces then, and not as one result.
+    /// Whether to follow tasks event by event, from a cursor, where the server has the extension for that
+    /// (`dev.nuncio/events`). Artifacts then arrive in chunks, not as one result.
     pub events: bool,
-    /// How this client calls itself, and its version.
+    /// The name and version of this client.
     pub client: (String, String),
-    /// How long connecting may take.
+    /// Limit for establishing a connection.
     pub connect_timeout: Duration,
-    /// How long a request that is no call may take.
+    /// Limit for a request other than a tool call.
     pub request_timeout: Duration,
-    /// How long a program on pipes may stay silent when it is asked for the newest revision; after it, it is greeted
-    /// as those before it.
+    /// How long to wait for a program's response to `server/discover`; after that, `initialize` is tried.
     pub probe_timeout: Duration,
-    /// How long nothing at all may be heard of a call. On pipes the time in which a question is open does not count.
+    /// How long a call may go without any message. On pipes, time with an open question does not count.
     pub silence: Duration,
-    /// How soon a stream that was taken up is asked for once more when nothing follows what was missed: there are
-    /// servers that keep what follows and send it nowhere. Longer each time, to 15 s.
+    /// How long to wait for new events on a resumed stream before it is reopened: some servers store further
+    /// events but do not send them on the resumed stream. The wait doubles each time, up to 15 s.
     pub quiet: Duration,
-    /// How often a stream that was cut is asked for again without hearing anything new; and how often a task.
+    /// How many times in a row a cut stream is reopened, or a task polled, without success.
     pub reconnects: u32,
-    /// The longest wait between two such attempts, and before a program that died is started again.
+    /// The longest backoff, also before a program that exited is restarted.
     pub max_backoff: Duration,
-    /// The longest wait that a server may ask for before its stream is asked for again.
+    /// The longest reconnection delay that a server may request (SSE `retry`).
     pub max_retry: Duration,
-    /// Connections (processes, sessions) that are held at most at a server which asks without saying whom: a call has
-    /// one of its own there. Further calls share, and a question that may be anybody's is refused.
+    /// Connections (processes, sessions) to a server whose questions do not name their call: each call gets
+    /// its own connection there. Calls beyond the limit share one, and a question that may belong to several
+    /// is rejected.
     pub max_connections: usize,
     /// Bytes of one message.
     pub max_message: usize,
-    /// Tools that a server may offer.
+    /// Tools of a server that are read.
     pub max_tools: usize,
-    /// How often a call may ask for more and be made again.
+    /// How many times a call may ask for input and be sent again.
     pub max_rounds: u32,
-    /// How long a program may take to end by itself once its input is closed; after it, it is told to (TERM).
+    /// How long a program may take to exit after its input is closed; then it gets SIGTERM.
     pub exit_grace: Duration,
-    /// How long a program may take to end once it was told to; after it, it is killed.
+    /// How long a program may take to exit after SIGTERM; then it is killed.
     pub term_grace: Duration,
 }
 
-/// The lowest level of log lines that is asked for. `None`: whatever the server chooses to send. Clones are one.
+/// The lowest level of log lines to request. `None`: the server decides. Clones share one value.
 #[derive(Debug, Clone, Default)]
 pub struct McpLogLevel(Arc<Mutex<Option<Level>>>);
 
 impl McpLogLevel {
-    /// What it is now.
+    /// The current level.
     pub fn get(&self) -> Option<Level> {
         *self.0.lock()
     }
 
-    /// From now on it is that.
+    /// Sets the level for all clones.
     pub fn set(&self, level: Level) {
         *self.0.lock() = Some(level);
     }
@@ -80,14 +80,14 @@ impl From<Level> for McpLogLevel {
     }
 }
 
-/// What servers are told that can be asked here.
+/// The client capabilities that are declared to servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeclaredCapabilities {
-    /// Forms are filled in.
+    /// Elicitation by form.
     pub forms: bool,
-    /// People are sent to links.
+    /// Elicitation by URL.
     pub links: bool,
-    /// There is a model.
+    /// Sampling.
     pub sampling: bool,
 }
 
@@ -119,7 +119,7 @@ impl Default for McpPeerOptions {
 }
 
 impl McpPeerOptions {
-    /// What is declared, in the words of a revision.
+    /// The declared capabilities in the form of a revision.
     pub(super) fn capabilities(&self, version: McpVersion) -> Value {
         let DeclaredCapabilities { forms, links, sampling } = self.declared;
         let mut capabilities = Map::new();
@@ -144,12 +144,12 @@ impl McpPeerOptions {
         Value::Object(capabilities)
     }
 
-    /// Who this is.
+    /// `clientInfo`.
     pub(super) fn client_info(&self) -> Value {
         json!({ "name": self.client.0, "version": self.client.1 })
     }
 
-    /// The wait before an attempt, by how many went before it.
+    /// The backoff before an attempt, by the number of attempts before it.
     pub(super) fn backoff(&self, attempt: u32) -> Duration {
         let wait = Duration::from_millis(100) * 2_u32.saturating_pow(attempt.min(10));
         wait.min(self.max_backoff)

@@ -1,8 +1,8 @@
-//! A server in a process of its own, spoken to by its pipes, one message a line.
+//! An MCP server in a child process, over its pipes, one message per line.
 //!
-//! The process has its own group, so that what it starts ends with it, and an environment that holds no secrets of
-//! ours. What it writes to its error stream is logged, and the last of it stands in errors. A process that ends takes
-//! with it what was under way.
+//! The process has its own process group, so that its children end with it, and an environment without this
+//! process's secrets. Its stderr is logged, and the last lines appear in errors. When the process exits,
+//! pending requests are lost.
 
 use std::{collections::VecDeque, process::Stdio, sync::Arc, time::Duration};
 
@@ -30,15 +30,15 @@ use super::{
 };
 use crate::peer::{PeerError, PeerProgram};
 
-/// What is let through of our own environment, and all that begins with `LC_`.
+/// The inherited environment variables, in addition to all that begin with `LC_`.
 const ENVIRONMENT: [&str; 5] = ["PATH", "HOME", "LANG", "TMPDIR", "USER"];
-/// Lines of the error stream that stand in an error, and bytes of each.
+/// Lines of stderr that an error quotes, and bytes of each.
 const LAST_LINES: usize = 8;
 const LINE: usize = 500;
-/// How long a process whose pipe has closed may take to say how it ended.
+/// How long to wait for the exit status after the pipe has closed.
 const HOW_IT_ENDED: Duration = Duration::from_millis(200);
 
-/// Starts the program, and greets it.
+/// Starts the program and performs the handshake.
 pub(super) async fn start(
     program: &PeerProgram,
     at: &str,
@@ -56,12 +56,12 @@ pub(super) async fn start(
             Ok(PipeHandshake::Session(answer)) => return session(wire, at, options, answer).await,
             Ok(PipeHandshake::Before(before)) if version.is_none() => version = before,
             Ok(PipeHandshake::Before(_)) => {
-                let why = format!("{at} was to speak MCP 2026-07-28, and speaks an older revision");
+                let why = format!("{at} does not support MCP 2026-07-28, only an older revision");
                 return Err(PeerError::Unsupported(why).into());
             }
-            // Some of old do not survive what they do not know.
+            // Some older servers exit on an unknown method.
             Err(fail) if version.is_none() && wire.hub.closed().is_some() => {
-                tracing::debug!(?fail, "{at} ended when it was asked for the newest revision");
+                tracing::debug!(?fail, "{at} exited on server/discover: restarting it for initialize");
                 let wire = launch(program, at, options, changes)?;
                 return open(wire, at, options, McpVersion::NEWEST_WITH_SESSIONS).await;
             }
@@ -71,13 +71,13 @@ pub(super) async fn start(
     open(wire, at, options, version.unwrap_or(McpVersion::NEWEST_WITH_SESSIONS)).await
 }
 
-/// What a program answered.
+/// The outcome of the handshake.
 enum PipeHandshake {
-    /// It speaks the newest revision.
+    /// The server speaks the newest revision.
     Newest(super::connection::McpServerInfo),
-    /// It speaks an older one, and may have said which.
+    /// The server speaks an older revision, and may have named it.
     Before(Option<McpVersion>),
-    /// It was silent, and took a session.
+    /// The server did not answer `server/discover` but accepted `initialize`.
     Session(McpPeerResponse),
 }
 
@@ -91,7 +91,7 @@ async fn discover(
         DiscoverReply::Speaks(about) => Ok(PipeHandshake::Newest(about)),
         DiscoverReply::Before(before) => Ok(PipeHandshake::Before(before)),
         DiscoverReply::Again => {
-            let why = format!("{at} says that it speaks MCP 2026-07-28, and does not");
+            let why = format!("{at} names MCP 2026-07-28 as its revision, but does not support it");
             Err(PeerError::Unsupported(why).into())
         }
     };
@@ -101,12 +101,12 @@ async fn discover(
     if options.version.is_some() {
         return read(within(at, options, answer(&mut discover)).await?);
     }
-    // It may be slow, or of those that are silent: whichever it answers first counts.
+    // The server may be slow, or may ignore unknown methods: the first response decides.
     let mut initialize =
         wire.exchange(&initialize_request(options, McpVersion::NEWEST_WITH_SESSIONS)).await?;
     let either = async {
         tokio::select! {
-            // Where both are here already, the one that was asked for first was answered first.
+            // If both responses are here already, the first request's takes precedence.
             biased;
             discovered = answer(&mut discover) => match read(discovered?)? {
                 PipeHandshake::Before(_) => answer(&mut initialize).await.map(PipeHandshake::Session),
@@ -203,18 +203,18 @@ fn launch(
     Ok(Arc::new(DuplexChannel::new(out, hub, work).of(process)))
 }
 
-/// A process that was started. Dropped, it is killed with all that it started.
+/// A started process. Dropping it kills the process group.
 pub(super) struct PipeServerProcess {
     group: Option<Pid>,
-    /// How it ended.
+    /// How the process ended.
     exit: watch::Receiver<Option<String>>,
-    /// Closes its input.
+    /// Closes the process's input.
     stopping: watch::Sender<bool>,
     options: Arc<McpPeerOptions>,
 }
 
 impl PipeServerProcess {
-    /// Ends it: by closing its input, then by telling it to, then by force.
+    /// Stops the process: closes its input, then sends SIGTERM, then kills it.
     pub(super) async fn stop(&self) {
         self.stopping.send_replace(true);
         if self.ended(self.options.exit_grace).await {
@@ -233,7 +233,7 @@ impl PipeServerProcess {
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group.filter(|_| self.exit.borrow().is_none()) {
-            // It fails where nobody is left.
+            // Fails if no process is left in the group.
             let _ = kill_process_group(group, signal);
         }
     }
@@ -245,7 +245,7 @@ impl Drop for PipeServerProcess {
     }
 }
 
-/// Waits for the end of the process, and takes with it what it has left behind.
+/// Waits for the process to exit, then kills what is left of its group.
 async fn reap(mut child: Child, group: Option<Pid>, exited: watch::Sender<Option<String>>) {
     let how = match child.wait().await {
         Ok(status) => status.to_string(),
@@ -257,7 +257,7 @@ async fn reap(mut child: Child, group: Option<Pid>, exited: watch::Sender<Option
     exited.send_replace(Some(how));
 }
 
-/// The last lines of the error stream.
+/// The last lines of stderr.
 #[derive(Default)]
 struct StderrTail(Mutex<VecDeque<String>>);
 
@@ -279,7 +279,7 @@ impl StderrTail {
 async fn listen(stderr: impl AsyncRead + Unpin, last: Arc<StderrTail>, at: String) {
     let mut stderr = BufReader::new(stderr);
     let mut line = vec![];
-    // A line that is longer comes in pieces.
+    // A longer line arrives in pieces.
     while let Ok(1..) = (&mut stderr).take(LINE as u64).read_until(b'\n', &mut line).await {
         let text = String::from_utf8_lossy(&line).trim_end().to_owned();
         if !text.is_empty() {
@@ -312,14 +312,14 @@ async fn write(
             written = written => written,
             _ = stop.wait_for(|stop| *stop) => return,
         };
-        // Whether it has ended is told by whoever reads.
+        // The reader reports whether the process has ended.
         let _ = told.send(
-            written.map_err(|error| McpRequestError::cut(format!("it does not read any more: {error}"))),
+            written.map_err(|error| McpRequestError::cut(format!("it no longer reads its input: {error}"))),
         );
     }
 }
 
-/// Whoever reads what the process says.
+/// The task that reads the process's output.
 struct PipeReader {
     at: String,
     hub: Arc<MessageRouter>,
@@ -358,16 +358,16 @@ impl PipeReader {
                     let _ = self.out.send((reply.to_string().into_bytes(), oneshot::channel().0)).await;
                 }
             }
-            // Programs print what they should not; what counts are the lines that are messages.
+            // Programs print other text to stdout, too; only lines that are messages count.
             Err(why) if !line.trim_ascii().is_empty() => {
                 let line = String::from_utf8_lossy(&line[..line.len().min(LINE)]).into_owned();
-                tracing::debug!(why, line, "{}: no message", self.at);
+                tracing::debug!(why, line, "{}: ignoring a line that is not a message", self.at);
             }
             Err(_) => {}
         }
     }
 
-    /// How it ended, with its last words.
+    /// The error for a process that has exited, with the last lines of its stderr.
     async fn ended(&self) -> McpRequestError {
         let mut exit = self.exit.clone();
         let how = match tokio::time::timeout(HOW_IT_ENDED, exit.wait_for(Option::is_some)).await {
@@ -375,7 +375,7 @@ impl PipeReader {
             _ => "it closed its output".to_owned(),
         };
         let last = self.last.joined();
-        let last = if last.is_empty() { String::new() } else { format!("; its last words: {last}") };
+        let last = if last.is_empty() { String::new() } else { format!("; its last output: {last}") };
         McpRequestError::cut(format!("{} has ended ({how}){last}", self.at))
     }
 }

@@ -1,4 +1,5 @@
-//! What servers ask: forms, links and samples as questions of the engine, and answers as each of them wants it.
+//! Converts elicitation and sampling requests to questions of the engine, and answers to the form that each
+//! expects.
 
 use nuncio_engine::question::{Answer, Ask, Question};
 use nuncio_wire::{
@@ -8,23 +9,21 @@ use nuncio_wire::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The longest sample where the server does not say.
+/// Tokens of a sample if the server names no limit.
 const MAX_TOKENS: u32 = 1024;
-/// The code that says a person did not want to.
+/// The error code for "the user rejected the request".
 const REJECTED: i32 = -1;
 
-/// A question that is open.
+/// An open question.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct OpenQuestion {
-    /// The question's id.
     pub(super) id: String,
-    /// What was asked, in the protocol's words.
+    /// The MCP method of the request.
     pub(super) method: String,
-    /// The whole of it.
     pub(super) params: Value,
     /// Where the answer goes.
     pub(super) to: AnswerRoute,
-    /// Whether it may be put again, because the stream was cut or its answer refused.
+    /// Whether the server may repeat it, because the stream was cut or the answer rejected.
     #[serde(skip)]
     pub(super) again: bool,
 }
@@ -33,23 +32,23 @@ pub(super) struct OpenQuestion {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AnswerRoute {
-    /// To a request of the server's, by its id.
+    /// To the request of the server with this id.
     Request(Value),
-    /// With the call when it is made again, or to its task, under this key.
+    /// Into the repeated call, or to its task, under this key.
     Input(String),
-    /// Nowhere: the call is made again when the link was visited.
+    /// Nowhere: the call is sent again after the link was visited.
     Visit,
 }
 
 impl OpenQuestion {
-    /// The question in the words of the engine; the error says why it is none.
+    /// The question for the engine; the error is why it cannot be shown.
     pub(super) fn question(&self) -> Result<Question, String> {
         let (text, ask) = read(&self.method, &self.params)?;
         Ok(Question { id: self.id.clone(), text, ask })
     }
 
-    /// Whether that is the same question once more. Where the server names its questions the name says so; else a
-    /// question that may be put again is known by its words.
+    /// Whether this is the same question again. A name that the server gave decides; without one, a question
+    /// that may be repeated is compared by its content.
     pub(super) fn is_same(&self, method: &str, params: &Value) -> bool {
         if let (Some(own), Some(other)) = (name_of(&self.params), name_of(params)) {
             return own == other;
@@ -61,10 +60,10 @@ impl OpenQuestion {
         self.method == method && members.iter().all(|member| self.params.get(member) == params.get(member))
     }
 
-    /// The answer to a request: a result, or a code and words.
+    /// The response to a request: a result, or an error code and text.
     pub(super) fn reply(&self, answer: &Answer) -> Result<Value, (i32, String)> {
         match answer {
-            Answer::Unavailable => Err((METHOD_NOT_FOUND, "nobody is here who could answer".to_owned())),
+            Answer::Unavailable => Err((METHOD_NOT_FOUND, "no user is available to answer".to_owned())),
             Answer::Decline(_) | Answer::Cancel if self.method == "sampling/createMessage" => {
                 let note = answer.note().map(|note| format!(": {note}")).unwrap_or_default();
                 Err((REJECTED, format!("the request for a sample was turned down{note}")))
@@ -73,7 +72,8 @@ impl OpenQuestion {
         }
     }
 
-    /// The answer where only results are taken. That nobody could answer is none, and is not asked for here.
+    /// The answer where only results are accepted. `Answer::Unavailable` has no such form; the caller
+    /// handles it before.
     pub(super) fn input(&self, answer: &Answer) -> Value {
         let is_link = self.params["mode"] == "url";
         match answer {
@@ -92,7 +92,7 @@ impl OpenQuestion {
     }
 }
 
-/// What the server calls a question, whatever the request's id under which it puts it.
+/// The server's name of a question, which stays the same when it repeats it under another request id.
 pub(super) fn name_of(params: &Value) -> Option<&str> {
     params["_meta"][QUESTION].as_str()
 }
@@ -119,7 +119,7 @@ fn read(method: &str, params: &Value) -> Result<(String, Ask), String> {
     }
 }
 
-/// Messages as one text: alone it is what was said; several say who speaks.
+/// Messages as one text. A single message is only its text; several are each prefixed with their role.
 fn conversation(messages: &[Value]) -> String {
     if let [only] = messages {
         return content_text(&only["content"]);

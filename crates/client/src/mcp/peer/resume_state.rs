@@ -1,4 +1,4 @@
-//! What leads back to a call: the state of a handle, as another process reads it.
+//! The serialized state of a call handle, with which another process resumes the call.
 
 use nuncio_wire::mcp::McpVersion;
 use serde::{Deserialize, Serialize};
@@ -7,68 +7,67 @@ use serde_json::{Map, Value};
 use super::question::OpenQuestion;
 use crate::peer::{CallHandle, PeerError};
 
-/// Where a call stands.
+/// The position in a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct ResumeState {
-    /// The revision that it was made in.
+    /// The revision that the call was made in.
     pub(super) version: String,
-    /// Its session, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) session: Option<String>,
-    /// What its progress carries.
+    /// The progress token of the call.
     pub(super) token: String,
-    /// What it has asked and waits for.
+    /// Open questions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) questions: Vec<OpenQuestion>,
-    /// Which way leads back.
+    /// How to resume the call.
     pub(super) way: ResumeVia,
-    /// The last event of the task that was seen, where it is followed by its events.
+    /// The number of the last task event received, if the task is followed by its events.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) after: Option<u64>,
 }
 
-/// Which way leads back.
+/// How to resume a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum ResumeVia {
-    /// The stream of the call's session goes on after an event.
+    /// By reopening the session's stream after an event.
     Stream {
         /// The id of the request.
         request: Value,
-        /// The last event that was seen.
+        /// The id of the last event received.
         event: String,
     },
-    /// The call is made again, with what it asked for.
+    /// By sending the call again, with the answers so far.
     Again(CallResend),
-    /// None: the call is under way once more, with what it asked for, and whether that is heard is not known.
+    /// Not at all: the call was sent again with answers, and whether the server received it is unknown.
     Sent,
     /// By the id of its task.
     Task,
 }
 
-/// A call that is made again.
+/// A call that is sent again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct CallResend {
-    /// The arguments, as they were.
+    /// The original arguments.
     pub(super) arguments: Value,
     /// W3C `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
-    /// Under which a repeat is the same call, where the tool honours that.
+    /// The idempotency key, if the tool honours one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) key: Option<String>,
-    /// What the server gave along.
+    /// The server's `requestState`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) state: Option<String>,
-    /// The answers that there are already.
+    /// The answers so far.
     #[serde(default)]
     pub(super) answers: Map<String, Value>,
-    /// How often it was made.
+    /// How many times the call was sent.
     pub(super) round: u32,
 }
 
 impl ResumeState {
-    /// The state of a handle.
+    /// Reads the state of a handle.
     pub(super) fn read(handle: &CallHandle) -> Result<(Self, McpVersion), PeerError> {
         let kept: Self = serde_json::from_value(handle.state.clone())
             .map_err(|error| PeerError::Gone(format!("the handle leads to no MCP call: {error}")))?;
@@ -76,7 +75,7 @@ impl ResumeState {
             PeerError::Gone(format!("the call was made in MCP {:?}, which is not known here", kept.version))
         })?;
         if kept.way == ResumeVia::Sent {
-            let why = "the call was made again with its answers, and there is no way back to that";
+            let why = "the call was sent again with its answers and cannot be resumed";
             return Err(PeerError::Gone(why.into()));
         }
         if kept.way == ResumeVia::Task && handle.task.is_none() {
@@ -85,9 +84,9 @@ impl ResumeState {
         Ok((kept, version))
     }
 
-    /// The handle.
+    /// Builds a handle with this state.
     pub(super) fn handle(&self, offer: &str, task: Option<&str>) -> CallHandle {
-        // What is made of texts and values can be written.
+        // Strings and JSON values always serialize.
         let state = serde_json::to_value(self).unwrap_or_default();
         CallHandle { offer: offer.to_owned(), task: task.map(str::to_owned), state }
     }

@@ -1,9 +1,9 @@
-//! Who hears what a server says outside of a request's own stream: on pipes everything, over HTTP what comes on the
-//! session's stream.
+//! Routes messages that arrive outside of a request's own stream: all of them on pipes, those of the
+//! session's stream over HTTP.
 //!
-//! Answers go to whoever made the request. Progress goes to the call that has its token, what names a task to the
-//! call of that task. A question or a log line that names nothing goes to the only call that it can be meant for;
-//! where there are several nobody hears it, because it may be somebody else's.
+//! Responses go to the pending request. Progress goes to the call with its token, a message that names a
+//! task to the call of that task. A question or a log line that names nothing goes to the only call that it
+//! can belong to. If there are several it is not delivered, because it may belong to another caller.
 
 use std::{
     sync::{
@@ -26,20 +26,21 @@ use super::{
     incoming::{McpMessage, McpPeerResponse, reply},
 };
 
-/// Messages that wait for one call. Progress and log lines beyond them are dropped, questions refused, so that one
-/// call which nobody follows does not hold up the others on the same pipe.
+/// Messages buffered for one call. Beyond that, progress and log lines are dropped and questions rejected,
+/// so that one call without a reader does not block the others on the same pipe.
 const INBOX: usize = 1024;
-/// How long after a call was taken back what names nothing may still be about it.
+/// How long after a cancellation a message that names nothing may still belong to the cancelled call.
 const TAKEN_BACK: Duration = Duration::from_secs(10);
-/// Calls that were left without an answer and are remembered. As long as there is one, nothing is guessed.
+/// Abandoned calls that are remembered. While there is one, a message that names nothing is not assigned by
+/// guess.
 const MAX_LEFT: usize = 1024;
 
-/// Where messages go.
+/// Routes messages to calls and pending requests.
 pub(super) struct MessageRouter {
     state: Mutex<RouterState>,
-    /// Counts what may have changed in the offers.
+    /// Counts possible changes of the tools.
     changes: watch::Sender<u64>,
-    /// Whether a question came that names nothing.
+    /// Whether a question arrived that does not name its call.
     asks: AtomicBool,
 }
 
@@ -57,20 +58,20 @@ struct RoutedCall {
     token: String,
     task: Option<String>,
     inbox: mpsc::Sender<McpMessage>,
-    /// Whether events of its task were dropped, and all since then.
+    /// Set when an event of its task was dropped; all later events are dropped, too.
     missed: Arc<AtomicBool>,
 }
 
-/// A call that nobody follows any more, and that the server may be working on.
+/// A call without a follower that the server may still be working on.
 struct AbandonedCall {
     token: String,
     request: Value,
-    /// When it is forgotten, where the server was told to stop.
+    /// When it is forgotten; `None` if the server was not asked to cancel it.
     until: Option<Instant>,
 }
 
 impl RouterState {
-    /// The calls that what names nothing can be meant for, followed or not.
+    /// The number of calls that a message without a name can belong to, followed or not.
     fn at_work(&mut self) -> usize {
         let now = Instant::now();
         self.abandoned.retain(|left| left.until.is_none_or(|until| now < until));
@@ -78,13 +79,13 @@ impl RouterState {
     }
 }
 
-/// What became of a message that needs nobody in particular.
+/// The result of [`MessageRouter::take`].
 pub(super) enum RouteResult {
-    /// It is dealt with.
+    /// It needs no further handling.
     Done,
-    /// This is to be sent back.
+    /// This reply has to be sent.
     Reply(Value),
-    /// It is for a call.
+    /// It belongs to a call.
     ForCall(McpMessage),
 }
 
@@ -93,13 +94,13 @@ impl MessageRouter {
         Arc::new(Self { state: Mutex::default(), changes, asks: AtomicBool::new(false) })
     }
 
-    /// A call's place. `token`: what its progress carries.
+    /// An inbox for a call. `token`: its progress token.
     pub(super) fn open_inbox(self: &Arc<Self>, token: &str, task: Option<&str>) -> CallInbox {
         let mut seats = self.lock();
         self.add_inbox(&mut seats, token, task)
     }
 
-    /// A call's place where no other call is at work. `None`: one is.
+    /// An inbox for a call on a connection without other calls. `None`: there is another call.
     pub(super) fn open_exclusive_inbox(self: &Arc<Self>, token: &str) -> Option<CallInbox> {
         let mut seats = self.lock();
         (seats.at_work() == 0).then(|| self.add_inbox(&mut seats, token, None))
@@ -111,13 +112,13 @@ impl MessageRouter {
         let key = seats.next;
         let (token, task) = (token.to_owned(), task.map(str::to_owned));
         let missed = Arc::new(AtomicBool::new(false));
-        // It is back.
+        // The abandoned call is resumed.
         seats.abandoned.retain(|left| left.token != token);
         seats.calls.push(RoutedCall { key, token, task, inbox, missed: Arc::clone(&missed) });
         CallInbox { hub: Arc::clone(self), key, inbox: heard, missed }
     }
 
-    /// Where the answer to that request will come, where answers come by the hub.
+    /// Registers a pending request whose response arrives through the router.
     pub(super) fn expect_response(self: &Arc<Self>, id: &Value) -> PendingResponse {
         let (tell, told) = oneshot::channel();
         let mut seats = self.lock();
@@ -128,7 +129,7 @@ impl MessageRouter {
         PendingResponse { hub: Arc::clone(self), id: id.clone(), response: told }
     }
 
-    /// Nothing comes any more. Whoever waits is told why.
+    /// Closes the router. Pending requests fail with this error.
     pub(super) fn close(&self, fail: &McpRequestError) {
         let mut seats = self.lock();
         seats.closed.get_or_insert_with(|| fail.clone());
@@ -137,39 +138,40 @@ impl MessageRouter {
         }
     }
 
-    /// Why nothing comes any more, where that is so.
+    /// Why the router is closed, if it is.
     pub(super) fn closed(&self) -> Option<McpRequestError> {
         self.lock().closed.clone()
     }
 
-    /// How many calls are followed.
+    /// The number of calls with a follower.
     pub(super) fn calls(&self) -> usize {
         self.lock().calls.len()
     }
 
-    /// Whether only calls are left that nobody follows.
+    /// Whether all remaining calls are abandoned.
     pub(super) fn is_deserted(&self) -> bool {
         let mut seats = self.lock();
         seats.calls.is_empty() && seats.at_work() > 0
     }
 
-    /// The same, and the server does not know that nobody follows them.
+    /// Whether all remaining calls are abandoned, and the server was not asked to cancel at least one of
+    /// them.
     pub(super) fn was_left(&self) -> bool {
         let seats = self.lock();
         seats.calls.is_empty() && seats.abandoned.iter().any(|left| left.until.is_none())
     }
 
-    /// Whether the server has asked without saying which call it means.
+    /// Whether the server has sent a question that does not name its call.
     pub(super) fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
 
-    /// What is offered may have changed.
+    /// Records that the tools may have changed.
     pub(super) fn notify_changed(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Deals with what concerns no call.
+    /// Handles messages that belong to no call.
     pub(super) fn take(&self, message: McpMessage) -> RouteResult {
         match message {
             McpMessage::Request { id, method, params } => match method.as_str() {
@@ -179,7 +181,7 @@ impl MessageRouter {
                     RouteResult::ForCall(McpMessage::Request { id, method, params })
                 }
                 _ => {
-                    let why = format!("there is no method {method:?} here");
+                    let why = format!("unknown method {method:?}");
                     RouteResult::Reply(reply(&id, Err((METHOD_NOT_FOUND, why))))
                 }
             },
@@ -191,7 +193,7 @@ impl MessageRouter {
         }
     }
 
-    /// Gives a message to whoever it is for. Returns what is to be sent back.
+    /// Delivers a message. Returns the reply to send, if any.
     pub(super) fn route(&self, message: McpMessage) -> Option<Value> {
         match self.take(message) {
             RouteResult::Done => None,
@@ -230,7 +232,7 @@ impl MessageRouter {
             Some(at) => drop(seats.waiting.swap_remove(at).1.send(Ok(answer))),
             None => {
                 seats.abandoned.retain(|left| left.request != answer.id);
-                tracing::debug!(id = %answer.id, "an answer to nothing that was asked");
+                tracing::debug!(id = %answer.id, "a response to an unknown request");
             }
         }
     }
@@ -244,7 +246,7 @@ impl MessageRouter {
                 let token = params["progressToken"].as_str();
                 self.inbox(|call| Some(call.token.as_str()) == token).into_iter().collect()
             }
-            // Which of the calls is meant is known there.
+            // Each call knows whether the elicitation is its own.
             "notifications/elicitation/complete"
             | "notifications/cancelled"
             | "notifications/subscriptions/acknowledged" => {
@@ -260,13 +262,13 @@ impl MessageRouter {
         for inbox in inboxes {
             let notice = McpMessage::Notice { method: method.to_owned(), params: params.clone() };
             if inbox.try_send(notice).is_err() {
-                tracing::warn!(method, "dropped: nobody follows the call that it is for");
+                tracing::warn!(method, "dropped a message: no call can be found for it");
             }
         }
     }
 
-    /// An event of a task goes to the call of that task. The first that finds no room ends what the call can be given
-    /// in order: it comes back with its cursor.
+    /// Delivers a task event to the call of that task. After the first event that does not fit the call gets
+    /// no more, to preserve the order: it reconnects with its cursor.
     fn tell_event(&self, params: &Value) {
         let seats = self.lock();
         let task = params["taskId"].as_str();
@@ -278,7 +280,7 @@ impl MessageRouter {
         }
     }
 
-    /// Whom a message is for that names this task, or nothing.
+    /// The inbox for a message that names this task, or nothing.
     fn addressee(&self, task: Option<&str>) -> Result<mpsc::Sender<McpMessage>, &'static str> {
         if task.is_some() {
             return self.inbox(|call| call.task.as_deref() == task).ok_or(NOBODY);
@@ -291,7 +293,7 @@ impl MessageRouter {
         }
     }
 
-    /// The newest call that fits.
+    /// The newest call that matches.
     fn inbox(&self, fits: impl Fn(&RoutedCall) -> bool) -> Option<mpsc::Sender<McpMessage>> {
         self.lock().calls.iter().rev().find(|call| fits(call)).map(|call| call.inbox.clone())
     }
@@ -304,12 +306,12 @@ impl MessageRouter {
 const NOBODY: &str = "no call is under way here that could answer";
 const SEVERAL: &str = "several calls are under way here, and this does not say which of them it belongs to";
 
-/// The task that a message says it belongs to (2025-11-25).
+/// The task that a message names in its metadata (2025-11-25).
 fn related_task(params: &Value) -> Option<&str> {
     params["_meta"]["io.modelcontextprotocol/related-task"]["taskId"].as_str()
 }
 
-/// A call's place.
+/// The inbox of a call.
 pub(super) struct CallInbox {
     hub: Arc<MessageRouter>,
     key: u64,
@@ -317,16 +319,16 @@ pub(super) struct CallInbox {
     missed: Arc<AtomicBool>,
 }
 
-/// What comes for a call.
+/// An item in the inbox of a call.
 pub(super) enum InboxItem {
-    /// A message.
+    /// A routed message.
     Message(McpMessage),
-    /// Events of its task were dropped: there was no room for them.
+    /// Events of its task were dropped because the inbox was full.
     Missed,
 }
 
 impl CallInbox {
-    /// What comes next for the call. It never ends.
+    /// The next item for the call. Never ends.
     pub(super) async fn next(&mut self) -> InboxItem {
         if self.inbox.is_empty() && self.missed.swap(false, Ordering::AcqRel) {
             return InboxItem::Missed;
@@ -337,7 +339,7 @@ impl CallInbox {
         }
     }
 
-    /// The call goes without an answer to that request; `told`: the server knows.
+    /// The call stops without a response to that request. `told`: the cancellation was sent to the server.
     pub(super) fn abandon_call(&self, token: &str, request: Value, told: bool) {
         let mut seats = self.hub.lock();
         if seats.abandoned.len() < MAX_LEFT {
@@ -360,7 +362,7 @@ impl Drop for CallInbox {
     }
 }
 
-/// An answer that will come.
+/// A response that is still to arrive.
 pub(super) struct PendingResponse {
     hub: Arc<MessageRouter>,
     id: Value,
@@ -369,7 +371,7 @@ pub(super) struct PendingResponse {
 
 impl PendingResponse {
     pub(super) async fn answer(&mut self) -> Result<McpPeerResponse, McpRequestError> {
-        (&mut self.response).await.unwrap_or_else(|_| Err(McpRequestError::cut("nobody answers any more")))
+        (&mut self.response).await.unwrap_or_else(|_| Err(McpRequestError::cut("the connection was closed")))
     }
 }
 
@@ -405,7 +407,7 @@ mod tests {
         assert!(hub.route(progress("one")).is_none());
         assert_eq!(first.inbox.try_recv().unwrap(), progress("one"));
         assert!(second.inbox.try_recv().is_err());
-        // What names nothing goes to nobody where there are several, what names a task to that one.
+        // With several calls, a message that names nothing is not delivered; one that names a task is.
         let third = hub.open_inbox("three", None);
         let refused = hub.route(question(json!({}))).unwrap();
         assert!(refused["error"]["message"].as_str().unwrap().starts_with("several calls"), "{refused}");
@@ -432,7 +434,7 @@ mod tests {
         assert!(hub.is_deserted() && hub.was_left() && hub.open_exclusive_inbox("other").is_none());
         let other = hub.open_inbox("other", None);
         assert!(refused());
-        // The server was told to stop one of them, and answers the other.
+        // The server was asked to cancel one of them, and answers the other.
         for left in hub.lock().abandoned.iter_mut().filter(|left| left.until.is_some()) {
             left.until = Some(Instant::now());
         }
@@ -475,7 +477,7 @@ mod tests {
         }
         let InboxItem::Message(first) = seat.next().await else { panic!("there is room for {INBOX}") };
         assert_eq!(first, event(0));
-        // There is room again, and a gap before what comes now.
+        // There is room again, but events are missing before the next one.
         hub.route(event(INBOX + 2));
         for seq in 1..INBOX {
             assert!(matches!(seat.next().await, InboxItem::Message(message) if message == event(seq)));

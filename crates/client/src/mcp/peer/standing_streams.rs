@@ -1,5 +1,5 @@
-//! Streams that stand open for as long as a connection does: the session's own (to 2025-11-25), and the subscription
-//! to changes of the tools (2026-07-28). Whatever was missed while one was gone may have changed.
+//! Streams that stay open as long as a connection: the session's own (up to 2025-11-25), and the
+//! subscription to tool changes (2026-07-28). After a gap the tools count as changed.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::{
     streamable::StreamableHttp,
 };
 
-/// Opens the session's own stream, where there is a session, and keeps it open.
+/// Opens the session's own stream, if there is a session, and reopens it whenever it ends.
 pub(super) fn open_session_stream(connection: &McpConnection) {
     if let McpTransport::Http(http) = &connection.link
         && http.session.is_some()
@@ -46,7 +46,7 @@ async fn standing(http: Arc<StreamableHttp>) {
                             if let Some(reply) = http.hub.route(message)
                                 && let Err(fail) = http.post(&reply).await
                             {
-                                tracing::debug!(?fail, "{at} does not take an answer");
+                                tracing::debug!(?fail, "{at} rejected an answer");
                             }
                         }
                     }
@@ -66,7 +66,7 @@ async fn standing(http: Arc<StreamableHttp>) {
     }
 }
 
-/// Subscribes to changes of the tools, where the server tells of them, and stays so.
+/// Subscribes to tool changes, if the server announces them, and renews the subscription whenever it ends.
 pub(super) fn subscribe(connection: &Arc<McpConnection>) -> Option<AbortOnDrop> {
     let tells = connection.about.capabilities["tools"]["listChanged"].as_bool() == Some(true);
     if !connection.version.is_stateless() || !tells {
@@ -84,7 +84,7 @@ async fn subscribed(connection: Arc<McpConnection>) {
                 match exchange.next().await {
                     Ok(ExchangeEvent::Message(McpMessage::Answer(answer))) => match answer.outcome {
                         Ok(_) => break,
-                        Err(error) => return tracing::debug!(%error, "{} tells nothing", connection.at),
+                        Err(error) => return tracing::debug!(%error, "{}: no subscription", connection.at),
                     },
                     Ok(ExchangeEvent::Message(McpMessage::Notice { method, .. }))
                         if method == "notifications/subscriptions/acknowledged" =>
@@ -96,7 +96,7 @@ async fn subscribed(connection: Arc<McpConnection>) {
                     }
                     Ok(_) => {}
                     Err(fail) if fail.is_transient() && connection.closed().is_none() => break,
-                    Err(fail) => return tracing::debug!(?fail, "{} tells nothing", connection.at),
+                    Err(fail) => return tracing::debug!(?fail, "{}: no subscription", connection.at),
                 }
             },
             Err(fail) if fail.is_transient() && connection.closed().is_none() => {}

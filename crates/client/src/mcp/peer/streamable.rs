@@ -1,7 +1,8 @@
-//! Streamable HTTP in both of its shapes: each request a POST, its answer a body or a stream.
+//! Streamable HTTP, stateless and with sessions: each request is a POST whose response is a body or a
+//! stream.
 //!
-//! A stream of a session that is cut, or that the server lets go of, is asked for again after the last event that
-//! came. What was cut and has no way back is an error: the answer did not come, and may never.
+//! A session's stream that is cut, or closed by the server, is reopened after the last event received. A cut
+//! without a way to resume is an error: the response did not arrive, and may never.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,15 +23,16 @@ use super::{
 };
 use crate::{mcp::relay::envelope::encoded, peer::PeerError};
 
-/// The longest wait for more on a stream that was taken up.
+/// The longest wait for new events on a resumed stream.
 const LONGEST_QUIET: Duration = Duration::from_secs(15);
-/// What comes so long after a stream was taken up was not missed before: the server goes on with it.
+/// An event that arrives this long after a stream was resumed is not a replay: the server is sending live
+/// events.
 const REPLAYED: Duration = Duration::from_secs(1);
 
-/// Messages of a stream that wait for whoever follows the call; then the network waits.
+/// Messages of a stream that are buffered for the call; then the reader stops reading (backpressure).
 const AHEAD: usize = 16;
 
-/// A server at an address, in one revision, and in a session where that has any.
+/// A server at a URL, in one revision, and in a session if the revision has them.
 pub(super) struct StreamableHttp {
     pub(super) http: Arc<McpHttp>,
     pub(super) version: McpVersion,
@@ -40,50 +42,50 @@ pub(super) struct StreamableHttp {
 
 /// How a stream begins.
 enum ExchangeStart {
-    /// By a request.
+    /// With a request.
     Post(Value, HeaderMap),
-    /// Where another broke off.
+    /// After the event with this id.
     After(String),
 }
 
-/// Where a stream is.
+/// The position in a stream.
 #[derive(Default)]
 struct StreamPosition {
-    /// The last event that came.
+    /// The id of the last event received.
     cursor: Option<String>,
-    /// How long the server wants us to wait.
+    /// The reconnection delay that the server requested.
     retry: Option<Duration>,
-    /// Whether anything came since the last attempt.
+    /// Whether anything arrived since the last attempt.
     news: bool,
     /// Attempts since then.
     attempts: u32,
-    /// How long to wait for more on a stream that was taken up, until something has followed what was missed.
+    /// How long to wait for more on a resumed stream, until a live event has followed the replayed ones.
     quiet: Option<Duration>,
 }
 
-/// How a stream ended.
+/// How reading a stream ended.
 #[derive(PartialEq)]
 enum StreamEnd {
-    /// The answer was in it.
+    /// The response arrived.
     Answered,
     Cut,
-    /// It was taken up, and nothing follows.
+    /// The stream was resumed, and no event followed.
     Quiet,
 }
 
 impl StreamableHttp {
-    /// Sends a request. What comes for it is read in the background, as fast as it is taken.
+    /// Sends a request. Its messages are read in the background, as fast as the caller takes them.
     pub(super) fn exchange(self: &Arc<Self>, request: Value, mirrored: HeaderMap) -> McpPeerExchange {
         let id = request["id"].clone();
         self.read(id, ExchangeStart::Post(request, mirrored))
     }
 
-    /// Goes on with the stream of a request after an event.
+    /// Resumes the stream of a request after an event.
     pub(super) fn resume(self: &Arc<Self>, id: Value, cursor: String) -> McpPeerExchange {
         self.read(id, ExchangeStart::After(cursor))
     }
 
-    /// Sends what has no answer: a notification, or the answer to a request of the server's.
+    /// Sends a message without a response: a notification, or the response to a request of the server.
     pub(super) async fn post(&self, message: &Value) -> Result<(), McpRequestError> {
         let limit = self.http.options.request_timeout;
         let answered = self.send(message, HeaderMap::new(), limit).await?;
@@ -93,7 +95,7 @@ impl StreamableHttp {
         }
     }
 
-    /// Sends a request that is answered at once, and gives the headers of the answer as well.
+    /// Sends a request that is answered at once. Also returns the response headers.
     pub(super) async fn ask(&self, request: &Value) -> Result<(HeaderMap, McpPeerResponse), McpRequestError> {
         let limit = self.http.options.request_timeout;
         let asked = async {
@@ -150,7 +152,7 @@ impl StreamableHttp {
         }
         let limit = self.http.options.connect_timeout;
         let headers = self.standing_headers();
-        // A server that does not let sessions be ended forgets them by itself.
+        // A server that does not support ending sessions expires them itself.
         let _ = self.http.send(Method::DELETE, &self.http.url, &headers, &Bytes::new(), limit).await;
     }
 
@@ -199,7 +201,7 @@ impl StreamableHttp {
         }
     }
 
-    /// The stream that an answer is. `None`: it was whole, and has been told.
+    /// The stream of a response. `None`: the response was a body and has been delivered.
     async fn answered(
         &self,
         answered: Response,
@@ -235,8 +237,8 @@ impl StreamableHttp {
         let begun = Instant::now();
         let mut last = begun;
         loop {
-            // However it ends, it has been cut. Signs of life are no news: a server may keep a stream that was taken
-            // up alive, and have forgotten what it is for.
+            // Any end without a response is a cut. Keep-alive comments do not count as events: a server may
+            // keep a resumed stream open after it has forgotten the request.
             let piece = tokio::select! {
                 piece = tokio::time::timeout(self.http.options.silence, pieces.next()) => piece,
                 () = quiet(last, at.quiet) => {
@@ -269,7 +271,7 @@ impl StreamableHttp {
                     self.record_cursor(cursor, at, tell).await;
                 }
             }
-            // An id may come without any data.
+            // An event id may arrive without data.
             if let Some(cursor) = parser.last_id().filter(|cursor| !cursor.is_empty()) {
                 self.record_cursor(cursor.to_owned(), at, tell).await;
             }
@@ -284,7 +286,7 @@ impl StreamableHttp {
         let _ = tell.send(Ok(ExchangeEvent::Cursor(cursor))).await;
     }
 
-    /// Gives a message to whom it is for. Returns whether it was the answer.
+    /// Delivers a message. Returns whether it was the response.
     async fn deliver_message(
         &self,
         message: McpMessage,
@@ -295,7 +297,7 @@ impl StreamableHttp {
             RouteResult::Done => return Ok(false),
             RouteResult::Reply(reply) => {
                 if let Err(fail) = self.post(&reply).await {
-                    tracing::debug!(?fail, "{} does not take an answer", self.http.at);
+                    tracing::debug!(?fail, "{} rejected an answer", self.http.at);
                 }
                 return Ok(false);
             }
@@ -303,21 +305,21 @@ impl StreamableHttp {
         };
         let mut is_answer = false;
         if let McpMessage::Answer(answer) = &message {
-            // A request that the server could not read is answered without its id.
+            // A server responds with a null id to a request that it could not parse.
             is_answer = answer.id == *id || (answer.id.is_null() && answer.outcome.is_err());
             if !is_answer {
-                tracing::debug!(id = %answer.id, "{} answers what was not asked here", self.http.at);
+                tracing::debug!(id = %answer.id, "{} sent a response to an unknown request", self.http.at);
                 return Ok(false);
             }
         }
-        // Whoever followed the call has gone, and so will this.
+        // The call has stopped reading; this task will be aborted.
         tell.send(Ok(ExchangeEvent::Message(message)))
             .await
-            .map_err(|_| McpRequestError::cut("nobody follows the call"))?;
+            .map_err(|_| McpRequestError::cut("the call has no follower"))?;
         Ok(is_answer)
     }
 
-    /// Asks for the stream again, until it is there or there is no hope.
+    /// Reopens the stream, with backoff, until it is open or the attempts run out.
     async fn reopen_stream(
         &self,
         at: &mut StreamPosition,
@@ -330,7 +332,7 @@ impl StreamableHttp {
             )));
         };
         let options = &self.http.options;
-        let mut last = "it said nothing new".to_owned();
+        let mut last = "it sent nothing new".to_owned();
         while at.attempts < options.reconnects {
             if !at_once || at.attempts > 0 {
                 let backoff = options.backoff(at.attempts);
@@ -353,9 +355,9 @@ impl StreamableHttp {
                     at.quiet = at.quiet.or(Some(options.quiet));
                     return Ok(answered);
                 }
-                // It has not noticed yet that the stream before this one is gone.
+                // The server has not yet noticed that the previous stream is closed.
                 409 => {
-                    last = format!("{place} says that somebody else reads the stream");
+                    last = format!("{place} reports that another client reads the stream");
                     continue;
                 }
                 405 | 501 => {
@@ -369,7 +371,7 @@ impl StreamableHttp {
                 fail if fail.is_transient() => last = fail.into_peer(place).to_string(),
                 McpRequestError::SessionLost => return Err(McpRequestError::SessionLost),
                 fail => {
-                    let why = format!("there is no way back to the call: {}", fail.into_peer(place));
+                    let why = format!("the call cannot be resumed: {}", fail.into_peer(place));
                     return Err(PeerError::Gone(why).into());
                 }
             }
@@ -409,14 +411,15 @@ impl StreamableHttp {
             return McpRequestError::SessionLost;
         }
         let body = self.http.whole(answered).await.unwrap_or_default();
-        // The servers of many examples, the reference server among them, say it in these words instead.
+        // The reference server, and many that derive from it, report a lost session with status 400 and this
+        // text.
         if status == 400 && self.session.is_some() && body_excerpt(&body).to_lowercase().contains("session") {
             return McpRequestError::SessionLost;
         }
         of_status(&self.http.at, status, &headers, &body)
     }
 
-    /// What goes with every request of a session.
+    /// The headers of every request in a session.
     fn standing_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         headers.insert("mcp-protocol-version", HeaderValue::from_static(self.version.name()));
@@ -426,10 +429,10 @@ impl StreamableHttp {
         headers
     }
 
-    /// The headers of a message; of a stateless one, what its body says.
+    /// The headers of a message; for a stateless one they repeat parts of its body.
     fn headers(&self, message: &Value) -> HeaderMap {
         let method = message["method"].as_str().unwrap_or_default();
-        // Which revision the session will speak is not known yet.
+        // The session's revision is not negotiated yet.
         let mut headers = if method == "initialize" { HeaderMap::new() } else { self.standing_headers() };
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -452,7 +455,7 @@ impl StreamableHttp {
     }
 }
 
-/// Returns when nothing has come for so long.
+/// Returns when no event has arrived for that long.
 async fn quiet(since: Instant, limit: Option<Duration>) {
     match limit {
         Some(limit) => tokio::time::sleep_until(since + limit).await,

@@ -1,4 +1,4 @@
-//! The tools of a server: what they want, and how a message becomes their arguments.
+//! The tools of a server: their schemas, and the conversion of a message to arguments.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -22,18 +22,18 @@ use crate::{
 /// Pages of a list that are read.
 const MAX_PAGES: usize = 1000;
 
-/// The annotation that wants an argument in a header.
+/// The schema annotation for an argument that is also sent as a header.
 const HEADER: &str = "x-mcp-header";
 
-/// A tool.
+/// A tool of an MCP server.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct McpTool {
     pub(super) offer: PeerCapability,
     /// `execution.taskSupport` (2025-11-25).
     pub(super) tasks: ToolTaskSupport,
-    /// Whether a repeat under the same key is the same call.
+    /// Whether a repeat with the same idempotency key is the same call.
     pub(super) takes_key: bool,
-    /// What is repeated in headers: the header, and the path of the argument.
+    /// Arguments that are also sent as headers: the header, and the path of the argument.
     mirrored: Vec<(HeaderName, Vec<String>)>,
 }
 
@@ -45,7 +45,7 @@ pub(super) enum ToolTaskSupport {
     Required,
 }
 
-/// Lists the tools, all pages.
+/// Lists the tools, from all pages.
 pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>, McpRequestError> {
     let (at, most) = (&connection.at, connection.options.max_tools);
     let (mut tools, mut cursor, mut cursors) = (vec![], None::<String>, HashSet::new());
@@ -55,7 +55,7 @@ pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>
         let params = cursor.as_ref().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
         let mut page = match connection.request("tools/list", params).await {
             Ok(page) => page,
-            // A server without tools need not know the method.
+            // A server without tools need not implement the method.
             Err(McpRequestError::Rpc(error)) if error.code == -32601 && tools.is_empty() => {
                 return Ok(vec![]);
             }
@@ -67,8 +67,8 @@ pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>
         for tool in &listed {
             match McpTool::read(tool, http) {
                 Ok(tool) => tools.push(Arc::new(tool)),
-                // One tool that is written wrongly does not take the others with it.
-                Err(why) => tracing::warn!(why, "{at}: the tool {} is left out", tool["name"]),
+                // One invalid tool must not hide the others.
+                Err(why) => tracing::warn!(why, "{at}: ignoring the invalid tool {}", tool["name"]),
             }
         }
         if tools.len() > most {
@@ -85,7 +85,8 @@ pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>
 }
 
 impl McpTool {
-    /// Reads a tool. `headers`: whether arguments are repeated in headers, so that what it says of them counts.
+    /// Parses a tool. `headers`: whether the revision sends arguments as headers, so that the annotations
+    /// count.
     fn read(tool: &Value, headers: bool) -> Result<Self, String> {
         let name = tool["name"].as_str().filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| "it has no name".to_owned())?;
@@ -115,7 +116,7 @@ impl McpTool {
         Ok(Self { offer, tasks, takes_key, mirrored: mirrored.unwrap_or_default() })
     }
 
-    /// The arguments that are repeated in headers.
+    /// The headers that repeat arguments.
     pub(super) fn headers(&self, arguments: &Value) -> HeaderMap {
         let value = |path: &[String]| match value_at(arguments, path)? {
             Value::String(text) => encoded(text),
@@ -125,7 +126,7 @@ impl McpTool {
         headers.filter_map(|(name, path)| Some((name.clone(), value(path)?))).collect()
     }
 
-    /// A message as arguments: its first data part, or its text where the tool wants one thing only.
+    /// Converts a message to arguments: its first data part, or its text if the tool takes a single text.
     pub(super) fn arguments(&self, message: &Message) -> Result<Value, PeerError> {
         let name = &self.offer.name;
         if message.parts.iter().any(|part| matches!(part.content, Content::Bytes(_) | Content::Url(_))) {
@@ -162,7 +163,7 @@ impl McpTool {
         }
     }
 
-    /// The argument that plain text is: `text`, else the only one that is required, else the only one there is.
+    /// The argument for plain text: `text`, otherwise the only required one, otherwise the only one.
     fn text_argument(&self) -> Option<&str> {
         let schema = self.offer.input_schema.as_ref()?;
         let properties = schema["properties"].as_object()?;
@@ -179,7 +180,7 @@ impl McpTool {
     }
 }
 
-/// What is repeated in headers, if it can be.
+/// The arguments that go into headers; an error if an annotation is not usable.
 fn mirrored_in(schema: &Value) -> Result<Vec<(HeaderName, Vec<String>)>, String> {
     let found = mirrored_arguments(schema);
     let mut headers: Vec<(HeaderName, Vec<String>)> = vec![];
@@ -191,7 +192,7 @@ fn mirrored_in(schema: &Value) -> Result<Vec<(HeaderName, Vec<String>)>, String>
             return Err(format!("{HEADER}: {} is no string, integer or boolean", path.join(".")));
         }
         if headers.iter().any(|(other, _)| *other == header) {
-            return Err(format!("{HEADER}: {name:?} stands there twice"));
+            return Err(format!("{HEADER}: {name:?} is used twice"));
         }
         headers.push((header, path));
     }
@@ -201,7 +202,7 @@ fn mirrored_in(schema: &Value) -> Result<Vec<(HeaderName, Vec<String>)>, String>
     }
 }
 
-/// How often the annotation stands in a schema, wherever that is. A property may be called like it.
+/// Counts the annotation anywhere in a schema. A property may have the same name.
 fn count(schema: &Value) -> usize {
     match schema {
         Value::Object(members) => {

@@ -1,5 +1,5 @@
-//! What a relay has to know of the messages that it carries: which requests there are, which are answered, and what
-//! stands in headers.
+//! The parts of a message that a relay needs: the requests in it, the requests that it answers, and its
+//! headers.
 
 use std::collections::HashMap;
 
@@ -11,11 +11,11 @@ use nuncio_wire::{
 };
 use serde_json::Value;
 
-/// What a client said: a message, or a batch.
+/// A client's message or batch.
 pub(super) struct RelayMessage {
     pub(super) bytes: Vec<u8>,
     message: Value,
-    /// The requests in it.
+    /// The ids of the requests in it.
     pub(super) ids: Vec<RpcId>,
 }
 
@@ -31,13 +31,14 @@ impl RelayMessage {
         self.message["method"].as_str().unwrap_or_default()
     }
 
-    /// The request that it cancels.
+    /// The id of the request that it cancels.
     pub(super) fn cancels(&self) -> Option<RpcId> {
         let cancels = self.method() == "notifications/cancelled";
         cancels.then(|| RpcId::from_json(&self.message["params"]["requestId"].to_string())).flatten()
     }
 
-    /// The headers of a request that stands for itself (2026-07-28): what its body says. `None` for all others.
+    /// The headers of a stateless request (2026-07-28), which repeat parts of its body. `None` for all
+    /// others.
     pub(super) fn headers(&self) -> Option<HeaderMap> {
         let params = &self.message["params"];
         let version = params["_meta"]["io.modelcontextprotocol/protocolVersion"].as_str()?;
@@ -57,12 +58,12 @@ impl RelayMessage {
     }
 }
 
-/// Arguments of tools that are repeated in headers, as the lists that came by told.
+/// Arguments of tools that are also sent as headers, collected from the tool lists that passed by.
 #[derive(Default)]
 pub(super) struct MirroredHeaders(HashMap<String, Vec<(HeaderName, Vec<String>)>>);
 
 impl MirroredHeaders {
-    /// Learns from a list of tools, if the message is one.
+    /// Collects the annotations if the message is a list of tools.
     pub(super) fn learn(&mut self, message: &Value) {
         for tool in message["result"]["tools"].as_array().into_iter().flatten() {
             let Some(name) = tool["name"].as_str() else { continue };
@@ -87,7 +88,7 @@ impl MirroredHeaders {
     }
 }
 
-/// The requests that are answered by what a server said.
+/// The ids of the requests that a server's message answers.
 pub(super) fn answers_in(body: &[u8]) -> Vec<RpcId> {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     let answered = |message: &Value| {
@@ -97,7 +98,7 @@ pub(super) fn answers_in(body: &[u8]) -> Vec<RpcId> {
     each(&message).iter().filter_map(answered).collect()
 }
 
-/// The words of an error, or what there is instead.
+/// The text of a JSON-RPC error, or the beginning of the body.
 pub(in crate::mcp) fn error_in(body: &[u8]) -> String {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     match message["error"]["message"].as_str() {
@@ -118,7 +119,7 @@ fn id_of(message: &Value) -> Option<RpcId> {
     RpcId::from_json(&id.to_string())
 }
 
-/// A text as the value of a header.
+/// Encodes a text as a header value.
 pub(in crate::mcp) fn encoded(text: &str) -> Option<HeaderValue> {
     let plain = !text.is_empty()
         && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))

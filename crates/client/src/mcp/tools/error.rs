@@ -1,89 +1,88 @@
-//! Why a tool was not called or a resource not read. Each case is one that a program or a person reacts to
-//! differently.
+//! Errors of the tool client, one case for each reaction of a program or a person.
 
 use std::time::Duration;
 
 use nuncio_wire::jsonrpc::RpcErrorObject;
 use serde_json::Value;
 
-/// What went wrong between this client and a server.
+/// Why a request to a server failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ToolError {
-    /// This process cannot make requests.
+    /// The HTTP client could not be built.
     #[error("the HTTP client could not be set up: {0}")]
     Setup(String),
     /// No connection.
     #[error("{at} cannot be reached: {why}")]
     Unreachable {
-        /// The endpoint.
+        /// The endpoint's URL.
         at: String,
-        /// What the network said.
+        /// The network error.
         why: String,
     },
-    /// No answer in time.
+    /// No response within the timeout.
     #[error("{at} did not answer within {} s", .limit.as_secs_f32())]
     Timeout {
-        /// The endpoint.
+        /// The endpoint's URL.
         at: String,
-        /// The limit.
+        /// The timeout that ran out.
         limit: Duration,
     },
-    /// The answer broke off. Whether the request was carried out is not known.
+    /// The response was cut. Whether the request was carried out is unknown.
     #[error("the answer of {at} broke off: {why}")]
     Cut {
-        /// The endpoint.
+        /// The endpoint's URL.
         at: String,
-        /// What the network said.
+        /// The network error.
         why: String,
     },
-    /// The server wants to know who is calling, or does not want this caller to do this.
+    /// The server requires authentication, or does not permit this caller to do this.
     #[error("{at} refused the request (HTTP {status}): {why}")]
     Unauthorized {
-        /// The endpoint.
+        /// The endpoint's URL.
         at: String,
         /// 401 or 403.
         status: u16,
         /// Whether the request carried a token.
         supplied: bool,
-        /// In the server's words.
+        /// The server's own text.
         why: String,
     },
-    /// The caller does this too often, or the server is busy.
+    /// The server rate limits the caller or is overloaded.
     #[error("{why}{}", .retry_after.map(|after| format!(" (try again in {} s)", after.as_secs_f32())).unwrap_or_default())]
     TooFast {
-        /// In the server's words.
+        /// The server's own text.
         why: String,
-        /// When it is worth another try.
+        /// How long to wait before a retry.
         retry_after: Option<Duration>,
     },
-    /// An answer that is no answer of MCP.
+    /// The response is not MCP.
     #[error("{at} answered HTTP {status}: {why}")]
     Http {
-        /// The endpoint.
+        /// The endpoint's URL.
         at: String,
-        /// The status.
+        /// The HTTP status.
         status: u16,
         /// The beginning of the body.
         why: String,
     },
-    /// The server's own error.
+    /// A JSON-RPC error from the server.
     #[error("{}", .0.message)]
     Rpc(RpcErrorObject),
-    /// The tool ran, and says that it failed.
+    /// The tool ran and reports an error.
     #[error("{why}")]
     Tool {
-        /// In its words.
+        /// The tool's own text.
         why: String,
-        /// What it says for programs.
+        /// The tool's structured result.
         structured: Option<Value>,
     },
-    /// What came does not have the shape that the protocol defines.
+    /// The response does not have the shape that the protocol defines.
     #[error("the server's answer is malformed: {0}")]
     Malformed(String),
 }
 
 impl ToolError {
-    /// Whether the same request may succeed a little later, and has certainly not been carried out.
+    /// Whether a retry may succeed and the request was certainly not carried out.
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Unreachable { .. } | Self::TooFast { .. } => true,

@@ -1,4 +1,4 @@
-//! One request and its answer over HTTP: the headers that belong to it, and what each status means.
+//! One request and its response over HTTP: the headers, and the meaning of each status.
 
 use std::{error::Error as _, time::Duration};
 
@@ -103,7 +103,7 @@ fn read(outcome: Result<&serde_json::value::RawValue, jsonrpc::RpcErrorObject>) 
     serde_json::from_str(result.get()).map_err(|error| ToolError::Malformed(error.to_string()))
 }
 
-/// The headers of a request: what its body says.
+/// The headers of a request, which repeat parts of its body.
 fn headers(request: &Value) -> HeaderMap {
     let method = request["method"].as_str().unwrap_or_default();
     let mut headers = HeaderMap::new();
@@ -134,7 +134,7 @@ fn progress_in(data: &str) -> Option<ToolProgress> {
     })
 }
 
-/// When it is worth another try: to the millisecond where the body says so, else by the header.
+/// How long to wait before a retry: in milliseconds if the body has it, otherwise from the header.
 fn retry_after(headers: &HeaderMap, body: &[u8]) -> Option<Duration> {
     let message: Value = serde_json::from_slice(body).unwrap_or_default();
     let exact = message["error"]["data"]["retryAfterMs"].as_u64().map(Duration::from_millis);
@@ -142,7 +142,7 @@ fn retry_after(headers: &HeaderMap, body: &[u8]) -> Option<Duration> {
     exact.or_else(seconds)
 }
 
-/// The innermost of what went wrong: the rest repeats the address.
+/// The innermost cause: the outer ones repeat the address.
 fn root_of(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut innermost: &dyn std::error::Error = &error;

@@ -1,4 +1,4 @@
-//! Tasks as the extension of 2026-07-28 shows them: where they stand, what they ask, what they came to.
+//! Tasks of the 2026-07-28 extension: their status, questions and result.
 
 use std::time::Duration;
 
@@ -6,47 +6,47 @@ use serde_json::Value;
 
 use super::{ToolAnswer, ToolError, called};
 
-/// Where a task stands.
+/// The status of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ToolTaskStatus {
-    /// At work.
+    /// The task is running.
     Working,
-    /// It asks these things.
+    /// The task waits for answers to these questions.
     Asks(Vec<ToolTaskQuestion>),
-    /// It has a result.
+    /// The task has a result.
     Completed(ToolAnswer),
-    /// It has none, and why.
+    /// The task failed, with this text.
     Failed(String),
-    /// It was stopped.
+    /// The task was cancelled.
     Cancelled,
 }
 
-/// What a task asks.
+/// A question of a task.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolTaskQuestion {
-    /// What its answer is given under.
+    /// The key to answer it under.
     pub key: String,
-    /// `elicitation/create`, where a form is to be filled in.
+    /// The MCP method: `elicitation/create` for a form.
     pub method: String,
-    /// The whole of it, as the protocol has it.
+    /// The params of that method, as received.
     pub params: Value,
 }
 
-/// A task as it was seen.
+/// A task at the time it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolTaskView {
-    /// Its id, the same in every protocol.
+    /// The task's id, the same in every protocol.
     pub id: String,
-    /// Where it stands.
+    /// The status at that time.
     pub status: ToolTaskStatus,
-    /// What it says of that.
+    /// The task's status text.
     pub message: Option<String>,
-    /// How often to ask for it.
+    /// The polling interval that the server asks for.
     pub poll: Duration,
 }
 
 impl ToolTaskView {
-    /// Whether there is anything to wait for.
+    /// Whether the task has ended.
     pub fn is_over(&self) -> bool {
         matches!(
             self.status,
@@ -63,7 +63,7 @@ impl ToolTaskView {
             "input_required" => ToolTaskStatus::Asks(questions(&task["inputRequests"])),
             "completed" => match called(&task["result"]) {
                 Ok(called) => ToolTaskStatus::Completed(called),
-                // An agent that failed has a result, which says so.
+                // A failed agent has a result that reports the error.
                 Err(ToolError::Tool { why, .. }) => ToolTaskStatus::Failed(why),
                 Err(error) => return Err(error),
             },

@@ -1,5 +1,5 @@
-//! Takes a request apart: into the items of a list, into sentences, and into clauses where each half makes sense by
-//! itself. Words that say an order give each clause those that come before it.
+//! A splitter of requests: into list items, sentences, and clauses where each half is meaningful by itself.
+//! Words such as "then" order each clause after its predecessors.
 
 use regex::Regex;
 use std::sync::LazyLock;
@@ -8,11 +8,11 @@ use std::sync::LazyLock;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RequestClause {
     pub(super) text: String,
-    /// The parts that come before it, by position.
+    /// The indexes of the parts that precede it.
     pub(super) after: Vec<usize>,
 }
 
-/// Words that say that what follows comes after what was said before.
+/// Words that put the following clause after the preceding ones.
 const THEN: &str = r"(?:and then|then|after that|afterwards|after which|next|finally|lastly|at the end|in the end|once done)";
 
 static LIST_ITEM: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"^\s*(?:(\d+)[.)]|[-*•])\s+").ok());
@@ -22,7 +22,7 @@ static SPLITS: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(&format!(r"(?i)(?:[,;]\s*(?:and\s+)?|\s+)({THEN})\b[\s,:]*")).ok());
 static EACH: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)\bfor each of\s+([^:.;]+?)(?:\s*[:;]\s*(.+))?$").ok());
-/// The list first: it ends with "and" and one more, and a comma.
+/// The form with the list first: the list ends with "and", one more item, and a comma.
 static EACH_FIRST: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"(?i)^for each of\s+(.+?\s+and\s+[^,:;]+?)\s*[,:;]\s*(.+)$").ok());
 static ALL: LazyLock<Option<Regex>> =
@@ -32,18 +32,18 @@ static BACK: LazyLock<Option<Regex>> = LazyLock::new(|| {
         .ok()
 });
 
-/// Where a clause stands to what was said before it.
+/// The order of a clause relative to the preceding ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClauseOrder {
-    /// Beside it.
+    /// In parallel.
     Beside,
-    /// After the stage before.
+    /// After the preceding stage.
     Then,
-    /// After everything.
+    /// After all others.
     Last,
 }
 
-/// The clauses of a request. `fits`: whether somebody could do a part by itself.
+/// The clauses of a request. `fits`: whether an agent could do a part by itself.
 pub(super) fn clauses(request: &str, fits: impl Fn(&str) -> bool) -> Vec<RequestClause> {
     let mut found: Vec<(String, ClauseOrder)> = vec![];
     for (text, place) in sentences(request) {
@@ -51,7 +51,7 @@ pub(super) fn clauses(request: &str, fits: impl Fn(&str) -> bool) -> Vec<Request
             let mut first = place;
             for text in each(&text).into_iter().flat_map(|text| beside(&text, &fits)) {
                 found.push((text, first));
-                // What stands beside another comes after the same.
+                // A parallel clause has the same predecessors.
                 first = ClauseOrder::Beside;
             }
         }
@@ -75,7 +75,7 @@ pub(super) fn clauses(request: &str, fits: impl Fn(&str) -> bool) -> Vec<Request
     clauses
 }
 
-/// The items of a list, each after the one before where they are numbered; else the sentences.
+/// The items of a list, in sequence if they are numbered; otherwise the sentences.
 fn sentences(request: &str) -> Vec<(String, ClauseOrder)> {
     let mut out = vec![];
     for line in request.lines() {
@@ -101,7 +101,7 @@ fn sentences(request: &str) -> Vec<(String, ClauseOrder)> {
     out
 }
 
-/// Where a sentence ends: at a mark that a space or the end follows.
+/// The end of a sentence: a punctuation mark followed by a space or the end.
 fn sentence_end(text: &str) -> Option<usize> {
     text.char_indices().find_map(|(at, c)| {
         let next = text[at + c.len_utf8()..].chars().next();
@@ -109,7 +109,7 @@ fn sentence_end(text: &str) -> Option<usize> {
     })
 }
 
-/// Cuts a sentence at words that say an order.
+/// Splits a sentence at words that express an order.
 fn in_order(sentence: &str, place: ClauseOrder) -> Vec<(String, ClauseOrder)> {
     let mut out = vec![];
     let (mut rest, mut place) = (sentence, place);
@@ -159,7 +159,7 @@ fn each(clause: &str) -> Vec<String> {
     items.into_iter().map(|item| format!("{what} for {item}")).collect()
 }
 
-/// "A, B and C", taken apart.
+/// Splits "A, B and C" into its items.
 fn list(text: &str) -> Vec<String> {
     text.split(',')
         .flat_map(|part| part.split(" and "))
@@ -168,7 +168,7 @@ fn list(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Cuts at "and" and commas, where somebody could do each half by itself.
+/// Splits at "and" and commas, where an agent could do each half by itself.
 fn beside(clause: &str, fits: &impl Fn(&str) -> bool) -> Vec<String> {
     for mark in [", and ", " and ", ", "] {
         for (at, _) in clause.match_indices(mark) {
@@ -189,7 +189,7 @@ mod tests {
 
     #[track_caller]
     fn check(request: &str, expected: &[(&str, &[usize])]) {
-        // Whoever is here can book and research.
+        // The available agents can book and research.
         let fits = |part: &str| ["book", "research"].iter().any(|verb| part.to_lowercase().contains(verb));
         let found = clauses(request, fits);
         let found: Vec<(&str, &[usize])> =

@@ -1,5 +1,6 @@
-//! How well an agent fits a part of a request: the share of its words that the agent's skills know. Names, ids and tags
-//! count whole, examples and descriptions less; a word that every agent has says little.
+//! The matcher of agents to parts of a request: the score is the weighted share of the part's words that an
+//! agent's skill contains. Names, ids and tags have full weight, examples and descriptions less; a word that
+//! every agent has counts little.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,12 +8,12 @@ use nuncio_engine::{Profile, Skill};
 
 use crate::plan::{AGENT, check::Roster};
 
-/// What a word is worth by where it stands.
+/// The weight of a word by where it occurs.
 const TAG: f64 = 1.0;
 const EXAMPLE: f64 = 0.4;
 const DESCRIPTION: f64 = 0.5;
 
-/// Words that say nothing about who should do it.
+/// Words that are irrelevant to the choice of an agent.
 const STOP: &[&str] = &[
     "a", "about", "above", "after", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been",
     "but", "by", "can", "could", "do", "does", "each", "for", "from", "get", "give", "had", "has", "have",
@@ -20,14 +21,14 @@ const STOP: &[&str] = &[
     "one", "or", "our", "out", "please", "so", "some", "than", "that", "the", "their", "them", "then",
     "there", "these", "they", "this", "to", "up", "us", "was", "we", "were", "what", "when", "where",
     "which", "who", "will", "with", "would", "you", "your",
-    // The same in Portuguese, Spanish, French, German, Italian and Romanian, as far as they are no words of English.
+    // The same in Portuguese, Spanish, French, German, Italian and Romanian, unless they are English words too.
     "uma", "um", "para", "por", "com", "que", "os", "as", "dos", "das", "el", "la", "los", "las", "una", "un",
     "con", "del", "le", "les", "des", "une", "pour", "avec", "et", "der", "die", "das", "und", "ein", "eine",
     "einen", "mit", "von", "zu", "für", "nach", "il", "lo", "gli", "per", "della", "și", "pentru", "cu",
     "din",
 ];
 
-/// How well a skill fits.
+/// The match of a skill with a part.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SkillMatch {
     pub(super) agent: String,
@@ -36,10 +37,10 @@ pub(super) struct SkillMatch {
     pub(super) words: Vec<String>,
 }
 
-/// Everybody's words.
+/// The vocabulary of all agents' skills.
 pub(super) struct SkillMatcher {
     skills: Vec<SkillVocabulary>,
-    /// In how many agents a word stands.
+    /// The number of agents that use a word.
     spread: HashMap<String, usize>,
 }
 
@@ -66,7 +67,7 @@ impl SkillMatcher {
         Self { skills, spread }
     }
 
-    /// Everybody by how well they fit, the best first; one entry an agent.
+    /// All agents that match, the best first; one entry per agent.
     pub(super) fn all(&self, part: &str) -> Vec<SkillMatch> {
         let wanted = stemmed_words(part);
         let mut fits: Vec<SkillMatch> = self.skills.iter().map(|known| self.fit(known, &wanted)).collect();
@@ -111,7 +112,7 @@ fn vocabulary(agent: &Profile, skill: &Skill) -> HashMap<String, f64> {
     known
 }
 
-/// The words of a text that say something, as they are written, each once.
+/// The significant words of a text, as written, without duplicates.
 pub(super) fn plain_words(text: &str) -> Vec<String> {
     let mut out: Vec<String> = vec![];
     for word in text.split(|c: char| !c.is_alphanumeric()) {
@@ -127,7 +128,7 @@ pub(super) fn plain_words(text: &str) -> Vec<String> {
     out
 }
 
-/// The same, without their endings.
+/// The significant words of a text, stemmed.
 fn stemmed_words(text: &str) -> Vec<String> {
     let mut out: Vec<String> = vec![];
     for word in plain_words(text).iter().map(|word| stem(word)) {
@@ -138,7 +139,7 @@ fn stemmed_words(text: &str) -> Vec<String> {
     out
 }
 
-/// A word without the endings that do not change what it is about.
+/// A word without the endings that do not change its topic.
 fn stem(word: &str) -> String {
     let mut stem = word;
     for ending in ["ings", "ing", "ers", "er", "ies", "es", "ed", "s", "e", "y"] {

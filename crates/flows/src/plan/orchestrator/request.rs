@@ -1,5 +1,5 @@
-//! What the orchestrator is asked for: a plan to run, or a request of which it makes one; and the step that lets a plan
-//! in, checked against who there is.
+//! The request to the orchestrator: a plan to run, or a text to make a plan from; and the step that admits a
+//! plan after checking it against the available agents.
 
 use nuncio_engine::{AgentError, CallEnd, Message, Part, Role, State, TaskContext};
 use serde_json::Value;
@@ -13,36 +13,36 @@ use crate::plan::{
     synthesis::SubtaskOutput,
 };
 
-/// What is wanted.
+/// A request to the orchestrator.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PlanRequest {
-    /// This plan, as it was given.
+    /// Run this plan.
     Run(SubmittedPlan),
-    /// A plan for this request, by whom it says, and whether it is run then.
+    /// Make a plan for this request, by the given planner, and run it if `run` is set.
     Make { request: String, by: PlanMaker, run: bool },
 }
 
-/// A plan as it was given.
+/// A plan as submitted.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum SubmittedPlan {
-    /// As a file.
+    /// The text of a plan file.
     File(String),
-    /// As a value.
+    /// A JSON value.
     Value(Value),
 }
 
-/// Who makes a plan.
+/// The planner that makes a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum PlanMaker {
-    /// The rules.
+    /// The built-in rules.
     Rules,
-    /// The model.
+    /// A model.
     Model,
-    /// An agent.
+    /// The agent with that name.
     Agent(String),
 }
 
-/// From the named arguments; a text is a plan where it looks like one, else a request.
+/// Parses the named arguments. A text is a plan if it looks like one, else a request.
 pub(super) fn read(cx: &TaskContext) -> Result<PlanRequest, String> {
     let text_of = |name: &str| match cx.argument(name) {
         None | Some(Value::Null) => Ok(None),
@@ -90,7 +90,7 @@ fn looks_like_a_plan(text: &str) -> bool {
     (text.starts_with('{') && text.contains("\"tasks\"")) || text.contains("[[tasks]]")
 }
 
-/// Lets a plan in, or says why not.
+/// Admits a plan, or returns why not.
 pub(super) async fn begin(
     core: &PlanCore,
     cx: &TaskContext,
@@ -118,7 +118,7 @@ pub(super) async fn begin(
     }
 }
 
-/// Each of these takes up to a millisecond for hundreds of tasks; others have their turn in between.
+/// Each of these checks takes up to a millisecond for hundreds of tasks, so it yields to other tasks in between.
 async fn admit_plan(cx: &TaskContext, plan: Result<Plan, String>) -> Result<AdmittedPlan, String> {
     let engine = cx.engine();
     let plan = plan?;
@@ -132,7 +132,7 @@ async fn admit_plan(cx: &TaskContext, plan: Result<Plan, String>) -> Result<Admi
     Ok(AdmittedPlan { plan: plan.to_value(), at: engine.clock().now(), skills })
 }
 
-/// Has a plan made by an agent or the model; where it is not valid it is asked once more, with what is wrong.
+/// Has an agent or the model make a plan. If the plan is invalid, it is requested once more, with the problems.
 async fn by_other(
     core: &PlanCore,
     cx: &TaskContext,

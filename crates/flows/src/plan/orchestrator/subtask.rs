@@ -1,5 +1,5 @@
-//! One subtask of a plan at work: its input is put together, somebody is picked for it, called, called again or passed
-//! over, until it is done or given up.
+//! One running subtask of a plan: resolves its input, chooses an agent, calls it, and retries or reroutes until
+//! the subtask is done or has failed.
 
 use std::sync::{OnceLock, atomic::Ordering};
 
@@ -21,7 +21,7 @@ use crate::plan::{
     synthesis::{PlanResults, SubtaskOutput, SubtaskResult},
 };
 
-/// One subtask at work.
+/// One running subtask.
 pub(super) struct Subtask<'a, 'r> {
     running: &'a PlanExecution<'r>,
     n: usize,
@@ -30,19 +30,19 @@ pub(super) struct Subtask<'a, 'r> {
     seen: SubtaskProgress,
 }
 
-/// What is known of it so far.
+/// The progress of the subtask so far.
 #[derive(Default)]
 struct SubtaskProgress {
     agent: Option<String>,
     task_id: Option<String>,
     attempts: u32,
-    /// Further tries that were asked for.
+    /// The number of retries requested.
     retries: u32,
     rerouted_from: Vec<UnavailableAgent>,
     started_at: Option<Timestamp>,
 }
 
-/// How a try failed.
+/// The failure of one attempt.
 struct AttemptFailure {
     why: String,
     kind: AttemptFailureKind,
@@ -50,20 +50,20 @@ struct AttemptFailure {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum AttemptFailureKind {
-    /// Nobody is there.
+    /// The agent is unreachable.
     Unreachable,
-    /// It may go better the next time.
+    /// A retry may succeed.
     Failed,
-    /// The same agent would say the same again.
+    /// A retry with the same agent would fail again.
     Rejected,
-    /// Nobody is to try it again.
+    /// No agent may retry it.
     Final,
 }
 
-/// Why a try was given up, once that is kept.
+/// Why an attempt was abandoned, once that is journaled.
 type AbandonReason = OnceLock<Result<Option<String>, AgentError>>;
 
-/// Whether somebody whose try failed is down. Kept, so that a restart thinks the same.
+/// Whether the agent of a failed attempt is down. Journaled, so that a restart makes the same decision.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct AgentDownCheck {
     down: Option<String>,
@@ -98,7 +98,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
         }
     }
 
-    /// Why it cannot be begun: something that it needs is not done, and the plan does not go on without that.
+    /// Why the subtask cannot begin: a required dependency is not done.
     fn in_the_way(&self) -> Option<String> {
         let running = self.running;
         running.graph.needs(self.n).iter().find_map(|need| {
@@ -134,13 +134,13 @@ impl<'a, 'r> Subtask<'a, 'r> {
         Ok(message)
     }
 
-    /// Tries until it is done, or nobody is left to try it. The error: why, and since when.
+    /// Attempts the subtask until it is done, or no agent is left. The error: why, and when it was determined.
     async fn tries(
         &mut self,
         input: &Message,
     ) -> Result<Result<Task, (String, Option<Timestamp>)>, AgentError> {
         let mut tried = AttemptHistory::default();
-        // Tries with the agent that was picked last.
+        // Consecutive attempts with the last chosen agent.
         let mut in_a_row = 0;
         let mut last: Option<String> = None;
         loop {
@@ -161,9 +161,9 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 let why = match (last, down.is_empty()) {
                     (Some(why), true) => why,
                     (_, false) => format!("nobody is left who could do it ({})", down.join("; ")),
-                    (None, true) => "there is nobody any more who could do it".into(),
+                    (None, true) => "no agent that could do it exists any longer".into(),
                 };
-                // Those who are down may be back after a while.
+                // Agents that are down may recover after a while.
                 if down.is_empty() || !self.wait_for_retry(&why).await? {
                     return Ok(Err((why, Some(picked.at))));
                 }
@@ -193,7 +193,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 (tried.again, tried.from) = (Some(agent), target);
                 continue;
             }
-            // By its own word it cannot be done there: only those are asked whom the plan names.
+            // The agent itself reported that it cannot do it, so only the fallbacks of the plan remain.
             self.pass_over(&[UnavailableAgent { agent, why: failure.why }]);
             tried = AttemptHistory { from: target + 1, again: None, down: vec![] };
             if tried.from > self.task.fallbacks.len() {
@@ -206,7 +206,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
         let running = self.running;
         let (core, engine) = (running.core, running.cx.engine());
         let skills = self.skills();
-        // Whoever is picked is called next, and the call waits until that is kept.
+        // The chosen agent is called next, and the call waits until the choice is durable.
         self.branch
             .step_unwaited("pick", async |_| {
                 let (roster, at) = (Roster::of(&engine), engine.clock().now());
@@ -219,7 +219,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
             .await
     }
 
-    /// Calls an agent, and says what came of it.
+    /// Calls an agent once, and classifies the outcome.
     async fn attempt(
         &mut self,
         agent: &str,
@@ -282,8 +282,8 @@ impl<'a, 'r> Subtask<'a, 'r> {
         }
     }
 
-    /// Comes when the registry gives up an agent that is at work, and somebody else could do it. That is kept before
-    /// the agent's task is canceled.
+    /// Resolves when the registry opens the breaker of an agent that is working and another agent could do the
+    /// subtask. The decision is journaled before the agent's task is canceled.
     async fn give_up<'s>(
         &'s self,
         agent: &str,
@@ -304,12 +304,12 @@ impl<'a, 'r> Subtask<'a, 'r> {
         };
         Box::pin(async move {
             let kept = self.aside().step("give up", async |_| Ok(Some(why))).await;
-            // There is one such call a try.
+            // There is one such call per attempt.
             let _ = given_up.set(kept);
         })
     }
 
-    /// Why the last try was given up, if it was: now, or before a restart.
+    /// Why the last attempt was abandoned, if it was: in this run, or before a restart.
     async fn why_given_up(&self, given_up: AbandonReason) -> Result<Option<String>, AgentError> {
         match given_up.into_inner() {
             Some(kept) => kept,
@@ -317,12 +317,12 @@ impl<'a, 'r> Subtask<'a, 'r> {
         }
     }
 
-    /// The line beside that of a try, which is occupied by its call.
+    /// A separate branch for the attempt, whose own branch is in use by its call.
     fn aside(&self) -> Branch {
         self.branch.branch(&format!("try {}", self.seen.attempts))
     }
 
-    /// Whether there is somebody else for it.
+    /// Whether another agent could do the subtask.
     fn has_another(&self, agent: &str, tried: &AttemptHistory, why: &str) -> bool {
         let running = self.running;
         let mut without = AttemptHistory { again: None, ..tried.clone() };
@@ -333,13 +333,14 @@ impl<'a, 'r> Subtask<'a, 'r> {
             .is_some()
     }
 
-    /// What those could do who were meant.
+    /// The skills of the named agent when the plan began.
     fn skills(&self) -> &std::collections::BTreeSet<String> {
         static NONE: std::collections::BTreeSet<String> = std::collections::BTreeSet::new();
         self.running.begun.skills.get(&self.task.id).unwrap_or(&NONE)
     }
 
-    /// Whether an agent whose try failed is down: by its own word, because it is gone, or by a look at it now.
+    /// Whether the agent of a failed attempt is down: it was unreachable, it was removed from the catalog, or a
+    /// probe fails now.
     async fn check_agent_down(
         &self,
         agent: &str,
@@ -352,7 +353,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
             .step("look", async |_| {
                 let down = match failure.kind {
                     AttemptFailureKind::Unreachable => Some(failure.why.clone()),
-                    _ if engine.catalog().get(agent).is_err() => Some("it is gone".to_owned()),
+                    _ if engine.catalog().get(agent).is_err() => Some("it was removed".to_owned()),
                     _ => core.registry.probe_down_reason(agent).await.map(|why| self.redact_reason(why)),
                 };
                 Ok(AgentDownCheck { down })
@@ -361,7 +362,8 @@ impl<'a, 'r> Subtask<'a, 'r> {
         Ok(looked.down)
     }
 
-    /// Why an agent is down, as the caller may read it: the registry knows it from everybody's calls and its own probes.
+    /// Why an agent is down, as far as the caller may read it: the registry learns it from other callers' calls
+    /// and its own probes.
     fn redact_reason(&self, why: String) -> String {
         match self.running.cx.failure_report().is_open() {
             true => why,
@@ -369,7 +371,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
         }
     }
 
-    /// Waits for another try, if there is to be one.
+    /// Waits for the next attempt; false if no retry is left.
     async fn wait_for_retry(&mut self, why: &str) -> Result<bool, AgentError> {
         let retry = self.task.retry;
         if self.seen.retries + 1 >= retry.attempts.saturating_mul(1 + self.task.fallbacks.len() as u32) {
@@ -407,7 +409,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
             (Some(from), Some(to)) => u64::try_from(to.since(from).as_millis()).ok(),
             _ => None,
         };
-        // Whoever tried it last was not passed over.
+        // The agent of the last attempt does not count as rerouted from.
         if let Some(agent) = &self.seen.agent {
             self.seen.rerouted_from.retain(|passed| passed.agent != *agent);
         }
@@ -427,7 +429,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
         })
     }
 
-    /// Says what has changed: a line for people, and one for those who draw.
+    /// Reports a change: a log line for people, and a line of the `plan` artifact for programs that draw the plan.
     async fn report_progress(
         &self,
         state: SubtaskState,
@@ -452,13 +454,13 @@ impl<'a, 'r> Subtask<'a, 'r> {
             started_at: *started_at,
             duration_ms,
         };
-        // Strings, numbers and lists: it cannot fail.
+        // Only strings, numbers and lists: serialization cannot fail.
         let changed = serde_json::to_value(changed).unwrap_or_default();
         self.branch.add(Chunk::data(PLAN, changed)).await
     }
 }
 
-/// Everything that a task made; its last word, where it made nothing.
+/// All artifacts of a task; its status message if it has none.
 fn whole(task: &Task) -> Vec<Part> {
     let made: Vec<Part> = task.artifacts.iter().flat_map(|artifact| artifact.parts.clone()).collect();
     if !made.is_empty() {
@@ -467,7 +469,7 @@ fn whole(task: &Task) -> Vec<Part> {
     task.status_message.as_ref().map(|message| message.parts.clone()).unwrap_or_default()
 }
 
-/// What a task said at its end.
+/// The final status message of a task, as text.
 pub(super) fn status_text(task: &Task) -> String {
     let said = task.status_message.as_ref().map(Message::joined_text).filter(|said| !said.is_empty());
     said.unwrap_or_else(|| "it did not say why".into())

@@ -1,5 +1,5 @@
-//! The coordinator drives a whole workflow as one durable task: for each phase it calls the agent whose work that is,
-//! as a child, and follows where the workflow goes, also back.
+//! The coordinator: drives a whole workflow as one durable task. For each phase it calls the agent of that
+//! phase's role as a child, and follows the workflow, also back to earlier phases.
 
 use std::{sync::Arc, time::Duration};
 
@@ -21,21 +21,21 @@ use crate::sparc::{
     workflows::{WorkflowActor, Workflows},
 };
 
-/// How long it may work on one workflow: it waits for its children, which may wait for people.
+/// The time limit of one workflow: the coordinator waits for its children, which may wait for people.
 const TIME_LIMIT: Duration = Duration::from_secs(90 * 24 * 3600);
-/// The namespace that artifacts go to by a batch.
+/// The memory bank namespace for artifacts that a batch stores.
 const MEMORY: &str = "sparc-workflow";
-/// The agent behind every batch.
+/// The name of the agent behind every batch.
 const BATCH: &str = crate::batch::AGENT;
-/// How many phases one run works on, over all visits.
+/// Maximum phases that one run works on, repeated visits included.
 const MAX_VISITS: usize = 100;
 
-/// Drives whole workflows.
+/// The agent that drives whole workflows.
 pub(super) struct Coordinator {
     options: Arc<SparcShared>,
 }
 
-/// Where a workflow stands.
+/// The current phase of a workflow.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct WorkflowProgress {
     current: SparcPhase,
@@ -113,7 +113,8 @@ impl Agent for Coordinator {
             let words = child.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
             match child.state {
                 State::Completed => show(&cx, phase, &child).await?,
-                // Somebody else may have moved the workflow meanwhile; refused twice at the same place is a no.
+                // Another caller may have moved the workflow meanwhile; a second rejection in the same phase is
+                // final.
                 State::Rejected if refused != Some(phase) => refused = Some(phase),
                 _ => {
                     let mut event = event("sparc_phase_failed", context_id, phase);
@@ -145,12 +146,12 @@ impl Agent for Coordinator {
     }
 }
 
-/// What happened to a phase, for those who follow the task.
+/// A phase event for subscribers of the task.
 fn event(r#type: &str, context_id: &str, phase: SparcPhase) -> Value {
     json!({ "type": r#type, "contextId": context_id, "phase": phase, "agentType": phase.role().name() })
 }
 
-/// The workflow, started where there is none.
+/// The workflow, which is started if it does not exist.
 async fn start(
     step: &StepContext,
     workflows: &Workflows,
@@ -172,7 +173,7 @@ async fn start(
     }
 }
 
-/// Shows the artifact of a phase that has passed. As text: the one structured result is what the whole run came to.
+/// Publishes the artifact of a phase that has passed. As text: the only structured result is that of the whole run.
 async fn show(cx: &TaskContext, phase: SparcPhase, child: &Task) -> Result<(), AgentError> {
     let parts = child.artifacts.iter().flat_map(|artifact| &artifact.parts);
     let mut worked = parts.filter_map(|part| match &part.content {
@@ -189,8 +190,9 @@ async fn show(cx: &TaskContext, phase: SparcPhase, child: &Task) -> Result<(), A
     cx.artifact(chunk.named(format!("The {phase}")).described(described).last()).await
 }
 
-/// What `batchtoolsEnabled` does: the artifacts that passed go into the memory bank, by one batch, each under
-/// `{contextId}:{phase}` of the namespace `sparc-workflow`. The id of the batch; a workflow is done without it, too.
+/// Implements `batchtoolsEnabled`: one batch stores the passed artifacts in the memory bank, each under
+/// `{contextId}:{phase}` in the namespace `sparc-workflow`. Returns the id of the batch. The workflow completes
+/// even if this fails.
 async fn store_artifacts(
     cx: &TaskContext,
     workflows: &Workflows,

@@ -1,5 +1,5 @@
-//! Applies refinement's gate to an artifact that somebody submitted by a tool: the tests may run for long, so this is
-//! a task of its own.
+//! The gate agent: applies refinement's gate to an artifact that was submitted through a tool. It is a task of
+//! its own because the tests may run for a long time.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,12 +13,12 @@ use crate::{
     sparc::{SparcShared, phase::SparcPhase, schema, view},
 };
 
-/// Its name.
+/// The agent's name.
 pub(in crate::sparc) const GATE: &str = "sparc-gate";
-/// What it may need beside the tests: each of its three steps may have to be patient.
+/// The time limit beyond that of the tests: each of its three steps may have to retry.
 const BESIDE: Duration = Duration::from_secs(600 + 3 * PATIENCE.as_secs());
 
-/// Applies refinement's gate.
+/// The agent that applies refinement's gate.
 pub(super) struct GateAgent {
     options: Arc<SparcShared>,
 }

@@ -1,7 +1,8 @@
-//! A role agent works on one phase: it makes the artifact, by a model or by a person's forms, and submits it.
+//! The role agent: works on one phase. It makes the artifact, by a model or by forms that a person fills in,
+//! and submits it.
 //!
-//! The gate decides. Where it refuses, the agent tries once more by itself with what was wrong; after that it asks a
-//! person whether to try again, to go back, or to stop.
+//! The gate decides. After the first refusal the agent retries by itself with the violations; after that it
+//! asks a person whether to retry, go back or stop.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,20 +26,20 @@ use crate::sparc::{
     workflows::{SubmissionResult, WorkflowActor, Workflows},
 };
 
-/// How long it may work on one phase, waiting not counted.
+/// The time limit of one phase, waits excluded.
 const TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
-/// How often a configured model is asked the same thing, where it fails in a way that may pass.
+/// Maximum calls of a configured model with the same prompt, where it fails with a transient error.
 const MODEL_TRIES: u32 = 3;
-/// How often a person is asked what to do next before that is taken for a no.
+/// Maximum questions to a person about how to continue; after that the answer counts as a no.
 const MAX_DECISIONS: usize = 100;
 
-/// Works on the phases of its role.
+/// The agent that works on the phases of its role.
 pub(super) struct RoleAgent {
     role: SparcRole,
     options: Arc<SparcShared>,
 }
 
-/// What is known when the work begins. Kept, so that a restart begins with the same.
+/// The context of the work on a phase. Journaled, so that a restart begins with the same one.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct PhaseBrief {
     phase: SparcPhase,
@@ -46,34 +47,33 @@ struct PhaseBrief {
     prompt: String,
 }
 
-/// Who makes the artifact.
+/// The source of the artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArtifactSource {
     /// The caller's model.
     Sample,
     /// The configured model.
     Model,
-    /// A person, by forms.
+    /// A person, who fills in forms.
     Forms,
 }
 
-/// What came of one try to make an artifact.
+/// The outcome of one attempt to make an artifact.
 enum ArtifactAttempt {
-    /// An artifact.
     Artifact(Value),
-    /// Something else: what is wrong with it.
+    /// The answer contained no artifact, with the reason.
     Nothing(String),
-    /// Nobody will make one: why.
+    /// No source can make an artifact, with the reason.
     GaveUp(String),
 }
 
-/// The last try, for the next one.
+/// The previous attempt, as input for the next one.
 struct PreviousAttempt {
     artifact: Option<Value>,
     verdict: GateVerdict,
 }
 
-/// What a person wants to be done about a phase that does not pass.
+/// A person's decision about a phase that does not pass.
 enum PhaseDecision {
     Retry,
     Back { to: SparcPhase, reason: String },
@@ -131,7 +131,7 @@ impl Agent for RoleAgent {
 }
 
 impl RoleAgent {
-    /// Finds the workflow, or starts it where this role begins one, and gathers what the work needs.
+    /// Finds the workflow, or starts it if this role begins one, and collects the context of the work.
     async fn begin(
         &self,
         job: &RoleJob,
@@ -159,7 +159,7 @@ impl RoleAgent {
         }))
     }
 
-    /// The phase that is to be worked on, if it is the current one and the work of this role.
+    /// The phase to work on, if it is the current one and belongs to this role.
     fn own_phase(
         &self,
         workflow: Workflow,
@@ -222,7 +222,7 @@ impl RoleJob {
                     (Some(artifact), submitted.verdict)
                 }
             };
-            // The first time it sees to it by itself; after that it is for a person to say.
+            // The first retry is automatic; after that a person decides.
             if tries > 1 {
                 match self.decide(work, &verdict).await? {
                     PhaseDecision::Retry => {}
@@ -290,14 +290,14 @@ impl RoleJob {
             FormsOutcome::Artifact(artifact) => ArtifactAttempt::Artifact(artifact),
             FormsOutcome::Refused(why) => ArtifactAttempt::GaveUp(why),
             FormsOutcome::Unavailable => ArtifactAttempt::GaveUp(
-                "there is no model and nobody to ask: call it from a client that samples or answers forms, send it as \
+                "there is no model and no person to ask: call it from a client that samples or answers forms, send it as \
                  a task, or set sparc.model-url and sparc.model-name"
                     .into(),
             ),
         })
     }
 
-    /// Asks a person what is to be done.
+    /// Asks a person how to continue.
     async fn decide(&self, work: &PhaseBrief, verdict: &GateVerdict) -> Result<PhaseDecision, AgentError> {
         let phase = work.phase;
         let earlier = phase.earlier();
@@ -330,7 +330,7 @@ impl RoleJob {
                     return Ok(stop(&format!("a person declined to decide: {note}"), verdict));
                 }
                 Answer::Cancel => return Ok(stop("the question what to do was dismissed", verdict)),
-                Answer::Unavailable => return Ok(stop("nobody could be asked what to do", verdict)),
+                Answer::Unavailable => return Ok(stop("no person could be asked what to do", verdict)),
             };
             let reason = form["reason"].as_str().map(str::trim).unwrap_or_default();
             match (form["action"].as_str(), form["to"].as_str().and_then(|to| to.parse().ok())) {
@@ -426,7 +426,7 @@ fn in_answer(text: &str) -> ArtifactAttempt {
     }
 }
 
-/// Asks the configured model; a failure that may pass is tried again.
+/// Calls the configured model; a transient failure is retried.
 async fn ask_model(
     step: &StepContext,
     model: &SparcModel,

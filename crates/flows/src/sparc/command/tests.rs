@@ -18,10 +18,10 @@ async fn run(command: &TestCommand) -> CommandReport {
     tokio::time::timeout(DEADLINE * 2, command.run("ctx", &redactor)).await.expect("it ends by itself")
 }
 
-/// Whether a process lives, as the system tells.
+/// Whether a process is alive, according to `/proc`.
 fn lives(pid: &str) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // One that is dead and not yet collected is no more alive.
+    // A zombie counts as dead.
     !stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']))
 }
 
@@ -53,7 +53,7 @@ async fn the_exit_code_decides() {
 
 #[tokio::test]
 async fn the_tests_have_what_is_listed_and_nothing_else_of_the_servers_environment() {
-    // These variables are there wherever cargo runs tests; they stand for some that the operator has.
+    // Cargo always sets these variables in tests; they stand for an operator's variables.
     let script = "echo [$CARGO_MANIFEST_DIR][$CARGO_PKG_NAME]; test -n \"$PATH\"";
     let report = run(&shell(script)).await;
     assert_eq!((report.exit_code, report.output.as_str()), (Some(0), "[][]\n"));
@@ -61,7 +61,7 @@ async fn the_tests_have_what_is_listed_and_nothing_else_of_the_servers_environme
     assert_eq!(run(&listed).await.output, "[][nuncio-flows]\n");
     let listed = TestCommand { env: vec!["CARGO_*".into()], ..shell("echo $CARGO_PKG_NAME") };
     assert_eq!(run(&listed).await.output, "nuncio-flows\n");
-    // The key of the model is not for the tests, whatever is listed.
+    // The model's API key is never passed to the tests, whatever the list contains.
     let hidden =
         TestCommand { hidden: Some("CARGO_PKG_NAME".into()), env: vec!["*".into()], ..shell(script) };
     assert!(run(&hidden).await.output.ends_with("[]\n"));
@@ -121,7 +121,7 @@ async fn the_end_of_the_output_is_kept_without_secrets() {
 
 #[tokio::test]
 async fn a_secret_that_the_cut_goes_through_is_not_shown() {
-    // Wherever the cut is, from before the word to behind the secret.
+    // The cut falls everywhere from before the word to after the secret.
     for beyond in [1000, 1010, 1014, 1018, 1022, 1026] {
         let script = format!(
             "seq 1 2000; printf 'password=hunter2hunter2'; printf '%0{beyond}d' 0 | tr 0 ' '; exit 1"

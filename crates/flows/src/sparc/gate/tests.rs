@@ -7,7 +7,7 @@ fn before(phase: SparcPhase) -> EarlierArtifacts {
     phase.earlier().iter().map(|phase| (*phase, PhaseTemplate::of(*phase).example().clone())).collect()
 }
 
-/// What the gate says to the example of a phase after something was changed in it.
+/// The gate's violations for the example of a phase after a change.
 fn with(phase: SparcPhase, change: impl FnOnce(&mut Value)) -> Vec<String> {
     let mut artifact = PhaseTemplate::of(phase).example().clone();
     change(&mut artifact);
@@ -200,7 +200,7 @@ fn a_violation_lists_some_of_the_names_that_there_are() {
     assert!(KnownNames(&known).to_string().ends_with("R08, R09 and 3 more"), "{}", KnownNames(&known));
 }
 
-/// Artifacts of nearly a megabyte in which nothing is right: each ends soon, and says little.
+/// Artifacts of nearly a megabyte in which everything is wrong: each check ends soon, with a short answer.
 #[test]
 fn however_large_and_wrong_an_artifact_is_the_answer_is_short() {
     let dangling = |n: usize| json!({ "id": format!("A{n}"), "requirement": format!("X{n}") });
@@ -210,7 +210,7 @@ fn however_large_and_wrong_an_artifact_is_the_answer_is_short() {
     let named: serde_json::Map<String, Value> = (0..60_000).map(|n| (format!("p{n}"), json!(n))).collect();
     let mut long = PhaseTemplate::of(SparcPhase::Specification).example().clone();
     long["methodology"] = "x".repeat(1 << 20).into();
-    // As much as the schema lets through, all of it about steps that are not there.
+    // As much as the schema permits, all of it about steps that do not exist.
     let mut plan = PhaseTemplate::of(SparcPhase::Architecture).example().clone();
     let mut component = plan["components"][0].clone();
     component["implements"] = (0..400).map(|n| format!("X{n}")).collect();

@@ -124,7 +124,7 @@ proptest! {
         for command in commands {
             let Ok(change) = decide(&workflow, command) else { continue };
             let next = change.workflow;
-            // One entry a change, numbered without a gap; at most one phase further.
+            // One entry per change, numbered without a gap; at most one phase further.
             prop_assert_eq!(next.entries, workflow.entries + 1);
             prop_assert_eq!(change.entry.n, next.entries);
             prop_assert!(next.current.index() <= workflow.current.index() + 1);
@@ -140,7 +140,7 @@ proptest! {
                     },
                 };
                 prop_assert!(legal, "{phase} is {:?} while {} is the current one", state.status, next.current);
-                // What passed is there, and did pass.
+                // The version that passed exists, and is marked as passed.
                 let passed = state.passed_version.map(|version| {
                     next.artifacts.iter().any(|note| note.phase == phase && note.version == version && note.passed)
                 });

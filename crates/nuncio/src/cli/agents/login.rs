@@ -1,7 +1,7 @@
-//! `nuncio agents login` and `logout`: somebody signs in for an agent whose server wants to know who is calling.
+//! `nuncio agents login` and `logout`: the user signs in for an agent whose server requires authentication.
 //!
-//! What they grant is kept in the data folder, where only its owner reads it, and a server that runs already finds it
-//! with its next call.
+//! The granted tokens are stored in the data folder, readable only by its owner. A running server uses them
+//! from its next call on.
 
 use std::{path::Path, process::Stdio, sync::Arc};
 
@@ -31,14 +31,15 @@ pub(super) async fn login(
         if opens {
             let mut opener = std::process::Command::new("xdg-open");
             opener.arg(url.as_str()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-            // Where there is nothing that opens links, the person does.
+            // Without a program that opens links, the user opens it.
             let _ = opener.spawn();
         }
         let text = match format {
             Format::Json => format!("{}\n", json!({ "visit": url })),
             _ => format!("Open this link on this machine, and come back:\n  {url}\n"),
         };
-        // Whoever cannot read it cannot go there, and is waited for until they are not any more.
+        // If the text cannot be printed the user cannot follow the link, and the wait below ends by its
+        // deadline.
         let _ = output::text(&text);
     };
     sign_in(&spec, Arc::new(show)).await.map_err(|why| CliError::Usage(format!("{name}: {why}")))?;
@@ -52,12 +53,12 @@ pub(super) fn logout(data: Option<&Path>, name: &str, format: Format) -> Result<
     let was = sign_out(&spec(data, name)?).map_err(CliError::Runtime)?;
     output::text(&match format {
         Format::Json => format!("{}\n", json!({ "agent": name, "signedIn": false })),
-        _ if was => format!("What was granted to {name} is forgotten.\n"),
+        _ if was => format!("Signed out: the access granted to {name} is deleted.\n"),
         _ => format!("Nobody was signed in for {name}.\n"),
     })
 }
 
-/// The table of that agent.
+/// The `[[agent]]` table of this name.
 fn spec(data: Option<&Path>, name: &str) -> Result<AgentSpec, CliError> {
     let config = config::load(&FlagValues::new(), None)?.config;
     let specs = config.agents.specs(data.unwrap_or(&config.data))?;

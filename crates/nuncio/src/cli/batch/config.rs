@@ -1,4 +1,4 @@
-//! `nuncio batch config|metrics`: the settings of the batch engine, and what it measured.
+//! `nuncio batch config|metrics`: the settings and the measurements of the batch engine.
 
 use clap::Args;
 use serde_json::{Map, Value};
@@ -12,13 +12,13 @@ use crate::cli::{
 
 #[derive(Args)]
 pub(super) struct BatchConfigFlags {
-    /// Changes a setting, such as maxConcurrency=10 or thresholds.queueSize=500; may be repeated
+    /// Change a setting, such as maxConcurrency=10 or thresholds.queueSize=500; repeatable
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl BatchConfigFlags {
-    /// What is to be changed.
+    /// The settings to change, as a JSON object.
     pub(super) fn changes(&self) -> Result<Map<String, Value>, CliError> {
         let mut changes = Value::Object(Map::new());
         for given in &self.set {
@@ -39,7 +39,7 @@ impl BatchConfigFlags {
     }
 }
 
-/// Puts a value at a path; `None` where something else is in the way.
+/// Sets the value at a path; `None` where another value blocks the path.
 fn put(into: &mut Value, path: &[&str], value: Value) -> Option<()> {
     let [first, rest @ ..] = path else { return None };
     let members = into.as_object_mut()?;
@@ -83,7 +83,7 @@ fn percent(value: &Value) -> String {
     value.as_f64().map_or_else(|| cell(value), |share| format!("{:.1} %", share * 100.0))
 }
 
-/// Every figure of a document, one a line, by its path.
+/// Every number of a document, one per line, by its path.
 fn figures(document: &Value) -> String {
     let mut table = Table::new(&["NAME", "VALUE"]);
     add(&mut table, "", document);

@@ -1,4 +1,4 @@
-//! Batches for people: one, its operations, and all of them.
+//! Batches as text: one batch, its operations, and the list.
 
 use serde_json::{Value, json};
 
@@ -10,18 +10,18 @@ use crate::cli::{
     text::TextOutput,
 };
 
-/// Operations that are asked for at once.
+/// Operations per request.
 const PAGE: usize = 1000;
-/// Failures that are told of in text.
+/// The most failures shown as text.
 const FAILURES: usize = 20;
 
-/// How many operations of a batch stand where.
+/// How many operations of a batch are in which state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct BatchStatusCounts {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     pub(super) skipped: u64,
-    /// `None`: it is not known yet.
+    /// `None`: not known yet.
     pub(super) total: Option<u64>,
 }
 
@@ -33,7 +33,7 @@ impl BatchStatusCounts {
         Self { succeeded: sure("succeeded"), failed: sure("failed"), skipped: sure("skipped"), total }
     }
 
-    /// Over, whichever way.
+    /// Operations that have ended, in any state.
     pub(super) fn done(self) -> u64 {
         self.succeeded + self.failed + self.skipped
     }
@@ -47,7 +47,7 @@ pub(super) fn is_over(status: &Value) -> bool {
     matches!(status["status"].as_str(), Some("completed" | "failed" | "canceled" | "rejected"))
 }
 
-/// Whether all of it was done.
+/// Whether all operations succeeded.
 pub(super) fn succeeded(status: &Value) -> bool {
     let BatchStatusCounts { failed, skipped, .. } = BatchStatusCounts::of(status);
     status["status"] == "completed" && failed == 0 && skipped == 0
@@ -154,12 +154,12 @@ pub(super) async fn list(
     })
 }
 
-/// A count that comes as a number with a fraction.
+/// A count that arrives as a floating-point number.
 fn whole(value: &Value) -> String {
     value.as_f64().map_or_else(|| cell(value), |number| format!("{number:.0}"))
 }
 
-/// What every word about a batch says first.
+/// The lines that every text about a batch starts with.
 pub(super) fn head(text: &mut TextOutput, status: &Value) {
     text.field("Batch", id(status));
     let paused = if status["paused"] == true { " (paused)" } else { "" };
@@ -190,7 +190,7 @@ pub(super) fn head(text: &mut TextOutput, status: &Value) {
     }
 }
 
-/// What failed, and why.
+/// The failed operations, and why.
 pub(super) async fn failures(
     shared: &ServerConnection,
     text: &mut TextOutput,

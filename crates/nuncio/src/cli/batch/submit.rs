@@ -10,16 +10,17 @@ use crate::cli::{error::CliError, output, program, server_connection::ServerConn
 
 #[derive(Args)]
 pub(super) struct BatchSubmitFlags {
-    /// A file with the batch, or - for the standard input: JSON, the operations or an object with them and more
+    /// A file with the batch, or - for the standard input: JSON, either a list of operations or an object
+    /// with them and options
     #[arg(value_name = "FILE")]
     file: String,
-    /// Follow it to its end; the exit code is 1 unless all of it succeeded
+    /// Follow the batch to its end; the exit code is 1 unless all operations succeeded
     #[arg(long)]
     watch: bool,
 }
 
 impl BatchSubmitFlags {
-    /// What is asked for.
+    /// The arguments of the tool call.
     pub(super) fn read(&self) -> Result<Value, CliError> {
         let mut content = String::new();
         let (read, name) = match &*self.file {

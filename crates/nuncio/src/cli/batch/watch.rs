@@ -1,4 +1,4 @@
-//! `nuncio batch watch`: a batch while it is worked on, and how it ended. The server may go and come back meanwhile.
+//! `nuncio batch watch`: shows a batch while it runs, and its result. Survives a restart of the server.
 
 use std::{
     process::ExitCode,
@@ -12,7 +12,7 @@ use crate::cli::{
     error::CliError, output, progress::ProgressDisplay, server_connection::ServerConnection, text::TextOutput,
 };
 
-/// How often a batch is asked for, from the first time on.
+/// The first poll interval.
 const OFTEN: Duration = Duration::from_millis(100);
 const SELDOM: Duration = Duration::from_secs(1);
 

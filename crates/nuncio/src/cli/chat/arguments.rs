@@ -1,7 +1,7 @@
-//! What a call is given: from the line that was typed, and from a form for what is missing.
+//! The arguments of a call: from the typed line, and from a form for what is missing.
 //!
-//! Behind a name stand `name=value` pairs, a JSON object, or a text. Values are read as the schema wants them, and
-//! the whole is checked against it before anybody is called.
+//! A name is followed by `name=value` pairs, a JSON object, or a text. Values are parsed by the schema's
+//! types, and the whole is checked against the schema before the server is called.
 
 use nuncio_engine::{
     Answer, Message, Part, Role,
@@ -12,19 +12,17 @@ use serde_json::{Map, Value};
 use super::split_line::{LineWord, split_words};
 use crate::cli::form::{PromptField, fields};
 
-/// What stands behind the name of an offer.
+/// What was typed after the name of a capability.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum ChatArguments {
-    /// Nothing: it is asked for.
+    /// Nothing: the user is asked for the arguments.
     Nothing,
-    /// Words.
     Text(String),
-    /// Arguments.
     Arguments(Map<String, Value>),
 }
 
-/// Reads what stands behind the name of an offer that takes what the schema says. Without a schema it takes text,
-/// and arguments if they are what is given.
+/// Parses what was typed after the name of a capability with this input schema. Without a schema the
+/// capability takes text, or arguments if arguments were typed.
 pub(super) fn read_arguments(schema: Option<&Value>, rest: &str) -> Result<ChatArguments, String> {
     if rest.is_empty() {
         return Ok(ChatArguments::Nothing);
@@ -53,7 +51,7 @@ pub(super) fn read_arguments(schema: Option<&Value>, rest: &str) -> Result<ChatA
             .collect::<Result<_, _>>()
             .map(ChatArguments::Arguments);
     }
-    // A text stands for the one field that takes text.
+    // A text becomes the value of the only field that takes text.
     let mut texts = fields.iter().filter(|field| field.kind() == "string");
     let only = match (texts.next(), texts.next()) {
         (Some(only), None) => only,
@@ -69,7 +67,7 @@ pub(super) fn read_arguments(schema: Option<&Value>, rest: &str) -> Result<ChatA
     Ok(ChatArguments::Arguments(Map::from_iter([(name, value)])))
 }
 
-/// `name=value`, where it is not in quotes as a whole.
+/// `name=value`, unless the whole word is quoted.
 fn pair(word: &LineWord) -> Option<(&str, &str)> {
     let (name, value) = word.text.split_once('=').filter(|_| !word.quoted)?;
     let is_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | '$');
@@ -88,7 +86,7 @@ fn read(fields: &[PromptField<'_>], name: &str, value: &str) -> Result<(String, 
     Ok((name.to_owned(), value.unwrap_or_default()))
 }
 
-/// What a value probably is, where nobody says.
+/// The likely type of a value that has no schema.
 fn guessed(value: &str) -> Value {
     match serde_json::from_str(value) {
         Ok(Value::String(_)) | Err(_) => value.into(),
@@ -114,7 +112,7 @@ pub(super) fn describe_arguments(fields: &[PromptField<'_>]) -> String {
     }
 }
 
-/// Checks arguments against the schema as a whole.
+/// Checks all arguments against the schema.
 pub(super) fn check(schema: &Value, arguments: &Map<String, Value>) -> Result<(), String> {
     let question =
         Question { id: String::new(), text: String::new(), ask: Ask::Form { schema: schema.clone() } };
@@ -124,7 +122,7 @@ pub(super) fn check(schema: &Value, arguments: &Map<String, Value>) -> Result<()
         .map_err(|error| error.to_string().replacen("the answer does not fit the question's schema: ", "", 1))
 }
 
-/// The message that begins a call. Its id stays the same however often the call is begun.
+/// The message that begins a call. Its id is the same for every retry.
 pub(super) fn message(id: &str, given: ChatArguments) -> Message {
     let part = match given {
         ChatArguments::Nothing => Part::data(Value::Object(Map::new())),

@@ -1,13 +1,13 @@
-//! What a line asks for: one of the commands, or a call of something that a server offers.
+//! The parser of typed lines: a chat command, or a call of a server's capability.
 
 use super::split_line::split_words;
 
-/// What can be typed, with its short forms and what it does. The order is that of `help`.
+/// The commands with their short forms, usage and description, in the order of `help`.
 pub(super) const COMMANDS: &[(&str, &[&str], &str, &str)] = &[
     ("list", &["l"], "", "what the servers offer"),
-    ("help", &["h", "?"], "[NAME]", "the commands, or all about one command or offer"),
-    ("call", &[], "NAME …", "call an offer, also one that is named like a command"),
-    ("agents", &[], "", "the servers, and how they are"),
+    ("help", &["h", "?"], "[NAME]", "the commands, or details of one command or capability"),
+    ("call", &[], "NAME …", "call a capability, even one named like a command"),
+    ("agents", &[], "", "the servers, and their state"),
     ("tasks", &[], "", "the tasks that the servers know"),
     ("runs", &[], "", "what goes on here, and what was left going on"),
     ("attach", &["fg"], "ID", "come back to a run, or to a task of a server"),
@@ -15,13 +15,13 @@ pub(super) const COMMANDS: &[(&str, &[&str], &str, &str)] = &[
     ("cancel", &[], "ID", "stop a run, or a task of a server"),
     ("resume", &[], "", "come back to everything that was left going on"),
     ("memory", &[], "get|set|list|search …", "the server's memory bank"),
-    ("log", &[], "[LEVEL]", "from which level on log lines are shown"),
+    ("log", &[], "[LEVEL]", "show or set the lowest level of log lines"),
     ("login", &[], "[SERVER]", "sign in at a server that wants to know who you are"),
-    ("clean-tokens", &["clean"], "", "sign out everywhere, and forget what leads back to runs"),
+    ("clean-tokens", &["clean"], "", "sign out everywhere, and delete the saved state of runs"),
     ("quit", &["exit", "q"], "", "leave; what goes on is taken up at the next start"),
 ];
 
-/// What a line asks for.
+/// A parsed line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ChatCommand {
     /// An empty line.
@@ -46,15 +46,16 @@ pub(super) enum ChatCommand {
 /// A call, as it was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ChatCall {
-    /// What to call: a name, or `server/name`.
+    /// The capability to call: a name, or `server/name`.
     pub(super) name: String,
-    /// What stands behind it.
+    /// The text after the name.
     pub(super) rest: String,
-    /// Whether the prompt comes back at once.
+    /// Whether the prompt returns at once.
     pub(super) background: bool,
 }
 
-/// Reads a line. What is no command is the name of an offer; whether there is one is not known here.
+/// Parses a line. A word that is no command is the name of a capability; the parser does not know which
+/// exist.
 pub(super) fn parse(line: &str) -> Result<ChatCommand, String> {
     let line = line.trim();
     let words: Vec<String> = split_words(line).into_iter().map(|word| word.text).collect();
@@ -68,12 +69,12 @@ pub(super) fn parse(line: &str) -> Result<ChatCommand, String> {
     };
     let one = || match rest {
         [one] => Ok(one.clone()),
-        _ => Err(format!("{name} {usage}: one word is wanted")),
+        _ => Err(format!("{name} {usage}: expected one word")),
     };
     let at_most_one = || match rest {
         [] => Ok(None),
         [one] => Ok(Some(one.clone())),
-        _ => Err(format!("{name} {usage}: at most one word is wanted")),
+        _ => Err(format!("{name} {usage}: expected at most one word")),
     };
     match *name {
         "list" => none(ChatCommand::List),
@@ -91,7 +92,7 @@ pub(super) fn parse(line: &str) -> Result<ChatCommand, String> {
         "clean-tokens" => none(ChatCommand::Clean),
         "quit" => none(ChatCommand::Quit),
         _ => match line[first.len()..].trim_start() {
-            "" => Err("call NAME …: the name of an offer is missing".to_owned()),
+            "" => Err("call NAME …: the name of a capability is missing".to_owned()),
             rest => Ok(ChatCommand::Call(call(rest))),
         },
     }
@@ -107,9 +108,9 @@ fn call(line: &str) -> ChatCall {
     ChatCall { name: words.into_iter().next().map(|word| word.text).unwrap_or_default(), rest, background }
 }
 
-/// The name that was probably meant.
+/// The known name most similar to a mistyped one.
 pub(super) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    /// How alike two names must be, from 0 to 1.
+    /// The least similarity of two names, from 0 to 1.
     const ALIKE: f64 = 0.6;
     let score = |known: &str| strsim::jaro_winkler(&name.to_lowercase(), &known.to_lowercase());
     let best = known.map(|known| (score(known), known)).max_by(|(one, _), (other, _)| one.total_cmp(other));

@@ -1,4 +1,4 @@
-//! What the commands do that call nothing: they tell what is there and what goes on, and come back to it.
+//! The chat commands that call no capability: they list servers, runs and tasks, and reattach to them.
 
 use std::collections::BTreeSet;
 
@@ -30,9 +30,9 @@ use crate::cli::{
     text::{plain, state_name},
 };
 
-/// Tasks that are listed of a server.
+/// The most tasks listed per server.
 const LISTED: usize = 20;
-/// What of a description is told in a list.
+/// The most characters of a description in a list.
 const SHORT: usize = 60;
 
 impl ChatSession {
@@ -66,7 +66,7 @@ impl ChatSession {
     pub(super) fn help(&mut self, about: Option<&str>) {
         let Some(name) = about else {
             let mut text = String::from(
-                "An offer's name calls it: `NAME argument=value …`, `NAME {JSON}`, `NAME some text`, or `NAME` alone, which asks.\n`&` at the end gives the prompt back at once. Ctrl+C lets go of what runs; it goes on.\n\n",
+                "The name of a capability calls it: `NAME argument=value …`, `NAME {JSON}`, `NAME some text`, or `NAME` alone, which asks.\n`&` at the end gives the prompt back at once. Ctrl+C lets go of what runs; it goes on.\n\n",
             );
             let mut table = Table::new(&["COMMAND", "ALSO", "DOES"]);
             for (name, also, usage, does) in COMMANDS {
@@ -78,7 +78,7 @@ impl ChatSession {
             }
             text.push_str(&table.show());
             text.push_str(
-                "\nAt a question: !n declines, !c cancels, ? or d tells more, Ctrl+C leaves it open.\n",
+                "\nAt a question: !n declines, !c cancels, ? or d shows details, Ctrl+C leaves it open.\n",
             );
             let commands: Vec<Value> = COMMANDS.iter().map(|(name, also, usage, does)| json!({ "name": name, "also": also, "usage": usage, "does": does })).collect();
             return self.show_answer(text, json!({ "event": "help", "commands": commands }));
@@ -120,7 +120,7 @@ impl ChatSession {
             });
             let state = match (&server.away, server.known) {
                 (None, true) => "up",
-                (None, false) => "not heard of yet",
+                (None, false) => "not reached yet",
                 (Some(_), _) => "away",
             };
             let address = peer.as_ref().map_or_else(|| server.at.display_text(), |peer| peer.address());
@@ -180,7 +180,7 @@ impl ChatSession {
         }
     }
 
-    /// `attach`: comes back to a run, or to a task. Whether it was left by Ctrl+C.
+    /// `attach`: reattaches to a run or to a task. Returns whether Ctrl+C ended it.
     pub(super) async fn attach(&mut self, id: &str) -> bool {
         let is_meant = |run: &&ChatRun| run.label.run.to_string() == id || run.task.as_deref() == Some(id);
         let Some(run) = self.runs.values().find(is_meant) else { return self.attach_task(id, None).await };
@@ -203,8 +203,8 @@ impl ChatSession {
         self.watch(BTreeSet::from([number])).await
     }
 
-    /// Follows a task that somebody else began, or this caller elsewhere. It is nothing that this program called, so
-    /// that the next start does not come back to it.
+    /// Follows a task that another client started. This program did not call it, so the next start does not
+    /// resume it.
     async fn attach_task(&mut self, id: &str, number: Option<u32>) -> bool {
         let mut why = vec![];
         for server in 0..self.servers.len() {
@@ -216,7 +216,7 @@ impl ChatSession {
             match found {
                 Ok((peer, handle)) => {
                     let input = Message::of(Uuid::now_v7().to_string(), Role::User, vec![]);
-                    // Which of several agents it belongs to is not said.
+                    // The task does not name which of several agents it belongs to.
                     let offer = if self.servers[server].offers.len() == 1 {
                         handle.offer.clone()
                     } else {
@@ -241,7 +241,7 @@ impl ChatSession {
         false
     }
 
-    /// `answer`: comes back to a run that asks. Whether it was left by Ctrl+C.
+    /// `answer`: reattaches to a run with an open question. Returns whether Ctrl+C ended it.
     pub(super) async fn answer(&mut self, run: Option<&str>) -> bool {
         let asks = |asking: u32| run.is_none_or(|run| asking.to_string() == run);
         let Some(at) = self.questions.iter().position(|(asking, _)| asks(*asking)) else {
@@ -270,11 +270,11 @@ impl ChatSession {
                 (_, _, Some(_)) => self.show_error(&format!("run {number} is over already")),
                 (Some(follower), ..) => {
                     follower.cancel();
-                    // Nobody wants to answer what is to end.
+                    // A run that is being canceled needs no answers.
                     self.questions.retain(|(asking, _)| *asking != number);
                     self.failed = false;
                     self.watch(BTreeSet::from([number])).await;
-                    // A run that was canceled as it was wanted is no failure.
+                    // A run that the user canceled is no failure.
                     self.failed = self.runs.get(&number).is_none_or(|run| run.ended != Some(State::Canceled));
                 }
                 (None, Some(task), None) => self.cancel_task(&task, Some(server)).await,
@@ -389,7 +389,8 @@ impl ChatSession {
                         if self.servers.len() > 1 { format!("{}: ", plain(&name)) } else { String::new() };
                     return self.show_answer(format!("{of}{}", memory_text(tool, &answer)), data);
                 }
-                // Only a server without a memory bank is passed over: what one refuses is not given to another.
+                // Only a server without a memory bank is skipped: a request that one bank refuses is not sent
+                // to another.
                 Ok(Err(error)) if has_bank(&error) => return self.show_error(&format!("{name}: {error}")),
                 Ok(Err(error)) => why.push(format!("{name}: {error}")),
                 Err(error) => why.push(format!("{name}: {error}")),
@@ -426,7 +427,7 @@ impl ChatSession {
         }
     }
 
-    /// Somebody has to go to a link, and comes back from there.
+    /// Shows a link that the user has to open to sign in.
     pub(super) fn visit(&mut self, name: &str, url: &Url) {
         let text = format!(
             "{} wants to know who you are: open this link, on this machine, and come back\n  {url}",
@@ -461,14 +462,14 @@ impl ChatSession {
             let Some(sign_in) = &self.servers[server].sign_in else { continue };
             match sign_in.forget() {
                 Ok(tokens) => signed_out += usize::from(tokens > 0),
-                Err(error) => return self.show_error(&format!("tokens cannot be forgotten: {error}")),
+                Err(error) => return self.show_error(&format!("the tokens cannot be deleted: {error}")),
             }
         }
         for number in 0..self.run_stores.len() {
             match self.run_stores[number].clear() {
                 Ok(cleared) => count += cleared,
                 Err(error) => {
-                    return self.show_error(&format!("what leads back to runs cannot be forgotten: {error}"));
+                    return self.show_error(&format!("the saved runs cannot be deleted: {error}"));
                 }
             }
         }
@@ -479,18 +480,18 @@ impl ChatSession {
             0 if signed_out > 0 => String::new(),
             0 => "Nothing was kept.\n".to_owned(),
             1 => "1 run is forgotten here; it goes on where it is.\n".to_owned(),
-            count => format!("{count} runs are forgotten here; they go on where they are.\n"),
+            count => format!("{count} saved runs are deleted here; they continue on their servers.\n"),
         };
         match signed_out {
             0 => {}
             1 => text.push_str("The tokens for 1 server are forgotten.\n"),
-            servers => text.push_str(&format!("The tokens for {servers} servers are forgotten.\n")),
+            servers => text.push_str(&format!("The tokens for {servers} servers are deleted.\n")),
         }
         self.show_answer(text, json!({ "event": "cleaned", "count": count, "tokens": signed_out }));
     }
 }
 
-/// Whether an error is one of a memory bank, rather than of a server that has none.
+/// Whether an error comes from a memory bank, rather than from a server that has none.
 fn has_bank(error: &ToolError) -> bool {
     match error {
         ToolError::Unreachable { .. } | ToolError::Setup(_) => false,
@@ -517,7 +518,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// All about an offer.
+/// The full description of a capability.
 fn about_offer(server: &ChatServer, offer: &PeerCapability) -> String {
     let mut text =
         format!("{} on {}\n", plain(offer.title.as_deref().unwrap_or(&offer.name)), plain(&server.name));
@@ -562,13 +563,13 @@ fn memory_text(tool: &str, answer: &Value) -> String {
     }
 }
 
-/// A client of the tasks of a server.
+/// An A2A client for the tasks of a server.
 async fn client(server: &ChatServer) -> Result<A2aClient, String> {
     let base = server.at.base().ok_or("a program keeps no tasks that could be listed")?;
     let (at, http) =
         (CardReference::parse(&base).map_err(|error| error.to_string())?, A2aHttpOptions::default());
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
-    // What a token is for is the server's own place: a card may lead anywhere.
+    // A token is for the server's own origin only: the card may name any address.
     let here = server.at.resource().map(|url| url.origin());
     let is_here = card.interfaces.iter().all(|interface| Some(interface.url.origin()) == here);
     let bearer = if is_here { server.token().await } else { None };
@@ -577,7 +578,7 @@ async fn client(server: &ChatServer) -> Result<A2aClient, String> {
         .map_err(|error| error.to_string())
 }
 
-/// A client of the tools of a server.
+/// An MCP client for the tools of a server.
 async fn tools(server: &ChatServer) -> Result<ToolClient, String> {
     let base = server.at.base().ok_or("a program has no memory bank")?;
     let bearer = server.token().await;

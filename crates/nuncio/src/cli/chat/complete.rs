@@ -1,4 +1,4 @@
-//! What the beginning of a word may become: commands, offers, the names of arguments, choices, ids.
+//! Completion of words: commands, capabilities, argument names, choices and ids.
 
 use super::{
     command::COMMANDS,
@@ -8,24 +8,23 @@ use super::{
 /// A name that can be called, and its arguments with their choices.
 type Callable = (String, Vec<(String, Vec<String>)>);
 
-/// What is known while a line is edited.
+/// What can be completed while a line is edited.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Vocabulary {
-    /// Nothing in particular.
     #[default]
     None,
-    /// One of these is wanted.
+    /// The answer is one of these.
     Choices(Vec<String>),
-    /// A command is wanted.
+    /// The line is a command.
     Commands {
-        /// What can be called, with its arguments and their choices.
+        /// The capabilities, with their arguments and choices.
         offers: Vec<Callable>,
-        /// Runs and tasks.
+        /// The ids of runs and tasks.
         ids: Vec<String>,
     },
 }
 
-/// Where the word that is being written begins, and what it may become.
+/// The start of the word at the cursor, and its completions.
 pub(super) fn complete(vocabulary: &Vocabulary, line: &str, at: usize) -> (usize, Vec<String>) {
     let before = line.get(..at).unwrap_or(line);
     let words = split_words(before);
@@ -64,7 +63,7 @@ pub(super) fn complete(vocabulary: &Vocabulary, line: &str, at: usize) -> (usize
     }
 }
 
-/// The arguments of an offer that are not there yet, or the choices of the one that is being written.
+/// The arguments of a capability that are not on the line yet, or the choices of the current one.
 fn arguments(
     offers: &[Callable],
     name: &str,

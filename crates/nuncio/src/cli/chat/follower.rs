@@ -1,7 +1,8 @@
-//! One run: follows a call to its end, comes back to it when it was cut, and passes answers on.
+//! The follower of one run: follows a call to its end, reconnects when the connection is lost, and sends
+//! answers.
 //!
-//! A server that is away is waited for as long as it takes. What was certainly not carried out is begun again; what
-//! may have been is begun again only where the message's id keeps it from being done twice.
+//! It waits for an unreachable server without a deadline. A call that was certainly not executed is retried.
+//! A call that may have been executed is retried only where the message's id makes it idempotent.
 
 use std::{sync::Arc, time::Duration};
 
@@ -18,23 +19,23 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// The first wait for a server that is away, and the longest.
+/// The first and the longest backoff while a server is unreachable.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// The peer that stands for a server now. None before it was reached for the first time.
+/// The current connection to a server; `None` before the first one.
 pub(super) type CurrentPeer = watch::Receiver<Option<Arc<dyn Peer>>>;
 
 /// How a run starts.
 #[derive(Debug, Clone)]
 pub(super) enum RunStart {
-    /// By a call. `again`: it may be begun twice, and is done once.
+    /// By a call. `again`: it is idempotent, so it may be retried.
     Begin { begin: PeerCallRequest, again: bool },
-    /// By what leads back to it.
+    /// By the handle of an earlier call.
     Resume(CallHandle),
 }
 
-/// What there is to tell about a run.
+/// An update about a run.
 #[derive(Debug)]
 pub(super) enum RunUpdate {
     Handle(CallHandle),
@@ -44,19 +45,19 @@ pub(super) enum RunUpdate {
     Message(Message),
     Asks(Question),
     Settled(String),
-    /// The server is away.
+    /// The server is unreachable.
     Waiting(String),
-    /// It is back.
+    /// The server is reachable again.
     Back,
-    /// What became of an answer.
+    /// The result of sending an answer.
     Answered {
         question: Question,
         result: Result<(), PeerError>,
     },
-    /// What became of a cancel.
+    /// The result of a cancel request.
     Canceled(Result<(), PeerError>),
     Ended(PeerCallEnd),
-    /// It is followed no more. `kept`: another try later may find it.
+    /// The run is no longer followed. `kept`: a later attempt may find it.
     Lost {
         error: PeerError,
         kept: bool,
@@ -68,7 +69,7 @@ enum FollowerCommand {
     Cancel,
 }
 
-/// Follows a run in the background until it is dropped.
+/// Follows a run in the background until this is dropped.
 #[derive(Debug)]
 pub(super) struct RunFollower {
     orders: mpsc::UnboundedSender<FollowerCommand>,
@@ -76,7 +77,7 @@ pub(super) struct RunFollower {
 }
 
 impl RunFollower {
-    /// Starts to follow on whatever peer stands for the server; what there is to tell goes to `tell`, under the run's
+    /// Starts to follow a run on the server's current connection. Updates go to `tell`, under the run's
     /// number.
     pub(super) fn start(
         peer: CurrentPeer,
@@ -89,12 +90,12 @@ impl RunFollower {
         Self { orders, task: tokio::spawn(following.run(start)) }
     }
 
-    /// Answers a question.
+    /// Sends the answer to a question.
     pub(super) fn answer(&self, question: Question, answer: Answer) {
         let _ = self.orders.send(FollowerCommand::Answer(question, answer));
     }
 
-    /// Stops the work.
+    /// Cancels the run.
     pub(super) fn cancel(&self) {
         let _ = self.orders.send(FollowerCommand::Cancel);
     }
@@ -111,7 +112,7 @@ struct RunFollowerTask {
     run: u32,
     tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
     wanted: mpsc::UnboundedReceiver<FollowerCommand>,
-    /// Answers that the server may not have: they are sent again when the same is asked again.
+    /// Answers that the server may not have received: they are sent again when the same question comes again.
     unsent: Vec<(Question, Answer)>,
 }
 
@@ -148,7 +149,7 @@ impl RunFollowerTask {
                 }
                 Err(error) => error,
             };
-            // Without a way back it is not known whether the call arrived.
+            // Without a handle it is unknown whether the call arrived.
             let goes_on =
                 error.is_transient() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
             if !goes_on {
@@ -163,7 +164,7 @@ impl RunFollowerTask {
         }
     }
 
-    /// Tells what happens in a call, until its end. An error: it was cut.
+    /// Forwards the events of a call until its end. An error: the connection was lost.
     async fn follow_call(
         &mut self,
         mut call: PeerCall,
@@ -179,7 +180,7 @@ impl RunFollowerTask {
                         self.unsent.retain(|(open, _)| open.id != question.id);
                         self.unsent.push((question.clone(), answer.clone()));
                     }
-                    // Beside what happens, so that neither waits for the other.
+                    // In a task of its own, so that events and answers do not wait for each other.
                     tokio::spawn(async move {
                         let news = match order {
                             FollowerCommand::Answer(question, answer) => {
@@ -193,7 +194,8 @@ impl RunFollowerTask {
                     continue;
                 }
             };
-            // What belongs together goes on together, so that what is shown and where to go on are recorded at once.
+            // Events that arrive together are sent together, so that output and cursor are saved in one
+            // write.
             let mut news = vec![];
             let mut is_over = false;
             for happened in happened {
@@ -205,13 +207,14 @@ impl RunFollowerTask {
                     CallEvent::Progress(progress) => RunUpdate::Progress(progress),
                     CallEvent::Log(line) => RunUpdate::Log(line),
                     CallEvent::Artifact(chunk) => RunUpdate::Artifact(chunk),
-                    // The chat names its conversation itself.
+                    // The chat sets its own context id.
                     CallEvent::Context(_) => continue,
                     CallEvent::Message(message) => RunUpdate::Message(message),
                     CallEvent::Question(question) => match self.answered(&question) {
                         Some(answer) => {
                             let orders = orders.clone();
-                            // What became of it shows: the work goes on, or the same is asked once more.
+                            // The result shows by itself: the task continues, or the same question comes
+                            // again.
                             tokio::spawn(async move { orders.answer(&question.id, answer).await });
                             continue;
                         }
@@ -231,24 +234,24 @@ impl RunFollowerTask {
         }
     }
 
-    /// The answer that was given already, and that the server may not have.
+    /// The answer that was given already and that the server may not have received.
     fn answered(&self, question: &Question) -> Option<Answer> {
         self.unsent.iter().find(|(asked, _)| asked == question).map(|(_, answer)| answer.clone())
     }
 
-    /// Waits for a server that is away. What is ordered meanwhile cannot be passed on.
+    /// Waits for an unreachable server. A cancel meanwhile cannot be sent, an answer is stored.
     async fn pause(&mut self, wait: Duration) {
         let until = Instant::now() + wait;
         loop {
             tokio::select! {
                 () = sleep(until.saturating_duration_since(Instant::now())) => return,
-                // The server is there again.
+                // The server is reachable again.
                 Ok(()) = self.peer.changed() => return,
                 Some(order) = self.wanted.recv() => match order {
-                    // It is sent when the same is asked again.
+                    // It is sent when the same question comes again.
                     FollowerCommand::Answer(question, answer) => self.unsent.push((question, answer)),
                     FollowerCommand::Cancel => {
-                        let error = PeerError::Cut("the server is away: try again when it is back".into());
+                        let error = PeerError::Cut("the server is unreachable: try again when it is back".into());
                         self.send_update(RunUpdate::Canceled(Err(error))).await;
                     }
                 },

@@ -1,5 +1,5 @@
-//! Where lines come from: a terminal with an editor, or a file or pipe line by line. Each is read by a thread of its
-//! own, and only when somebody wants a line.
+//! The input of the chat: a terminal with a line editor, or a file or pipe. A thread of its own reads each,
+//! and only when a line was requested.
 
 use std::{
     io::{self, BufRead as _},
@@ -25,10 +25,9 @@ use super::{
     prompt_printer::PromptPrinter,
 };
 
-/// Lines that are remembered.
+/// The most lines in the history.
 const MOST_HISTORY: usize = 1000;
 
-/// What was typed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum LineInput {
     Line(String),
@@ -38,35 +37,35 @@ pub(super) enum LineInput {
     End,
 }
 
-/// A line that is wanted.
+/// A request for a line.
 #[derive(Debug, Default)]
 pub(super) struct LineRequest {
-    /// What stands before it on a terminal.
+    /// The prompt on a terminal.
     pub(super) prompt: String,
-    /// What words may become.
+    /// What can be completed.
     pub(super) vocabulary: Vocabulary,
-    /// Whether it is a command, which is remembered.
+    /// Whether the line is a command, which goes into the history.
     pub(super) command: bool,
 }
 
-/// Where lines come from.
+/// The source of typed lines.
 pub(super) struct ChatInput {
     wanted: channel::Sender<LineRequest>,
     typed: mpsc::UnboundedReceiver<LineInput>,
 }
 
 impl ChatInput {
-    /// Wants a line. One at a time.
+    /// Requests a line. One at a time.
     pub(super) fn request_line(&self, wanted: LineRequest) {
         let _ = self.wanted.send(wanted);
     }
 
-    /// The line that was wanted. May be dropped and asked for again.
+    /// The requested line. Cancel safe: it may be dropped and called again.
     pub(super) async fn next_line(&mut self) -> LineInput {
         self.typed.recv().await.unwrap_or(LineInput::End)
     }
 
-    /// Lines of the standard input, as they come.
+    /// Reads lines from the standard input.
     pub(super) fn plain() -> Self {
         let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
@@ -85,7 +84,7 @@ impl ChatInput {
         Self { wanted, typed }
     }
 
-    /// One command and then the end. What is asked meanwhile is read from the standard input.
+    /// One command, then the end of the input. Answers to questions are read from the standard input.
     pub(super) fn after(command: String) -> Self {
         let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
@@ -102,7 +101,7 @@ impl ChatInput {
         Self { wanted, typed }
     }
 
-    /// A terminal: lines are edited, remembered in a file, and completed.
+    /// A terminal, with line editing, a history file and completion.
     pub(super) fn terminal(history: PathBuf, above: PromptPrinter) -> Result<Self, ReadlineError> {
         let config = Config::builder()
             .auto_add_history(false)
@@ -112,7 +111,7 @@ impl ChatInput {
             .build();
         let mut editor: Editor<ChatLineHelper, FileHistory> = Editor::with_config(config)?;
         editor.set_helper(Some(ChatLineHelper { vocabulary: Vocabulary::None, above: above.clone() }));
-        // At the first start there is none.
+        // At the first start there is no history file.
         let _ = editor.load_history(&history);
         let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
@@ -135,7 +134,8 @@ impl ChatInput {
                     && redactor.text(line) == *line
                     && editor.add_history_entry(line.as_str()).unwrap_or(false)
                 {
-                    // At once: the process may be killed. What cannot be written is not remembered.
+                    // At once, because the process may be killed. A line that cannot be written is not
+                    // remembered.
                     let _ = editor.append_history(&history);
                 }
                 if send.send(typed).is_err() {
@@ -147,7 +147,7 @@ impl ChatInput {
     }
 }
 
-/// Completes words, and remembers what is edited.
+/// Completes words, and passes the edited line on to the prompt printer.
 struct ChatLineHelper {
     vocabulary: Vocabulary,
     above: PromptPrinter,
@@ -161,7 +161,7 @@ impl Completer for ChatLineHelper {
     }
 }
 
-/// Hints nothing: it is where the editor says what the line has become.
+/// Gives no hints: the editor calls it with the line after each change.
 impl Hinter for ChatLineHelper {
     type Hint = String;
 
@@ -171,7 +171,7 @@ impl Hinter for ChatLineHelper {
     }
 }
 
-/// The same for strokes that only move the cursor.
+/// The same for keys that only move the cursor.
 impl Highlighter for ChatLineHelper {
     fn highlight_char(&self, line: &str, at: usize, _: CmdKind) -> bool {
         self.above.edited(line, at);

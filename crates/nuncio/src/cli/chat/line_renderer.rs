@@ -1,7 +1,7 @@
-//! What is shown of what happens, as lines for people and as objects for programs. Draws nothing itself.
+//! The formatting of chat output: lines for people, JSON objects for programs. Prints nothing itself.
 //!
-//! What others say is shown without its control characters. Text that comes in pieces is shown line by line, each
-//! line once it is whole.
+//! Text of servers is shown without control characters. Text that arrives in pieces is shown line by line,
+//! each line once it is complete.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use super::run_store::UnfinishedText;
 use crate::cli::text::{plain, state_name};
 
-/// Bytes of a text without a line break that are held back.
+/// The most bytes of an incomplete line that are held back.
 const LONGEST_LINE: usize = 4096;
 
-/// A run, as it is spoken of.
+/// What identifies a run in the output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RunLabel {
     pub(super) run: u32,
@@ -31,26 +31,26 @@ pub(super) struct RunLabel {
 /// Something to show.
 #[derive(Debug)]
 pub(super) enum ScreenItem<'a> {
-    /// Something beside.
+    /// A remark.
     Remark(&'a str),
-    /// Something went wrong here.
+    /// An error of the chat itself.
     Wrong(&'a str),
-    /// What a command answers: for people, and for programs.
+    /// The result of a command: for people, and for programs.
     Answer { text: String, data: Value },
-    /// How a server is: `up`, `away`, `back`, `changed`.
+    /// The state of a server: `up`, `away`, `back`, `changed`.
     Server { name: &'a str, address: &'a str, state: &'static str, text: &'a str },
-    /// Something about a run.
+    /// An event of a run.
     Run(&'a RunLabel, RunEvent<'a>),
 }
 
-/// Something about a run.
+/// An event of a run.
 #[derive(Debug)]
 pub(super) enum RunEvent<'a> {
     Begun,
     Resumed,
-    /// The task's id is known.
+    /// The task's id became known.
     Task(&'a str),
-    /// It was let go. Whether the next start comes back to it.
+    /// The run was detached; whether the next start resumes it.
     Detached(bool),
     Progress(&'a Progress),
     Log(&'a LogLine),
@@ -65,7 +65,7 @@ pub(super) enum RunEvent<'a> {
     Lost(&'a str),
 }
 
-/// How lines are made.
+/// How lines are formatted.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LineStyle {
     pub(super) colour: bool,
@@ -80,20 +80,20 @@ impl LineStyle {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
-    /// What stands before everything about a run.
+    /// The prefix of all lines about a run.
     pub(super) fn head(self, who: &RunLabel) -> String {
         self.painted("1;36", &format!("[{} {}]", who.run, plain(&who.offer)))
     }
 }
 
-/// Makes lines, and remembers what of a text is not a whole line yet.
+/// Formats lines, and buffers the incomplete last line of each text.
 #[derive(Debug, Default)]
 pub(super) struct LineRenderer {
     look: LineStyle,
     open: HashMap<u32, OpenText>,
 }
 
-/// A text that comes in pieces.
+/// A text that arrives in pieces.
 #[derive(Debug)]
 struct OpenText {
     artifact: String,
@@ -105,7 +105,7 @@ impl LineRenderer {
         Self { look, open: HashMap::new() }
     }
 
-    /// The lines of something.
+    /// The lines of one item.
     pub(super) fn render_item(&mut self, shown: &ScreenItem<'_>) -> Vec<String> {
         match shown {
             ScreenItem::Remark(text) => vec![self.look.dim(&plain(text))],
@@ -121,13 +121,13 @@ impl LineRenderer {
         }
     }
 
-    /// The text of a run whose last line is not whole.
+    /// The text of a run whose last line is incomplete.
     pub(super) fn unfinished(&self, run: u32) -> Option<UnfinishedText> {
         let open = self.open.get(&run)?;
         Some(UnfinishedText { artifact: open.artifact.clone(), rest: open.rest.clone() })
     }
 
-    /// Goes on with a text that another process began to show.
+    /// Continues a text that another process began to show.
     pub(super) fn restore_unfinished(&mut self, run: u32, unfinished: UnfinishedText) {
         let UnfinishedText { artifact, rest } = unfinished;
         self.open.entry(run).or_insert(OpenText { artifact, rest });
@@ -207,7 +207,7 @@ impl LineRenderer {
                         let line = std::mem::replace(&mut open.rest, piece.to_owned());
                         lines.push(format!("  {}", plain(line.trim_end_matches('\r'))));
                     }
-                    // Text without a line break is shown in pieces.
+                    // A very long line is shown in pieces.
                     if open.rest.len() > LONGEST_LINE {
                         lines.extend(rest(&mut open.rest));
                     }
@@ -224,7 +224,7 @@ impl LineRenderer {
         lines
     }
 
-    /// What is left of a text that does not go on.
+    /// The buffered rest of a text that has ended.
     fn close(&mut self, run: u32) -> Vec<String> {
         self.open.remove(&run).and_then(|mut open| rest(&mut open.rest)).into_iter().collect()
     }
@@ -234,7 +234,7 @@ fn rest(rest: &mut String) -> Option<String> {
     (!rest.is_empty()).then(|| format!("  {}", plain(&std::mem::take(rest))))
 }
 
-/// The object of something.
+/// The JSON object of one item.
 pub(super) fn object(shown: &ScreenItem<'_>) -> Value {
     match shown {
         ScreenItem::Remark(text) => json!({ "event": "remark", "text": text }),
@@ -281,7 +281,7 @@ pub(super) fn object(shown: &ScreenItem<'_>) -> Value {
     }
 }
 
-/// What a message says, in one text.
+/// The text of all parts of a message.
 pub(super) fn message_text(message: &Message) -> String {
     let parts = message.parts.iter().map(|part| match &part.content {
         Content::Text(text) => text.clone(),
@@ -290,7 +290,7 @@ pub(super) fn message_text(message: &Message) -> String {
     parts.collect::<Vec<_>>().join("\n")
 }
 
-/// A part that is no text.
+/// A part that is not text.
 fn other(part: &Part) -> String {
     let name = part.filename.as_deref().map(|name| format!(" {}", plain(name))).unwrap_or_default();
     let media_type = part.media_type.as_deref().map(|kind| format!(", {}", plain(kind))).unwrap_or_default();
@@ -302,7 +302,7 @@ fn other(part: &Part) -> String {
     }
 }
 
-/// Everything about a question, for whoever wants to know more before they answer.
+/// All details of a question, for a user who wants to know more before answering.
 pub(super) fn details(who: &RunLabel, task: Option<&str>, question: &Question) -> String {
     let schema = match &question.ask {
         Ask::Form { schema } => serde_json::to_string_pretty(schema).unwrap_or_default(),
@@ -325,7 +325,7 @@ pub(super) fn details(who: &RunLabel, task: Option<&str>, question: &Question) -
     )
 }
 
-/// How far something is, in a line.
+/// Progress in one line.
 pub(super) fn measure(progress: &Progress) -> String {
     let text = progress.text.as_deref().map(|text| plain(text).replace('\n', " ")).unwrap_or_default();
     let figure = match percent(progress) {
@@ -335,13 +335,13 @@ pub(super) fn measure(progress: &Progress) -> String {
     format!("{figure} {text}").trim_end().to_owned()
 }
 
-/// How much of the whole is done, where that is known.
+/// The percentage done, where the total is known.
 pub(super) fn percent(progress: &Progress) -> Option<u64> {
     let total = progress.total.filter(|total| *total > 0.0)?;
     Some((progress.done / total * 100.0).clamp(0.0, 100.0) as u64)
 }
 
-/// A length of time for people.
+/// A duration for people.
 pub(super) fn seconds(took: Duration) -> String {
     match took.as_secs() {
         0..60 => format!("{:.1} s", took.as_secs_f64()),

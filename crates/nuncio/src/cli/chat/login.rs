@@ -1,8 +1,8 @@
-//! Signing in where a server wants to know who is calling: by OAuth, with a link that is shown and a page that leads
-//! back to this machine.
+//! Sign-in at servers that require authentication: OAuth, with a link for the user and a redirect to this
+//! machine.
 //!
-//! Tokens are kept in a folder for each server and account, which only its owner reads. Where nobody sits no link is
-//! shown, and what was granted before is all there is.
+//! Tokens are stored in one folder per server and account, readable only by its owner. Without a terminal no
+//! link is shown, and only stored tokens are used.
 
 use std::{
     io,
@@ -24,29 +24,28 @@ use url::Url;
 
 use super::{questions::open_in_browser, server_address::ChatServerAddress, servers::ServerUpdate};
 
-/// How people sign in.
 #[derive(Debug, Clone)]
 pub(super) struct LoginOptions {
-    /// Under which name, where one person has several.
+    /// The account, if the user has several on one server.
     pub(super) account: Option<String>,
-    /// Whether links are opened, and not only shown.
+    /// Whether links are opened as well as shown.
     pub(super) opens: bool,
-    /// Whether somebody sits here.
+    /// Whether a user can be asked at the terminal.
     pub(super) is_terminal: bool,
 }
 
-/// Who we are to one server.
+/// The sign-in at one server.
 #[derive(Clone)]
 pub(super) struct ServerLogin {
     keeper: Arc<FileTokenStore>,
-    /// Whether a person may be asked now: not where nobody sits, and not after they signed out.
+    /// Whether the user may be asked now: not without a terminal, and not after signing out.
     may_ask: Arc<AtomicBool>,
-    /// Wakes whoever waits until somebody wants to sign in.
+    /// Wakes the connection that waits until the user wants to sign in.
     wanted: Arc<Notify>,
 }
 
 impl LoginOptions {
-    /// A way to sign in at a server, for all that is there.
+    /// Creates the sign-in for all endpoints of a server.
     pub(super) fn at(
         &self,
         number: usize,
@@ -85,25 +84,27 @@ impl LoginOptions {
 }
 
 impl ServerLogin {
-    /// Somebody wants to sign in now.
+    /// The user wants to sign in now.
     pub(super) fn request_login(&self) {
         self.may_ask.store(true, Ordering::Release);
         self.wanted.notify_one();
     }
 
-    /// Waits until somebody wants to.
+    /// Waits until the user wants to sign in.
     pub(super) async fn wait_for_request(&self) {
         self.wanted.notified().await;
     }
 
-    /// Forgets every token; how many that were. Nobody is asked for new ones before they want to.
+    /// Deletes every token and returns how many there were. The user is not asked again before
+    /// `request_login`.
     pub(super) fn forget(&self) -> io::Result<usize> {
         self.may_ask.store(false, Ordering::Release);
         self.keeper.forget_all()
     }
 }
 
-/// One token for a whole server: who signed in for its tools asks for its tasks as well. Other origins are shown nothing.
+/// One token for a whole server: a sign-in for its tools is good for its tasks as well. Other origins get no
+/// token.
 struct ServerAuthorizer {
     oauth: OAuth,
     resource: Url,
@@ -134,11 +135,11 @@ impl Authorizer for ServerAuthorizer {
     }
 }
 
-/// Whoever sits here.
+/// Asks the user at the terminal to open the sign-in link.
 struct TerminalConsent {
     loopback: LoopbackConsent,
     may_ask: Arc<AtomicBool>,
-    /// What is said where they may not be asked.
+    /// The error where the user may not be asked.
     why: String,
 }
 

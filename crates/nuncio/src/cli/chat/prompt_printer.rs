@@ -1,8 +1,8 @@
-//! Shows lines above the one that is being edited.
+//! Prints lines above the line that is being edited.
 //!
-//! The editor has a printer of its own for this, but with it keys that arrive together are seen one by one, each with
-//! the next key only. So what is edited is remembered here whenever the editor looks at it, and is written again
-//! below what is shown. The editor's next stroke finds everything where it left it.
+//! The editor has a printer for this, but with it keys that arrive together are processed one at a time, each
+//! only when the next key arrives. So this module remembers the edited line whenever the editor reports it,
+//! and writes it again below the printed lines. At the next key the editor finds the screen as it left it.
 
 use std::{
     io::{self, Write as _},
@@ -12,33 +12,32 @@ use std::{
 use parking_lot::Mutex;
 use unicode_width::UnicodeWidthStr as _;
 
-/// The line that is being edited, if one is.
+/// The line that is being edited, if there is one.
 #[derive(Debug, Clone, Default)]
 pub(super) struct PromptPrinter(Arc<Mutex<Option<EditedLine>>>);
 
-/// A line that is being edited.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct EditedLine {
     prompt: String,
     line: String,
-    /// Where the cursor is, in bytes of the line.
+    /// The cursor, as a byte offset into the line.
     at: usize,
 }
 
 impl PromptPrinter {
-    /// From now on a line is edited.
+    /// A line is being edited from now on.
     pub(super) fn begin(&self, prompt: &str) {
         self.set(Some(EditedLine { prompt: prompt.to_owned(), ..EditedLine::default() }));
     }
 
-    /// It is so far.
+    /// Records the current line and cursor.
     pub(super) fn edited(&self, line: &str, at: usize) {
         if let Some(edited) = &mut *self.0.lock() {
             (edited.line, edited.at) = (line.to_owned(), at);
         }
     }
 
-    /// No line is edited any more.
+    /// No line is being edited any more.
     pub(super) fn end(&self) {
         self.set(None);
     }
@@ -47,7 +46,7 @@ impl PromptPrinter {
         *self.0.lock() = edited;
     }
 
-    /// Shows whole lines.
+    /// Prints complete lines.
     pub(super) fn print(&self, text: &str) -> io::Result<()> {
         let edited = self.0.lock();
         let width = terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0));
@@ -61,7 +60,7 @@ impl PromptPrinter {
 }
 
 impl EditedLine {
-    /// What shows a text, and below it the line once more.
+    /// The terminal output: the text, and below it the edited line again.
     fn below(&self, text: &str, width: usize) -> String {
         let width = width.max(1);
         let before = self.prompt.width() + self.line.get(..self.at).unwrap_or(&self.line).width();
@@ -71,7 +70,7 @@ impl EditedLine {
             0 => String::new(),
             columns => format!("\u{1b}[{columns}C"),
         };
-        // A row that is full goes on in the next only with what follows.
+        // A terminal wraps a full row only when the next character arrives.
         let wrap = if all > 0 && all.is_multiple_of(width) { "\r\n" } else { "" };
         let clear = format!("\r{}\u{1b}[J", up(before / width));
         let text = text.replace('\n', "\r\n");
@@ -92,7 +91,7 @@ mod tests {
         };
         check(edited("", 0), 80, "\r\u{1b}[Jnew\r\n> \r\u{1b}[2C");
         check(edited("abc", 1), 80, "\r\u{1b}[Jnew\r\n> abc\r\u{1b}[3C");
-        // Over two rows, with the cursor in the second, and in the first.
+        // Two rows, with the cursor in the second, then in the first.
         check(edited("abcdefghij", 10), 8, "\r\u{1b}[1A\u{1b}[Jnew\r\n> abcdefghij\r\u{1b}[4C");
         check(edited("abcdefghij", 2), 8, "\r\u{1b}[Jnew\r\n> abcdefghij\r\u{1b}[1A\u{1b}[4C");
         check(edited("größe", 7), 80, "\r\u{1b}[Jnew\r\n> größe\r\u{1b}[7C");

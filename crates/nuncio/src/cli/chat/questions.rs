@@ -1,7 +1,8 @@
-//! Asking whoever sits here what a run wants to know: a yes or no, a form field by field, a link to go to, a text
-//! that a model or a person writes.
+//! The user's answers to questions of runs: yes or no, a form field by field, a link to open, or a text that
+//! a model or the user writes.
 //!
-//! At every field `!n` declines, `!n too dear` with a note, and `!c` cancels; Ctrl+C leaves the question open and lets go of the run.
+//! At every field `!n` declines, `!n too dear` declines with a note, and `!c` cancels. Ctrl+C leaves the
+//! question open and detaches from the run.
 
 use std::process::Stdio;
 
@@ -24,23 +25,22 @@ use crate::cli::{
     text::plain,
 };
 
-/// What became of a question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ChatQuestionOutcome {
     /// It was answered, or needs no answer any more.
     Done,
-    /// It stays open: nobody wants to answer now, or nobody is there.
+    /// It stays open: the user does not want to answer now, or there is no user.
     Left,
 }
 
-/// What somebody did at a field.
+/// What the user entered at a field.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FieldPromptOutcome {
-    /// A value, or nothing where nothing is needed.
+    /// A value, or nothing where the field is optional.
     In(Option<Value>),
-    /// They want to know more.
+    /// The user wants more details.
     Details,
-    /// With what they said to it.
+    /// With the user's note.
     Declined(Option<String>),
     Canceled,
     /// Ctrl+C, or the end of the input.
@@ -48,7 +48,7 @@ pub(super) enum FieldPromptOutcome {
 }
 
 impl ChatSession {
-    /// Asks one question, and sends what is answered.
+    /// Asks one question, and sends the answer.
     pub(super) async fn ask(&mut self, run: u32, question: &Question) -> ChatQuestionOutcome {
         let Some((who, task)) = self.runs.get(&run).map(|run| (run.label.clone(), run.task.clone())) else {
             self.questions.retain(|(asking, _)| *asking != run);
@@ -64,7 +64,7 @@ impl ChatSession {
         let is_open = |(asking, open): &(u32, Question)| *asking == run && open.id == question.id;
         if !self.questions.iter().any(is_open) {
             if answer.is_some() {
-                self.show_remark("it was not needed any more, so that the answer was not sent");
+                self.show_remark("the question was closed, so the answer was not sent");
             }
             return ChatQuestionOutcome::Done;
         }
@@ -83,7 +83,8 @@ impl ChatSession {
         ChatQuestionOutcome::Done
     }
 
-    /// Whether what is on the screen needs no answer any more: it was answered elsewhere, or its run has ended.
+    /// Whether the question on the screen needs no answer any more: it was answered elsewhere, or its run has
+    /// ended.
     pub(super) fn is_question_closed(&self) -> bool {
         let is_open = |(run, question): &(u32, String)| {
             self.questions.iter().any(|(asking, open)| asking == run && open.id == *question)
@@ -91,7 +92,7 @@ impl ChatSession {
         self.asking.as_ref().is_some_and(|asking| !is_open(asking))
     }
 
-    /// Takes what was typed for something that needs no answer any more.
+    /// Discards a line that was typed for a question that is closed.
     fn discard(&mut self, line: &str) -> FieldPromptOutcome {
         if !line.trim().is_empty() && self.screen.is_terminal() {
             self.show_remark("not sent: what it was typed for needs no answer any more");
@@ -99,7 +100,7 @@ impl ChatSession {
         FieldPromptOutcome::Left
     }
 
-    /// A form. One that wants a yes and nothing else that is needed is asked as one.
+    /// A form. If it requires nothing but a confirmation, it is asked as a yes-or-no question.
     async fn ask_form(
         &mut self,
         who: &RunLabel,
@@ -142,7 +143,7 @@ impl ChatSession {
             match arguments::check(schema, &content) {
                 Ok(()) => return Some(Answer::Accept(Value::Object(content))),
                 Err(why) => {
-                    self.screen.show(&ScreenItem::Wrong(&format!("as a whole it does not do: {why}")), true);
+                    self.screen.show(&ScreenItem::Wrong(&format!("the form is not valid: {why}")), true);
                 }
             }
         }
@@ -173,7 +174,7 @@ impl ChatSession {
         }
     }
 
-    /// One field, until what is typed fits.
+    /// Asks for one field until the value is valid.
     pub(super) async fn ask_field(&mut self, field: &PromptField<'_>, more: &str) -> FieldPromptOutcome {
         let prompt = match field.prompt().strip_suffix("]: ") {
             Some(before) => format!("{before}{more}]: "),
@@ -200,7 +201,7 @@ impl ChatSession {
             match line.trim() {
                 "!c" => return FieldPromptOutcome::Canceled,
                 "?" | "!d" => return FieldPromptOutcome::Details,
-                // What begins with `!` is written with two.
+                // A value that begins with `!` is typed with two.
                 text => match field
                     .read(text.strip_prefix('!').filter(|rest| rest.starts_with('!')).unwrap_or(text))
                 {
@@ -259,7 +260,7 @@ impl ChatSession {
         }
     }
 
-    /// All about an argument.
+    /// The full description of an argument.
     pub(super) fn show_field(&mut self, field: &PromptField<'_>) {
         let about = field.about().map(|about| format!("\n  {}", plain(about))).unwrap_or_default();
         let schema = serde_json::to_string(field.schema()).unwrap_or_default();
@@ -275,11 +276,11 @@ impl ChatSession {
     }
 }
 
-/// How switches begin that want a yes, and are not answered with a no: that declines.
+/// Names of boolean fields that confirm something begin like this. For these, "no" declines the question.
 const CONFIRMS: [&str; 8] = ["confirm", "approve", "accept", "agree", "proceed", "allow", "continue", "ok"];
 
-/// Whether a form asks for a yes: it has nothing that is needed but one switch that says so, and texts beside it. The
-/// switch, where it has one.
+/// Whether a form asks for a confirmation: the only required field is a boolean that confirms, with optional
+/// text fields beside it. Returns that boolean, where the form has one.
 fn confirmation<'a>(fields: &[PromptField<'a>]) -> Option<Option<PromptField<'a>>> {
     let is_note =
         |field: &PromptField<'_>| field.kind() == "string" && field.choices().is_empty() && !field.required;
@@ -295,7 +296,7 @@ fn confirmation<'a>(fields: &[PromptField<'a>]) -> Option<Option<PromptField<'a>
     is_one.then(|| switch.copied())
 }
 
-/// Whether a line declines, and the note behind that: `!n too expensive`.
+/// Whether a line declines, and the note after it: `!n too expensive`.
 fn declined(line: &str) -> Option<Option<String>> {
     let note = line.trim().strip_prefix("!n").filter(|rest| rest.is_empty() || rest.starts_with(' '))?.trim();
     Some((!note.is_empty()).then(|| note.to_owned()))
@@ -309,9 +310,9 @@ fn answer_of(filled: &FieldPromptOutcome) -> Option<Answer> {
     }
 }
 
-/// Opens a link, if there is something that does.
+/// Opens a link, if a program for that is installed.
 pub(super) fn open_in_browser(url: &str) -> bool {
-    // A scheme that a program would be started by is for the person to judge, who sees the whole link.
+    // Other schemes might start a program: the user sees the whole link and decides.
     let is_web = Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
     let opener = || {
         std::process::Command::new("xdg-open")
@@ -342,7 +343,7 @@ mod tests {
         check(&json!({ "confirm": switch, "name": text }), &["confirm", "name"], None);
         check(&json!({ "one": switch, "other": switch }), &["one"], None);
         check(&json!({ "notes": text }), &[], None);
-        // To these a no is an answer.
+        // For these, "no" is a valid answer.
         check(&json!({ "subscribe": switch, "notes": text }), &["subscribe"], None);
         check(&json!({ "confirm": switch }), &[], None);
         check(&json!({ "confirm": switch, "mood": { "enum": ["good", "bad"] } }), &["confirm"], None);

@@ -1,9 +1,9 @@
-//! What leads back to runs after this process has died: a file for each server and caller.
+//! The store of resumable runs, which survives this process: one file for each server and caller.
 //!
-//! A file is written whole beside its place, flushed, and renamed, so that a kill leaves the one before or the one
-//! after. It is held by a lock for as long as the process lives: two that talk to one server as one caller have a
-//! file each, and whoever starts takes over the files that nobody holds. No credentials are in it, and the caller is
-//! known by a digest.
+//! A file is written to a draft, flushed, and renamed, so that a kill leaves the old or the new version. The
+//! process holds a lock on it for its lifetime. Two processes that talk to one server as one caller have a
+//! file each, and a new process takes over the files that no process has locked. The file contains no
+//! credentials, and the caller only as a digest.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError},
@@ -17,35 +17,34 @@ use nuncio_engine::Message;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The version that is written today.
+/// The format version written today.
 const VERSION: u32 = 1;
-/// How many processes may talk to one server as one caller, and be taken up again.
+/// The most processes that may talk to one server as one caller and be resumed.
 const MOST_FILES: usize = 64;
 
-/// A run that can be taken up again.
+/// A run that can be resumed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct SavedRun {
-    /// What was called.
+    /// The capability that was called.
     pub(super) offer: String,
-    /// With what. Its id is the run's.
+    /// The message it was called with, whose id is the run's id.
     pub(super) input: Message,
-    /// What leads back, once the server has given something.
+    /// The handle to resume by, once the server has given one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) handle: Option<CallHandle>,
     /// When it began, in milliseconds since 1970.
     pub(super) begun: i64,
-    /// Its trace, as `traceparent`.
+    /// The run's trace, as `traceparent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) trace: Option<String>,
-    /// A text of which the last line has begun and was not shown yet.
+    /// The text whose last line is incomplete and was not shown yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) unfinished: Option<UnfinishedText>,
 }
 
-/// A text that comes in pieces, as far as it was not shown.
+/// The part of a streamed text that was not shown yet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct UnfinishedText {
-    /// The artifact.
     pub(super) artifact: String,
     /// The beginning of its next line.
     pub(super) rest: String,
@@ -58,36 +57,32 @@ struct RunStoreFile {
     runs: Vec<SavedRun>,
 }
 
-/// What is kept about one server, for one caller.
+/// The saved runs of one server and caller.
 #[derive(Debug)]
 pub(super) struct RunStore {
     path: PathBuf,
     server: String,
     runs: Vec<SavedRun>,
-    /// Whether what is in memory is newer than what is on disk.
+    /// Whether memory is newer than the file.
     stale: bool,
-    /// Held until the process ends.
+    /// The file lock, held until the process ends.
     _lock: File,
 }
 
-/// Why nothing can be kept.
+/// Why runs cannot be saved.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunStoreError {
-    /// The system said no.
+    /// An I/O error.
     #[error("{path}: {source}", path = .path.display())]
-    System {
-        /// Where.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
-    /// Everything is taken.
-    #[error("{MOST_FILES} others talk to this server as this caller already")]
+    System { path: PathBuf, source: io::Error },
+    /// All files are locked by other processes.
+    #[error("{MOST_FILES} other processes already talk to this server as this caller")]
     Full,
 }
 
 impl RunStore {
-    /// Opens what is kept about a server, with what others left behind. Says what was wrong with it.
+    /// Opens the store of a server, and takes over files that other processes left. Returns remarks about
+    /// unusable files.
     pub(super) fn open(dir: &Path, server: &str, caller: &str) -> Result<(Self, Vec<String>), RunStoreError> {
         private_folder(dir).map_err(|source| RunStoreError::System { path: dir.to_owned(), source })?;
         let digest = Sha256::digest(format!("{server}\n{caller}"));
@@ -109,7 +104,7 @@ impl RunStore {
                 Some(own) => {
                     own.take_over(runs);
                     own.save().map_err(failed)?;
-                    // What a crash leaves here is a run that stands in both: it is known by its id.
+                    // After a crash at this point a run is in both files: duplicates are recognised by id.
                     fs::remove_file(&path).or_else(absent).map_err(failed)?;
                 }
             }
@@ -126,12 +121,12 @@ impl RunStore {
         }
     }
 
-    /// What can be taken up again.
+    /// The runs that can be resumed.
     pub(super) fn runs(&self) -> &[SavedRun] {
         &self.runs
     }
 
-    /// Keeps a run; returns when it is on disk.
+    /// Saves a run; returns when it is on disk.
     pub(super) fn add(&mut self, run: SavedRun) -> io::Result<()> {
         self.runs.retain(|kept| kept.input.id != run.input.id);
         self.runs.push(run);
@@ -139,7 +134,7 @@ impl RunStore {
         self.save()
     }
 
-    /// What leads back to a run from now on. On disk with the next [`Self::save`].
+    /// Sets the handle of a run. On disk with the next [`Self::save`].
     pub(super) fn advance(&mut self, run: &str, handle: &CallHandle) {
         if let Some(kept) = self.runs.iter_mut().find(|kept| kept.input.id == run)
             && kept.handle.as_ref() != Some(handle)
@@ -149,7 +144,7 @@ impl RunStore {
         }
     }
 
-    /// What of a run's text was not shown yet. On disk with the next [`Self::save`].
+    /// Sets the text of a run that was not shown yet. On disk with the next [`Self::save`].
     pub(super) fn set_unfinished(&mut self, run: &str, unfinished: Option<UnfinishedText>) {
         if let Some(kept) = self.runs.iter_mut().find(|kept| kept.input.id == run)
             && kept.unfinished != unfinished
@@ -159,14 +154,14 @@ impl RunStore {
         }
     }
 
-    /// Nothing leads back any more.
+    /// Removes a run.
     pub(super) fn forget(&mut self, run: &str) {
         let before = self.runs.len();
         self.runs.retain(|kept| kept.input.id != run);
         self.stale |= self.runs.len() != before;
     }
 
-    /// Forgets everything; how much that was.
+    /// Removes all runs and returns how many there were.
     pub(super) fn clear(&mut self) -> io::Result<usize> {
         let count = self.runs.len();
         self.runs.clear();
@@ -174,7 +169,7 @@ impl RunStore {
         self.save().map(|()| count)
     }
 
-    /// Brings what changed to disk. A book without runs has no file.
+    /// Writes changes to disk. A store without runs has no file.
     pub(super) fn save(&mut self) -> io::Result<()> {
         if !self.stale {
             return Ok(());
@@ -199,7 +194,7 @@ impl RunStore {
     }
 }
 
-/// Makes a folder that only its owner enters.
+/// Creates a folder that only its owner can enter.
 pub(super) fn private_folder(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     if fs::metadata(dir)?.permissions().mode() & 0o077 != 0 {
@@ -208,7 +203,7 @@ pub(super) fn private_folder(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a lock. `None`: somebody else has it.
+/// Takes a lock. `None`: another process has it.
 fn lock(path: &Path) -> io::Result<Option<File>> {
     let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)?;
     match file.try_lock() {
@@ -218,7 +213,7 @@ fn lock(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Reads a file. One that cannot be understood is set aside: what it says is lost, the rest is not.
+/// Reads a file. One that cannot be parsed is renamed and its runs are lost; other files are not affected.
 fn load(path: &Path, remarks: &mut Vec<String>) -> io::Result<Vec<SavedRun>> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,

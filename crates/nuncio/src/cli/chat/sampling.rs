@@ -1,5 +1,5 @@
-//! What a server wants a model to write: by the configured model, by whoever sits here, or not at all. Nothing is
-//! sent that was not shown before.
+//! Sampling requests of servers: answered by the configured model, by the user, or refused. Nothing is sent
+//! to the server that was not shown first.
 
 use clap::ValueEnum;
 use nuncio_client::model::Model;
@@ -13,18 +13,17 @@ use super::{
 };
 use crate::cli::text::plain;
 
-/// Who decides whether a model is asked.
+/// Who decides about sampling requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SamplingPolicy {
-    /// Whoever sits here, each time
+    /// The user decides each time
     Ask,
-    /// The configured model answers without being asked for; without one, whoever sits here
+    /// The configured model answers without confirmation; without a model, the user decides
     Always,
     /// Every request is refused
     Never,
 }
 
-/// How texts are written.
 pub(super) struct Sampling {
     pub(super) policy: SamplingPolicy,
     /// The configured model, and its name.
@@ -32,7 +31,7 @@ pub(super) struct Sampling {
 }
 
 impl ChatSession {
-    /// Has a text written. `None`: nobody wants to answer now.
+    /// Gets a text from the model or the user. `None`: the user does not want to answer now.
     pub(super) async fn ask_sample(
         &mut self,
         who: &RunLabel,

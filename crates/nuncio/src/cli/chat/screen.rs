@@ -1,7 +1,6 @@
-//! Where it is shown: a terminal with bars, plain lines, or one JSON object a line.
+//! The output of the chat: a terminal with progress bars, plain lines, or one JSON object per line.
 //!
-//! On a terminal there is either a line that is edited, then everything appears above it, or there are bars at the
-//! bottom, then everything appears above them.
+//! On a terminal the bottom is either an edited line or progress bars; all other output appears above it.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,22 +18,21 @@ use super::{
 };
 use crate::cli::text::plain;
 
-/// How often one run's progress is a line, where there are no bars.
+/// The least time between two progress lines of one run, where there are no bars.
 const QUIET: Duration = Duration::from_millis(500);
-/// Bars are drawn in parts of this many.
+/// The resolution of bars.
 const PARTS: u64 = 1000;
 
-/// Where it is shown.
 pub(super) struct Screen {
     lines: LineRenderer,
     kind: ScreenKind,
-    /// Log lines below this are not shown.
+    /// Log lines below this level are not shown.
     pub(super) level: Level,
-    /// What a line of progress said last, and when.
+    /// The last progress line of each run, and when it was shown.
     last_progress: HashMap<u32, (Instant, String)>,
-    /// Nobody reads the output any more.
+    /// The reader of the output has closed it.
     pub(super) broken: bool,
-    /// Lines that are not shown before [`Self::release`].
+    /// Lines held back until [`Self::release`].
     held_output: Option<String>,
 }
 
@@ -47,25 +45,25 @@ enum ScreenKind {
 struct TerminalScreen {
     bars: MultiProgress,
     shown: BTreeMap<u32, ProgressBar>,
-    /// Shows lines above the one that is edited.
+    /// Prints lines above the edited line.
     above: PromptPrinter,
     editing: bool,
 }
 
 impl Screen {
-    /// A terminal; `above` shows lines while one is edited.
+    /// A terminal; `above` prints lines while one is edited.
     pub(super) fn terminal(level: Level, colour: bool, above: PromptPrinter) -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
         let terminal = TerminalScreen { bars, shown: BTreeMap::new(), above, editing: false };
         Self::new(ScreenKind::Terminal(terminal), level, colour)
     }
 
-    /// Plain lines.
+    /// Plain lines, for files and pipes.
     pub(super) fn plain(level: Level) -> Self {
         Self::new(ScreenKind::Plain, level, false)
     }
 
-    /// Objects.
+    /// JSON objects, for programs.
     pub(super) fn json(level: Level) -> Self {
         Self::new(ScreenKind::Json, level, false)
     }
@@ -85,7 +83,7 @@ impl Screen {
         matches!(self.kind, ScreenKind::Terminal(_))
     }
 
-    /// Shows something. `watched`: whether somebody looks at this run now, rather than at the prompt.
+    /// Shows an item. `watched`: whether the user watches this run now, rather than the prompt.
     pub(super) fn show(&mut self, shown: &ScreenItem<'_>, watched: bool) {
         if let ScreenItem::Run(_, RunEvent::Log(line)) = shown
             && line.level < self.level
@@ -129,14 +127,14 @@ impl Screen {
         self.held_output.get_or_insert_default();
     }
 
-    /// Shows what was held back.
+    /// Shows the lines that were held back.
     pub(super) fn release(&mut self) {
         if let Some(text) = self.held_output.take().filter(|text| !text.is_empty()) {
             self.write(&text);
         }
     }
 
-    /// The text of a run whose last line is not whole, and so was not shown.
+    /// The text of a run whose last line is incomplete and was not shown.
     pub(super) fn unfinished(&self, run: u32) -> Option<UnfinishedText> {
         match self.kind {
             ScreenKind::Json => None,
@@ -144,12 +142,12 @@ impl Screen {
         }
     }
 
-    /// Goes on with such a text.
+    /// Continues such a text.
     pub(super) fn restore_unfinished(&mut self, run: u32, unfinished: UnfinishedText) {
         self.lines.restore_unfinished(run, unfinished);
     }
 
-    /// Takes the bar of a run away.
+    /// Removes the progress bar of a run.
     pub(super) fn remove_progress_bar(&mut self, run: u32) {
         self.last_progress.remove(&run);
         if let ScreenKind::Terminal(terminal) = &mut self.kind
@@ -160,7 +158,7 @@ impl Screen {
         }
     }
 
-    /// From now on a line is edited, or no more.
+    /// Whether a line is being edited from now on.
     pub(super) fn editing(&mut self, editing: bool) {
         if let ScreenKind::Terminal(terminal) = &mut self.kind {
             terminal.editing = editing;
@@ -205,7 +203,7 @@ impl TerminalScreen {
         });
         match percent(progress) {
             Some(percent) => {
-                // Narrow terminals have room for the words alone.
+                // Narrow terminals have room for the text only.
                 let template = match width {
                     0..50 => "{percent:>3}% {wide_msg}",
                     50..90 => "{prefix} [{bar:10}] {percent:>3}% {wide_msg}",
@@ -228,7 +226,7 @@ impl TerminalScreen {
 }
 
 fn style(template: &str) -> ProgressStyle {
-    // The templates are ours; one that is wrong falls back to the plain bar.
+    // The templates are constants; an invalid one falls back to the default bar.
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     style.progress_chars("=> ")
 }

@@ -1,4 +1,4 @@
-//! Which servers are meant: what `--server` says, who we are to them, and how to get there.
+//! The servers of a chat: parsing of `--server`, credentials, and connection.
 
 use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
@@ -17,14 +17,14 @@ use url::Url;
 use super::{servers::ServerDialer, split_line::split_words};
 use crate::{cli::local_server, config::Config};
 
-/// A server, as it was named.
+/// A server, as the command line names it.
 #[derive(Debug, Clone)]
 pub(super) enum ChatServerAddress {
-    /// The one that holds a data folder. Where it is stands there, and may change.
+    /// The server that holds a data folder. `server.json` there has its address, which may change.
     Local(PathBuf),
-    /// At an address.
+    /// A server at a URL.
     Url { name: Option<String>, url: Url },
-    /// A program to start.
+    /// A program to start, which speaks MCP over pipes.
     Command { name: Option<String>, command: Vec<String> },
 }
 
@@ -35,7 +35,7 @@ impl ChatServerAddress {
         Self::Local(data.canonicalize().unwrap_or(data))
     }
 
-    /// Reads what `--server` says.
+    /// Parses a value of `--server`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| format!("--server {text:?}: {why}");
         let (name, rest) = match text.split_once('=') {
@@ -54,7 +54,7 @@ impl ChatServerAddress {
         }
         let mut command: Vec<String> = split_words(text).into_iter().map(|word| word.text).collect();
         let mut name = None;
-        // NAME=COMMAND. A program whose own path has such a beginning is named by more of its path.
+        // NAME=COMMAND. A program whose path itself looks like that must be given with a longer path.
         if let Some(first) = command.first_mut()
             && let Some((given, program)) = first.split_once('=')
             && is_name(given)
@@ -75,7 +75,7 @@ impl ChatServerAddress {
         Ok(Self::Command { name, command })
     }
 
-    /// What the server is known by, also at the next start.
+    /// The identity of the server, stable across restarts of the chat.
     pub(super) fn key(&self) -> String {
         match self {
             Self::Local(data) => format!("folder {}", data.display()),
@@ -84,7 +84,7 @@ impl ChatServerAddress {
         }
     }
 
-    /// For people.
+    /// The address for people.
     pub(super) fn display_text(&self) -> String {
         match self {
             Self::Local(data) => format!("the server of {}", data.display()),
@@ -93,7 +93,7 @@ impl ChatServerAddress {
         }
     }
 
-    /// A short name that nobody has yet.
+    /// A short name that no other server has.
     pub(super) fn name(&self, taken: &mut BTreeSet<String>) -> String {
         let name = match self {
             Self::Local(_) => "local".to_owned(),
@@ -103,7 +103,7 @@ impl ChatServerAddress {
                 url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
             }
             Self::Command { command, .. } => {
-                // What a program that starts others starts, rather than that program.
+                // For a launcher such as npx, the name of what it starts.
                 let starts = |word: &&String| {
                     !word.starts_with('-')
                         && !matches!(&***word, "npx" | "uvx" | "node" | "python" | "python3" | "env")
@@ -120,12 +120,12 @@ impl ChatServerAddress {
         name
     }
 
-    /// Whether it is somewhere, rather than started.
+    /// Whether the server has a URL, rather than being started.
     pub(super) fn is_url(&self) -> bool {
         !matches!(self, Self::Command { .. })
     }
 
-    /// Where it is, without the path of its MCP endpoint.
+    /// The URL, without the path of the MCP endpoint.
     pub(super) fn base(&self) -> Option<String> {
         match self {
             Self::Local(data) => Some(address(data).trim_end_matches('/').to_owned()),
@@ -137,7 +137,7 @@ impl ChatServerAddress {
         }
     }
 
-    /// What a token for it is a token for.
+    /// The resource that a token is for.
     pub(super) fn resource(&self) -> Option<Url> {
         match self {
             Self::Local(data) => Url::parse(&format!("{}/mcp", address(data))).ok(),
@@ -146,7 +146,7 @@ impl ChatServerAddress {
         }
     }
 
-    /// Who we are to it: a digest, which is all that is kept.
+    /// The identity of the caller: a digest, so that no credential is stored.
     pub(super) fn caller(&self, bearer: Option<&str>, account: Option<&str>) -> String {
         let digest = |kind: &str, of: &str| {
             let digest = Sha256::digest(format!("nuncio chat {kind}\n{of}"));
@@ -161,7 +161,7 @@ impl ChatServerAddress {
         }
     }
 
-    /// What is shown to it.
+    /// The credentials for this server.
     pub(super) fn authorizer(&self, bearer: Option<&str>) -> Option<Arc<dyn Authorizer>> {
         match (self, bearer) {
             (Self::Command { .. }, _) => None,
@@ -170,7 +170,7 @@ impl ChatServerAddress {
             }
             (Self::Local(data), None) => Some(Arc::new(OperatorAuthorizer(data.clone()))),
             (Self::Url { url, .. }, None) => {
-                // The local server by its address is the local server still.
+                // The local server, named by its URL, is still the local server.
                 let data = local_server::configured().data;
                 let published = Url::parse(&PublishedServer::read(&data)?.url).ok()?;
                 (published.origin() == url.origin())
@@ -179,7 +179,7 @@ impl ChatServerAddress {
         }
     }
 
-    /// How to get there.
+    /// How to connect to the server.
     pub(super) fn dial(
         &self,
         authorizer: Option<Arc<dyn Authorizer>>,
@@ -201,9 +201,10 @@ impl ChatServerAddress {
             options.revision.clone_from(&revision);
             Box::pin(async move {
                 let there = match place {
-                    // All that a server has is at its MCP endpoint: agents, questions to models, logs, tools.
+                    // The MCP endpoint has everything a server offers: agents, sampling, logs, tools.
                     Self::Local(data) => {
-                        // In the last revision with sessions a change of the log level holds for what goes on already.
+                        // In the last revision with sessions, a change of the log level also applies to
+                        // running calls.
                         options.protocol = Some(PeerProtocol::Mcp);
                         options.revision.get_or_insert_with(|| McpVersion::V2025_11_25.name().to_owned());
                         let text = format!("{}/mcp", address(&data));
@@ -226,7 +227,7 @@ impl ChatServerAddress {
     }
 }
 
-/// The token for each of the servers. One that names no server is for the only one that there is.
+/// The token for each of the servers. A token without a server name is for the only server.
 pub(super) fn bearers(
     places: &[ChatServerAddress],
     names: &[String],
@@ -245,7 +246,7 @@ pub(super) fn bearers(
             (None, _) => {
                 let names: Vec<&str> = takes.iter().map(|at| &*names[*at]).collect();
                 return Err(format!(
-                    "--bearer: whom is the token for? Write NAME=TOKEN, with one of the names {} (--server NAME=URL gives others)",
+                    "--bearer: which server is the token for? Write NAME=TOKEN, with one of the names {} (--server NAME=URL gives others)",
                     names.join(", ")
                 ));
             }
@@ -255,8 +256,8 @@ pub(super) fn bearers(
     Ok(bearers)
 }
 
-/// Whose token it is, as far as it says so: another token of the same caller is no other caller. A word that is not
-/// believed, and that only chooses a file.
+/// The subject of a token, as far as the token names it: a new token of the same caller is the same caller.
+/// It is not verified, and only chooses a file.
 fn bearer_of(token: &str) -> String {
     let own =
         || token.strip_prefix("nun_").and_then(|rest| rest.split_once('_')).map(|(id, _)| id.to_owned());
@@ -269,7 +270,7 @@ fn bearer_of(token: &str) -> String {
     own().or_else(claims).unwrap_or_else(|| token.to_owned())
 }
 
-/// Where the server of a data folder is, or would be.
+/// The address of a data folder's server, or the one it would have.
 fn address(data: &std::path::Path) -> String {
     PublishedServer::read(data)
         .map_or_else(|| format!("http://{}", Config::default().listen), |published| published.url)
@@ -283,7 +284,7 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
 }
 
-/// Shows what the operator of a data folder shows. It is another one after every start of the server.
+/// Sends the operator's token of a data folder. It changes with every start of the server.
 struct OperatorAuthorizer(PathBuf);
 
 #[async_trait]
@@ -389,7 +390,7 @@ mod tests {
     #[test]
     fn the_base_is_the_server() {
         let check = |text: &str, base: &str| {
-            assert_eq!(ChatServerAddress::parse(text).unwrap().base().as_deref(), Some(base))
+            assert_eq!(ChatServerAddress::parse(text).unwrap().base().as_deref(), Some(base));
         };
         check("http://a:1/mcp", "http://a:1");
         check("http://a:1/", "http://a:1");

@@ -1,4 +1,5 @@
-//! The servers: each is connected to on its own, looked at now and then, and tried again while it is away.
+//! The servers of a chat: each has its own connection, which is probed periodically and re-established with
+//! backoff.
 
 use std::{collections::BTreeSet, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -16,29 +17,29 @@ use url::Url;
 
 use super::{login::ServerLogin, server_address::ChatServerAddress};
 
-/// How often a server is looked at while all is well.
+/// The probe interval of a reachable server.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// How long it may take to answer that it is there.
+/// The timeout of one probe.
 const LOOK_FOR: Duration = Duration::from_secs(10);
-/// The first wait for a server that is away, and the longest.
+/// The first and the longest backoff while a server is unreachable.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Connects to a server. Called again while it is away.
+/// Connects to a server. Called again for every attempt.
 pub(super) type ServerDialer =
     Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Arc<dyn Peer>, PeerError>> + Send>> + Send + Sync>;
 
-/// What there is to tell about a server.
+/// An update about a server.
 pub(super) enum ServerUpdate {
-    /// It is there, with what it offers. Told again when that has changed.
+    /// The server is reachable and has these capabilities. Sent again when they change.
     Up { peer: Arc<dyn Peer>, offers: Vec<PeerCapability> },
-    /// It is away.
+    /// The server is unreachable.
     Away(PeerError),
-    /// It wants to know who is calling: somebody has to go there.
+    /// The server requires authentication: the user has to open this link.
     Visit(Url),
 }
 
-/// A server that is kept in touch with until it is dropped.
+/// The connection to a server, maintained until this is dropped.
 pub(super) struct ServerWatch(JoinHandle<()>);
 
 impl Drop for ServerWatch {
@@ -47,8 +48,8 @@ impl Drop for ServerWatch {
     }
 }
 
-/// Keeps in touch with a server, and tells how it is. `anew`: after it was away it may be somewhere else, and is
-/// connected to once more; a program is not, whoever started it starts it again.
+/// Maintains the connection to a server, and sends updates about it. `anew`: connect again after a failure,
+/// because the server may have moved. Not for a program, whose peer restarts it.
 pub(super) fn keep_connected(
     number: usize,
     dial: ServerDialer,
@@ -74,7 +75,7 @@ pub(super) fn keep_connected(
                 }
                 Err(error) => error,
             };
-            // Nobody is asked again before they want to be.
+            // The user is not asked again before requesting it.
             let stranger = sign_in.as_ref().filter(|_| matches!(error, PeerError::Unauthorized { .. }));
             if let Some(sign_in) = stranger {
                 if tell.send((number, ServerUpdate::Away(error))).await.is_err() {
@@ -107,7 +108,7 @@ async fn connect(
     Ok((peer, offers))
 }
 
-/// Looks at a server until it is away; why it is.
+/// Probes a server until it is unreachable; returns why.
 async fn watch(
     number: usize,
     peer: &Arc<dyn Peer>,
@@ -138,35 +139,32 @@ async fn watch(
     }
 }
 
-/// A server as the others speak of it.
 pub(super) struct ChatServer {
-    /// Short, and its own.
+    /// Short and unique.
     pub(super) name: String,
     pub(super) peer: watch::Sender<Option<Arc<dyn Peer>>>,
     pub(super) offers: Vec<PeerCapability>,
-    /// Why it is away, if it is.
+    /// Why it is unreachable, if it is.
     pub(super) away: Option<String>,
-    /// Whether it was ever heard of.
+    /// Whether the first connection attempt has finished.
     pub(super) known: bool,
-    /// Dropped with it.
     pub(super) _touch: ServerWatch,
-    /// Where it is.
     pub(super) at: ChatServerAddress,
-    /// Who we are to it.
+    /// The credentials for the server.
     pub(super) authorizer: Option<Arc<dyn Authorizer>>,
-    /// Where one signs in, if one does.
+    /// The sign-in, if the server has one.
     pub(super) sign_in: Option<ServerLogin>,
-    /// Whether somebody was sent away to sign in.
+    /// Whether the user was given a sign-in link.
     pub(super) asks: bool,
 }
 
 impl ChatServer {
-    /// What it is shown.
+    /// The bearer token for the server.
     pub(super) async fn token(&self) -> Option<String> {
         self.authorizer.as_ref()?.token(&self.at.resource()?).await
     }
 
-    /// What leads to a task by its id. Tasks are spoken of in A2A, whatever else a server speaks.
+    /// The handle of a task, by its id. Tasks are found over A2A, whatever else a server speaks.
     pub(super) async fn find_task(&self, id: &str) -> Result<(Arc<dyn Peer>, CallHandle), PeerError> {
         let none = || PeerError::Unsupported("a program has no tasks that are found by their ids".into());
         let url = self.at.base().and_then(|base| Url::parse(&base).ok()).ok_or_else(none)?;
@@ -177,13 +175,13 @@ impl ChatServer {
     }
 }
 
-/// Finds what is meant by a name: `offer`, or `server/offer`; as it is listed, or as the server calls it.
+/// Finds a capability by name: `name`, or `server/name`; as it is listed, or as the server names it.
 pub(super) fn find<'a>(
     servers: &'a [ChatServer],
     name: &str,
 ) -> Result<(usize, &'a PeerCapability), NameLookupError> {
     let all = callable(servers);
-    // An offer may have a slash in its name.
+    // The name of a capability may contain a slash.
     let mut found: Vec<_> =
         all.iter().filter(|(word, _, offer)| word == name || offer.name == name).collect();
     if found.is_empty() {
@@ -202,11 +200,11 @@ pub(super) fn find<'a>(
     }
 }
 
-/// Why a name leads nowhere.
+/// Why a name finds no capability.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum NameLookupError {
     Unknown,
-    /// These are meant by it.
+    /// The name is ambiguous between these.
     Several(Vec<String>),
 }
 
@@ -214,7 +212,7 @@ fn full(server: &str, offer: &str) -> String {
     format!("{server}/{offer}")
 }
 
-/// The names under which everything can be called: short where that is clear.
+/// The names under which all capabilities can be called: without the server where that is unambiguous.
 pub(super) fn names(servers: &[ChatServer]) -> Vec<(String, usize, &PeerCapability)> {
     let mut all = callable(servers);
     let mut seen = BTreeSet::new();
@@ -228,7 +226,7 @@ pub(super) fn names(servers: &[ChatServer]) -> Vec<(String, usize, &PeerCapabili
     all
 }
 
-/// What is offered, each under a word of its own within its server.
+/// All capabilities, each under a single word that is unique within its server.
 fn callable(servers: &[ChatServer]) -> Vec<(String, usize, &PeerCapability)> {
     let mut all = vec![];
     for (number, server) in servers.iter().enumerate() {
@@ -245,7 +243,7 @@ fn callable(servers: &[ChatServer]) -> Vec<(String, usize, &PeerCapability)> {
     all
 }
 
-/// A name that can be typed: other people's agents are called `Hello World Agent`, or worse.
+/// A name that can be typed: some agents are called `Hello World Agent`, or worse.
 fn one_word(name: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
     let words: Vec<&str> = name.split(|c| !is_plain(c)).filter(|word| !word.is_empty()).collect();

@@ -1,7 +1,7 @@
-//! One conversation with many servers: owns the servers and the runs, and does what is typed.
+//! The chat session: owns the servers and the runs, and executes the typed commands.
 //!
-//! There is one place where things happen, and it is here: lines that are typed and news of servers and runs come
-//! in one after the other. Either a line is waited for, or runs are watched; news is taken in both cases.
+//! All events are handled here, one after the other: typed lines, and updates of servers and runs. The
+//! session either waits for a line or watches runs; it handles updates in both cases.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -36,55 +36,54 @@ use super::{
 };
 use crate::cli::{form::fields, text::is_safe};
 
-/// How long the first answer of the servers is waited for before the prompt comes.
+/// How long the session waits for the servers' first response before it shows the prompt.
 const GREETING: Duration = Duration::from_secs(15);
-/// Words of one kind that are completed; a server may offer any number.
+/// The most words of one kind offered for completion, because a server may list any number.
 const MOST_WORDS: usize = 10_000;
-/// What happened and was not taken yet.
+/// The capacity of the update channels.
 pub(super) const NEWS: usize = 256;
 
-/// One conversation.
 pub(super) struct ChatSession {
     pub(super) servers: Vec<ChatServer>,
-    /// What is kept about each server.
+    /// The saved runs of each server.
     pub(super) run_stores: Vec<RunStore>,
     pub(super) runs: BTreeMap<u32, ChatRun>,
-    /// What is asked and not answered, oldest first.
+    /// Open questions, oldest first.
     pub(super) questions: VecDeque<(u32, Question)>,
     pub(super) screen: Screen,
     pub(super) input: ChatInput,
     pub(super) sampling: Sampling,
     pub(super) interrupts: Signal,
     pub(super) news: ChatInbox,
-    /// The runs that somebody looks at now.
+    /// The runs that are shown now.
     pub(super) watched: BTreeSet<u32>,
     /// The run whose question is on the screen, and that question.
     pub(super) asking: Option<(u32, String)>,
-    /// Questions of runs beside that nobody wanted to answer when they came.
+    /// Questions of background runs that the user did not want to answer when they came.
     pub(super) put_off: BTreeSet<(u32, String)>,
-    /// Questions that came while the prompt of another stood that needs no answer any more. They are shown when they
-    /// are asked: under their text that prompt would look like theirs, and what is typed there is not for them.
+    /// Questions that came while the prompt of a closed question was still on the screen. They are shown
+    /// later, when they are asked: below their text that prompt would look like theirs, and the line typed
+    /// there is not for them.
     pub(super) unshown: BTreeSet<(u32, String)>,
-    /// Whether the last thing that was asked for went wrong.
+    /// Whether the last command failed.
     pub(super) failed: bool,
-    /// Whether what was left going on is taken up as soon as its server is there.
+    /// Whether detached runs are resumed as soon as their server is reachable.
     pub(super) resumes: bool,
-    /// Ids of tasks that were listed, to be completed.
+    /// Ids of listed tasks, for completion.
     pub(super) tasks: Vec<String>,
-    /// Whether the servers have been waited for.
+    /// Whether the session has waited for the servers.
     pub(super) greeted: bool,
-    /// From which level on servers are asked for log lines.
+    /// The lowest level of log lines that servers are asked for.
     pub(super) log_level: McpLogLevel,
 }
 
-/// Where news comes in.
+/// The receivers of updates.
 pub(super) struct ChatInbox {
     pub(super) servers: mpsc::Receiver<(usize, ServerUpdate)>,
     pub(super) runs: mpsc::Receiver<(u32, Vec<RunUpdate>)>,
     pub(super) tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
 }
 
-/// Something that was called.
 pub(super) struct ChatRun {
     pub(super) label: RunLabel,
     pub(super) server: usize,
@@ -93,19 +92,19 @@ pub(super) struct ChatRun {
     pub(super) task: Option<String>,
     pub(super) progress: Option<Progress>,
     pub(super) begun: Instant,
-    /// Whether something leads back to it.
+    /// Whether the run can be resumed.
     pub(super) resumable: bool,
-    /// Whether that was forgotten by hand.
+    /// Whether the user deleted its saved state.
     pub(super) forgotten: bool,
     pub(super) is_waiting: bool,
-    /// None: it is not followed. It has ended, or was left going on.
+    /// `None`: the run is not followed. It has ended, or was detached.
     pub(super) follower: Option<RunFollower>,
-    /// How it ended.
+    /// The final state.
     pub(super) ended: Option<State>,
 }
 
 impl ChatSession {
-    /// Takes lines until the end. Whether all went well.
+    /// Executes lines until the end of the input. Returns whether all succeeded.
     pub(super) async fn run(&mut self) -> bool {
         self.wait_for_servers().await;
         if self.resumes {
@@ -139,7 +138,7 @@ impl ChatSession {
         !self.failed
     }
 
-    /// Waits until every server has been heard of, or was found to be away.
+    /// Waits until every server has answered or is found unreachable.
     async fn wait_for_servers(&mut self) {
         let deadline = tokio::time::Instant::now() + GREETING;
         while self.servers.iter().any(|server| !server.known && !server.asks) {
@@ -155,7 +154,7 @@ impl ChatSession {
         }
     }
 
-    /// Where there is no terminal: what was begun beside is waited for.
+    /// Without a terminal: waits for background runs.
     async fn finish(&mut self) {
         let going: BTreeSet<u32> =
             self.runs.values().filter(|run| run.follower.is_some()).map(|run| run.label.run).collect();
@@ -164,7 +163,7 @@ impl ChatSession {
         }
     }
 
-    /// Tells what goes on without this process, and keeps it.
+    /// Reports which runs continue without this process, and saves them.
     fn leave(&mut self) {
         let left: usize = self.run_stores.iter().map(|book| book.runs().len()).sum();
         if left > 0 && self.screen.is_terminal() {
@@ -173,7 +172,7 @@ impl ChatSession {
         self.save();
     }
 
-    /// Does what was typed. Whether it was ended by Ctrl+C.
+    /// Executes a command. Returns whether Ctrl+C ended it.
     async fn run_command(&mut self, command: ChatCommand) -> bool {
         match command {
             ChatCommand::Nothing | ChatCommand::Quit => {}
@@ -195,11 +194,11 @@ impl ChatSession {
         false
     }
 
-    /// Waits for a line; takes news meanwhile.
+    /// Waits for a line, and handles updates meanwhile.
     pub(super) async fn read(&mut self, wanted: LineRequest) -> LineInput {
         let is_terminal = self.screen.is_terminal();
-        // What was typed while there was no line to edit was for something that is over. While one is edited Ctrl+C is
-        // a key, and comes as such.
+        // A Ctrl+C from before the prompt was meant for something that has ended. While a line is edited,
+        // Ctrl+C is a key and the editor returns it.
         while is_terminal && self.was_interrupted() {}
         self.screen.editing(true);
         self.input.request_line(wanted);
@@ -215,13 +214,13 @@ impl ChatSession {
         typed
     }
 
-    /// Whether Ctrl+C was pressed and not taken yet.
+    /// Whether a Ctrl+C is pending.
     fn was_interrupted(&mut self) -> bool {
         let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
         matches!(self.interrupts.poll_recv(&mut cx), std::task::Poll::Ready(Some(())))
     }
 
-    /// Shows runs until they have ended. Whether they were left by Ctrl+C, or nobody is there to be asked.
+    /// Shows runs until they have ended. Returns whether Ctrl+C ended it, or no user is there to answer.
     pub(super) async fn watch(&mut self, runs: BTreeSet<u32>) -> bool {
         for run in runs.iter().filter_map(|run| self.runs.get(run)) {
             if let Some(progress) = &run.progress {
@@ -241,7 +240,7 @@ impl ChatSession {
                 match asked {
                     ChatQuestionOutcome::Done => continue,
                     ChatQuestionOutcome::Left if self.watched.contains(&run) => break true,
-                    // It belongs to a run beside: what is watched is watched on.
+                    // The question belongs to a background run: the watched runs are watched further.
                     ChatQuestionOutcome::Left => {
                         self.put_off.insert((run, question.id));
                         self.show_remark(&format!("`answer {run}` answers it"));
@@ -283,7 +282,7 @@ impl ChatSession {
         }
     }
 
-    /// Lets go of a run, which goes on. What cannot be found again is followed on.
+    /// Detaches from a run, which continues. A run that cannot be resumed is still followed.
     fn detach(&mut self, number: u32) {
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         self.failed = true;
@@ -292,7 +291,7 @@ impl ChatSession {
             self.questions.retain(|(asking, _)| *asking != number);
             let is_kept = self.run_stores[run.server].runs().iter().any(|kept| kept.input.id == run.id);
             self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Detached(is_kept)), false);
-            // All of it was shown.
+            // All of its text was shown.
             self.run_stores[run.server].set_unfinished(&run.id, None);
         } else {
             self.screen.remove_progress_bar(number);
@@ -304,7 +303,7 @@ impl ChatSession {
         self.save();
     }
 
-    /// Takes up everything that was left going on. Whether it was left again by Ctrl+C.
+    /// Resumes all detached runs. Returns whether Ctrl+C ended it.
     pub(super) async fn resume(&mut self) -> bool {
         self.resumes = true;
         let taken: BTreeSet<u32> =
@@ -322,7 +321,7 @@ impl ChatSession {
         if taken.is_empty() { false } else { self.watch(taken).await }
     }
 
-    /// Takes up what was left going on at a server.
+    /// Resumes the detached runs of a server.
     fn resume_runs_of(&mut self, server: usize) -> Vec<u32> {
         if self.servers[server].away.is_some() || !self.servers[server].known {
             return vec![];
@@ -349,7 +348,7 @@ impl ChatSession {
                     continue;
                 }
             };
-            // One number, however often it is left and taken up.
+            // A run keeps its number, however often it is detached and resumed.
             let before = self.runs.values().find(|run| run.id == kept.input.id).map(|run| run.label.run);
             let run = self.follow(server, &kept, start, before);
             if let Some(unfinished) = kept.unfinished {
@@ -363,7 +362,7 @@ impl ChatSession {
         taken
     }
 
-    /// Calls something. Whether it was left by Ctrl+C.
+    /// Calls a capability. Returns whether Ctrl+C ended it.
     async fn call(&mut self, wanted: command::ChatCall) -> bool {
         self.failed = true;
         let (server, offer) = match servers::find(&self.servers, &wanted.name) {
@@ -400,10 +399,10 @@ impl ChatSession {
         let trace = Some(trace());
         let kept =
             SavedRun { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
-        // Before it is called: a kill right after leaves what the next start has to know.
+        // Saved before the call, so that the next start knows of it even after a kill right here.
         if let Err(error) = self.run_stores[server].add(kept.clone()) {
             self.show_error(&format!(
-                "it could not be called: what leads back to it cannot be kept: {error}"
+                "it could not be called: the run cannot be saved: {error}"
             ));
             return false;
         }
@@ -424,7 +423,7 @@ impl ChatSession {
         self.watch(BTreeSet::from([run])).await
     }
 
-    /// Asks for what a call lacks. `None`: it was given up.
+    /// Asks for missing arguments. `None`: the user gave up.
     async fn complete_arguments(
         &mut self,
         schema: Option<&serde_json::Value>,
@@ -440,12 +439,12 @@ impl ChatSession {
         };
         let (mut arguments, ask_all) = match given {
             ChatArguments::Arguments(arguments) => (arguments, false),
-            // Where nobody sits, what may be left out is left out.
+            // Without a terminal, optional arguments are left out.
             ChatArguments::Nothing | ChatArguments::Text(_) => {
                 (serde_json::Map::new(), self.screen.is_terminal())
             }
         };
-        // What is needed comes first, each in the schema's order.
+        // Required fields first, each group in the schema's order.
         let mut fields = fields(schema);
         fields.sort_by_key(|field| !field.required);
         for field in fields {
@@ -479,7 +478,7 @@ impl ChatSession {
         self.follow_on(peer, server, kept, start, number)
     }
 
-    /// The same, on a peer of its own.
+    /// The same, on a given peer.
     pub(super) fn follow_on(
         &mut self,
         peer: CurrentPeer,
@@ -509,7 +508,7 @@ impl ChatSession {
         number
     }
 
-    /// Takes news of a server.
+    /// Handles an update of a server.
     fn handle_server_update(&mut self, number: usize, news: ServerUpdate) {
         let server = &mut self.servers[number];
         if let ServerUpdate::Visit(url) = news {
@@ -548,14 +547,14 @@ impl ChatSession {
         };
         let (name, address) = (server.name.clone(), server.at.display_text());
         self.screen.show(&ScreenItem::Server { name: &name, address: &address, state, text: &text }, false);
-        // One that offers something else was there all the time.
+        // A server whose capabilities changed was reachable all the time.
         if matches!(state, "up" | "back") && self.greeted && self.resumes {
             self.resume_runs_of(number);
         }
     }
 
-    /// Takes news of a run, and of whatever else happened meanwhile. Where to go on is on disk before the news is
-    /// shown: whoever has seen a line does not see it again, whenever this process is killed.
+    /// Handles updates of a run, and all others that have arrived. The cursor is on disk before the output is
+    /// shown: a line that was shown is not shown again, whenever this process is killed.
     fn handle_run_updates(&mut self, run: u32, news: Vec<RunUpdate>) {
         self.screen.hold();
         let mut runs = BTreeSet::from([run]);
@@ -573,7 +572,7 @@ impl ChatSession {
 
     fn handle_run_update(&mut self, number: u32, news: RunUpdate) {
         let stands_idle = self.is_question_closed() && self.screen.is_terminal();
-        // What was still on its way when it was let go comes again when it is taken up.
+        // Updates that were in flight when the run was detached come again when it is resumed.
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         let watched = self.watched.contains(&number);
         let (who, book) = (run.label.clone(), &mut self.run_stores[run.server]);
@@ -581,7 +580,7 @@ impl ChatSession {
         let mut show = |event: RunEvent<'_>| screen.show(&ScreenItem::Run(&who, event), watched);
         match news {
             RunUpdate::Handle(handle) => {
-                // What was forgotten by hand is not kept again.
+                // A run that the user deleted is not saved again.
                 run.resumable = !run.forgotten;
                 if run.task.is_none()
                     && let Some(task) = &handle.task
@@ -637,15 +636,15 @@ impl ChatSession {
             RunUpdate::Answered { question, result } => match result {
                 Ok(()) => {}
                 Err(PeerError::Refused(why)) => {
-                    screen.show(&ScreenItem::Wrong(&format!("the answer was not taken: {why}")), watched);
+                    screen.show(&ScreenItem::Wrong(&format!("the answer was not accepted: {why}")), watched);
                     self.questions.push_front((number, question));
                 }
-                // It is sent once more when the same is asked again.
+                // It is sent again when the same question comes again.
                 Err(error @ (PeerError::Cut(_) | PeerError::Unreachable { .. } | PeerError::Busy { .. })) => {
                     show(RunEvent::Waiting(&error.to_string()));
                 }
                 Err(error) => {
-                    screen.show(&ScreenItem::Wrong(&format!("the answer was not taken: {error}")), watched);
+                    screen.show(&ScreenItem::Wrong(&format!("the answer was not accepted: {error}")), watched);
                 }
             },
             RunUpdate::Canceled(Ok(())) => {}
@@ -682,11 +681,11 @@ impl ChatSession {
         }
     }
 
-    /// Brings what is kept to disk.
+    /// Writes the run stores to disk.
     pub(super) fn save(&mut self) {
         let saved: io::Result<()> = self.run_stores.iter_mut().try_for_each(RunStore::save);
         if let Err(error) = saved {
-            let text = format!("what leads back to runs cannot be kept: {error}");
+            let text = format!("the runs cannot be saved: {error}");
             self.screen.show(&ScreenItem::Wrong(&text), false);
         }
     }
@@ -700,7 +699,7 @@ impl ChatSession {
         self.screen.show(&ScreenItem::Wrong(text), false);
     }
 
-    /// Says that there is no such thing, and what may have been meant.
+    /// Reports an unknown name, and the name that may have been meant.
     pub(super) fn not_found(&mut self, name: &str, error: &NameLookupError) {
         if let NameLookupError::Several(names) = error {
             return self
@@ -743,21 +742,21 @@ impl ChatSession {
         Vocabulary::Commands { offers: offers.take(MOST_WORDS).collect(), ids }
     }
 
-    /// Lets go of everything. Where something was left going on the connection is left as it is: to take leave of
-    /// such a server could end what goes on there.
+    /// Closes all connections, except those to a URL with saved runs: closing such a session could end the
+    /// runs.
     pub(super) async fn close(&mut self) {
         self.runs.clear();
         for (server, book) in self.servers.iter().zip(&self.run_stores) {
             let peer = server.peer.borrow().clone();
             if let Some(peer) = peer.filter(|_| book.runs().is_empty() || !server.at.is_url()) {
-                // A program that does not end is ended by the system.
+                // A program that does not exit in time is left to the system.
                 let _ = timeout(Duration::from_secs(5), peer.close()).await;
             }
         }
     }
 }
 
-/// Waits for something, but not beyond Ctrl+C.
+/// Waits for a future, or until Ctrl+C.
 pub(super) async fn unless_interrupted<T>(
     interrupts: &mut Signal,
     work: impl Future<Output = T>,
@@ -768,7 +767,7 @@ pub(super) async fn unless_interrupted<T>(
     }
 }
 
-/// Words that may be completed: the editor writes them to the terminal as they are.
+/// Words that are safe to complete: the editor writes them to the terminal unfiltered.
 pub(super) fn harmless(words: Vec<String>) -> Vec<String> {
     words.into_iter().filter(|word| is_harmless(word)).take(MOST_WORDS).collect()
 }
@@ -782,7 +781,7 @@ pub(super) fn begin(kept: &SavedRun) -> PeerCallRequest {
     PeerCallRequest { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace }
 }
 
-/// The trace of a run: the one that this process was started in, else one of its own.
+/// The trace of a run: the one that this process was started in, or a new one.
 fn trace() -> String {
     let given = std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some());
     given.unwrap_or_else(|| {

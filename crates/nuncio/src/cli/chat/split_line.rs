@@ -1,18 +1,18 @@
-//! A line as words, the way a shell takes them: spaces part them, quotes hold them together, `\` takes what follows
-//! as it is.
+//! A line split into words as a shell does: spaces separate them, quotes keep them together, `\` escapes the
+//! next character.
 
 /// A word of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LineWord {
-    /// Without its quotes.
+    /// The word without its quotes.
     pub(super) text: String,
     /// Whether it began with a quote: then it is text, whatever it looks like.
     pub(super) quoted: bool,
-    /// Where it begins in the line, in bytes.
+    /// The byte offset of its start in the line.
     pub(super) start: usize,
 }
 
-/// The words of a line. A quote that is never closed holds the rest together.
+/// Splits a line. An unclosed quote extends to the end of the line.
 pub(super) fn split_words(line: &str) -> Vec<LineWord> {
     let mut words = vec![];
     let mut open: Option<LineWord> = None;
@@ -29,7 +29,7 @@ pub(super) fn split_words(line: &str) -> Vec<LineWord> {
             (None | Some('"'), '\\') => {
                 let next = chars.next().map_or('\\', |(_, next)| next);
                 let word = open.get_or_insert_with(fresh);
-                // Inside of quotes only what would end them needs it, so that JSON stays JSON.
+                // Inside quotes `\` escapes only quotes and itself, so that JSON stays JSON.
                 if quote.is_some() && !matches!(next, '"' | '\\') {
                     word.text.push('\\');
                 }

@@ -1,4 +1,4 @@
-//! `nuncio memory clear`: forgets a whole namespace, when somebody said that this is meant.
+//! `nuncio memory clear`: deletes all entries of a namespace, after a confirmation.
 
 use std::io::{IsTerminal as _, stdin};
 
@@ -12,7 +12,7 @@ pub(super) struct MemoryClearFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
 }
@@ -22,15 +22,15 @@ impl MemoryClearFlags {
         let namespace = plain(&self.namespace);
         if !self.yes {
             if !stdin().is_terminal() {
-                let why = format!("this forgets everything in {namespace}: say that it is meant with --yes");
+                let why = format!("this deletes everything in {namespace}: confirm with --yes");
                 return Err(CliError::Usage(why));
             }
             let page = shared.call("memory_list", json!({ "namespace": self.namespace, "limit": 1 })).await?;
             let total = page["stats"]["total"].as_u64().unwrap_or(0);
             let entries = table::count(total, "entry", "entries");
-            let question = format!("Forget {entries} of {namespace}, all there is? [y/N] ");
+            let question = format!("Delete all {entries} of {namespace}? [y/N] ");
             if !form::ask_yes_no(&question).await? {
-                shared.remark("nothing was forgotten");
+                shared.remark("nothing was deleted");
                 return Ok(());
             }
         }

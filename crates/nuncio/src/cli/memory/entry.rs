@@ -25,7 +25,7 @@ pub(super) struct MemoryGetFlags {
     /// The key
     #[arg(value_name = "KEY")]
     key: String,
-    /// Show what is known about the entry as well
+    /// Show the entry's metadata as well
     #[arg(long)]
     verbose: bool,
 }
@@ -50,7 +50,7 @@ impl MemoryGetFlags {
             text.field("TTL", &seconds(&about["ttl"]));
             output::text(&text.0)?;
         }
-        // A string is shown as it is, so that it can be piped on.
+        // A string is printed without quotes, for use in a pipe.
         let value = match &found["value"] {
             Value::String(text) => plain(text),
             other => serde_json::to_string_pretty(other).unwrap_or_default(),
@@ -67,7 +67,7 @@ pub(super) struct MemorySetFlags {
     /// The key
     #[arg(value_name = "KEY")]
     key: String,
-    /// The value: JSON; a bare word that is no JSON is kept as a string
+    /// The value: JSON; a bare word that is not JSON is stored as a string
     #[arg(
         value_name = "VALUE",
         required_unless_present = "file",
@@ -78,19 +78,19 @@ pub(super) struct MemorySetFlags {
     /// A file with the value, or - for the standard input
     #[arg(long, value_name = "FILE")]
     file: Option<String>,
-    /// Keep the value as a string, whatever it looks like
+    /// Store the value as a string, whatever it looks like
     #[arg(long)]
     text: bool,
-    /// For how long it is kept, such as 1h. Default: until it is deleted
+    /// How long the entry is stored, such as 1h. Default: until it is deleted
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
-    /// Only if the entry is at this version; 0: only if there is none
+    /// Only if the entry has this version; 0: only if it does not exist
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
 }
 
 impl MemorySetFlags {
-    /// What is to be kept.
+    /// The value to store.
     pub(super) fn value(&self) -> Result<Value, CliError> {
         MemoryValueSource { inline: self.value.as_deref(), file: self.file.as_deref(), text: self.text }
             .read()
@@ -123,7 +123,7 @@ pub(super) struct MemoryDeleteFlags {
     /// The key
     #[arg(value_name = "KEY")]
     key: String,
-    /// Only if the entry is at this version
+    /// Only if the entry has this version
     #[arg(long, value_name = "VERSION")]
     expect: Option<u64>,
 }

@@ -11,24 +11,24 @@ use crate::cli::{
     text::TextOutput,
 };
 
-/// Entries that are asked for at once when all are wanted.
+/// Entries per request with `--all`.
 const PAGE: usize = 1000;
 
 #[derive(Args)]
 pub(super) struct MemoryListFlags {
-    /// The namespace; without one, the namespaces are listed
+    /// The namespace. Default: list the namespaces
     #[arg(value_name = "NS")]
     namespace: Option<String>,
-    /// Only names that begin so
+    /// Only names with this prefix
     #[arg(long, value_name = "TEXT", default_value = "")]
     prefix: String,
-    /// How many at most
+    /// The maximum number to list
     #[arg(long, value_name = "N", default_value_t = 50, conflicts_with = "all")]
     limit: usize,
     /// Only names after this one
     #[arg(long, value_name = "NAME")]
     after: Option<String>,
-    /// All of them; in JSON, one a line
+    /// List all; in JSON, one per line
     #[arg(long)]
     all: bool,
 }
@@ -67,7 +67,7 @@ impl MemoryListFlags {
         output::text(&text.0)
     }
 
-    /// Every page, as it comes.
+    /// Prints every page as it arrives.
     async fn run_all(&self, shared: &ServerConnection) -> Result<(), CliError> {
         let mut after = self.after.clone();
         loop {

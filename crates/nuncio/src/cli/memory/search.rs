@@ -1,4 +1,4 @@
-//! `nuncio memory search`: keys of a shape, or values with words in them, best first.
+//! `nuncio memory search`: entries by key pattern, or by words in their values, best match first.
 
 use clap::Args;
 use serde_json::json;
@@ -16,16 +16,16 @@ pub(super) struct MemorySearchFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
-    /// The shape of keys: * stands for any characters, ? for one, [abc] for one of these
+    /// A pattern for keys: * matches any characters, ? one character, [abc] one of these
     #[arg(value_name = "PATTERN", required_unless_present = "text", conflicts_with = "text")]
     pattern: Option<String>,
-    /// Words that the values must have, all of them
+    /// Words that a value must contain, all of them
     #[arg(long, value_name = "WORDS")]
     text: Option<String>,
-    /// Which page, from 1
+    /// The page, starting at 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     page: u32,
-    /// How many on a page
+    /// Entries per page
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 }

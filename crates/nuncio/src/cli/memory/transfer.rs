@@ -1,4 +1,5 @@
-//! `nuncio memory export|import`: whole namespaces as JSON Lines, a page at a time, so that no file is too long.
+//! `nuncio memory export|import`: whole namespaces as JSON Lines, in pages, so that the file may be of any
+//! length.
 
 use std::{
     fs::File,
@@ -15,12 +16,12 @@ use crate::cli::{
     error::CliError, progress::ProgressDisplay, server_connection::ServerConnection, table, text::plain,
 };
 
-/// Entries that are asked for at once; the server gives fewer where they are large.
+/// Entries per request; the server returns fewer where they are large.
 const PAGE: usize = 1000;
-/// Lines and bytes that are sent at once.
+/// Lines and bytes per request.
 const LINES: u64 = 500;
 const BYTES: usize = 512 * 1024;
-/// Wrong lines that are told of.
+/// The most invalid lines that are reported.
 const TOLD: usize = 10;
 
 #[derive(Args)]
@@ -41,7 +42,7 @@ impl MemoryExportFlags {
             return Ok(());
         };
         let failed = |error: io::Error| CliError::Usage(format!("cannot write {}: {error}", path.display()));
-        // A file that is there stays whole until the new one is.
+        // An existing file stays intact until the new one is complete.
         let draft = draft_of(path);
         let mut file = BufWriter::new(create_private(&draft).map_err(failed)?);
         let written = self.write(shared, &mut file).await;
@@ -85,7 +86,7 @@ fn entries(number: u64) -> String {
     table::count(number, "entry", "entries")
 }
 
-/// A file for its owner alone: what is exported may be anybody's secret.
+/// Creates a file that only its owner can read: an export may contain secrets.
 fn create_private(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
@@ -96,14 +97,14 @@ fn draft_of(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-/// What becomes of keys that are there.
+/// What happens to existing keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum ExistingKeyMode {
-    /// They are written over
+    /// Existing keys are overwritten
     Overwrite,
-    /// They stay as they are
+    /// Existing keys stay as they are
     Keep,
-    /// The import ends at the first piece that has one
+    /// The import stops at the first chunk with an existing key
     Fail,
 }
 
@@ -122,10 +123,10 @@ pub(super) struct MemoryImportFlags {
     /// The namespace
     #[arg(value_name = "NS")]
     namespace: String,
-    /// The file to read, JSON Lines as `export` writes them. Default: the standard input
+    /// The file to read, JSON Lines as written by `export`. Default: the standard input
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
-    /// What becomes of keys that are there
+    /// What happens to keys that exist already
     #[arg(long, value_name = "MODE", default_value = "overwrite")]
     mode: ExistingKeyMode,
 }
@@ -179,7 +180,7 @@ impl MemoryImportFlags {
     }
 }
 
-/// An import that did not get to its end: what is wrong in which line of the whole, and what is done.
+/// The error of an incomplete import: what is wrong in which line of the file, and what was imported.
 fn stopped(error: CliError, before: u64) -> CliError {
     let (error, target) = match error {
         CliError::Tool { error, target } => (*error, target),
@@ -208,7 +209,7 @@ fn stopped(error: CliError, before: u64) -> CliError {
     CliError::Tool { error: Box::new(error), target }
 }
 
-/// As many lines as are sent at once, with how many they are; none at the end.
+/// The next lines to send in one request, and their number; empty at the end.
 fn next_piece(input: &mut dyn BufRead) -> Result<(String, u64), CliError> {
     let (mut piece, mut lines) = (String::new(), 0);
     while lines < LINES && piece.len() < BYTES {

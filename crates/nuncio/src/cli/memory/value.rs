@@ -1,4 +1,4 @@
-//! What is to be kept, as the command line gives it.
+//! The value to store, from the command line.
 
 use std::io::Read as _;
 
@@ -6,9 +6,7 @@ use serde_json::Value;
 
 use crate::cli::error::CliError;
 
-/// Where a value comes from.
 pub(super) struct MemoryValueSource<'a> {
-    /// On the command line.
     pub(super) inline: Option<&'a str>,
     /// In a file, or `-` for the standard input.
     pub(super) file: Option<&'a str>,
@@ -26,7 +24,7 @@ impl MemoryValueSource<'_> {
     }
 }
 
-/// JSON, or a bare word. What begins as JSON does and is none was not meant as a word.
+/// JSON, or a bare word. Text that begins like JSON but is invalid was not meant as a word.
 fn inline_value(given: &str, text: bool) -> Result<Value, CliError> {
     if text {
         return Ok(given.into());

@@ -1,4 +1,4 @@
-//! `nuncio plan make`: a request becomes a plan's file.
+//! `nuncio plan make`: makes a plan file from a request.
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
 
@@ -17,21 +17,21 @@ use crate::cli::{
     text::plain,
 };
 
-/// The longest pause between two looks.
+/// The longest poll interval.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 pub(super) struct PlanMakeFlags {
-    /// What is wanted, in words; - reads the standard input
+    /// The request in words, or - for the standard input
     #[arg(value_name = "REQUEST")]
     request: String,
-    /// The agent that makes it. Default: rules do
+    /// The agent that makes the plan. Default: built-in rules
     #[arg(long, value_name = "AGENT", conflicts_with = "model")]
     by: Option<String>,
-    /// Have it made by the configured model
+    /// Have the configured model make the plan
     #[arg(long)]
     model: bool,
-    /// Where to write it; there must be no such file. Default: the standard output
+    /// The file to write, which must not exist. Default: the standard output
     #[arg(long, value_name = "FILE")]
     to: Option<PathBuf>,
 }
@@ -68,7 +68,7 @@ impl PlanMakeFlags {
     }
 }
 
-/// Has it made by somebody who may take their time, and ask.
+/// Has an agent or a model make the plan, which may take time and ask questions.
 async fn by_other(shared: &ServerConnection, arguments: Value) -> Result<Value, CliError> {
     let started = shared.tools().start("plan_make", arguments).await;
     let task = match started.map_err(|error| shared.failed(error))? {
@@ -100,5 +100,5 @@ async fn by_other(shared: &ServerConnection, arguments: Value) -> Result<Value, 
 
 fn document(called: ToolAnswer) -> Result<Value, CliError> {
     let made = called.structured.filter(|made| made["file"].is_string());
-    made.ok_or_else(|| CliError::Admin(format!("the server says no plan's file: {}", called.text)))
+    made.ok_or_else(|| CliError::Admin(format!("the server returned no plan file: {}", called.text)))
 }

@@ -1,5 +1,5 @@
-//! `nuncio plan run`: a plan from its start to its end, or to a question that nobody here answers. The work is a task:
-//! it goes on when the command ends, and `--attach` comes back to it.
+//! `nuncio plan run`: runs a plan to its end, or to a question that the user does not answer. The plan is a
+//! task: it continues when the command ends, and `--attach` reattaches to it.
 
 use std::{collections::HashSet, process::ExitCode, time::Duration};
 
@@ -21,29 +21,28 @@ use crate::cli::{
     text::TextOutput,
 };
 
-/// The longest pause between two looks.
+/// The longest poll interval.
 const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 pub(super) struct PlanRunFlags {
-    /// The plan's file (- reads the standard input), or a request in words
+    /// The plan file (- for the standard input), or a request in words
     #[arg(value_name = "FILE|REQUEST", required_unless_present = "attach")]
     plan: Option<String>,
-    /// Go on looking at a plan that runs, and answer what it asks
+    /// Reattach to a running plan, and answer its questions
     #[arg(long, value_name = "ID", conflicts_with = "plan")]
     attach: Option<String>,
-    /// The agent that makes the plan of a request. Default: rules do
+    /// The agent that makes the plan from a request. Default: built-in rules
     #[arg(long, value_name = "AGENT", conflicts_with_all = ["model", "attach"])]
     by: Option<String>,
-    /// Have the plan of a request made by the configured model
+    /// Have the configured model make the plan from a request
     #[arg(long, conflicts_with = "attach")]
     model: bool,
-    /// Do not wait for anything
+    /// Start the plan and exit without waiting
     #[arg(long, conflicts_with = "attach")]
     detach: bool,
 }
 
-/// What is to be done.
 pub(super) enum PlanRunRequest {
     Begin { arguments: Value, detach: bool },
     Attach(String),
@@ -84,7 +83,7 @@ impl PlanRunRequest {
                 let started = shared.tools().start("plan_run", arguments).await;
                 match started.map_err(|error| shared.failed(error))? {
                     ToolStart::Task(task) => (task.id, detach),
-                    // It was over at once, and has no task to ask for.
+                    // It ended at once and has no task to poll.
                     ToolStart::Done(called) => {
                         shared.print(&json!({ "text": called.text }), |_| format!("{}\n", called.text))?;
                         return Ok(ExitCode::SUCCESS);
@@ -100,7 +99,7 @@ impl PlanRunRequest {
     }
 }
 
-/// The command that goes on from here.
+/// The command that reattaches to the plan.
 fn attach(shared: &ServerConnection, task: &str) -> String {
     format!("{} plan run --attach {task}{}", program(), shared.flags())
 }
@@ -122,7 +121,7 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
     let mut view = PlanDisplay::new(shared.is_json());
     let mut told = HashSet::new();
     loop {
-        // Looked at in this order: what the plan came to is there when it is over.
+        // In this order: once the task has ended, the plan's result is there.
         let seen = shared.task(task).await?;
         let status = shared.poll_tool("plan_status", &json!({ "planId": task })).await?;
         view.update_status(&status);
@@ -148,7 +147,7 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
             ToolTaskStatus::Failed(why) => {
                 drop(view);
                 show::ended(shared, &status)?;
-                // Said already, where there is a plan that it is said of.
+                // Reported already, if there is a plan with that message.
                 if status["message"].is_null() {
                     note(&format!("warning: the plan was not completed: {why}"));
                 }
@@ -164,7 +163,7 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
     }
 }
 
-/// Shows what those tasks came to that are done since it was last looked.
+/// Prints the results of tasks that completed since the last poll.
 async fn print_new_results(
     shared: &ServerConnection,
     task: &str,
@@ -191,7 +190,7 @@ async fn print_new_results(
     Ok(())
 }
 
-/// Nobody here answers: what is asked is shown, and how to come back.
+/// The user does not answer: prints the questions, and how to reattach.
 fn waits(
     shared: &ServerConnection,
     task: &str,
@@ -211,6 +210,6 @@ fn waits(
         output::text(&text.0)?;
     }
     note("warning: the plan waits for an answer");
-    // It is not completed: whatever was to come after it must not.
+    // The plan is not completed: a command that depends on it must not run.
     Ok(ExitCode::FAILURE)
 }

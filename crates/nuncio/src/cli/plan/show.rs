@@ -98,7 +98,7 @@ pub(super) async fn cancel(shared: &ServerConnection, plan: &str) -> Result<(), 
     })
 }
 
-/// What a plan came to: its parts with who did them, and the whole.
+/// Prints the result of a plan: its subtasks with their agents, and the whole.
 pub(super) fn ended(shared: &ServerConnection, status: &Value) -> Result<(), CliError> {
     if shared.is_json() {
         return output::json_text(&status.to_string());
@@ -131,7 +131,7 @@ pub(super) fn ended(shared: &ServerConnection, status: &Value) -> Result<(), Cli
     output::text(&text.0)
 }
 
-/// Who did it, and who did not.
+/// The agent that completed the subtask, and those that did not.
 fn agent(part: &Value) -> String {
     let instead: Vec<String> =
         part["reroutedFrom"].as_array().into_iter().flatten().map(|one| cell(&one["agent"])).collect();

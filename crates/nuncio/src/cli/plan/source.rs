@@ -1,21 +1,20 @@
-//! Where a plan comes from: a file, the standard input, words, or the id of one that the server knows.
+//! The source of a plan: a file, the standard input, a request in words, or the id of a plan on the server.
 
 use std::{io::Read as _, path::Path};
 
 use crate::cli::error::CliError;
 
-/// What was named.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PlanSource {
-    /// The text of a plan's file.
+    /// The text of a plan file.
     File(String),
-    /// What is wanted, in words.
+    /// A request in words.
     Request(String),
-    /// A plan that the server knows.
+    /// A plan on the server.
     Id(String),
 }
 
-/// The text of a plan's file.
+/// Reads a plan file.
 pub(super) fn file(name: &str) -> Result<String, CliError> {
     let mut content = String::new();
     let (read, name) = match name {
@@ -34,7 +33,7 @@ pub(super) fn file_or_id(name: &str) -> Result<PlanSource, CliError> {
     file(name).map(PlanSource::File)
 }
 
-/// A file, or a request. What looks like the name of a file is one.
+/// A file, or a request. A name that looks like a file name is one.
 pub(super) fn file_or_request(name: &str) -> Result<PlanSource, CliError> {
     let looks_like_a_file = |name: &str| {
         !name.contains(char::is_whitespace)
@@ -42,7 +41,7 @@ pub(super) fn file_or_request(name: &str) -> Result<PlanSource, CliError> {
     };
     if name == "-" || Path::new(name).is_file() || looks_like_a_file(name) {
         let text = file(name)?;
-        // Whoever pipes words wants them to be a request.
+        // Piped text that is no plan is a request.
         let is_plan = name != "-" || text.contains("[[tasks]]") || text.trim_start().starts_with('{');
         return Ok(if is_plan { PlanSource::File(text) } else { PlanSource::Request(text) });
     }

@@ -1,5 +1,5 @@
-//! A plan while it is worked on: on a terminal its graph, redrawn as it changes; elsewhere a line for every change;
-//! nothing for programs.
+//! The display of a running plan: on a terminal its graph, redrawn on every change; elsewhere a line for
+//! every change; with `-o json` nothing.
 
 use std::{
     collections::HashMap,
@@ -12,20 +12,19 @@ use serde_json::Value;
 
 use crate::cli::{output::note, table::millis, text::plain};
 
-/// Lines beside the tasks.
+/// Lines of the display beside the tasks.
 const FRAME: usize = 4;
-/// Characters that are shown of what one task came to.
+/// The most characters shown of one task's result.
 const PARTIAL: usize = 2_000;
-/// The fewest tasks that are shown, however low the terminal is.
+/// The fewest tasks shown, on however small a terminal.
 const FEWEST: usize = 5;
 
-/// What is shown of a plan.
 pub(super) enum PlanDisplay {
-    /// Nobody looks.
+    /// Shows nothing: the output is for programs.
     Silent,
     /// On a terminal.
     Graph(ProgressBar),
-    /// In a file or a pipe: what was said of each task.
+    /// In a file or a pipe: the last line about each task.
     Lines(HashMap<String, String>),
 }
 
@@ -38,14 +37,14 @@ impl PlanDisplay {
             return Self::Lines(HashMap::new());
         }
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        // The template is ours; one that is wrong falls back to a plain spinner.
+        // The template is a constant; an invalid one falls back to the default spinner.
         let style = ProgressStyle::with_template("{spinner} {msg}");
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
         bar.enable_steady_tick(Duration::from_millis(200));
         Self::Graph(bar)
     }
 
-    /// The plan stands like this.
+    /// Shows the plan's current status.
     pub(super) fn update_status(&mut self, status: &Value) {
         match self {
             Self::Silent => {}
@@ -67,12 +66,12 @@ impl PlanDisplay {
         }
     }
 
-    /// Whether somebody looks who wants to see what the tasks come to.
+    /// Whether results of single tasks are shown.
     pub(super) fn is_seen(&self) -> bool {
         !matches!(self, Self::Silent)
     }
 
-    /// What a task came to, while others go on.
+    /// Prints the result of a task while others run.
     pub(super) fn print_task_result(&self, task: &str, agent: &str, text: &str) {
         let text = text.trim();
         let shown: String = plain(text).chars().take(PARTIAL).collect();
@@ -86,7 +85,7 @@ impl PlanDisplay {
         }
     }
 
-    /// Takes it off the terminal while somebody is asked something.
+    /// Clears the display while the user is asked something.
     pub(super) fn hide(&self) {
         if let Self::Graph(bar) = self {
             bar.disable_steady_tick();
@@ -94,7 +93,7 @@ impl PlanDisplay {
         }
     }
 
-    /// Shows it again.
+    /// Draws it again.
     pub(super) fn show(&mut self) {
         if let Self::Graph(bar) = self {
             bar.reset();
@@ -113,7 +112,7 @@ fn parts(status: &Value) -> impl Iterator<Item = &Value> {
     status["parts"].as_array().into_iter().flatten()
 }
 
-/// The graph as it stands. Where it does not fit, what is over gives way first.
+/// The graph. Where it does not fit, finished tasks are left out first.
 fn render_graph(status: &Value, width: usize, height: usize) -> String {
     let name = plain(status["name"].as_str().unwrap_or("plan"));
     let mut lines = vec![format!("{name} ({}/{})", status["over"], status["total"])];
@@ -151,7 +150,8 @@ fn render_graph(status: &Value, width: usize, height: usize) -> String {
     lines.join("\n")
 }
 
-/// How many stand before each task, one after another. Those that are not in order yet stand at the left.
+/// The depth of each task: the longest chain of tasks before it. A need that is not in the plan does not
+/// count.
 fn depths(status: &Value) -> Vec<usize> {
     let tasks: Vec<&Value> = status["plan"]["tasks"].as_array().into_iter().flatten().collect();
     let positions: HashMap<&str, usize> =
@@ -186,13 +186,13 @@ fn mark(part: &Value) -> &'static str {
     }
 }
 
-/// A task that has changed.
+/// The line about a changed task.
 fn line(part: &Value, status: &Value) -> String {
     let id = plain(part["task"].as_str().unwrap_or_default());
     format!("{id} {} ({}/{})", render_part_state(part), status["over"], status["total"])
 }
 
-/// Where a task stands.
+/// The state of a task in words.
 fn render_part_state(part: &Value) -> String {
     let mut out = part["state"].as_str().unwrap_or_default().to_owned();
     if let Some(agent) = part["agent"].as_str() {

@@ -1,7 +1,7 @@
-//! Changes of `nuncio.toml` while the server runs: agents come and go without a restart.
+//! Live reload of `nuncio.toml`: agents are added, changed and removed without a restart.
 //!
-//! The file is looked at every second, and at once on SIGHUP. What cannot be used leaves everything as it was, and
-//! is logged once. Other settings are read at the start only; those that changed are named.
+//! The file is polled every second, and read at once on SIGHUP. An invalid file changes nothing and is logged
+//! once. Other settings are read only at startup; those that changed are named in the log.
 
 use std::{
     fs,
@@ -16,23 +16,22 @@ use tokio::signal::unix::Signal;
 
 use crate::config::{self, Config, FlagValues, LoadedConfig, SETTINGS};
 
-/// How often the file is looked at.
+/// The poll interval.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whoever looks at the file.
 pub(super) struct ConfigReloader {
     flags: FlagValues,
     file: PathBuf,
-    /// What the server was started with.
+    /// The configuration that the server was started with.
     config: Config,
     seen: Option<FileStamp>,
-    /// How it looked a moment ago, if it has changed since it was read.
+    /// The stamp of the previous poll, if the file has changed since it was read. For debouncing.
     changing: Option<Option<FileStamp>>,
-    /// Of what was read last, whether it could be used or not.
+    /// The digest of the last content that was read, valid or not.
     digest: Option<[u8; 32]>,
 }
 
-/// What tells that a file was written, without reading it.
+/// What changes when a file is written, known without reading it.
 #[derive(PartialEq, Eq, Clone, Copy)]
 struct FileStamp {
     changed: Option<SystemTime>,
@@ -50,13 +49,14 @@ impl ConfigReloader {
             changing: None,
             digest: None,
         };
-        // The first look would find what was just loaded. What was written in between is found by its content.
+        // So that the first poll does not reload what was just loaded. A write in between is found by its
+        // content.
         reload.seen = reload.stamp();
         reload.digest = reload.content();
         reload
     }
 
-    /// Looks at the file for as long as the server runs. `hangup` is SIGHUP.
+    /// Polls the file for as long as the server runs. `hangup` is SIGHUP.
     pub(super) async fn run(mut self, fleet: Fleet, mut hangup: Signal) {
         loop {
             let asked = tokio::select! {
@@ -72,14 +72,14 @@ impl ConfigReloader {
         }
     }
 
-    /// Whether the file has other content than when it was read last.
+    /// Whether the file's content differs from what was read last.
     fn is_new(&mut self) -> bool {
         let stamp = self.stamp();
         if stamp == self.seen {
             self.changing = None;
             return false;
         }
-        // Somebody may be writing it still, and half of a file is a file too: it is read when it has come to rest.
+        // Debounce: an editor may still be writing, so the file is read once its stamp has stopped changing.
         if self.changing != Some(stamp) {
             self.changing = Some(stamp);
             return false;
@@ -126,7 +126,7 @@ impl ConfigReloader {
         }
     }
 
-    /// The settings that are not what the server was started with.
+    /// The settings that differ from those the server was started with.
     fn changed(&self, config: &Config) -> Vec<&'static str> {
         let (before, now) = (&self.config, config);
         let changed = SETTINGS.iter().filter(|setting| (setting.get)(before) != (setting.get)(now));

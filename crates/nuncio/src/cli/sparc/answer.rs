@@ -1,4 +1,4 @@
-//! What the task of a workflow or a plan asks, and whoever sits at the terminal answers.
+//! The user's answers to questions of a workflow's or a plan's task.
 
 use std::io::{IsTerminal as _, stderr, stdin};
 
@@ -13,12 +13,12 @@ use crate::cli::{
     text::plain,
 };
 
-/// Whether somebody is there to be asked.
+/// Whether a user can be asked at the terminal.
 pub(crate) fn is_attended(shared: &ServerConnection) -> bool {
     !shared.is_json() && stdin().is_terminal() && stderr().is_terminal()
 }
 
-/// Asks and answers. False: nobody wants to answer now.
+/// Asks the user and sends the answers. False: the user does not want to answer now.
 pub(crate) async fn answer(
     shared: &ServerConnection,
     task: &str,
@@ -43,7 +43,7 @@ pub(crate) async fn answer(
             let answers = Map::from_iter([(question.key.clone(), answer)]);
             match shared.tools().answer(task, answers).await {
                 Ok(()) => break,
-                // The form as a whole does not do: it is asked for again.
+                // The form as a whole is invalid: the user is asked again.
                 Err(ToolError::Rpc(error)) if error.code == -32602 => output::note(&plain(&error.message)),
                 Err(error) => return Err(shared.failed(error)),
             }
@@ -53,7 +53,7 @@ pub(crate) async fn answer(
     Ok(answered)
 }
 
-/// Shows a link that somebody has to visit, and whose it is. Said is only that they did, or do not want to.
+/// Shows a link for the user to open, and its host. The answer only tells whether the user did or declines.
 async fn wait_for_visit(message: &str, url: &Value) -> Result<Option<Value>, CliError> {
     let url = url.as_str().unwrap_or_default();
     let host = url::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
@@ -70,7 +70,7 @@ async fn wait_for_visit(message: &str, url: &Value) -> Result<Option<Value>, Cli
     })
 }
 
-/// Answers the first question with what was given along.
+/// Answers the first question with the given content.
 pub(super) async fn submit_answer(
     shared: &ServerConnection,
     task: &str,
@@ -85,7 +85,7 @@ pub(super) async fn submit_answer(
     shared.tools().answer(task, answers).await.map_err(|error| shared.failed(error))
 }
 
-/// The questions as a document, for whoever answers them later.
+/// The open questions as JSON, for a client that answers them later.
 pub(super) fn document(context: &str, task: &str, questions: &[ToolTaskQuestion]) -> Value {
     let asked = |question: &ToolTaskQuestion| json!({ "key": question.key, "method": question.method, "params": question.params });
     json!({

@@ -1,5 +1,5 @@
-//! `nuncio sparc run` and `nuncio sparc follow`: a workflow done by the role agents, from its start to its end or to a
-//! question that nobody here answers. The work is a task: it goes on when the command ends.
+//! `nuncio sparc run` and `nuncio sparc follow`: a workflow run by the role agents, to its end or to a
+//! question that the user does not answer. The workflow is a task: it continues when the command ends.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -17,31 +17,31 @@ use crate::cli::{
     text::{TextOutput, plain},
 };
 
-/// The longest pause between two looks.
+/// The longest poll interval.
 const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 pub(super) struct SparcRunFlags {
-    /// What it is to achieve
+    /// The goal of the workflow
     #[arg(value_name = "GOAL")]
     goal: String,
-    /// The workflow: a new one of this id, or one that is there and goes on. Default: a new one
+    /// The workflow's id, to create it or to continue an existing one. Default: a new one
     #[arg(long, value_name = "ID")]
     context: Option<String>,
-    /// Do not wait for anything
+    /// Start the workflow and exit without waiting
     #[arg(long)]
     detach: bool,
 }
 
 impl SparcRunFlags {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
-        // The id is chosen here, so that the workflow can be looked at from the beginning.
+        // The id is chosen here, so that the workflow can be read from the beginning.
         let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
         let arguments = json!({ "goal": self.goal, "contextId": context });
         let started = shared.tools().start("sparc_run", arguments).await;
         let task = match started.map_err(|error| shared.failed(error))? {
             ToolStart::Task(task) => task.id,
-            // It was over at once.
+            // It ended at once.
             ToolStart::Done(_) => {
                 show::workflow(shared, &context).await?;
                 return Ok(ExitCode::SUCCESS);
@@ -57,13 +57,13 @@ impl SparcRunFlags {
 
 #[derive(Args)]
 pub(super) struct SparcFollowFlags {
-    /// The task, as `run` named it
+    /// The task, as printed by `run`
     #[arg(value_name = "TASK")]
     task: String,
-    /// The workflow that it works on
+    /// The workflow that the task works on
     #[arg(long, value_name = "ID")]
     context: String,
-    /// What to answer where it asks something: a JSON object that fits the question's schema
+    /// The answer to its question: a JSON object that matches the question's schema
     #[arg(long, value_name = "JSON", value_parser = object)]
     answer: Option<Map<String, Value>>,
 }
@@ -94,7 +94,7 @@ fn detached(shared: &ServerConnection, task: &str, context: &str) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// The command that goes on from here.
+/// The command that continues from here.
 fn follow_command(shared: &ServerConnection, task: &str, context: &str) -> String {
     format!("{} sparc follow {task} --context {}{}", program(), quoted(context), shared.flags())
 }
@@ -108,7 +108,7 @@ async fn follow(
     let mut progress = ProgressDisplay::new(shared.is_json());
     loop {
         let seen = shared.task(task).await?;
-        // It may not be there yet.
+        // The workflow may not exist yet.
         let workflow =
             shared.poll_tool("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
         let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
@@ -149,7 +149,7 @@ async fn follow(
     }
 }
 
-/// The workflow where it is known, else what its task came to.
+/// Prints the workflow if it exists, else the result of its task.
 fn end(shared: &ServerConnection, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
     if workflow.is_object() {
         return show::print(shared, workflow);
@@ -157,7 +157,7 @@ fn end(shared: &ServerConnection, workflow: &Value, otherwise: Option<Value>) ->
     shared.print(&otherwise.unwrap_or_default(), |came| format!("{came}\n"))
 }
 
-/// Nobody here answers: what is asked is shown, and how it can be answered, as after `nuncio send`.
+/// The user does not answer: prints the questions, and how to answer them, as after `nuncio send`.
 fn waits(
     shared: &ServerConnection,
     task: &str,

@@ -1,4 +1,4 @@
-//! Workflows for people: one, its history, and all of them.
+//! Workflows as text: one workflow, its history, and the list.
 
 use serde_json::{Value, json};
 
@@ -113,7 +113,7 @@ fn phases(workflow: &Value) -> String {
     table.show()
 }
 
-/// What stands in the way of a phase, if anything does.
+/// What blocks a phase, if anything does.
 fn gate_words(phase: &Value) -> String {
     let problems = problems(&phase["gate"]);
     let mut words: Vec<String> = phase["reason"].as_str().map(str::to_owned).into_iter().collect();
@@ -139,7 +139,7 @@ fn artifact_table(artifacts: &[Value]) -> String {
     table.show()
 }
 
-/// What a gate found wrong.
+/// The violations that a gate found.
 pub(super) fn problems(gate: &Value) -> Vec<String> {
     let words = |violation: &Value| match violation["path"].as_str() {
         None | Some("") => cell(&violation["message"]),
@@ -148,7 +148,7 @@ pub(super) fn problems(gate: &Value) -> Vec<String> {
     gate["violations"].as_array().into_iter().flatten().map(words).collect()
 }
 
-/// How many phases have passed.
+/// The number of passed phases.
 pub(super) fn passed(workflow: &Value) -> u64 {
     PHASES.iter().filter(|phase| workflow["phases"][**phase]["status"] == "passed").count() as u64
 }
@@ -156,7 +156,7 @@ pub(super) fn passed(workflow: &Value) -> u64 {
 pub(super) async fn history(shared: &ServerConnection, context: &str) -> Result<(), CliError> {
     let mut arguments = json!({ "contextId": context });
     let mut whole = shared.call_with_retry("sparc_history", &arguments).await?;
-    // All of it, whatever a page holds; how much that can be is bounded by the server.
+    // All pages; the server bounds how much that can be.
     while let Some(next) = whole["next"].as_u64() {
         arguments["after"] = next.into();
         let mut page = shared.call_with_retry("sparc_history", &arguments).await?;

@@ -1,4 +1,4 @@
-//! `nuncio sparc submit`: an artifact, which the gate of its phase judges.
+//! `nuncio sparc submit`: submits an artifact to the gate of its phase.
 
 use std::{io::Read as _, process::ExitCode};
 
@@ -15,10 +15,10 @@ pub(super) struct SparcSubmitFlags {
     /// The workflow
     #[arg(value_name = "ID")]
     context: String,
-    /// A file with the artifact, JSON as the template asks for it, or - for the standard input
+    /// A file with the artifact, JSON as the template describes, or - for the standard input
     #[arg(value_name = "FILE")]
     file: String,
-    /// The phase that it is for. Default: the current one
+    /// The phase that the artifact is for. Default: the current one
     #[arg(long, value_name = "PHASE", value_parser = PHASES)]
     phase: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! `nuncio sparc template`: what a phase asks for.
+//! `nuncio sparc template`: what a phase requires.
 
 use clap::Args;
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub(super) struct SparcTemplateFlags {
     /// The phase
     #[arg(value_name = "PHASE", value_parser = PHASES)]
     phase: String,
-    /// A worked example and nothing else: a file to begin with
+    /// Print only a worked example, to start a file from
     #[arg(long)]
     example: bool,
 }

@@ -1,4 +1,4 @@
-//! `nuncio task cancel`: stops a task, and shows where it stands then.
+//! `nuncio task cancel`: cancels a task, and shows its state afterwards.
 
 use clap::Args;
 

@@ -1,4 +1,4 @@
-//! `nuncio task delete`: deletes a task that has ended, for the operator.
+//! `nuncio task delete`: deletes an ended task, for the operator.
 
 use clap::Args;
 
@@ -10,13 +10,13 @@ pub(crate) struct Flags {
     /// The task
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
-    /// The tenant whose task it is
+    /// The tenant that owns the task
     #[arg(long, value_name = "TENANT")]
     tenant: String,
-    /// The data folder of the server. Default: as `nuncio serve` here would have it
+    /// The data folder of the server. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR")]
     data: Option<std::path::PathBuf>,
-    /// The form of the output
+    /// The output format
     #[arg(
         short = 'o',
         long = "output",

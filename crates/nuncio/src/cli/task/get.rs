@@ -1,4 +1,5 @@
-//! `nuncio task get`: a task as it stands, or, with `--wait`, as it stands when it has ended or asks.
+//! `nuncio task get`: the current state of a task, or, with `--wait`, its state when it has ended or asks a
+//! question.
 
 use clap::Args;
 use nuncio_client::a2a::{A2aResponse, WaitOptions};
@@ -18,10 +19,10 @@ pub(crate) struct Flags {
     /// The task
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
-    /// Wait until the task has ended or asks something
+    /// Wait until the task has ended or asks a question
     #[arg(long, visible_alias = "watch")]
     wait: bool,
-    /// Show at most so many messages of the history
+    /// The maximum number of history messages to show
     #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
     history: Option<usize>,
     #[command(flatten)]
@@ -57,7 +58,7 @@ async fn get(
     print(connection, &found.map_err(|error| connection.failed(error))?, history.is_some())
 }
 
-/// Prints a task and what there is to say of it.
+/// Prints a task, and the notes about it.
 pub(super) fn print(
     connection: &AgentConnection,
     task: &A2aResponse<TaskView>,

@@ -1,4 +1,4 @@
-//! `nuncio task list`: the caller's tasks, newest status first, in pages.
+//! `nuncio task list`: the caller's tasks, most recent status change first, in pages.
 
 use clap::Args;
 use nuncio_engine::task::State;
@@ -22,16 +22,16 @@ pub(crate) struct Flags {
     /// Only tasks in this state, such as working or input-required
     #[arg(long, visible_alias = "state", value_name = "STATE", value_parser = state)]
     status: Option<State>,
-    /// How many, at most 100
+    /// The number of tasks per page, at most 100
     #[arg(long, default_value_t = ListTasks::DEFAULT_PAGE_SIZE, value_name = "N", value_parser = page_size)]
     page_size: usize,
-    /// Where the page begins: what the page before said
+    /// The page to show: the page token that the previous page printed
     #[arg(long, value_name = "TOKEN")]
     page_token: Option<String>,
-    /// Show at most so many messages of each history
+    /// The maximum number of history messages to show for each task
     #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
     history: Option<usize>,
-    /// With the artifacts, in JSON
+    /// Include the artifacts, in JSON
     #[arg(long)]
     include_artifacts: bool,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
         state: flags.status,
         page_size: flags.page_size,
         page_token: flags.page_token,
-        // In a list the history is seldom what is looked for.
+        // The history is seldom needed in a list.
         history_length: Some(flags.history.unwrap_or(0)),
         since: None,
         include_artifacts: flags.include_artifacts,
@@ -84,7 +84,7 @@ async fn print(connection: &AgentConnection, list: ListTasks) -> Result<(), CliE
     output::text(&text.0)
 }
 
-/// The tasks of a page, each as it came.
+/// The tasks of a page, as raw JSON.
 #[derive(Deserialize)]
 struct RawTaskPage<'a> {
     #[serde(borrow, default)]

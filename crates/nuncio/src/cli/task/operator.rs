@@ -1,4 +1,5 @@
-//! Tasks of any tenant, for the operator: `--tenant` goes to the server of the data folder, and shows its secret.
+//! Tasks of any tenant, for the operator: `--tenant` calls the server of the data folder with the operator
+//! token.
 
 use std::path::PathBuf;
 
@@ -18,15 +19,14 @@ use crate::cli::{
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct OperatorFlags {
-    /// As the operator: tasks of this tenant, whoever owns them. Asks the server of the data folder
+    /// As the operator: all tasks of this tenant, of any owner. Calls the server of the data folder
     #[arg(long, value_name = "TENANT", conflicts_with_all = ["agent_card", "agent", "bearer"])]
     pub(super) tenant: Option<String>,
-    /// The data folder of the server, with --tenant. Default: as `nuncio serve` here would have it
+    /// The data folder of the server, with --tenant. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR", requires = "tenant")]
     pub(super) data: Option<PathBuf>,
 }
 
-/// What to list.
 pub(super) struct OperatorTaskQuery {
     pub(super) state: Option<State>,
     pub(super) page_size: usize,

@@ -1,5 +1,5 @@
 //! `nuncio task subscribe`: follows a task, from a cursor or from now. Without `--stream` it waits, and shows
-//! the task as it stands in the end.
+//! the final state of the task.
 
 use clap::Args;
 use nuncio_client::a2a::{A2aClientError, WaitOptions};
@@ -16,7 +16,7 @@ pub(crate) struct Flags {
     /// The task
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
-    /// Begin after this event, also if the task has ended; 0 begins at the beginning
+    /// Start after this event, even if the task has ended; 0 starts at the beginning
     #[arg(long, value_name = "CURSOR", requires = "stream")]
     after: Option<String>,
     #[command(flatten)]

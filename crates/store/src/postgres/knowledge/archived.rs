@@ -1,4 +1,4 @@
-//! Knowledge as it is kept, out of the database and into it. See `crate::archive`.
+//! Export and import of knowledge as it is stored. See `crate::archive`.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::archive::{MemoryDump, RecordDump};
 
-/// Entries after this one, by tenant, namespace and key.
+/// A page of memory entries after this one, by tenant, namespace and key.
 pub(in crate::postgres) async fn memory(
     pool: &PostgresPool,
     after: Option<&MemoryKey>,
@@ -44,7 +44,7 @@ pub(in crate::postgres) async fn memory(
         .collect())
 }
 
-/// Puts an entry there; false if there is one of that key.
+/// Inserts a memory entry; false if its key exists.
 pub(in crate::postgres) async fn put_memory(
     pool: &PostgresPool,
     dump: &MemoryDump,
@@ -75,7 +75,7 @@ pub(in crate::postgres) async fn put_memory(
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// Records after this one, by tenant, kind and id.
+/// A page of records after this one, by tenant, kind and id.
 pub(in crate::postgres) async fn records(
     pool: &PostgresPool,
     after: Option<&RecordKey>,
@@ -101,7 +101,7 @@ pub(in crate::postgres) async fn records(
         .collect())
 }
 
-/// Puts a record there; false if there is one of that id.
+/// Inserts a record; false if its id exists.
 pub(in crate::postgres) async fn put_record(
     pool: &PostgresPool,
     dump: &RecordDump,
@@ -119,7 +119,7 @@ pub(in crate::postgres) async fn put_record(
     Ok(!rows.is_empty())
 }
 
-/// Lines after the one of this number, oldest first.
+/// A page of audit lines after the one with this number, oldest first.
 pub(in crate::postgres) async fn audit(
     pool: &PostgresPool,
     after: u64,
@@ -132,7 +132,7 @@ pub(in crate::postgres) async fn audit(
     rows.iter().map(audit::line).collect()
 }
 
-/// Puts lines there under their numbers, unless those are there. New ones come after them.
+/// Inserts audit lines under their numbers, unless those exist. New lines get higher numbers.
 pub(in crate::postgres) async fn put_audit(
     pool: &PostgresPool,
     lines: &[(u64, AuditEntry)],

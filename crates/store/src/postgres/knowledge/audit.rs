@@ -1,5 +1,5 @@
-//! The audit, and the counters that all nodes share. Triggers refuse to change a line of the audit, and to delete one
-//! before a sweep has said how old is old enough.
+//! The audit, and the usage counters that all nodes share. Triggers refuse to change an audit line, and to
+//! delete one unless a sweep has set the age from which lines may be deleted.
 
 use nuncio_engine::{
     access::{AccessKind, Action},
@@ -14,10 +14,10 @@ use super::{
     whole,
 };
 
-/// A counter that nobody added to for so long is forgotten: whoever comes back begins anew.
+/// A counter without additions for this long is deleted, and starts at zero if it is used again.
 const KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// Appends lines in their order.
+/// Appends lines in order.
 pub(super) async fn append(pool: &PostgresPool, entries: &[AuditEntry]) -> Result<(), StoreError> {
     let texts =
         |of: fn(&AuditEntry) -> &str| entries.iter().map(|entry| plain(of(entry))).collect::<Vec<_>>();
@@ -44,21 +44,22 @@ pub(super) async fn append(pool: &PostgresPool, entries: &[AuditEntry]) -> Resul
     .map(drop)
 }
 
-/// Text of the database has no NULs, and a line shall not be lost for what a caller wrote into an address.
+/// Replaces NULs, which PostgreSQL text cannot hold: a line must not be lost because of what a caller wrote
+/// into a URI.
 pub(in crate::postgres) fn plain(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// What `line` reads, of `audit a` and `owner o`.
+/// The columns that `line` reads, of `audit a` and `owner o`.
 pub(super) const LINE: &str = "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused, \
      a.credential";
 
-/// Lines, newest first.
+/// Audit lines, newest first.
 pub(super) async fn query(
     pool: &PostgresPool,
     query: &AuditQuery,
 ) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
-    // A comparison that is left out leaves the order to the right index.
+    // Unneeded comparisons are left out, so that the right index gives the order.
     let when =
         |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
     let sql = format!(
@@ -102,7 +103,7 @@ pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
     Ok((number(row, 0), entry))
 }
 
-/// Adds to counters; what they stand at, in the order in which they were given.
+/// Adds to counters; returns their totals, in the order of the arguments.
 pub(super) async fn add_usage(
     pool: &PostgresPool,
     uses: &[(String, u64)],

@@ -1,4 +1,4 @@
-//! Taking entries out of the memory bank, and counting how often they were read.
+//! The deletion of memory entries, and the counting of their reads.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -8,7 +8,7 @@ use nuncio_engine::{
 
 use super::{super::pool::PostgresPool, CHUNK, expected, in_chunks, whole};
 
-/// Forgets one. What has expired was not there any more, and goes, too.
+/// Deletes an entry. An expired one is deleted too, but counts as absent.
 pub(super) async fn delete(
     pool: &PostgresPool,
     key: &MemoryKey,
@@ -26,7 +26,7 @@ pub(super) async fn delete(
     }
 }
 
-/// Forgets up to `limit` of a namespace; how many.
+/// Deletes up to `limit` entries of a namespace; returns how many.
 pub(super) async fn clear(
     pool: &PostgresPool,
     tenant: &str,
@@ -36,7 +36,7 @@ pub(super) async fn clear(
     in_chunks(pool, "SELECT clear_memory($1, $2, $3)", &[&tenant, &namespace], limit).await
 }
 
-/// Adds to the counts of reads of what is still there.
+/// Adds to the read counts of entries that still exist.
 pub(super) async fn count_reads(pool: &PostgresPool, reads: &[MemoryReads]) -> Result<(), StoreError> {
     for chunk in reads.chunks(CHUNK) {
         let texts = |of: fn(&MemoryKey) -> &String| {
@@ -52,7 +52,7 @@ pub(super) async fn count_reads(pool: &PostgresPool, reads: &[MemoryReads]) -> R
     Ok(())
 }
 
-/// Deletes entries whose time has come; which.
+/// Deletes expired entries; returns which.
 pub(super) async fn expire(
     pool: &PostgresPool,
     now: Timestamp,

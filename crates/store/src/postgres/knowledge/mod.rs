@@ -1,6 +1,7 @@
-//! Knowledge in the shared store. What must be decided under a lock is decided by functions in the database
-//! (`migrations/postgres/0003_knowledge.sql`). Times are given by nodes and used as they are: what is kept for an
-//! hour is kept for an hour by the clock of the node that wrote it, and gone by the clock of the one that reads.
+//! Knowledge in the shared store. Decisions that need a lock are made by functions in the database
+//! (`migrations/postgres/0003_knowledge.sql`). Times come from the nodes and are used as they are: an entry
+//! with a lifetime of an hour gets its expiry by the clock of the node that writes it, and expires by the clock
+//! of the node that reads it.
 
 pub(super) mod archived;
 mod audit;
@@ -28,7 +29,7 @@ use super::{
     read::number,
 };
 
-/// Rows changed in one transaction at most, so that others do not wait long for its locks.
+/// Maximum rows changed in one transaction, so that others do not wait long for its locks.
 const CHUNK: usize = 256;
 
 #[async_trait]
@@ -127,8 +128,8 @@ impl Knowledge for PostgresStore {
     }
 }
 
-/// Runs a statement that deletes a chunk and says how many, until there is nothing left or the limit is reached. Its
-/// last parameter is the size of the chunk.
+/// Runs a statement that deletes a chunk and returns its size, until nothing is left or the limit is reached.
+/// Its last parameter is the size of the chunk.
 async fn in_chunks(
     pool: &PostgresPool,
     sql: &str,
@@ -150,17 +151,17 @@ async fn in_chunks(
     Ok(deleted)
 }
 
-/// A count, a size or a limit as the database keeps it.
+/// A count, a size or a limit as the database stores it.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What a write expects, as the functions take it: a version, 0 for none, -1 for anything.
+/// The expected version as the functions take it: a version, 0 for absent, -1 for any.
 fn expected(expect: ExpectedVersion) -> i64 {
     match expect {
         ExpectedVersion::Any => -1,
         ExpectedVersion::Absent => 0,
-        // Nothing is ever at version 0, nor at this one.
+        // No entry is ever at version 0, nor at this one.
         ExpectedVersion::Version(0) => i64::MAX,
         ExpectedVersion::Version(version) => whole(version),
     }

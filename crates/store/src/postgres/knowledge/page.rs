@@ -1,5 +1,4 @@
-//! Reading the memory bank: an entry, pages of them, and how much there is. Each in one statement, and so of one
-//! moment.
+//! Reads of the memory bank: one entry, pages, and sizes. Each is one statement, and so consistent.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -14,7 +13,7 @@ use super::{
 };
 use crate::knowledge::prefix_end;
 
-/// What `entry` reads, of `memory m`.
+/// The columns that `entry` reads, of `memory m`.
 pub(super) const ENTRY: &str =
     "m.key, m.version, m.created_at, m.updated_at, m.accessed_at, m.reads, m.size, m.ttl, m.value";
 
@@ -22,7 +21,6 @@ pub(super) const ENTRY: &str =
 pub(super) const SPACE: &str = "(SELECT x.* FROM memory_space x
      WHERE x.tenant = (SELECT o.no FROM owner o WHERE o.name = $1) AND x.namespace = $2) s";
 
-/// An entry.
 pub(super) fn entry(row: &Row) -> MemoryEntry {
     MemoryEntry {
         key: row.get(0),
@@ -51,7 +49,7 @@ pub(super) async fn one(
     Ok(row.as_ref().map(entry))
 }
 
-/// Texts in the order of their bytes: those that begin with a prefix and come after another.
+/// A range of keys, ordered by bytes: those that begin with a prefix and come after another key.
 pub(super) struct PostgresKeyRange {
     pub(super) from: String,
     pub(super) end: Option<String>,
@@ -64,8 +62,8 @@ impl PostgresKeyRange {
         Self { from: if without { after } else { prefix }.to_owned(), end: prefix_end(prefix), without }
     }
 
-    /// The condition on a column, with `from` and `end` as parameters of these numbers. Only bounds that there are,
-    /// so that an index is read from one to the other.
+    /// The condition on a column, with `from` and `end` as parameters of these numbers. It contains only the
+    /// bounds that exist, so that an index is read from one to the other.
     pub(super) fn holds(&self, column: &str, from: u8, end: u8) -> String {
         let from_is = if self.without { ">" } else { ">=" };
         match self.end {
@@ -94,7 +92,7 @@ pub(super) async fn page(
     Ok(rows.iter().map(entry).collect())
 }
 
-/// How much a namespace holds: from its counters, less what has expired.
+/// The size of a namespace: from its counters, less the expired entries.
 pub(super) async fn stats(
     pool: &PostgresPool,
     tenant: &str,
@@ -121,7 +119,7 @@ pub(super) async fn stats(
     }))
 }
 
-/// Namespaces that hold something.
+/// Namespaces that hold entries.
 pub(super) async fn namespaces(
     pool: &PostgresPool,
     tenant: &str,

@@ -1,6 +1,6 @@
-//! Gathers writes of the memory bank: while some are under way, what comes waits and goes together into the next
-//! transaction. Those of one tenant are decided one after the other, so that without it they would wait for the disk
-//! one by one.
+//! The group commit of memory writes: while some are in progress, new ones queue up and go together into the
+//! next transaction. Writes of one tenant are serialized by a lock, so without it each would wait for its own
+//! fsync.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use super::{
     whole,
 };
 
-/// Writes and bytes that go together at most, about.
+/// Approximate maximum writes and bytes in one transaction.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 4 << 20;
-/// Writes that wait or are under way at most; then whoever brings one waits.
+/// Maximum queued and running writes; beyond it callers wait (backpressure).
 const QUEUE: usize = 1_024;
-/// Transactions that are under way at once: different tenants do not wait for each other.
+/// Maximum concurrent transactions: different tenants do not wait for each other.
 const AT_ONCE: usize = 2;
 
 struct PutJob {
@@ -32,7 +32,7 @@ struct PutJob {
     reply: oneshot::Sender<Result<MemoryWriteResult, MemoryError>>,
 }
 
-/// The writes of this process.
+/// The queue of this process's memory writes.
 pub(crate) struct MemoryWriteQueue {
     desk: Arc<MemoryWriter>,
     room: Semaphore,
@@ -50,14 +50,15 @@ impl MemoryWriteQueue {
         Self { desk: Arc::new(desk), room: Semaphore::new(QUEUE) }
     }
 
-    /// Writes one, likely together with others; returns after it is durable.
+    /// Writes an entry, usually together with others; returns once it is durable.
     pub(super) async fn put(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError> {
         let gone = || StoreError::Unavailable("the store is closed".into());
         let _room = self.room.acquire().await.map_err(|_| gone())?;
         let (reply, answer) = oneshot::channel();
         self.desk.waiting.lock().push(PutJob { put, reply });
         let desk = Arc::clone(&self.desk);
-        // On its own, since it may carry the writes of others, who go on when this caller goes away.
+        // Spawned, because the batch may carry writes of other callers, which must continue if this caller
+        // disconnects.
         tokio::spawn(async move {
             let Ok(_turn) = desk.turns.acquire().await else { return };
             let jobs = desk.next_batch();
@@ -70,7 +71,7 @@ impl MemoryWriteQueue {
 }
 
 impl MemoryWriter {
-    /// As many as go together, the first first.
+    /// The next batch, oldest write first.
     fn next_batch(&self) -> Vec<PutJob> {
         let mut waiting = self.waiting.lock();
         let mut bytes = 0;
@@ -84,7 +85,7 @@ impl MemoryWriter {
 
     async fn write(&self, jobs: Vec<PutJob>) {
         match self.try_write(&jobs).await {
-            // One of them may be at fault: each for itself, so that it is the only one that fails.
+            // One of the writes may be at fault. Run each alone, so that only that one fails.
             Err(StoreError::Broken(_)) if jobs.len() > 1 => {
                 for job in jobs {
                     let one = std::slice::from_ref(&job);
@@ -101,13 +102,13 @@ impl MemoryWriter {
         }
     }
 
-    /// What became of each, in their order.
+    /// The outcome of each write, in order.
     async fn try_write(&self, jobs: &[PutJob]) -> Result<Vec<PutOutcome>, StoreError> {
         let puts = || jobs.iter().map(|job| &job.put);
         let texts = |of: fn(&MemoryPut) -> &String| puts().map(|put| of(put).as_str()).collect::<Vec<_>>();
         let numbers = |of: fn(&MemoryPut) -> i64| puts().map(of).collect::<Vec<_>>();
         let times = |of: fn(&MemoryPut) -> Option<i64>| puts().map(of).collect::<Vec<_>>();
-        // Text of the database has no NULs.
+        // PostgreSQL text cannot hold NULs.
         let plain: Vec<String> = puts().map(|put| put.text.replace('\0', " ")).collect();
         let words: Vec<String> =
             puts().map(|put| vector(&put.key.tenant, &put.key.namespace, &put.text)).collect();
@@ -143,7 +144,7 @@ impl MemoryWriter {
     }
 }
 
-/// What the database says of a write.
+/// The database's outcome of a write.
 #[derive(Clone, Copy)]
 struct PutOutcome {
     code: i16,
@@ -169,6 +170,6 @@ fn send_result(job: PutJob, outcome: Result<PutOutcome, StoreError>) {
             other => Err(StoreError::Broken(format!("{other} is no outcome of a write")).into()),
         }
     });
-    // Nobody may be waiting any more; the work is done all the same.
+    // The caller may have stopped waiting; the work is done all the same.
     let _ = job.reply.send(result);
 }

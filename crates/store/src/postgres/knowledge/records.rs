@@ -1,4 +1,4 @@
-//! Records: small documents that change under their version, several at once.
+//! Records: small versioned documents, of which several can be written atomically.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::knowledge::prefix_end;
 
-/// Writes all of them, if all are as expected.
+/// Writes all records, if all are at their expected version.
 pub(super) async fn write(pool: &PostgresPool, writes: &[RecordWrite]) -> Result<Vec<u64>, RecordError> {
     let texts = |of: fn(&RecordKey) -> &String| {
         writes.iter().map(|write| of(&write.key).as_str()).collect::<Vec<_>>()
@@ -56,7 +56,7 @@ pub(super) async fn one(
     Ok(row.as_ref().map(record))
 }
 
-/// A tenant's, in the order of their ids, or everybody's.
+/// The records of a tenant, in the order of their ids, or those of all tenants.
 pub(super) async fn list(pool: &PostgresPool, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
     let Some(tenant) = &query.tenant else { return list_all(pool, query).await };
     let span = PostgresKeyRange::new(&query.prefix, &query.after);
@@ -70,8 +70,8 @@ pub(super) async fn list(pool: &PostgresPool, query: &RecordQuery) -> Result<Vec
     Ok(rows.iter().map(record).collect())
 }
 
-/// Everybody's, each id with its tenant before it: tenant by tenant in the order of their names, from that of
-/// `after` on.
+/// The records of all tenants, each id prefixed with its tenant: ordered by tenant name, starting with the
+/// tenant of `after`.
 async fn list_all(pool: &PostgresPool, query: &RecordQuery) -> Result<Vec<Record>, StoreError> {
     let (tenant, tenant_end, id) = match query.prefix.split_once('\n') {
         Some((tenant, id)) => (tenant, Some(format!("{tenant}\u{1}")), id),

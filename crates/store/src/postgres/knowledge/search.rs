@@ -1,5 +1,5 @@
-//! Searching a namespace: keys by a regular expression, words by an index of them. A page with the number of entries
-//! on all pages is one statement.
+//! Searches in a namespace: keys by a regular expression, words by a full-text index. A page with the total
+//! over all pages is one statement.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -18,19 +18,19 @@ use super::{
 };
 use crate::knowledge::{CompiledPattern, tokenize};
 
-/// Words of one value that are indexed, in bytes: PostgreSQL takes a megabyte.
+/// Maximum bytes of indexed words per value: PostgreSQL accepts a megabyte.
 const MAX_BYTES: usize = 900_000;
-/// Places of one word that are kept, and the last one, as PostgreSQL has it.
+/// Maximum positions per word, and the highest position, as PostgreSQL defines them.
 const MAX_PLACES: usize = 255;
 const LAST_PLACE: usize = 16_383;
 
-/// A page of what was found, and how much there is.
+/// A page of matches, with the total.
 pub(super) async fn search(
     pool: &PostgresPool,
     query: &MemorySearch,
 ) -> Result<MemorySearchPage, StoreError> {
     let (offset, limit) = (whole(query.offset), whole(query.limit as u64));
-    // One more tells that there are too many.
+    // One more shows that there are too many.
     let most = whole(query.max_keys.saturating_add(1));
     let (tenant, namespace, now) = (&query.tenant, &query.namespace, query.now.0);
     let rows = match &query.what {
@@ -68,19 +68,19 @@ pub(super) async fn search(
     if rows.first().is_some_and(|row| number(row, 11) > query.max_keys) {
         return Ok(cut());
     }
-    // The first row has the total, and nothing else where the page is empty.
+    // The first row has the total, and nothing else if the page is empty.
     let found = rows.iter().filter(|row| row.get::<_, Option<&str>>(0).is_some());
     let entries = found.map(|row| (entry(row), row.get::<_, Option<f32>>(9).map(f64::from)));
     Ok(MemorySearchPage { entries: entries.collect(), total, is_cut: false })
 }
 
-/// Nothing, because the search took too long or had too much to look at.
+/// The empty page of a search that took too long or had too many candidates.
 fn cut() -> MemorySearchPage {
     MemorySearchPage { entries: vec![], total: 0, is_cut: true }
 }
 
-/// Looks at what the index says (at most as much as the parameter `most` says), finds what fits, picks the page by
-/// the order, and only then reads rows.
+/// Reads the candidates from the index (at most `most`), filters them, selects the page by the order, and only
+/// then reads rows.
 fn sql(measures: &str, looked_at: &str, fits: &str, order: &str, most: usize) -> String {
     let columns =
         ENTRY.replace("m.value", &format!("CASE WHEN m.size <= {SEARCHED_BYTES} THEN m.value ELSE '' END"));
@@ -104,8 +104,8 @@ fn sql(measures: &str, looked_at: &str, fits: &str, order: &str, most: usize) ->
     )
 }
 
-/// What stands before the words of a namespace, so that a search reads no others. Not unique: that is left to the
-/// columns. (FNV-1a; it must be the same on every node and in every version.)
+/// The prefix of a namespace's words in the index, so that a search reads no others. It need not be unique: the
+/// columns decide. (FNV-1a; it must be the same on every node and in every version.)
 fn mark(tenant: &str, namespace: &str) -> String {
     let bytes = tenant.bytes().chain([b'\n']).chain(namespace.bytes());
     let hash = bytes
@@ -113,8 +113,8 @@ fn mark(tenant: &str, namespace: &str) -> String {
     format!("{hash:x}")
 }
 
-/// The words of a text with their places, as a `tsvector` is written. Words are letters and digits: nothing has to be
-/// quoted away.
+/// The words of a text with their positions, in the syntax of a `tsvector`. Words are letters and digits:
+/// nothing needs escaping.
 pub(super) fn vector(tenant: &str, namespace: &str, text: &str) -> String {
     let mark = mark(tenant, namespace);
     let (mut places, mut bytes): (BTreeMap<String, Vec<usize>>, usize) = (BTreeMap::new(), 0);
@@ -144,7 +144,7 @@ pub(super) fn vector(tenant: &str, namespace: &str, text: &str) -> String {
     vector
 }
 
-/// All of these words, as a `tsquery` is written; `None` if there is none.
+/// All of these words, in the syntax of a `tsquery`; `None` if there are none.
 fn all_of(tenant: &str, namespace: &str, sought: &[String]) -> Option<String> {
     let mark = mark(tenant, namespace);
     let all: Vec<String> =

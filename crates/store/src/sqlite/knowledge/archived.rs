@@ -1,4 +1,4 @@
-//! Knowledge as it is kept, out of the database and into it. See `crate::archive`.
+//! Export and import of knowledge as it is stored. See `crate::archive`.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::archive::{MemoryDump, RecordDump};
 
-/// Entries after this one, by tenant, namespace and key.
+/// A page of memory entries after this one, by tenant, namespace and key.
 pub(in crate::sqlite) fn memory(
     conn: &Connection,
     after: Option<&MemoryKey>,
@@ -43,14 +43,14 @@ pub(in crate::sqlite) fn memory(
     .collect()
 }
 
-/// Puts an entry there; false if there is one of that key.
+/// Inserts a memory entry; false if its key exists.
 pub(in crate::sqlite) fn put_memory(session: &mut WriteSession, dump: &MemoryDump) -> Result<bool> {
     let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &dump.key.tenant)?;
     memory::restore(conn, owner, dump)
 }
 
-/// Records after this one, by tenant, kind and id.
+/// A page of records after this one, by tenant, kind and id.
 pub(in crate::sqlite) fn records(
     conn: &Connection,
     after: Option<&RecordKey>,
@@ -75,7 +75,7 @@ pub(in crate::sqlite) fn records(
     .collect()
 }
 
-/// Puts a record there; false if there is one of that id.
+/// Inserts a record; false if its id exists.
 pub(in crate::sqlite) fn put_record(session: &mut WriteSession, dump: &RecordDump) -> Result<bool> {
     let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &dump.key.tenant)?;
@@ -96,7 +96,7 @@ pub(in crate::sqlite) fn put_record(session: &mut WriteSession, dump: &RecordDum
     Ok(inserted > 0)
 }
 
-/// Lines after the one of this number, oldest first.
+/// A page of audit lines after the one with this number, oldest first.
 pub(in crate::sqlite) fn audit(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -108,7 +108,7 @@ pub(in crate::sqlite) fn audit(
         .collect()
 }
 
-/// Puts lines there under their numbers, unless those are there.
+/// Inserts audit lines under their numbers, unless those exist.
 pub(in crate::sqlite) fn put_audit(session: &mut WriteSession, lines: &[(u64, AuditEntry)]) -> Result<()> {
     for (no, line) in lines {
         let there = session

@@ -1,4 +1,5 @@
-//! The audit. Triggers refuse to change a line, and to delete one before a sweep has said how old is old enough.
+//! The audit. Triggers refuse to change a line, and to delete one unless a sweep has set the age from which
+//! lines may be deleted.
 
 use nuncio_engine::{
     access::{AccessKind, Action},
@@ -12,16 +13,16 @@ use super::{
     whole,
 };
 
-/// What `line` reads.
+/// The columns that `line` reads.
 pub(super) const LINE: &str =
     "no, at, owner, caller, origin, operation, action, kind, resource, refused, credential";
 
-/// Appends lines in their order.
+/// Appends lines in order.
 pub(super) fn append(session: &mut WriteSession, entries: &[AuditEntry]) -> Result<()> {
     entries.iter().try_for_each(|entry| insert(session, None, entry))
 }
 
-/// Appends a line, under the next number or that one.
+/// Appends a line, under the given number or the next one.
 pub(super) fn insert(session: &mut WriteSession, no: Option<i64>, entry: &AuditEntry) -> Result<()> {
     let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &entry.tenant)?;
@@ -44,7 +45,7 @@ pub(super) fn insert(session: &mut WriteSession, no: Option<i64>, entry: &AuditE
     Ok(())
 }
 
-/// Lines, newest first.
+/// Audit lines, newest first.
 pub(super) fn query(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -57,7 +58,7 @@ pub(super) fn query(
             owner => owner,
         },
     };
-    // A comparison that is left out costs nothing, and leaves the order to the right index.
+    // A comparison that is left out costs nothing, and lets the right index give the order.
     let when = |given: bool, condition: &'static str| if given { condition } else { "" };
     conn.prepare_cached(&format!(
         "SELECT {LINE} FROM audit
@@ -113,7 +114,8 @@ fn unknown(column: usize, name: &str) -> Error {
     Error::FromSqlConversionFailure(column, Type::Text, format!("the audit says {name:?}").into())
 }
 
-/// Deletes lines older than that, oldest first; how many. The horizon is back before anything else is done.
+/// Deletes lines older than that, oldest first; returns how many. The deletion age is reset before any other
+/// statement runs.
 pub(super) fn expire(session: &WriteSession, before: Timestamp, limit: usize) -> Result<usize> {
     let conn = &session.conn;
     let horizon = |before: Option<i64>| {

@@ -1,5 +1,5 @@
-//! Writing entries of the memory bank. The counts of their namespace and of their tenant change in the same job, so
-//! that nothing has to be counted; both include what has expired and is not swept yet.
+//! The writes of memory entries. The counters of their namespace and tenant change in the same job, so that no
+//! query has to count; both include expired entries that are not swept yet.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -15,14 +15,14 @@ use super::{
 };
 use crate::{archive::MemoryDump, knowledge::tokenize_in_namespace};
 
-/// A namespace as it is kept.
+/// A namespace as it is stored.
 pub(super) struct NamespaceRow {
     pub(super) no: i64,
     pub(super) entries: u64,
     pub(super) bytes: u64,
 }
 
-/// The namespace of that name, if it holds anything.
+/// The namespace of that name, if it holds any entries.
 pub(super) fn space(conn: &Connection, owner: i64, namespace: &str) -> Result<Option<NamespaceRow>> {
     conn.prepare_cached("SELECT no, entries, bytes FROM memory_space WHERE owner = ?1 AND namespace = ?2")?
         .query_row(params![owner, namespace], |row| {
@@ -31,7 +31,7 @@ pub(super) fn space(conn: &Connection, owner: i64, namespace: &str) -> Result<Op
         .optional()
 }
 
-/// How many entries of a namespace have expired and are not swept yet, and their bytes.
+/// The number of expired entries of a namespace that are not swept yet, and their bytes.
 pub(super) fn count_expired(conn: &Connection, space: i64, now: Timestamp) -> Result<(u64, u64)> {
     conn.prepare_cached(
         "SELECT count(*), ifnull(sum(size), 0) FROM memory INDEXED BY memory_over
@@ -40,7 +40,7 @@ pub(super) fn count_expired(conn: &Connection, space: i64, now: Timestamp) -> Re
     .query_row(params![space, now.0], |row| Ok((number(row, 0)?, number(row, 1)?)))
 }
 
-/// A row that is there, whether its time has come or not.
+/// A stored row, expired or not.
 struct MemoryRow {
     no: i64,
     version: u64,
@@ -65,7 +65,7 @@ fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Optio
     .optional()
 }
 
-/// Writes one, if it is as expected and there is room. Whatever is refused has written nothing.
+/// Writes an entry, if it is at its expected version and within the caps. A refused write changes nothing.
 pub(super) fn put(
     session: &mut WriteSession,
     put: &MemoryPut,
@@ -127,7 +127,7 @@ pub(super) fn put(
     Ok(Ok(MemoryWriteResult { version, created_at }))
 }
 
-/// How many entries the namespace has, if one more is too many. Only then is it looked which have expired.
+/// The number of entries of the namespace, if one more exceeds the cap. Only then are expired ones counted.
 fn entries_over_cap(
     conn: &Connection,
     space: &NamespaceRow,
@@ -141,7 +141,7 @@ fn entries_over_cap(
     Ok((entries >= put.max_entries).then_some(entries))
 }
 
-/// What a tenant has, expired or not.
+/// The entries and bytes of a tenant, expired ones included.
 #[derive(Default)]
 struct TenantMemoryUse {
     bytes: u64,
@@ -156,7 +156,7 @@ fn tenant_use(conn: &Connection, owner: Option<i64>) -> Result<TenantMemoryUse> 
     Ok(held.unwrap_or_default())
 }
 
-/// How many of its bytes the tenant still has, if with the new entry it has too many.
+/// The tenant's live bytes, if the new entry would exceed the cap. Only then are expired ones subtracted.
 fn bytes_over_cap(
     conn: &Connection,
     owner: Option<i64>,
@@ -183,7 +183,7 @@ fn bytes_over_cap(
     Ok((with(live, there.filter(|row| !row.over)) > put.max_bytes).then_some(live))
 }
 
-/// Writes what it holds, counts it, and returns its number.
+/// Writes the entry, counts it, and returns its number.
 #[allow(clippy::too_many_arguments, reason = "an entry as it is written, and where to")]
 fn write(
     conn: &Connection,
@@ -225,7 +225,7 @@ fn write(
     Ok(no)
 }
 
-/// Writes one as it was elsewhere; false if there is one of that key.
+/// Inserts an exported entry unchanged; false if its key exists.
 pub(super) fn restore(conn: &Connection, owner: i64, dump: &MemoryDump) -> Result<bool> {
     let MemoryDump { key, entry, text, expires_at } = dump;
     let no = match space(conn, owner, &key.namespace)? {
@@ -250,7 +250,7 @@ pub(super) fn restore(conn: &Connection, owner: i64, dump: &MemoryDump) -> Resul
     Ok(true)
 }
 
-/// Counts entries and bytes up or down. A namespace without entries is forgotten.
+/// Adds to the counts of entries and bytes, or subtracts. A namespace without entries is deleted.
 fn count(conn: &Connection, owner: i64, space: i64, entries: i64, bytes: i64) -> Result<()> {
     conn.prepare_cached("UPDATE memory_space SET entries = entries + ?2, bytes = bytes + ?3 WHERE no = ?1")?
         .execute(params![space, entries, bytes])?;
@@ -265,7 +265,7 @@ fn count(conn: &Connection, owner: i64, space: i64, entries: i64, bytes: i64) ->
     Ok(())
 }
 
-/// Forgets one. What has expired was not there any more, and goes, too.
+/// Deletes an entry. An expired one is deleted too, but counts as absent.
 pub(super) fn delete(
     session: &mut WriteSession,
     key: &MemoryKey,
@@ -297,7 +297,7 @@ fn remove(conn: &Connection, owner: i64, space: i64, no: i64, size: u64) -> Resu
     count(conn, owner, space, -1, -whole(size))
 }
 
-/// Forgets up to `limit` of a namespace; how many.
+/// Deletes up to `limit` entries of a namespace; returns how many.
 pub(super) fn clear(
     session: &mut WriteSession,
     tenant: &str,
@@ -317,7 +317,7 @@ pub(super) fn clear(
     Ok(rows.len())
 }
 
-/// Adds to the counts of reads of what is still there.
+/// Adds to the read counts of entries that still exist.
 pub(super) fn count_reads(session: &mut WriteSession, reads: &[MemoryReads]) -> Result<()> {
     let WriteSession { conn, names, .. } = session;
     for MemoryReads { key, reads, at } in reads {
@@ -331,7 +331,7 @@ pub(super) fn count_reads(session: &mut WriteSession, reads: &[MemoryReads]) -> 
     Ok(())
 }
 
-/// Deletes those of these whose time has come; which.
+/// Deletes those of these entries that have expired; returns which.
 pub(super) fn expire(session: &mut WriteSession, rows: &[i64], now: Timestamp) -> Result<Vec<MemoryKey>> {
     let WriteSession { conn, names, .. } = session;
     let mut gone = vec![];

@@ -1,6 +1,6 @@
-//! Knowledge in the embedded store. Writes are jobs of the writer, like commits; what looks at one row is read on
-//! the calling thread; everything else runs beside both. Sweeps look for what is over beside the writer, and the
-//! writer looks again before it deletes, in chunks.
+//! Knowledge in the embedded store. Writes are jobs of the writer, like commits; reads of one row run on the
+//! calling thread; all other reads run on blocking threads. A sweep finds expired rows beside the writer, and
+//! the writer checks again before it deletes them, in chunks.
 
 pub(super) mod archived;
 mod audit;
@@ -23,7 +23,7 @@ use nuncio_engine::{
 
 use super::{SqliteStore, write_session::WriteSession};
 
-/// Rows changed in one job at most, so that commits in the same batch do not wait long.
+/// Maximum rows changed in one job, so that commits in the same batch do not wait long.
 const CHUNK: usize = 256;
 
 #[async_trait]
@@ -166,7 +166,7 @@ impl Knowledge for SqliteStore {
     }
 }
 
-/// A count, a size or a limit as SQLite keeps it.
+/// A count, a size or a limit as SQLite stores it.
 fn whole(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

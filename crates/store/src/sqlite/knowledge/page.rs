@@ -1,4 +1,4 @@
-//! Reading the memory bank: an entry, pages of them, how much there is, and what is to be swept.
+//! Reads of the memory bank: one entry, pages, sizes, and the entries to sweep.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -13,11 +13,10 @@ use super::{
 };
 use crate::knowledge::prefix_end;
 
-/// What `entry` reads.
+/// The columns that `entry` reads.
 pub(super) const ENTRY: &str =
     "memory.key, version, created_at, updated_at, accessed_at, reads, size, ttl, ifnull(value, '')";
 
-/// An entry.
 pub(super) fn entry(row: &Row<'_>) -> Result<MemoryEntry> {
     Ok(MemoryEntry {
         key: row.get(0)?,
@@ -49,10 +48,10 @@ pub(super) fn one(
     .optional()
 }
 
-/// Texts in the order of their bytes: those that begin with a prefix and come after another.
+/// A range of keys, ordered by bytes: those that begin with a prefix and come after another key.
 pub(super) struct SqliteKeyRange {
     pub(super) from: String,
-    /// The first of them is the one after `from`.
+    /// Whether `from` itself is excluded.
     without: bool,
     end: Option<String>,
 }
@@ -63,17 +62,17 @@ impl SqliteKeyRange {
         Self { from: if without { after } else { prefix }.to_owned(), without, end: prefix_end(prefix) }
     }
 
-    /// One text alone.
+    /// A range of one key.
     pub(super) fn only(text: &str) -> Self {
         Self { from: text.to_owned(), without: false, end: Some(format!("{text}\0")) }
     }
 
-    /// How `from` is compared.
+    /// The comparison operator for `from`.
     pub(super) fn above(&self) -> &'static str {
         if self.without { ">" } else { ">=" }
     }
 
-    /// Where they end. No text comes after a blob, so that stands where there is no end.
+    /// The end of the range. Without one it is a blob, because SQLite orders every text before every blob.
     pub(super) fn end(&self) -> Value {
         self.end.clone().map_or(Value::Blob(vec![]), Value::Text)
     }
@@ -106,7 +105,7 @@ pub(super) fn page(
     .collect()
 }
 
-/// How much a namespace holds: from its counters, less what has expired.
+/// The size of a namespace: from its counters, less the expired entries.
 pub(super) fn stats(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -114,7 +113,7 @@ pub(super) fn stats(
     namespace: &str,
     now: Timestamp,
 ) -> Result<Option<MemoryStats>> {
-    // Rolled back when it is dropped, which for a reading is the same as committed.
+    // Rolled back on drop, which for a read is the same as a commit.
     let _reading = conn.unchecked_transaction()?;
     let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(None) };
     let Some(space) = space(conn, owner, namespace)? else { return Ok(None) };
@@ -141,7 +140,7 @@ pub(super) fn stats(
     }))
 }
 
-/// Namespaces that hold something.
+/// Namespaces that hold entries.
 pub(super) fn namespaces(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -167,7 +166,7 @@ pub(super) fn namespaces(
     .collect()
 }
 
-/// Entries whose time has come, oldest first.
+/// Expired entries, oldest first.
 pub(super) fn expired_entries(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
     conn.prepare_cached(
         "SELECT no FROM memory INDEXED BY memory_expiry WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",

@@ -1,4 +1,4 @@
-//! Records: small documents that change under their version, several at once.
+//! Records: small versioned documents, of which several can be written atomically.
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -16,8 +16,8 @@ use super::{
     whole,
 };
 
-/// Writes all of them, if all are as expected. Jobs run one after the other, so nobody comes between the looking and
-/// the writing.
+/// Writes all records, if all are at their expected version. Jobs run one after another, so no other write
+/// comes between the check and the write.
 pub(super) fn write(
     session: &mut WriteSession,
     writes: &[RecordWrite],
@@ -67,7 +67,7 @@ pub(super) fn write(
     Ok(Ok(versions))
 }
 
-/// The version of a record whose time has not come.
+/// The version of a record that has not expired.
 fn version(conn: &Connection, owner: i64, key: &RecordKey, now: Timestamp) -> Result<Option<u64>> {
     conn.prepare_cached(
         "SELECT version FROM record WHERE kind = ?1 AND owner = ?2 AND id = ?3
@@ -102,7 +102,7 @@ pub(super) fn one(
     .optional()
 }
 
-/// A tenant's, in the order of their ids, or everybody's.
+/// The records of a tenant, in the order of their ids, or those of all tenants.
 pub(super) fn list(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -124,8 +124,8 @@ pub(super) fn list(
     .collect()
 }
 
-/// Everybody's, each id with its tenant before it: tenant by tenant in the order of their names, from that of
-/// `after` on.
+/// The records of all tenants, each id prefixed with its tenant: ordered by tenant name, starting with the
+/// tenant of `after`.
 fn list_all(conn: &Connection, query: &RecordQuery) -> Result<Vec<Record>> {
     let (tenants, ids) = match query.prefix.split_once('\n') {
         Some((tenant, id)) => (SqliteKeyRange::only(tenant), id),
@@ -157,7 +157,7 @@ fn list_all(conn: &Connection, query: &RecordQuery) -> Result<Vec<Record>> {
     .collect()
 }
 
-/// Records whose time has come, oldest first.
+/// Expired records, oldest first.
 pub(super) fn expired_records(conn: &Connection, now: Timestamp, limit: usize) -> Result<Vec<i64>> {
     conn.prepare_cached(
         "SELECT no FROM record INDEXED BY record_expiry WHERE expires_at <= ?1 ORDER BY expires_at LIMIT ?2",
@@ -166,7 +166,7 @@ pub(super) fn expired_records(conn: &Connection, now: Timestamp, limit: usize) -
     .collect()
 }
 
-/// Deletes those of these whose time has come; how many.
+/// Deletes those of these records that have expired; returns how many.
 pub(super) fn expire(session: &WriteSession, rows: &[i64], now: Timestamp) -> Result<u64> {
     let mut delete = session.conn.prepare_cached("DELETE FROM record WHERE no = ?1 AND expires_at <= ?2")?;
     let mut gone = 0;

@@ -1,4 +1,4 @@
-//! Searching a namespace. Keys and words are decided in their indexes; rows are read for the page alone.
+//! Searches in a namespace. Keys and words are matched in their indexes; only the rows of the page are read.
 
 use std::{collections::HashSet, time::Instant};
 
@@ -15,10 +15,10 @@ use crate::knowledge::{CompiledPattern, tokenize};
 /// Numbers of entries, with their ranks.
 type Hits = Vec<(i64, Option<f64>)>;
 
-/// How many steps of SQLite's machine lie between two looks at the clock: some tens of microseconds.
+/// Steps of SQLite's virtual machine between two checks of the deadline: some tens of microseconds.
 const STEPS: i32 = 1_000;
 
-/// A page of what was found, and how much there is; cut at its deadline, wherever SQLite is by then.
+/// A page of matches, with the total; interrupted at its deadline, wherever SQLite is by then.
 pub(super) fn search(
     conn: &mut Connection,
     names: &mut SqliteNameCache,
@@ -36,7 +36,7 @@ pub(super) fn search(
     }
 }
 
-/// One consistent reading.
+/// Runs the search in one consistent read.
 fn search_to_the_end(
     conn: &Connection,
     names: &mut SqliteNameCache,
@@ -70,8 +70,8 @@ fn search_to_the_end(
     Ok(found)
 }
 
-/// Those whose keys fit, the shortest first. The index tells them in the order of their keys, and the sort keeps it.
-/// `None` where there are more keys to look at than that.
+/// Entries whose keys match, the shortest first. The index returns them in key order, and the stable sort keeps
+/// it. `None` if there are more than `max_keys` keys to compare.
 fn by_key(conn: &Connection, space: i64, pattern: &CompiledPattern, max_keys: u64) -> Result<Option<Hits>> {
     let span = SqliteKeyRange::new(&pattern.prefix(), "");
     let mut keys = conn.prepare_cached(
@@ -93,10 +93,10 @@ fn by_key(conn: &Connection, space: i64, pattern: &CompiledPattern, max_keys: u6
     Ok(Some(fitting.into_iter().map(|(_, no)| (no, None)).collect()))
 }
 
-/// Those that have all of the words in them, the best first, then by key.
-/// `None` where there are more of them.
+/// Entries that contain all of the words, the best rank first, then by key. `None` if there are more than
+/// `max_keys`.
 fn by_words(conn: &Connection, space: i64, sought: &[String], max_keys: u64) -> Result<Option<Hits>> {
-    // Letters, digits and the namespace's number in quotes: there is nothing in it that FTS5 could take for syntax.
+    // Letters, digits and the namespace's number in quotes: nothing in it is FTS5 syntax.
     let all: Vec<String> =
         sought.iter().flat_map(|word| tokenize(word)).map(|word| format!("\"{space}:{word}\"")).collect();
     if all.is_empty() {

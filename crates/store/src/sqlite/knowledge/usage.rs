@@ -1,4 +1,4 @@
-//! Counters of how much was used. An embedded store is not shared, so nobody asks; they count all the same.
+//! The usage counters. An embedded store is not shared, so no other node needs them; they count all the same.
 
 use nuncio_engine::clock::Timestamp;
 use rusqlite::{Result, params};
@@ -8,10 +8,10 @@ use super::{
     CHUNK, whole,
 };
 
-/// A counter that nobody added to for so long is forgotten: whoever comes back begins anew.
+/// A counter without additions for this long is deleted, and starts at zero if it is used again.
 const KEPT_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// Adds to counters; what they stand at.
+/// Adds to counters; returns their totals.
 pub(super) fn add(session: &WriteSession, uses: &[(String, u64)], now: Timestamp) -> Result<Vec<u64>> {
     session
         .conn

@@ -1,4 +1,4 @@
-//! What whoever follows a call wants of it: answers, further messages, and a stop.
+//! The follower's commands to a call: answers, further messages, and cancellation.
 
 use http::{HeaderName, HeaderValue};
 use nuncio_engine::{content::Message, question::Answer};
@@ -17,9 +17,9 @@ use crate::{
     peer::{CallCommand, PeerError},
 };
 
-/// How often an answer is sent again to a stranger who does not hear it.
+/// How many times an answer is sent again to an agent that does not react to it.
 const ANSWERS_AGAIN: u32 = 3;
-/// Where a task cannot be canceled because it has ended.
+/// The code of "task cannot be canceled", because it has ended.
 const NOT_CANCELABLE: i64 = -32002;
 
 impl CallFeed {
@@ -52,7 +52,7 @@ impl CallFeed {
         let headers: RequestHeaders = key.into_iter().collect();
         let since = Instant::now();
         let mut pause = FIRST_WAIT;
-        // Before the answer is on its way: what comes back speaks of the time after it.
+        // Before the answer is sent, because every event after it belongs to the time after the answer.
         self.translator.mark_answered(question);
         loop {
             let error = match self.send_and_follow(&send, &headers).await {
@@ -61,7 +61,7 @@ impl CallFeed {
             };
             let again = match self.client.has_cursors() {
                 true => fault::is_transient(&error),
-                // A stranger may have heard it: only what was certainly not heard is said again.
+                // Without idempotency keys, an answer is only sent again if it certainly did not arrive.
                 false => peer_error(error.clone()).is_transient() || !self.was_answer_received(&send).await,
             };
             if !again || !fault::is_transient(&error) || since.elapsed() > self.client.options.away {
@@ -76,7 +76,7 @@ impl CallFeed {
         Ok(())
     }
 
-    /// Sends the last answer again, if the task waits for it as before although it was sent a while ago.
+    /// Sends the last answer again if the task still waits for it some time after it was sent.
     pub(super) async fn answer_again(&mut self, found: &TaskView) -> Result<(), PeerError> {
         let patience = self.client.options.slowest;
         let Some(given) = self.sent_answer.as_mut().filter(|_| self.translator.waits_still(found)) else {
@@ -90,16 +90,16 @@ impl CallFeed {
             return Err(PeerError::Cut("the agent goes on waiting for an answer that it was given".into()));
         }
         let (send, headers) = (given.send.clone(), given.headers.clone());
-        tracing::debug!(task = self.at.task, "an answer was not heard, and is sent again");
+        tracing::debug!(task = self.at.task, "the task still waits for an answer: sending it again");
         let said = self.send_and_follow(&send, &headers).await;
-        // Only now: an order on the way leaves it to be sent.
+        // Only now: if a command interrupts the send, the answer remains to be sent.
         if let Some(given) = &mut self.sent_answer {
             (given.at, given.resends) = (Instant::now(), given.resends.saturating_sub(1));
         }
         self.accept_response(said).map(|_| ())
     }
 
-    /// Whether an answer that was cut off has arrived: the task does not wait any more.
+    /// Whether an answer whose request was cut has arrived: the task no longer waits.
     async fn was_answer_received(&mut self, send: &SendMessage) -> bool {
         let Some(task) = &send.task_id else { return true };
         match self.client.get(task).await {
@@ -113,7 +113,7 @@ impl CallFeed {
         match self.client.cancel(&task).await {
             Ok(found) => {
                 let streams = matches!(self.source, FeedSource::Stream(_));
-                // A stream says it in its own time, with everything that came before.
+                // A stream reports the end itself, after everything that came before it.
                 if !streams && found.state.is_terminal() && !self.by_cursor() {
                     self.take(&StreamEvent::Task(Box::new(found)), None);
                 } else if !streams {
@@ -126,8 +126,8 @@ impl CallFeed {
         }
     }
 
-    /// Sends a message to the task that goes on, beside what is read of it: the answer says nothing that does not come
-    /// that way as well.
+    /// Sends a message to the running task, concurrently with reading its events. The response contains
+    /// nothing that does not also arrive as an event.
     fn send_message(&self, message: Message, taken: oneshot::Sender<Result<(), PeerError>>) {
         let Some(task) = self.at.task.clone() else {
             let _ = taken.send(Err(PeerError::Gone("the agent has not named its task yet".into())));
@@ -152,7 +152,7 @@ impl CallFeed {
         });
     }
 
-    /// The task is known now: whoever wanted it stopped gets that.
+    /// The task id is known now: cancels the task if that was requested.
     pub(super) fn cancel_known(&mut self) {
         let Some(task) = self.at.task.clone().filter(|_| !self.cancels.is_empty()) else { return };
         let (line, waiting) = (self.client.clone(), std::mem::take(&mut self.cancels));

@@ -1,5 +1,5 @@
-//! How a call goes on without a stream: after a cut, where there are none, and when the task has ended and some of it
-//! may not have been heard.
+//! How a call continues without a stream: after a disconnect, with an agent that has no streams, and at the
+//! end, when some artifacts may not have been received.
 
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ use crate::{
 };
 
 impl CallFeed {
-    /// The stream was cut.
+    /// Records that the stream was cut.
     pub(super) fn record_disconnect(&mut self, why: &str) -> Result<(), PeerError> {
-        tracing::debug!(task = self.at.task, cursor = self.at.cursor, why, "a call was cut");
+        tracing::debug!(task = self.at.task, cursor = self.at.cursor, why, "the stream of a call was cut");
         if self.at.task.is_none() && !self.client.has_cursors() {
             return Err(PeerError::Cut(format!(
                 "{why}; whether the agent has taken the message is not known"
@@ -34,11 +34,11 @@ impl CallFeed {
         Ok(())
     }
 
-    /// One attempt to go on after a cut.
+    /// One attempt to continue after a disconnect.
     pub(super) async fn reconnect(&mut self) -> Result<(), PeerError> {
         self.wait(LONGEST_WAIT).await;
         let Some(task) = self.at.task.clone() else {
-            // Nothing came back, and the same message under the same key is one message.
+            // No response arrived; sending the message again is safe, because its id is the idempotency key.
             let Some((send, headers)) = self.begun.clone() else {
                 return Err(PeerError::Gone("the call was never begun".into()));
             };
@@ -54,9 +54,9 @@ impl CallFeed {
                 Err(error) if fault::is_transient(&error) || fault::is_gone(&error) => {
                     return self.accept_response(Err(error)).map(|_: Option<()>| ());
                 }
-                // Cursors were announced and are not taken: then without.
+                // The card declares cursors but the agent rejects them: continue without.
                 Err(error) => {
-                    tracing::debug!(task, %error, "the cursor is not taken");
+                    tracing::debug!(task, %error, "the agent rejected the cursor");
                     (self.at.cursor, self.translator.unsure) = (None, true);
                 }
             }
@@ -66,26 +66,26 @@ impl CallFeed {
         let rests = found.state.is_terminal() || found.state.is_interrupted();
         (self.source, self.pause) = (FeedSource::Poll, self.client.options.poll);
         self.take(&StreamEvent::Task(Box::new(found)), None);
-        // Before 1.0 a second subscriber may do harm: the official Python SDK stores what is appended to an artifact
-        // once for each. So there the task is only looked at.
+        // Before 1.0 a second subscriber may do harm: the official Python SDK stores each chunk that is
+        // appended to an artifact once per subscriber. So there the task is only polled.
         let subscribes = self.client.streams() && self.client.dialect() == Dialect::V1;
         if rests || !subscribes || self.empty_streams >= EMPTY_STREAMS {
             return Ok(());
         }
         if let Ok(events) = self.client.subscribe(&task, None).await {
             self.source = FeedSource::Stream(Box::new(events));
-            // What happened between the look and the subscription was seen by neither.
+            // An event between the read and the subscription is in neither.
             self.translator.unsure = true;
         }
         Ok(())
     }
 
-    /// Looks at the task.
+    /// Reads the task.
     pub(super) async fn poll_task(&mut self, slowest: Duration) -> Result<(), PeerError> {
         let Some(task) = self.at.task.clone() else {
             return Err(PeerError::Malformed {
                 at: self.client.agent.card.at.clone(),
-                why: "it has taken a message and named no task".into(),
+                why: "it accepted a message but named no task".into(),
             });
         };
         self.wait(slowest).await;
@@ -103,7 +103,7 @@ impl CallFeed {
         Ok(())
     }
 
-    /// The task has ended, and some of its artifacts may not have been heard of.
+    /// The task has ended, and some of its artifacts may not have been received.
     pub(super) async fn close(&mut self) -> Result<(), PeerError> {
         let Some(task) = self.at.task.clone() else {
             self.source = FeedSource::Over;
@@ -116,7 +116,7 @@ impl CallFeed {
         match self.accept_response(found) {
             Ok(Some(found)) => self.take(&StreamEvent::Task(Box::new(found)), None),
             Ok(None) => {}
-            // It has ended all the same, and some agents forget what has ended.
+            // The end stands all the same: some agents delete tasks that have ended.
             Err(error) => {
                 let text = format!("the task cannot be looked at, and artifacts may be missing: {error}");
                 self.ready.push_back(CallEvent::Log(LogLine { level: Level::Warning, text }));
@@ -127,14 +127,14 @@ impl CallFeed {
         Ok(())
     }
 
-    /// Waits a little, longer each time.
+    /// Backoff: waits, longer each time.
     async fn wait(&mut self, longest: Duration) {
         let pause = self.pause;
         tokio::time::sleep(pause).await;
         self.pause = (pause + pause / 2).min(longest.max(pause)).max(FIRST_WAIT);
     }
 
-    /// What came of a request that may be made again. `None`: it did not come through, and is worth another try.
+    /// The response to a request that may be retried. `None`: no response; worth a retry.
     pub(super) fn accept_response<T>(
         &mut self,
         answer: Result<T, A2aClientError>,
@@ -151,7 +151,7 @@ impl CallFeed {
                     return Ok(None);
                 }
                 Err(PeerError::Cut(format!(
-                    "the agent has been away for {} s: {error}",
+                    "the agent has been unreachable for {} s: {error}",
                     since.elapsed().as_secs()
                 )))
             }

@@ -1,5 +1,5 @@
-//! A task that is followed by its events (`dev.nuncio/events`): each comes once, in order, with its number, which is
-//! the cursor to come back with. They are written as A2A 1.0 writes them, and mean the same here.
+//! Follows a task by its events (`dev.nuncio/events`). Each event arrives once, in order, with a number that
+//! is the cursor for resuming. They are encoded as in A2A 1.0 and mean the same here.
 
 use nuncio_engine::task::State;
 use nuncio_wire::a2a::{Dialect, StatusUpdate, StreamEvent};
@@ -12,15 +12,15 @@ use crate::{
     peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
-/// How far a task has been followed.
+/// The position in a task's events.
 pub(super) struct TaskEventCursor {
-    /// The last event that was seen.
+    /// The number of the last event received.
     pub(super) after: u64,
     pub(super) translator: EventTranslator,
 }
 
 impl McpCall {
-    /// Takes an event.
+    /// Handles an event.
     pub(super) fn task_event(&mut self, params: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         let Some(events) = &mut task.events else { return Ok(None) };
@@ -36,7 +36,7 @@ impl McpCall {
         let event = Dialect::V1.read_event(&event);
         let event = event.map_err(|error| malformed(format!("the event {seq} of a task: {error}")))?;
         let happened = match &event {
-            // A question comes as the revision has it.
+            // A question arrives in the revision's own form.
             StreamEvent::Status(update) if update.state.is_interrupted() => vec![],
             event => events.translator.translate_event(event),
         };
@@ -48,7 +48,7 @@ impl McpCall {
             }
         }
         if ended.is_some() {
-            // Whoever comes back after this point is told once more how it ended.
+            // The cursor stays before the final event, so that a resumed call receives it again.
             return Ok(ended);
         }
         events.after = seq;
@@ -59,7 +59,7 @@ impl McpCall {
         Ok(None)
     }
 
-    /// The task goes on, so that what it asked has been answered, here or elsewhere (2025-11-25).
+    /// The task is working again, so its questions were answered, here or elsewhere (2025-11-25).
     fn nothing_is_asked(&mut self) {
         while let Some(at) = self.open.iter().position(|open| matches!(open.to, AnswerRoute::Request(_))) {
             let settled = self.close_question(at);
@@ -67,10 +67,10 @@ impl McpCall {
         }
     }
 
-    /// Asks for the events after the last one that was seen, because some were dropped.
+    /// Requests the events after the last one received, because some were dropped.
     pub(super) async fn resume_task_stream(&mut self) {
         if let Some((id, _)) = self.exchange.take() {
-            self.connection.cancel(&id, "events were dropped: they are asked for again").await;
+            self.connection.cancel(&id, "events were dropped: requesting them again").await;
         }
         self.open_task_stream().await;
     }

@@ -1,4 +1,4 @@
-//! The questions of a call: those that come as requests, those that come in place of a result, and their answers.
+//! The questions of a call: as requests of the server, or in place of a result; and their answers.
 
 use nuncio_engine::question::Answer;
 use nuncio_wire::jsonrpc::{INVALID_PARAMS, RpcErrorObject};
@@ -14,13 +14,14 @@ use crate::{
 };
 
 impl McpCall {
-    /// Takes a request of the server's (to 2025-11-25).
+    /// Handles a request of the server (up to 2025-11-25).
     pub(super) async fn asked(&mut self, id: &Value, method: &str, params: Value) {
-        // It was put again, after a cut, while its answer was on the way; the server has that by now.
+        // The server asked again after a disconnect while the answer was on its way; it has the answer by
+        // now.
         if name_of(&params).is_some_and(|name| self.answered.contains(name)) {
             return;
         }
-        // After a cut, and after an answer that was refused, a question is put again under another id.
+        // After a disconnect, or after a rejected answer, the server repeats a question under another id.
         let known = self
             .open
             .iter_mut()
@@ -44,12 +45,12 @@ impl McpCall {
         if let Err(why) = self.put_question(open) {
             let refused = reply(id, Err((INVALID_PARAMS, why)));
             if let Err(fail) = self.connection.send(&refused).await {
-                tracing::debug!(?fail, "{} does not take an answer", self.connection.at);
+                tracing::debug!(?fail, "{} rejected an answer", self.connection.at);
             }
         }
     }
 
-    /// Puts a question to whoever follows. The error says why it is none.
+    /// Sends a question to the follower. The error is why it cannot be shown.
     pub(super) fn put_question(&mut self, open: OpenQuestion) -> Result<(), String> {
         let question = open.question()?;
         self.shared.remember_question(&open.id, &open.params);
@@ -59,11 +60,11 @@ impl McpCall {
         Ok(())
     }
 
-    /// Puts the questions again that were open when another process left the call.
+    /// Sends the questions that were open when another process left the call.
     pub(super) fn ask_again(&mut self) {
         let by_cursor = matches!(&self.phase, McpCallPhase::Task(task) if task.events.is_some());
         for open in &self.open {
-            // The server puts it again by itself, and an answer must not cross that.
+            // The server repeats it by itself, and an answer sent now could cross with that.
             if by_cursor && matches!(open.to, AnswerRoute::Request(_)) {
                 continue;
             }
@@ -74,14 +75,14 @@ impl McpCall {
         }
     }
 
-    /// The call wants to be made again, with answers (2026-07-28).
+    /// The server asks for the call to be sent again with answers (2026-07-28).
     pub(super) async fn input_required(&mut self, mut result: Value) -> Result<(), PeerError> {
         let at = self.connection.at.clone();
         let malformed = |why: &str| PeerError::Malformed { at: at.clone(), why: why.into() };
         let McpCallPhase::Call(again) = &mut self.phase else { return Ok(()) };
         let (round, most) = (again.round, self.connection.options.max_rounds);
         if round >= most {
-            return Err(malformed(&format!("it asked for more {most} times")));
+            return Err(malformed(&format!("it asked for input {most} times (max_rounds)")));
         }
         again.state = result["requestState"].as_str().map(str::to_owned);
         again.answers = Map::new();
@@ -97,7 +98,7 @@ impl McpCall {
         }
         let asked = requests.into_iter().filter(|(_, request)| request["method"] != "roots/list");
         for (key, mut request) in asked {
-            // A later round may use a key again, for another question.
+            // A later round may reuse a key for another question.
             let id = if round == 1 { key.clone() } else { format!("{key}#{round}") };
             let method = request["method"].as_str().unwrap_or_default().to_owned();
             let params = request.get_mut("params").map(Value::take).unwrap_or_default();
@@ -111,7 +112,7 @@ impl McpCall {
         self.all_answered().await
     }
 
-    /// Somebody has to visit links before the call can be made (2025-11-25).
+    /// The user has to visit links before the call can be made (2025-11-25).
     pub(super) fn links_required(
         &mut self,
         mut error: RpcErrorObject,
@@ -141,10 +142,10 @@ impl McpCall {
         Ok(None)
     }
 
-    /// Gives an answer to where it goes.
+    /// Sends an answer along its route.
     pub(super) async fn answer(&mut self, question: &str, answer: Answer) -> Result<(), PeerError> {
         let Some(at) = self.open.iter().position(|open| open.id == question) else {
-            return Err(PeerError::Gone(format!("the question {question:?} is not open (any more)")));
+            return Err(PeerError::Gone(format!("the question {question:?} is not open")));
         };
         let open = &self.open[at];
         if let (AnswerRoute::Input(_), Answer::Unavailable) = (&open.to, &answer) {
@@ -177,14 +178,15 @@ impl McpCall {
         Ok(())
     }
 
-    /// Ends the call over a question that nobody can answer. Where answers go with a call only results are taken, and
-    /// each of them would be something that a person said: so nothing is sent, and the question stands.
+    /// Ends the call because of a question that cannot be answered here. In this revision only results are
+    /// accepted as answers, and each would claim that a person gave it. So nothing is sent, and the question
+    /// stays open.
     async fn unanswered(&mut self, at: usize) -> PeerError {
         let asked = self.open[at].question().map(|question| question.text).unwrap_or_default();
         if let McpCallPhase::Task(task) = &self.phase {
             let params = json!({ "taskId": task.id });
             if let Err(fail) = self.connection.request("tasks/cancel", params).await {
-                tracing::debug!(?fail, "{} could not be told to stop", self.connection.at);
+                tracing::debug!(?fail, "the cancellation could not be sent to {}", self.connection.at);
             }
         }
         PeerError::Unsupported(format!(
@@ -194,7 +196,7 @@ impl McpCall {
         ))
     }
 
-    /// Makes the call again when nothing is open any more.
+    /// Sends the call again when no question is open.
     pub(super) async fn all_answered(&mut self) -> Result<(), PeerError> {
         let waits = matches!(self.phase, McpCallPhase::Call(_)) && self.exchange.is_none();
         if !waits || !self.open.is_empty() {
@@ -210,7 +212,7 @@ impl McpCall {
         self.make_again().await
     }
 
-    /// What happens at a link has happened.
+    /// The server reports that the visit to a link is complete.
     pub(super) async fn visited(&mut self, elicitation: &Value) -> Result<(), PeerError> {
         let found = self.open.iter().position(|open| {
             open.params["mode"] == "url"
@@ -219,10 +221,10 @@ impl McpCall {
         });
         let Some(at) = found else { return Ok(()) };
         if let AnswerRoute::Request(id) = &self.open[at].to {
-            // It waits for an answer still, and this is one.
+            // The server still waits for an answer to its request.
             let accepted = reply(id, Ok(json!({ "action": "accept" })));
             if let Err(fail) = self.connection.send(&accepted).await {
-                tracing::debug!(?fail, "{} does not take an answer", self.connection.at);
+                tracing::debug!(?fail, "{} rejected an answer", self.connection.at);
             }
         }
         let settled = self.close_question(at);
@@ -231,7 +233,7 @@ impl McpCall {
         self.all_answered().await
     }
 
-    /// The server does not want to know any more.
+    /// The server withdraws a question.
     pub(super) fn withdrawn(&mut self, request: &Value) {
         let asked = self.open.iter().position(|open| open.to == AnswerRoute::Request(request.clone()));
         if let Some(at) = asked {
@@ -241,7 +243,7 @@ impl McpCall {
         }
     }
 
-    /// A question is not open any more.
+    /// Removes a question from the open ones.
     pub(super) fn close_question(&mut self, at: usize) -> OpenQuestion {
         let open = self.open.remove(at);
         self.shared.forget_questions([open.id.as_str()]);

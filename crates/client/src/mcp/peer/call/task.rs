@@ -1,9 +1,9 @@
-//! A call that has become a task: asked for by its id, at the pace that the server names.
+//! A call that has become a task: polled by its id, at the interval that the server names.
 //!
-//! In 2025-11-25 its questions and its result come on the stream of `tasks/result`, which is opened at once and asked
-//! for again when it breaks. In the extension of 2026-07-28 they stand in the task itself, and
-//! `subscriptions/listen` tells of each change where the server does that. Either way the task is asked for, so that
-//! nothing depends on a stream.
+//! In 2025-11-25 its questions and its result arrive on the stream of `tasks/result`, which is opened at
+//! once and reopened when it breaks. In the tasks extension of 2026-07-28 they are part of the task, and
+//! `subscriptions/listen` announces each change if the server supports it. The task is polled in either
+//! case, so that nothing depends on a stream.
 
 use std::{collections::HashSet, pin::Pin, sync::Arc, time::Duration};
 
@@ -27,39 +27,40 @@ use crate::{
     peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
-/// How often a task is asked for where the server does not say, and the bounds of what it may say.
+/// The polling interval if the server names none, and the bounds of what it may name.
 const POLL: Duration = Duration::from_secs(1);
 const MIN_POLL: Duration = Duration::from_millis(20);
 const MAX_POLL: Duration = Duration::from_secs(60);
-/// How much rarer it is asked for while its changes are told.
+/// How many times longer the interval is while the server announces changes.
 const WHILE_TOLD: u32 = 10;
 
-/// The task being asked for.
+/// A pending `tasks/get`.
 pub(super) type TaskPoll = Pin<Box<dyn Future<Output = Result<Value, McpRequestError>> + Send>>;
 
-/// Where a task is.
+/// The state of a task.
 pub(super) struct McpTask {
     pub(super) id: String,
-    /// How often to ask.
+    /// The polling interval.
     every: Duration,
-    /// When next.
+    /// When to poll next.
     next: Instant,
-    /// Under way.
+    /// The pending poll.
     pub(super) polling: Option<TaskPoll>,
-    /// Whether the server tells of changes by itself.
+    /// Whether the server announces changes by itself.
     is_pushed: bool,
-    /// Keys of questions that were answered: the server may take a moment to notice.
+    /// Keys of answered questions: the server may list them for a moment longer.
     pub(super) answered: HashSet<String>,
-    /// What it last said of itself, and how often it said something else.
+    /// The last status message, and how many different ones there were.
     last_message: Option<String>,
     message_count: u32,
-    /// Attempts to reach the server without hearing of the task.
+    /// Failed attempts in a row to read the task.
     attempts: u32,
-    /// How it is followed by its events, where it is.
+    /// The event cursor, if the task is followed by its events.
     pub(super) events: Option<TaskEventCursor>,
-    /// Why `tasks/result` gave nothing.
+    /// Why `tasks/result` returned no result.
     no_result: Option<McpRequestError>,
-    /// What it gave: that it failed. Whether it was stopped, the task itself says.
+    /// A result of `tasks/result` that reports a failure. Only the task itself shows whether it was
+    /// cancelled.
     result: Option<Value>,
 }
 
@@ -81,22 +82,22 @@ impl McpTask {
         }
     }
 
-    /// The last event that was seen.
+    /// The number of the last event received.
     pub(super) fn after(&self) -> Option<u64> {
         self.events.as_ref().map(|events| events.after)
     }
 
-    /// When the task is to be asked for, unless it is being.
+    /// When to poll the task, unless a poll is pending.
     pub(super) fn due(&self) -> Option<Instant> {
         self.polling.is_none().then_some(self.next)
     }
 
-    /// Something was done to it: what came of that is worth a look.
+    /// Polls soon, because a request has changed the task.
     pub(super) fn soon(&mut self) {
         self.next = Instant::now() + MIN_POLL;
     }
 
-    /// The server has told of it.
+    /// Records a state of the task that the server sent.
     fn record_update(&mut self, seen: &Value) {
         self.attempts = 0;
         let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
@@ -131,14 +132,14 @@ impl McpCall {
         if task["status"] == "working" {
             return self.task_told(task).await;
         }
-        // A new task is shown without what it asks, or came to.
+        // A new task comes without its questions or its result.
         if let McpCallPhase::Task(entered) = &mut self.phase {
             entered.soon();
         }
         Ok(None)
     }
 
-    /// Goes on with a task that another process began.
+    /// Follows a task that another process began.
     pub(super) async fn join(&mut self, id: &str, after: Option<u64>) {
         let mut joined = McpTask::new(id);
         joined.events =
@@ -148,7 +149,7 @@ impl McpCall {
         self.open_task_stream().await;
     }
 
-    /// Opens the stream that tells of the task.
+    /// Opens the stream that announces changes of the task.
     pub(super) async fn open_task_stream(&mut self) {
         let McpCallPhase::Task(task) = &self.phase else { return };
         let (method, mut params) = match self.connection.version.is_stateless() {
@@ -160,12 +161,12 @@ impl McpCall {
         }
         match self.connection.exchange(method, params, HeaderMap::new()).await {
             Ok(exchange) => (self.exchange, self.cursor) = (Some(exchange), None),
-            // It is asked for in any case.
+            // The task is polled in any case.
             Err(fail) => tracing::debug!(?fail, "{}: {method}", self.connection.at),
         }
     }
 
-    /// Asks for the task.
+    /// Starts a poll.
     pub(super) fn poll(&mut self) {
         if let McpCallPhase::Task(task) = &mut self.phase {
             let (connection, params) = (Arc::clone(&self.connection), json!({ "taskId": task.id }));
@@ -182,7 +183,7 @@ impl McpCall {
         let (attempts, most) = (task.attempts, self.connection.options.reconnects);
         match polled {
             Ok(seen) if task.events.is_some() => {
-                // The events say where it stands, in their order; this only says that the server is there.
+                // The events carry the state, in order; the poll only shows that the server is reachable.
                 task.record_update(&seen);
                 if self.exchange.is_none() {
                     self.open_task_stream().await;
@@ -202,9 +203,9 @@ impl McpCall {
                 task.later();
                 task.next = task.next.max(Instant::now() + self.connection.options.backoff(attempts));
                 if self.connection.closed().is_some() {
-                    // Without a connection it will be tried again as well.
+                    // If there is no connection, the next poll retries.
                     if let Err(error) = self.reconnect().await {
-                        tracing::debug!(%error, "{}: not back yet", self.connection.at);
+                        tracing::debug!(%error, "{}: still unreachable", self.connection.at);
                     }
                 }
                 Ok(None)
@@ -221,7 +222,7 @@ impl McpCall {
         }
     }
 
-    /// Takes a task as it stands.
+    /// Handles a state of the task.
     pub(super) async fn task_told(&mut self, seen: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         if seen["taskId"].as_str() != Some(&task.id) {
@@ -229,7 +230,7 @@ impl McpCall {
         }
         task.record_update(seen);
         if task.events.is_some() {
-            // What it asks comes in its place; the rest is in the events.
+            // Questions arrive in the revision's own form; the rest is in the events.
             match (self.connection.version.is_stateless(), seen["status"].as_str()) {
                 (true, Some("input_required")) => self.ask_for(&seen["inputRequests"]),
                 (true, Some("working")) => self.ask_for(&Value::Null),
@@ -266,7 +267,7 @@ impl McpCall {
                 Ok(Some(PeerCallEnd { state: State::Canceled, message }))
             }
             (false, "input_required" | "completed" | "failed") => {
-                // What it asks, and what it came to, comes there.
+                // Questions and the result arrive on the stream of `tasks/result`.
                 if let Some(result) = task.result.take() {
                     return Ok(Some(self.completed(&result)));
                 }
@@ -282,7 +283,7 @@ impl McpCall {
         }
     }
 
-    /// Puts the questions of a task (2026-07-28) that were not put yet, and takes back what it asks no more.
+    /// Sends new questions of a task (2026-07-28) to the follower, and closes those that it no longer lists.
     fn ask_for(&mut self, requests: &Value) {
         let McpCallPhase::Task(task) = &self.phase else { return };
         let requests = requests.as_object();
@@ -304,12 +305,12 @@ impl McpCall {
             let (id, params) = (key.clone(), request["params"].clone());
             let open = OpenQuestion { id, method, params, to: AnswerRoute::Input(key.clone()), again: false };
             if let Err(why) = self.put_question(open) {
-                tracing::warn!(why, "{}: the task asks what cannot be asked here", self.connection.at);
+                tracing::warn!(why, "{}: the task asks an unsupported question", self.connection.at);
             }
         }
     }
 
-    /// The server says of which tasks it will tell.
+    /// The server acknowledges which tasks it announces.
     pub(super) fn listened(&mut self, params: &Value) {
         if let McpCallPhase::Task(task) = &mut self.phase {
             let listed = params["notifications"]["taskIds"].as_array();
@@ -317,7 +318,7 @@ impl McpCall {
         }
     }
 
-    /// The stream that told of the task has ended with an answer.
+    /// The stream of the task has ended with a response.
     pub(super) fn task_answered(
         &mut self,
         answer: McpPeerResponse,
@@ -327,8 +328,8 @@ impl McpCall {
         task.is_pushed = false;
         if let (Some(_), Err(error)) = (&task.events, &answer.outcome) {
             if error.code == i64::from(INVALID_PARAMS) {
-                // It does not know the cursor any more: its log is another one now.
-                tracing::warn!(%error, "{}: the events of {} are not to be had", self.connection.at, task.id);
+                // The server no longer knows the cursor: its log was replaced.
+                tracing::warn!(%error, "{}: no events of {}: polling it", self.connection.at, task.id);
                 task.events = None;
             }
             task.soon();
@@ -342,7 +343,7 @@ impl McpCall {
             }
             Ok(result) if !stateless => Ok(Some(self.completed(&result))),
             Err(error) if !stateless => {
-                // The task's own error, or that it is not done yet: the task itself says which.
+                // The task failed, or is not done yet: the task itself shows which.
                 task.no_result = Some(McpRequestError::Rpc(error));
                 task.soon();
                 Ok(None)
@@ -354,10 +355,10 @@ impl McpCall {
         }
     }
 
-    /// The stream that told of the task broke. The task goes on.
+    /// The stream of the task broke. The task goes on.
     pub(super) fn task_broke(&mut self, fail: McpRequestError) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
-        tracing::debug!(?fail, "{}: the task {} is asked for", self.connection.at, task.id);
+        tracing::debug!(?fail, "{}: the stream of task {} broke: polling it", self.connection.at, task.id);
         task.is_pushed = false;
         task.soon();
         if let (McpRequestError::Rpc(_), false) = (&fail, self.connection.version.is_stateless()) {
