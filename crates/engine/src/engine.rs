@@ -1,11 +1,12 @@
-//! The front door: one method per operation, free of any transport. Every binding wraps these and nothing
-//! else.
+//! The engine's public API: one method per operation, free of any transport. Every protocol binding wraps
+//! these methods and nothing else.
 
 mod background;
 mod measure;
 mod options;
 mod queue;
 mod slots;
+mod store_access;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -54,29 +55,29 @@ use crate::{
     webhook::WebhookConfig,
 };
 
-/// Says whether a webhook's address is acceptable, in words for the caller.
+/// Checks whether a webhook's address is acceptable. The error text is shown to the caller.
 pub type WebhookCheck = dyn Fn(&WebhookConfig) -> Result<(), String> + Send + Sync;
 
-/// What an engine is made of.
+/// The components an engine is built from.
 pub struct EngineParts {
-    /// Where tasks live.
+    /// The backend that stores tasks.
     pub store: Arc<dyn Store>,
-    /// The agents.
+    /// The agents that this node serves.
     pub catalog: Catalog,
-    /// What the operator set.
+    /// The operator's configuration.
     pub options: Options,
-    /// Time, identity, chance.
+    /// The source of time, ids and randomness; tests replace it.
     pub clock: Arc<dyn Clock>,
-    /// Looks at webhooks before they are kept.
+    /// Checks webhooks before they are stored.
     pub check_webhook: Box<WebhookCheck>,
-    /// Hears of what ended, for traces.
+    /// Receives the spans of finished work, for traces.
     pub tracer: Option<Arc<dyn Tracer>>,
-    /// A model that is asked where the caller has none.
+    /// The server's own model, used where the caller has none.
     pub sampler: Option<Arc<dyn Sampler>>,
 }
 
 impl EngineParts {
-    /// Agents on a store; everything else as it is by default.
+    /// An engine of these agents on this store; everything else has its default.
     pub fn new(store: Arc<dyn Store>, catalog: Catalog) -> Self {
         Self {
             store,
@@ -90,16 +91,16 @@ impl EngineParts {
     }
 }
 
-/// What is known of a task without its log.
+/// What is known of a task without reading its log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskSummary {
-    /// What it was before its first event.
+    /// The task's immutable attributes, set when it was created.
     pub origin: Origin,
-    /// Where it stands.
+    /// The current state.
     pub state: State,
-    /// The number of its last event.
+    /// The sequence number of its last event.
     pub seq: u64,
-    /// What the binding that made it wanted to find again.
+    /// Data that the binding stored when it created the task, to read back later.
     pub request: Option<Value>,
 }
 
@@ -116,16 +117,16 @@ pub(crate) struct EngineCore {
     pub(crate) tracer: Option<Arc<dyn Tracer>>,
     pub(crate) sampler: Option<Arc<dyn Sampler>>,
     pub(crate) guard: AccessControl,
-    /// What the operator ordered.
+    /// The operator's orders, such as suspended tenants.
     pub(crate) admin: Admin,
     /// What owners and tenants use on this node.
     pub(crate) usage: Arc<UsageLedger>,
-    /// What tenants use of the processor.
+    /// The processor time that tenants use.
     pub(crate) cpu: CpuShares,
     pub(crate) ready: runner::ReadyQueues,
-    /// Count what other modules store of tenants.
+    /// Meters of what other modules store for tenants.
     meters: Mutex<Vec<Arc<dyn StorageMeter>>>,
-    /// Has it measured now what tenants store.
+    /// Triggers a measurement of tenants' storage now.
     measure: Notify,
     master_key: MasterKey,
     pub(crate) node: NodeId,
@@ -137,24 +138,24 @@ pub(crate) struct EngineCore {
     pub(crate) reads: Reads,
     /// Wakes the claim loop.
     pub(crate) claims: Notify,
-    /// Wakes whoever delivers webhooks.
+    /// Wakes the outbox, which delivers webhooks.
     pub(crate) outbox: Arc<Notify>,
     runs: Mutex<HashMap<TaskId, Arc<TaskRun>>>,
-    /// Tasks whose agent is not served here just now.
+    /// Tasks whose agent this node does not serve at present.
     pub(crate) missing: runner::MissingAgents,
-    /// Tasks under which processes died.
+    /// Tasks during which a process died.
     pub(crate) probation: runner::Probation,
     slots: slots::Slots,
     queue: queue::ClaimQueue,
     /// Tasks that are claimed and wait for a slot.
     pub(crate) waiting_claims: Mutex<HashSet<TaskId>>,
-    /// When this node last said that it lives.
+    /// When this node last sent its heartbeat.
     beaten: Mutex<Option<Instant>>,
     closing: watch::Sender<bool>,
 }
 
 impl Engine {
-    /// Starts an engine: takes up what an earlier one left, and runs until [`Engine::stop`].
+    /// Starts an engine. It resumes the tasks that an earlier process left, and runs until [`Engine::stop`].
     pub async fn start(parts: EngineParts) -> Result<Self, Error> {
         let EngineParts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
         crate::surface::limit_foreign_cost(options.limits.schema_cost);
@@ -202,7 +203,7 @@ impl Engine {
                 tokio::spawn(background::rates_loop(Arc::clone(&inner)));
             }
         }
-        // Before anybody is served: whom the operator suspended is refused from the first request on.
+        // Before the first request is served: a tenant that the operator suspended is refused from the start.
         inner.follow_orders().await?;
         inner.beat().await?;
         inner.recount().await?;
@@ -218,7 +219,7 @@ impl Engine {
         Ok(Self(inner))
     }
 
-    /// Takes no new work, ends all followers with their cursor, hands running tasks back, and closes the
+    /// Refuses new work, ends all followers with their cursor, hands running tasks back, and closes the
     /// store.
     pub async fn stop(&self) {
         self.0.closing.send_replace(true);
@@ -228,46 +229,41 @@ impl Engine {
             }
         };
         if tokio::time::timeout(self.0.options.stop_within, handed_back).await.is_err() {
-            tracing::warn!("some tasks were not handed back in time; they are taken up after the next start");
+            tracing::warn!("some tasks were not handed back in time; they resume after the next start");
         }
         self.0.guard.flush_audit(&self.0.store).await;
         self.0.reads.flush(&self.0).await;
-        // Nobody has to wait for the end of its lease.
+        // Ends the lease now, so that other nodes need not wait until it expires.
         if let Err(error) = self.0.store.heartbeat(self.0.node, Timestamp(0)).await {
-            tracing::warn!(%error, "the store did not hear that this node stops");
+            tracing::warn!(%error, "could not end this node's lease; other nodes wait until it expires");
         }
         if let Err(error) = self.0.store.close().await {
-            tracing::warn!(%error, "the store did not close well");
+            tracing::warn!(%error, "could not close the store cleanly");
         }
     }
 
-    /// Begins a stop without waiting for it: followers end, new work is refused.
+    /// Begins a stop without waiting for it: followers end, and new work is refused.
     pub fn begin_stop(&self) {
         self.0.closing.send_replace(true);
     }
 
-    /// The agents.
+    /// The agents that this node serves.
     pub fn catalog(&self) -> &Catalog {
         &self.0.catalog
     }
 
-    /// What the operator set.
+    /// The operator's configuration.
     pub fn options(&self) -> &Options {
         &self.0.options
     }
 
-    /// The store, for those who deliver webhooks from it.
-    pub fn store(&self) -> &Arc<dyn Store> {
-        &self.0.store
-    }
-
-    /// The key for one purpose: the same on all nodes and after every restart, different for every purpose and every
-    /// database.
+    /// Derives the key for one purpose. It is the same on all nodes and after every restart, and different
+    /// for every purpose and every database.
     pub fn derive_key(&self, purpose: &str) -> [u8; 32] {
         self.0.master_key.derive(purpose)
     }
 
-    /// This run of this server.
+    /// The id of this run of the server process.
     pub fn node(&self) -> NodeId {
         self.0.node
     }
@@ -277,17 +273,17 @@ impl Engine {
         Arc::clone(&self.0.outbox)
     }
 
-    /// The time, as everything here has it.
+    /// The clock that the whole engine uses.
     pub fn clock(&self) -> &Arc<dyn Clock> {
         &self.0.clock
     }
 
-    /// True once the engine stops.
+    /// Becomes true when the engine begins to stop.
     pub fn closing(&self) -> watch::Receiver<bool> {
         self.0.closing()
     }
 
-    /// How many tasks run here (those that wait for another task not counted), and about how many wait.
+    /// How many tasks run here (without those that wait for another task), and about how many are queued.
     pub fn load(&self) -> (usize, u64) {
         (self.0.slots.running(), self.0.queued())
     }
@@ -297,7 +293,7 @@ impl Engine {
         &self.0.usage
     }
 
-    /// What tenants use of the processor, and who has to wait for it.
+    /// The processor time that tenants use, and the throttling of tenants that exceed their share.
     pub fn cpu(&self) -> &CpuShares {
         &self.0.cpu
     }
@@ -307,57 +303,59 @@ impl Engine {
         self.0.usage.report()
     }
 
-    /// Lets a caller through to something that is shared, or says why not; see [`crate::guard`].
+    /// Checks that a caller may access a shared resource; the error gives the reason. See
+    /// [`crate::access_control`].
     pub fn allow(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         self.check_open(caller, access)?;
         self.0.guard.allow(caller, access, self.0.clock.now())
     }
 
-    /// As [`Engine::allow`], for a list of which the caller will be shown what it may see: it is enough to have been
-    /// granted some of it.
+    /// Like [`Engine::allow`], for a list that is filtered to what the caller may see: a grant for any part
+    /// of it is enough.
     pub fn allow_some(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         self.check_open(caller, access)?;
         self.0.guard.allow_some(caller, access, self.0.clock.now())
     }
 
-    /// Refuses callers of a tenant that is not served. Noted as every refusal is.
+    /// Refuses callers of a tenant that is not served, and audits the refusal.
     fn check_open(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         let Err(error) = self.0.admin.check_open(caller.tenant()) else { return Ok(()) };
         self.note_refused(caller, access, &error.to_string())?;
         Err(error)
     }
 
-    /// Notes in the audit what was refused elsewhere, before there was anything to let through.
+    /// Writes to the audit log a refusal that was decided elsewhere, before there was a resource to check.
     pub fn note_refused(&self, caller: &Caller, access: &AccessRequest<'_>, why: &str) -> Result<(), Error> {
         self.0.guard.note(caller, access, Some(why.to_owned()), self.0.clock.now())
     }
 
-    /// Writes what the audit has not written yet.
+    /// Writes all pending audit entries to the store.
     pub async fn flush_audit(&self) {
         self.0.guard.flush_audit(&self.0.store).await;
     }
 
-    /// Filters secrets out of text that others will read.
+    /// Filters secrets out of text that other parties will read.
     pub fn redactor(&self) -> &Arc<Redactor> {
         self.0.guard.redactor()
     }
 
-    /// Says, here and on other nodes, that a resource of a tenant holds something else now.
+    /// Notifies subscribers, here and on other nodes, that the content of a tenant's resource has changed.
     pub fn notify_changed(&self, tenant: &str, uri: &str) {
         self.0.notify_changed(tenant, uri);
     }
 
-    /// Says that a tenant has other resources than before. Told within a second, once for all that come together.
+    /// Notifies that a tenant's list of resources has changed. Debounced: changes within one second are one
+    /// notification.
     pub fn list_changed(&self, tenant: &str) {
         self.0.catalog.surface().list_changes().add(tenant);
     }
 
-    /// Says so of all resources of a tenant whose addresses begin so.
+    /// Like [`Engine::notify_changed`], for all resources of a tenant whose URIs begin with `prefix`.
     pub fn notify_changed_within(&self, tenant: &str, prefix: &str) {
         self.0.notify_changed_within(tenant, prefix);
     }
 
-    /// Makes a task; returns when it is durable. An agent that only computes has ended by then.
+    /// Creates a task and returns when it is durable. An agent that only computes has finished by then.
     pub async fn submit(&self, caller: &Caller, submit: Submit) -> Result<Task, Error> {
         self.allow_send(caller, &submit)?;
         let task = self.0.submit(caller, submit).await?;
@@ -365,7 +363,7 @@ impl Engine {
         Ok(task)
     }
 
-    /// As [`Engine::submit`], with the events that were committed with it.
+    /// Like [`Engine::submit`], with the events that were committed with it.
     pub async fn begin(&self, caller: &Caller, submit: Submit) -> Result<StartedTask, Error> {
         self.allow_send(caller, &submit)?;
         let begun = self.0.begin(caller, submit).await?;
@@ -397,13 +395,13 @@ impl Engine {
         )
     }
 
-    /// Adds a message to a task; the answer, where it asks something.
+    /// Adds a message to a task. It is the answer if the task has an open question.
     pub async fn reply(&self, caller: &Caller, reply: Reply) -> Result<Task, Error> {
         self.allow_task(caller, Action::Write, "task.reply", &reply.task)?;
         self.0.reply(caller, reply).await
     }
 
-    /// Answers exactly this question of this task; [`Error::NotAsked`] where it is not open (any more).
+    /// Answers exactly this question of this task; [`Error::NotAsked`] if it is not, or no longer, open.
     pub async fn answer(
         &self,
         caller: &Caller,
@@ -415,13 +413,13 @@ impl Engine {
         self.0.answer(caller, task, question, answer, true).await
     }
 
-    /// Ends a task on request; returns when it has ended, or after the grace period.
+    /// Cancels a task. Returns when it has ended, or after the grace period.
     pub async fn cancel(&self, caller: &Caller, task: &str) -> Result<Task, Error> {
         self.allow_task(caller, Action::Write, "task.cancel", task)?;
         self.0.cancel(caller, task).await
     }
 
-    /// A task as it stands.
+    /// The current state of a task, folded from its whole log.
     pub async fn get(&self, caller: &Caller, task: &str) -> Result<Arc<Task>, Error> {
         self.allow_task(caller, Action::Read, "task.get", task)?;
         let engine = &self.0;
@@ -440,29 +438,30 @@ impl Engine {
         Ok(task)
     }
 
-    /// Reserves memory for what a request is about to send; see `limits.bytes-in-flight`. Waits a while for it.
+    /// Reserves memory for the body that a request is about to send; see `limits.bytes-in-flight`. Waits for
+    /// a limited time.
     pub async fn reserve_bytes(&self, caller: &Caller, bytes: u64) -> Result<BytePermit, Error> {
         self.0.bytes.reserve(caller, bytes).await
     }
 
-    /// Counts memory that an answer holds already, until it is sent.
+    /// Counts memory that a response already holds, until it is sent.
     pub fn charge_bytes(&self, caller: &Caller, bytes: u64) -> BytePermit {
         self.0.bytes.charge(caller, bytes)
     }
 
-    /// How many bytes requests hold in memory.
+    /// How many bytes requests hold in memory at present.
     pub fn bytes_in_flight(&self) -> u64 {
         self.0.bytes.held()
     }
 
-    /// What a task was before its first event. However long its log is, it is not read.
+    /// A task's immutable attributes. Does not read the log, so the cost does not depend on its length.
     pub async fn origin(&self, caller: &Caller, task: &str) -> Result<Origin, Error> {
         may_read(caller)?;
         let row = self.0.find_row(caller, task).await?;
         Ok(TaskHeader::decode(&row.head)?.origin(&row))
     }
 
-    /// What is known of a task without its log.
+    /// What is known of a task without reading its log.
     pub async fn task_summary(&self, caller: &Caller, task: &str) -> Result<TaskSummary, Error> {
         may_read(caller)?;
         let row = self.0.find_row(caller, task).await?;
@@ -476,34 +475,34 @@ impl Engine {
         self.0.list(caller, list).await
     }
 
-    /// A page of the ids of the caller's tasks, newest status first: for those who need no more.
+    /// A page of the ids of the caller's tasks, newest status first. Reads no logs.
     pub async fn list_ids(&self, caller: &Caller, list: list::List) -> Result<list::TaskIdPage, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list_ids(caller, list).await
     }
 
-    /// A page of the rows of the caller's tasks, newest status first.
+    /// A page of the rows of the caller's tasks, newest status first. Reads no logs.
     pub async fn list_rows(&self, caller: &Caller, list: list::List) -> Result<list::TaskRowPage, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
         self.0.list_rows(caller, list).await
     }
 
-    /// Follows a task's events after a cursor.
+    /// Follows a task's events after the cursor `after`.
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
         self.allow_task(caller, Action::Read, "task.follow", task)?;
         let row = self.0.find_row(caller, task).await?;
         self.0.follower(&row, after)
     }
 
-    /// Asks those who follow a task here for something.
+    /// Sends a nudge to all followers of a task on this node.
     pub async fn nudge(&self, caller: &Caller, task: &str, nudge: Nudge) -> Result<(), Error> {
         let row = self.0.find_row(caller, task).await?;
         self.0.hub.nudge(row.no, nudge);
         Ok(())
     }
 
-    /// Waits until a task has ended or waits for somebody, and returns it then. When the server stops
-    /// meanwhile, the task is returned as it is.
+    /// Waits until a task has ended or waits for input, and returns it then. If the server stops meanwhile,
+    /// returns the task as it is.
     pub async fn wait_until_idle(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
         self.0.wait_until(caller, task, |task| task.state.is_terminal() || task.state.is_interrupted()).await
     }
@@ -518,12 +517,12 @@ impl EngineCore {
         *self.closing.borrow()
     }
 
-    /// The task of that name, if the caller may see it. Names are identities, or what their owner chose.
+    /// The task of that name, if the caller may see it. A name is a task id, or the id that its owner chose.
     pub(crate) async fn find(&self, caller: &Caller, name: &str) -> Result<OpenedTask, Error> {
         self.check_length(name)?;
         for key in keys(caller, name) {
-            // The log of somebody else's task is not read: that would take longer than to find nothing. The operator
-            // may know, and is mostly alone.
+            // The log of another owner's task is not read: that would take longer than an unknown id, and the
+            // timing would reveal that the task exists. The operator may know of it.
             if let TaskKey::Id(_) = key
                 && !caller.is_local()
                 && self.visible(caller, name, self.store.row(&key).await?).is_none()
@@ -540,7 +539,7 @@ impl EngineCore {
         Err(Error::NoSuchTask(name.to_owned()))
     }
 
-    /// As `find`, without the log.
+    /// Like `find`, without the log.
     pub(crate) async fn find_row(&self, caller: &Caller, name: &str) -> Result<TaskRow, Error> {
         self.check_length(name)?;
         for key in keys(caller, name) {
@@ -551,7 +550,8 @@ impl EngineCore {
         Err(Error::NoSuchTask(name.to_owned()))
     }
 
-    /// No task has a name that is longer than a client may choose; nobody looks for one, or repeats it.
+    /// Refuses a name that is longer than a client may choose: no task has it, and it is neither looked up
+    /// nor logged.
     fn check_length(&self, name: &str) -> Result<(), Error> {
         let most = self.options.limits.id_bytes.max(64);
         match name.len() > most {
@@ -560,7 +560,8 @@ impl EngineCore {
         }
     }
 
-    /// The row, if the caller may know of it. That somebody asked for another's is noted, and not told.
+    /// The row, if the caller may see it. An attempt to read another owner's task is audited; the caller
+    /// learns nothing of it.
     fn visible(&self, caller: &Caller, name: &str, row: Option<TaskRow>) -> Option<TaskRow> {
         let row = row?;
         if caller.sees(&row.owner) {
@@ -569,19 +570,19 @@ impl EngineCore {
         let resource = format_args!("a2a://tasks/{name}");
         let (action, kind, operation) = (Action::Read, AccessKind::A2a, "task.find");
         let access = AccessRequest { action, kind, name: TASKS, operation, resource: &resource };
-        let why = "not found: it is somebody else's".to_owned();
+        let why = "not found: another owner's task".to_owned();
         if let Err(error) = self.guard.note(caller, &access, Some(why), self.clock.now()) {
-            tracing::warn!(%error, "the audit misses a line");
+            tracing::warn!(%error, "could not write an audit entry");
         }
         None
     }
 
-    /// Memory for reading all of a task: its log as it is stored, its fold, and what is made of that.
+    /// Reserves memory for reading a whole task: its stored log, its fold, and the response rendered from it.
     pub(crate) async fn reserve_for(&self, caller: &Caller, row: &TaskRow) -> Result<BytePermit, Error> {
         self.bytes.reserve(caller, 3 * task_header::weight(&row.head)).await
     }
 
-    /// Folds what was read, from the start of the log where the snapshot is of no use.
+    /// Folds what was read, from the start of the log if the snapshot cannot be used.
     pub(crate) async fn fold(&self, opened: &OpenedTask) -> Result<Task, Error> {
         if let Some(task) = task_header::fold(opened)? {
             return Ok(task);
@@ -600,7 +601,7 @@ impl EngineCore {
         Follower::new(Arc::clone(&self.store), Arc::clone(&self.hub), self.closing(), row, after)
     }
 
-    /// Follows a task from what is known of it until it is as wanted, has ended, or the server stops.
+    /// Follows a task from its known state until the condition holds, the task ends, or the server stops.
     pub(crate) async fn wait_until(
         &self,
         caller: &Caller,
@@ -628,7 +629,7 @@ impl EngineCore {
         Ok(task)
     }
 
-    /// Tells everybody who listens here what was committed.
+    /// Notifies all local listeners of a commit.
     pub(crate) fn announce(&self, run: &TaskRun, committed: &CommitReceipt, entries: &Arc<[Entry]>) {
         if entries.is_empty() {
             return;
@@ -645,7 +646,7 @@ impl EngineCore {
         self.hub.publish(committed.task, batch);
     }
 
-    /// Tells the tracer that a task has ended, if it has.
+    /// Sends a task's span to the tracer, if these entries end the task.
     pub(crate) fn trace_end(&self, origin: &Origin, entries: &[Entry]) {
         if self.tracer.is_some()
             && let Some(span) = entries.last().and_then(|last| Trace::whole(origin, last))
@@ -654,7 +655,7 @@ impl EngineCore {
         }
     }
 
-    /// Tells the tracer of something that ended, without what looks like a secret.
+    /// Sends a finished span to the tracer, redacted.
     pub(crate) fn trace(&self, mut span: Span) {
         let Some(tracer) = &self.tracer else { return };
         if let Some(error) = &mut span.error {
@@ -663,7 +664,7 @@ impl EngineCore {
         tracer.record_span(span);
     }
 
-    /// Makes a run known, so that commands find it, until the guard is dropped.
+    /// Registers a run, so that commands find it, until the guard is dropped.
     pub(crate) fn enter(&self, run: &Arc<TaskRun>) -> RunRegistration {
         self.lock_runs().insert(run.origin.id, Arc::clone(run));
         RunRegistration(Arc::clone(run))
@@ -683,7 +684,7 @@ impl EngineCore {
         self.store.knowledge().notify_nodes(format!("={tenant}\n{uri}"));
     }
 
-    /// Says that searches whose addresses begin so may find another thing under that key.
+    /// Notifies subscribers of searches whose URIs begin with `prefix` that the entry `key` has changed.
     pub(crate) fn notify_search_changed(&self, tenant: &str, prefix: &str, key: &str) {
         self.catalog.surface().updated_search(tenant, prefix, key);
         self.store.knowledge().notify_nodes(format!("?{tenant}\n{prefix}\n{key}"));
@@ -694,7 +695,7 @@ impl EngineCore {
         self.store.knowledge().notify_nodes(format!("^{tenant}\n{prefix}"));
     }
 
-    /// Passes on what another node said has changed.
+    /// Passes on another node's notification of a change.
     pub(crate) fn apply_notification(&self, topic: &str) {
         let surface = self.catalog.surface();
         let told = topic.get(1..).and_then(|rest| rest.split_once('\n'));
@@ -709,28 +710,28 @@ impl EngineCore {
                 Some((prefix, key)) => surface.updated_search(tenant, prefix, key),
                 None => surface.updated_within(tenant, rest),
             },
-            // A newer node's.
+            // Written by a newer version of nuncio.
             _ => {}
         }
     }
 
-    /// Forgets an ended task that was deleted.
+    /// Removes a deleted task from the cache of finished tasks.
     pub(crate) fn forget_ended(&self, task: TaskId) {
         self.ended.forget(task);
     }
 
-    /// Forgets all ended tasks: some of them may have been deleted elsewhere.
+    /// Clears the cache of finished tasks: other nodes may have deleted some of them.
     pub(crate) fn forget_all_ended(&self) {
         self.ended.clear();
     }
 
     /// A profile for a task whose agent is no longer served here.
     pub(crate) fn unknown_agent(&self) -> Arc<Profile> {
-        Arc::new(Profile::new("unknown", "an agent that is not served here any more"))
+        Arc::new(Profile::new("unknown", "an agent that this node no longer serves"))
     }
 }
 
-/// What is asked on the way to something else: checked, and noted there.
+/// Checks read access for a request that is part of another operation; that operation writes the audit entry.
 fn may_read(caller: &Caller) -> Result<(), Error> {
     match caller.may(Action::Read, AccessKind::A2a, TASKS) {
         true => Ok(()),
@@ -739,20 +740,20 @@ fn may_read(caller: &Caller) -> Result<(), Error> {
 }
 
 fn keys(caller: &Caller, name: &str) -> impl Iterator<Item = TaskKey> {
-    // Made only when it is needed: nearly all names are identities.
+    // Built only when needed: nearly all names are ids.
     let chosen =
         std::iter::once_with(|| TaskKey::Client { owner: caller.owner().to_owned(), id: name.to_owned() });
     TaskId::parse(name).map(TaskKey::Id).into_iter().chain(chosen)
 }
 
-/// A run that commands can find.
+/// The registration of a run; dropping it removes the run.
 pub(crate) struct RunRegistration(Arc<TaskRun>);
 
 impl Drop for RunRegistration {
     fn drop(&mut self) {
         let run = &self.0;
         let mut runs = run.engine.lock_runs();
-        // Not the one that may have followed it already.
+        // Not a newer run of the same task that may be registered already.
         if runs.get(&run.origin.id).is_some_and(|known| Arc::ptr_eq(known, run)) {
             runs.remove(&run.origin.id);
         }
@@ -761,7 +762,7 @@ impl Drop for RunRegistration {
 
 /// Waits until an engine stops.
 pub(crate) async fn wait_until_closing(closing: &mut watch::Receiver<bool>) {
-    // An error says that the engine is gone, which is the same thing.
+    // An error means that the engine was dropped, which is the same thing.
     let _ = closing.wait_for(|closing| *closing).await;
 }
 

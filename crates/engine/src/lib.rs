@@ -1,6 +1,7 @@
-//! What a task is. No HTTP, no SQL, no wire types.
+//! The transport-free core: tasks, their event logs, and the engine that runs them. No HTTP, no SQL, no wire
+//! types.
 //!
-//! A task is a fold of its public events. Everything that anybody sees of it, in any protocol, is a
+//! A task is a fold of its public events. Everything that a client sees of it, in any protocol, is a
 //! projection of that log from a cursor. Start at [`Engine`].
 
 pub mod access;
@@ -26,6 +27,7 @@ pub mod memory;
 pub mod outbox;
 mod outline;
 pub mod question;
+pub mod records;
 pub mod redact;
 mod run;
 pub mod runner;

@@ -1,9 +1,9 @@
-//! The seam to storage: one atomic commit, and the reads around it.
+//! The storage interface: one atomic commit, and the reads around it.
 //!
-//! A store keeps, per task: a row (identity, state, who runs it, when it runs next), the log (opaque
-//! batches), the journal (opaque records), a snapshot, its webhooks, and idempotency keys; and beside the
-//! tasks the sessions of clients. It knows no protocol and interprets no event; it assigns sequence numbers,
-//! checks guards, and keeps what it acknowledged. Every method says what a crash means.
+//! A store keeps, per task: a row (identity, state, the node that runs it, when it is due), the log (opaque
+//! batches), the journal (opaque records), a snapshot, its webhooks, and idempotency keys. Beside the tasks
+//! it keeps clients' sessions. It knows no protocol and interprets no event. It assigns sequence numbers,
+//! checks preconditions, and retains what it acknowledged. Every method states what a crash means.
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,24 +22,52 @@ use crate::{
     tenant_store::TenantStore,
 };
 
-/// A backend. All of them pass the same conformance suite (`nuncio_store::conformance`).
+/// A storage backend. All of them pass the same conformance suite (`nuncio_store::conformance`).
 #[async_trait]
-pub trait Store: Send + Sync + 'static {
+pub trait Store: TaskStore + WebhookStore + SessionStore {
+    /// The part of the store that holds data which outlives tasks.
+    fn knowledge(&self) -> &dyn Knowledge;
+
+    /// The operator's part of the store: operations across owners.
+    fn tenants(&self) -> &dyn TenantStore;
+
+    /// Whether the store can take new work now. `Full` while the disk is full.
+    async fn ready(&self) -> Result<(), StoreError>;
+
+    /// Whether other processes write to the same store, so that notifications may come from them.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Notifications of what other processes do to the same store, from now on. Only the first caller gets
+    /// the receiver. They only save time: every change, notified or not, is also found by polling.
+    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
+        None
+    }
+
+    /// Finishes pending writes and closes the store.
+    async fn close(&self) -> Result<(), StoreError>;
+}
+
+/// Tasks: their rows, logs, journals and snapshots, and the leases under which nodes run them.
+#[async_trait]
+pub trait TaskStore: Send + Sync + 'static {
     /// Writes one change of one task: all of it or nothing.
     ///
-    /// Returns after the change is durable: a crash at any later instant keeps it. A crash before the
-    /// return may have kept it or not; whoever repeats the change is told by the guard.
+    /// Returns after the change is durable: a crash at any later instant keeps it. After a crash before the
+    /// return, the change may or may not have been written; a caller that repeats it learns which from the
+    /// precondition.
     async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError>;
 
-    /// The row, and whatever is needed to fold the task: its newest snapshot and the log after that.
-    /// One consistent reading. Sees every commit that returned before the call.
+    /// The row, and what is needed to fold the task: its newest snapshot and the log after that. One
+    /// consistent read. Sees every commit that returned before the call.
     async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError>;
 
-    /// The row alone.
+    /// Reads only the row.
     async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError>;
 
-    /// Stored batches that hold entries after `after`, oldest first, at most about `max_bytes` of them but
-    /// always at least one if there is one. The first may begin before `after`.
+    /// Stored batches that hold entries after `after`, oldest first. Returns at most about `max_bytes`, but
+    /// always at least one batch if there is one. The first may begin before `after`.
     async fn log(&self, task: TaskNo, after: u64, max_bytes: usize) -> Result<Vec<StoredBatch>, StoreError>;
 
     /// All journal records of a task in the order of their commits.
@@ -48,32 +76,32 @@ pub trait Store: Send + Sync + 'static {
     /// A page of an owner's tasks, by status time, newest first (ties: newest task first).
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
 
-    /// Keeps the fold of a task as of `seq`. It only saves time: a lost one costs a longer read.
+    /// Stores the fold of a task as of `seq`. It only saves time: without it, a read takes longer.
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError>;
 
-    /// The first bytes of a task's newest snapshot, at most so many: no more of it is read. `None` where there is
-    /// none, or where the store can only read all of it.
+    /// At most the first `bytes` bytes of a task's newest snapshot; the rest is not read. `None` if there is
+    /// no snapshot, or if the store can only read a whole one.
     async fn snapshot_beginning(&self, _task: TaskNo, _bytes: usize) -> Result<Option<Bytes>, StoreError> {
         Ok(None)
     }
 
-    /// The task that an idempotency key made, with the digest of the request.
+    /// The task that was created with an idempotency key, with the digest of its request.
     async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError>;
 
     /// Tasks that have not ended and whose parent is `parent`.
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError>;
 
-    /// Says that `node` is alive until `until`. Tasks of a node whose time has run out are claimable.
-    /// A crash lets it run out.
+    /// Extends the lease of `node` until `until`. Tasks of a node whose lease has expired are claimable.
+    /// After a crash the lease simply expires.
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError>;
 
-    /// Leases up to `limit` tasks that are due and that no living node holds, oldest due first, each
-    /// with a new epoch. A task taken from a dead node counts one more attempt; one that was handed back
-    /// or that waited does not. A crash after the return leaves them to the next claim, after the lease.
+    /// Leases up to `limit` tasks that are due and that no living node holds, oldest due first, each with a
+    /// new epoch. A task taken from a dead node counts one more attempt; a task that was handed back or that
+    /// waited does not. After a crash the tasks are claimable again when the lease expires.
     async fn claim(&self, node: NodeId, now: Timestamp, limit: usize)
     -> Result<Vec<ClaimedTask>, StoreError>;
 
-    /// The same for some owners, so many of each; within one owner oldest due first.
+    /// Like [`TaskStore::claim`], for some owners, with a limit for each; within one owner oldest due first.
     async fn claim_of(
         &self,
         node: NodeId,
@@ -81,44 +109,53 @@ pub trait Store: Send + Sync + 'static {
         of: &[OwnerClaim],
     ) -> Result<Vec<ClaimedTask>, StoreError>;
 
-    /// How many tasks `node` could claim now, by owner. Only those are named that have some.
+    /// How many tasks `node` could claim now, by owner. Owners without any are left out.
     async fn due_tasks(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError>;
 
-    /// How many tasks were made below a task, by calls within calls, ended ones included; counted up to `at_most`.
+    /// How many tasks were created below a task, by nested calls, including ended ones. Counts up to
+    /// `at_most`.
     async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError>;
 
-    /// Tasks that `node` holds.
+    /// The tasks that `node` holds.
     async fn held_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError>;
 
-    /// Tasks of `node` to which others wrote since their runner last did. What [`StoreNotification`] tells at once is found
-    /// here, too, in case it was lost.
+    /// Tasks of `node` to which other processes wrote since their runner last did. [`StoreNotification`]
+    /// reports the same at once; this poll covers a notification that was lost.
     async fn externally_written_tasks(&self, _node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         Ok(vec![])
     }
 
-    /// The last sequence numbers of tasks, as far as they exist. Only asked of a store that is shared: see
+    /// The last sequence numbers of those tasks that exist. Only called on a shared store: see
     /// [`StoreNotification::Task`].
     async fn seqs(&self, _tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
         Ok(vec![])
     }
 
-    /// When the next task becomes due that nobody holds, if any.
+    /// When the next task that no node holds becomes due, if there is one.
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
     /// How many tasks wait to be claimed, and how many have not ended.
     async fn load(&self) -> Result<Load, StoreError>;
 
-    /// Adds a webhook to a task, or replaces the one with the same id. `cap` bounds them per task.
+    /// Deletes up to `limit` tasks that ended before `before`, with all their data. Returns how many.
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
+}
+
+/// Webhooks of tasks, their due deliveries, and the dead letters that were given up.
+#[async_trait]
+pub trait WebhookStore: Send + Sync + 'static {
+    /// Adds a webhook to a task, or replaces the one with the same id. `cap` is the limit per task.
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError>;
 
     /// The webhooks of a task, in the order of their ids.
     async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError>;
 
-    /// Removes a webhook with what it still had to deliver. False when there is none of that id.
+    /// Removes a webhook and its pending deliveries. False if the task has none of that id.
     async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError>;
 
-    /// Takes up to `limit` webhooks that have something to deliver, for `lease`: until then nobody else
-    /// gets them. A crash gives them back when the lease is over (embedded stores: at the next open).
+    /// Leases up to `limit` webhooks that have something to deliver, for the time `lease`. Until then no
+    /// other caller gets them. After a crash they are available when the lease expires (embedded stores: at
+    /// the next open).
     async fn claim_deliveries(
         &self,
         node: NodeId,
@@ -130,8 +167,8 @@ pub trait Store: Send + Sync + 'static {
     /// When the next delivery becomes due, if any.
     async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Records how a delivery went and gives the webhook back. A crash before it repeats the delivery
-    /// with the same id.
+    /// Records the outcome of a delivery and releases the webhook's lease. After a crash before it, the
+    /// delivery is repeated with the same id.
     async fn record_delivery(
         &self,
         task: TaskNo,
@@ -142,109 +179,88 @@ pub trait Store: Send + Sync + 'static {
     /// Deliveries that were given up, newest first.
     async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError>;
 
-    /// Makes dead letters due again (all, or one by its delivery id); how many.
+    /// Makes dead letters due again (all, or one by its delivery id). Returns how many.
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError>;
+}
 
-    /// Deletes up to `limit` tasks that ended before `before`, with all that belongs to them; how many.
-    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
-
-    /// Keeps a new session; false, and nothing is kept, when its owner has `limit` of them already. An id that
-    /// is taken is an error.
+/// Sessions of clients, which outlive a connection and a node.
+#[async_trait]
+pub trait SessionStore: Send + Sync + 'static {
+    /// Stores a new session. Returns false, and stores nothing, if its owner already has `limit` sessions. An
+    /// id that is taken is an error.
     ///
-    /// Returns after it is durable. A crash before the return may have kept it or not; one that nobody was
-    /// told of expires.
+    /// Returns after it is durable. After a crash before the return, the session may or may not exist; one
+    /// whose id never reached a client expires.
     async fn create_session(&self, session: Session, limit: usize) -> Result<bool, StoreError>;
 
-    /// The session of that id. Sees every change that returned before the call, on whichever node.
+    /// The session of that id. Sees every change that returned before the call, on any node.
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError>;
 
-    /// Changes what a session holds, if it is still at that version; returns whether it was. The next version
-    /// is one more.
+    /// Replaces a session's body if the session is still at `version`; returns whether it was. The next
+    /// version is one more.
     ///
-    /// Returns after it is durable. A crash before the return may have kept the change or not; whoever
-    /// repeats it under the same version does not make it twice, and reads again to learn which it was.
+    /// Returns after it is durable. After a crash before the return, the change may or may not have been
+    /// written. Repeating it with the same version never applies it twice; the caller reads the session again
+    /// to learn which it was.
     async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError>;
 
-    /// Notes that sessions were used at `now`. Never moves the time back, and passes over what is gone. A crash
-    /// before the return may lose the note: then they expire as if they had not been used.
+    /// Records that sessions were used at `now`. Never moves the time back, and ignores unknown ids. A crash
+    /// before the return may lose the update: the sessions then expire as if they had not been used.
     async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError>;
 
-    /// Forgets a session; returns whether there was one. Returns after it is durable: no crash brings it
-    /// back. A crash before the return may have left it; repeating it does no harm.
+    /// Deletes a session; returns whether it existed. Returns after it is durable: no crash brings it back. A
+    /// crash before the return may have left it; repeating the call does no harm.
     async fn delete_session(&self, id: &str) -> Result<bool, StoreError>;
 
-    /// Forgets up to `limit` sessions that were last used before `before`, those of one owner or of everybody;
-    /// returns how many. A crash on the way leaves the rest to the next call.
+    /// Deletes up to `limit` sessions that were last used before `before`, of one owner or of all. Returns
+    /// how many. After a crash on the way, the next call deletes the rest.
     async fn expire_sessions(
         &self,
         owner: Option<&str>,
         before: Timestamp,
         limit: usize,
     ) -> Result<u64, StoreError>;
-
-    /// What outlives tasks.
-    fn knowledge(&self) -> &dyn Knowledge;
-
-    /// What is done across owners, for the operator.
-    fn tenants(&self) -> &dyn TenantStore;
-
-    /// Whether the store can take new work now. `Full` while the disk is.
-    async fn ready(&self) -> Result<(), StoreError>;
-
-    /// Whether other processes write to the same store, so that news may come from elsewhere.
-    fn is_shared(&self) -> bool {
-        false
-    }
-
-    /// What other processes do to the same store, from now on; for the first who asks. Nothing depends on it
-    /// but time: whatever it says, or fails to say, is found by looking.
-    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
-        None
-    }
-
-    /// Finishes what was begun and lets go of the store.
-    async fn close(&self) -> Result<(), StoreError>;
 }
 
-/// A client's session with this server. It outlives the process that made it, and every node knows it. What it
-/// holds is its binding's.
+/// A client's session with this server. It outlives the process that created it, and every node can read it.
+/// Its body belongs to the protocol binding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// How the client names it.
+    /// The id that the client sends with its requests.
     pub id: String,
-    /// Whose it is.
+    /// The owner: the caller that opened it.
     pub owner: String,
-    /// The binding's record of it. Opaque here.
+    /// The binding's data. Opaque to the store.
     pub body: Bytes,
     /// Counts the changes of the body, from 1.
     pub version: u64,
-    /// When it was last used, about.
+    /// When it was last used. Approximate, because uses are recorded in batches.
     pub used_at: Timestamp,
 }
 
-/// Something that another process did.
+/// A change that another process made to the same store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreNotification {
-    /// It wrote to a task, whose log goes up to `seq` now.
+    /// Events were appended to a task; its log now ends at `seq`.
     Task {
-        /// The store's number.
+        /// The store's number of the task.
         no: TaskNo,
-        /// The identity.
+        /// The task's id.
         id: TaskId,
-        /// The last sequence number.
+        /// The last sequence number of its log.
         seq: u64,
     },
-    /// A task became due that nobody holds.
+    /// A task that no node holds became due.
     Due,
     /// A webhook has something to deliver.
     Deliveries,
-    /// Something that is shared has changed: see [`Knowledge::ring`].
+    /// Shared data has changed: see [`Knowledge::notify_nodes`].
     Knowledge(String),
-    /// Some news may have been missed: all of them may have come.
+    /// Notifications may have been lost: the receiver must assume that every kind has occurred.
     Gap,
 }
 
-/// A number that the store gives to a task: short, for joins and log keys.
+/// A number that the store assigns to a task: short, for joins and log keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskNo(pub i64);
 
@@ -252,19 +268,19 @@ pub struct TaskNo(pub i64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub Uuid);
 
-/// SHA-256 of what a request asked for.
+/// SHA-256 of a request's content.
 pub type Digest = [u8; 32];
 
-/// How a task is named.
+/// How a task is addressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TaskKey {
-    /// By identity.
+    /// By its id.
     Id(TaskId),
     /// By the id that its owner chose.
     Client {
-        /// Whose name space.
+        /// The owner in whose namespace the id is unique.
         owner: String,
-        /// The chosen id.
+        /// The id that the client chose.
         id: String,
     },
 }
@@ -272,26 +288,26 @@ pub enum TaskKey {
 /// One atomic change of one task.
 #[derive(Debug, Clone)]
 pub struct Change {
-    /// What must hold, else nothing is written.
+    /// The precondition; if it does not hold, nothing is written.
     pub guard: Precondition,
-    /// In whose turn it is written where many wait; `None`: the server's own.
+    /// The tenant whose share of the write queue it uses; `None`: the server's own.
     pub tenant: Option<Arc<str>>,
     /// Events to append to the log.
     pub events: Option<EncodedBatch>,
-    /// The state after it, with the time at which it was entered. `None` leaves both.
+    /// The state after the change, with the time at which it was entered. `None` leaves both.
     pub state: Option<(State, Timestamp)>,
-    /// The new head. `None` leaves it.
+    /// The new header. `None` leaves it.
     pub head: Option<Bytes>,
     /// Records to append to the journal.
     pub journal: Vec<JournalRecord>,
-    /// Who may run the task after it.
+    /// The change of the lease.
     pub run: RunChange,
-    /// Whether cancelling was asked for. `None` leaves it.
+    /// Sets or clears the cancel request. `None` leaves it.
     pub cancel: Option<bool>,
 }
 
 impl Change {
-    /// A change under that guard that changes nothing yet.
+    /// A change under that precondition that changes nothing yet.
     pub fn new(guard: Precondition) -> Self {
         Self {
             guard,
@@ -305,84 +321,84 @@ impl Change {
         }
     }
 
-    /// The same in the turn of an owner's tenant.
+    /// Assigns the change to the write queue of an owner's tenant.
     pub fn of_owner(mut self, owner: &str) -> Self {
         self.tenant = Some(tenant_of(owner).into());
         self
     }
 }
 
-/// What a commit takes for granted.
+/// The precondition of a commit.
 #[derive(Debug, Clone)]
 pub enum Precondition {
-    /// The task does not exist yet: not its id, not its client id, not its idempotency key.
+    /// The task does not exist yet: neither its id, nor its client id, nor its idempotency key.
     Create(Box<NewTask>),
-    /// Nothing has changed since this version was read. For decisions made outside the runner.
+    /// The task is unchanged since this version was read. For decisions made outside the runner.
     Version {
-        /// The task.
+        /// The task to change.
         task: TaskNo,
         /// The version that was read.
         version: u64,
     },
-    /// The runner of this epoch still holds the task, and it has not ended.
+    /// The runner of this epoch still holds the task, and the task has not ended.
     Runner {
-        /// The task.
+        /// The task to change.
         task: TaskNo,
-        /// The epoch of the lease.
+        /// The epoch of the runner's lease.
         epoch: u64,
     },
 }
 
-/// A task that is about to exist. Its events, state, head and schedule come with the `Change`.
+/// A task to be created. Its events, state, header and schedule come with the `Change`.
 #[derive(Debug, Clone)]
 pub struct NewTask {
-    /// Its identity.
+    /// Its id, the same in every protocol.
     pub id: TaskId,
     /// The id that the client chose; unique per owner.
     pub client_id: Option<String>,
-    /// Whose it is.
+    /// The owner: the caller that created it.
     pub owner: String,
-    /// The conversation it joins; `None` opens its own (`TaskId::own_context`).
+    /// The conversation it joins; `None` opens a new one (`TaskId::own_context`).
     pub context: Option<String>,
     /// The agent that works on it.
     pub agent: String,
-    /// The task that asked for it.
+    /// The task that called it, if any.
     pub parent: Option<TaskId>,
-    /// A repeat under the same key is not another task.
+    /// The idempotency key and the digest of the request. A repeat under the same key creates no second task.
     pub idempotency: Option<(String, Digest)>,
-    /// Webhooks that are there from the first event on.
+    /// Webhooks that receive the log from the first event on.
     pub webhooks: Vec<Webhook>,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
 }
 
-/// What becomes of the lease.
+/// What a commit does to the task's lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunChange {
-    /// As it was.
+    /// The lease stays as it is.
     Keep,
     /// Leased to this node. With `Create` the epoch is 1; otherwise it is one more than before.
     Lease(NodeId),
-    /// Nobody holds it; due at this time.
+    /// Released; due at this time.
     Due(Timestamp),
-    /// Nobody holds it, and nothing is to be run: it waits for an answer, or has ended.
+    /// Released, and not due: the task waits for an answer, or has ended.
     Rest,
 }
 
-/// What a commit did.
+/// The result of a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommitReceipt {
-    /// The task's number.
+    /// The store's number of the task.
     pub task: TaskNo,
     /// The sequence number of the first event written; `seq + 1` when none was.
     pub first_seq: u64,
     /// The last sequence number of the log.
     pub seq: u64,
-    /// The version after it.
+    /// The task's version after the commit.
     pub version: u64,
-    /// The epoch after it.
+    /// The lease's epoch after the commit.
     pub epoch: u64,
-    /// Whether cancelling has been asked for.
+    /// Whether cancelling has been requested.
     pub cancel: bool,
     /// Bytes of log since the last snapshot, this commit included.
     pub unfolded: u64,
@@ -394,41 +410,41 @@ pub enum CommitError {
     /// `Create`: the id, the client id or the idempotency key is taken by this task.
     #[error("the task exists already")]
     Exists {
-        /// The task that is there.
+        /// The existing task.
         task: TaskId,
-        /// The digest of the request that made it, where the idempotency key collided.
+        /// The digest of the request that created it, if the idempotency key collided.
         digest: Option<Digest>,
     },
-    /// `Version`: somebody was faster; read again and decide again.
+    /// `Version`: another writer was faster; read the task and decide again.
     #[error("the task has changed since it was read")]
     Moved,
-    /// `Runner`: the lease went to somebody else.
+    /// `Runner`: another runner holds the lease now.
     #[error("the lease was lost to another runner")]
     Fenced,
     /// `Runner`: the task has ended meanwhile.
     #[error("the task has ended")]
     Ended,
-    /// There is no such task (any more).
+    /// The task does not exist, or was deleted.
     #[error("there is no such task")]
     Gone,
-    /// A cap on what one task may hold.
+    /// The limit on the events of one task.
     #[error("the task's log is full: at most {0} events")]
     LogFull(u64),
-    /// The store failed.
+    /// The storage operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-/// Why the store could not do it.
+/// Why a storage operation failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
-    /// No room. What is stored stays readable; it recovers when there is room.
+    /// The disk is full. Stored data stays readable; writes succeed again when there is space.
     #[error("the disk that holds the store is full: {0}")]
     Full(String),
-    /// Too slow, or away. It may work later.
+    /// The store is too slow or unreachable. A retry may succeed.
     #[error("the store is not available: {0}")]
     Unavailable(String),
-    /// Something that retrying does not mend.
+    /// A failure that a retry does not fix.
     #[error("the store failed: {0}")]
     Broken(String),
 }
@@ -436,13 +452,13 @@ pub enum StoreError {
 /// Why a webhook was not added.
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
-    /// The task has as many as it may.
+    /// The task has the maximum number of webhooks.
     #[error("webhooks_per_task: a task has at most {0} webhooks")]
     TooMany(usize),
-    /// There is no such task (any more).
+    /// The task does not exist, or was deleted.
     #[error("there is no such task")]
     Gone,
-    /// The store failed.
+    /// The storage operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -450,63 +466,63 @@ pub enum WebhookError {
 /// What a store knows of a task without reading its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskRow {
-    /// The store's number.
+    /// The store's number of the task.
     pub no: TaskNo,
-    /// The identity.
+    /// Its id, the same in every protocol.
     pub id: TaskId,
     /// The id that the client chose.
     pub client_id: Option<String>,
-    /// Whose it is.
+    /// The owner: the caller that created it.
     pub owner: String,
-    /// The conversation; never absent here.
+    /// The conversation it belongs to; never absent here.
     pub context: String,
-    /// The agent.
+    /// The name of the agent that works on it.
     pub agent: String,
-    /// The task that asked for it.
+    /// The task that called it, if any.
     pub parent: Option<TaskId>,
-    /// Where it stands.
+    /// The current state.
     pub state: State,
-    /// Since when.
+    /// When the current state was entered.
     pub status_at: Timestamp,
-    /// When it was made.
+    /// The time of creation.
     pub created_at: Timestamp,
-    /// The last sequence number.
+    /// The last sequence number of its log.
     pub seq: u64,
-    /// Counts commits.
+    /// The number of commits, for optimistic concurrency.
     pub version: u64,
-    /// Counts leases.
+    /// The number of leases so far; it fences off runners of earlier leases.
     pub epoch: u64,
-    /// Who holds it.
+    /// The node that holds the lease, if one does.
     pub node: Option<NodeId>,
-    /// Attempts in a row that committed nothing new.
+    /// Consecutive attempts that committed nothing new.
     pub attempts: u32,
-    /// Whether cancelling was asked for.
+    /// Whether cancelling was requested.
     pub cancel: bool,
-    /// The engine's own small record.
+    /// The engine's header of the task (`task_header.rs`). Opaque to the store.
     pub head: Bytes,
 }
 
 /// A row with what is needed to fold the task.
 #[derive(Debug, Clone)]
 pub struct OpenedTask {
-    /// The row.
+    /// The task's row.
     pub row: TaskRow,
-    /// A fold, and the sequence number it stands for.
+    /// The newest snapshot of the fold, and the sequence number up to which it goes.
     pub snapshot: Option<(u64, Bytes)>,
-    /// Everything after the snapshot. The first batch may begin before it ends.
+    /// Everything after the snapshot. The first batch may begin before the snapshot's end.
     pub log: Vec<StoredBatch>,
 }
 
-/// A batch as it was written.
+/// A log batch as one commit wrote it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredBatch {
     /// The sequence number of its first entry.
     pub first_seq: u64,
-    /// See `event::decode`.
+    /// The encoded entries; see `event::decode`.
     pub bytes: Bytes,
 }
 
-/// A private record of a runner. The engine gives it its meaning.
+/// A private record of a runner. Only the engine interprets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JournalRecord(pub Bytes);
 
@@ -520,18 +536,18 @@ pub struct ClaimedTask {
 /// How many tasks to claim of one owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnerClaim {
-    /// Whose tasks.
+    /// The owner of the tasks.
     pub owner: String,
-    /// Those that another task called, or those that none did.
+    /// True: only tasks that another task called; false: only the others.
     pub called: bool,
-    /// How many at most.
+    /// The maximum number of tasks.
     pub limit: usize,
 }
 
 /// Tasks of one owner that may be claimed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DueTasks {
-    /// Whose they are.
+    /// The owner of the tasks.
     pub owner: String,
     /// Whether another task called them.
     pub called: bool,
@@ -541,42 +557,42 @@ pub struct DueTasks {
     pub orphaned: u64,
 }
 
-/// How much there is to do.
+/// The amount of work in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Load {
-    /// Due, and held by nobody.
+    /// Tasks that are due and that no node holds.
     pub queued: u64,
-    /// Not ended.
+    /// Tasks that have not ended.
     pub live: u64,
 }
 
-/// Which tasks to list.
+/// A filter and a page position for listing tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListQuery {
-    /// Whose tasks.
+    /// Only tasks of this owner.
     pub owner: String,
-    /// Only of this conversation.
+    /// Only tasks of this conversation.
     pub context: Option<String>,
-    /// Only in this state.
+    /// Only tasks in this state.
     pub state: Option<State>,
-    /// Only of this agent.
+    /// Only tasks of this agent.
     pub agent: Option<String>,
-    /// Only those whose status changed at or after this.
+    /// Only tasks whose status changed at or after this time.
     pub since: Option<Timestamp>,
-    /// Continue after this place.
+    /// Continue after this position.
     pub after: Option<ListCursor>,
-    /// How many, at most.
+    /// The maximum number of tasks on the page.
     pub limit: usize,
-    /// Only the rows, without snapshots and logs.
+    /// Return only rows, without snapshots and logs.
     pub only_rows: bool,
 }
 
-/// A place in a list.
+/// A position in a list of tasks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ListCursor {
-    /// The status time of the last task of the page before.
+    /// The status time of the last task of the previous page.
     pub status_at: Timestamp,
-    /// Its number.
+    /// The number of that task.
     pub no: TaskNo,
 }
 
@@ -585,20 +601,20 @@ pub struct ListCursor {
 pub struct ListPage {
     /// The tasks, each with what is needed to fold it.
     pub tasks: Vec<OpenedTask>,
-    /// Where the next page begins; `None` after the last.
+    /// Where the next page begins; `None` after the last page.
     pub next: Option<ListCursor>,
     /// How many tasks match, on all pages.
     pub total: u64,
 }
 
-/// Where a task's events are sent. A durable follower: it keeps a cursor into the log.
+/// An endpoint to which a task's events are sent. It is a durable follower with a cursor into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
     /// Unique within the task.
     pub id: String,
-    /// Its last delivered sequence number; what comes after it is to be delivered.
+    /// The last delivered sequence number; later events are pending.
     pub cursor: u64,
-    /// The engine's record of it: address, credentials, dialect. Opaque here.
+    /// The engine's record of it: address, credentials, dialect. Opaque to the store.
     pub config: Bytes,
 }
 
@@ -607,44 +623,44 @@ pub struct Webhook {
 pub struct DueWebhook {
     /// The task's row.
     pub row: TaskRow,
-    /// The webhook; deliver from its cursor on.
+    /// The webhook; deliver what follows its cursor.
     pub hook: Webhook,
     /// Failed attempts at the next delivery so far.
     pub attempts: u32,
-    /// A dead letter that is tried once more, out of order: only this sequence number.
+    /// Set for a dead letter that is retried out of order: deliver only this sequence number.
     pub replay: Option<u64>,
 }
 
-/// How a delivery went.
+/// The outcome of a delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeliveryOutcome {
     /// Everything up to this sequence number was delivered, or needs no delivery. Due at once if the log
-    /// goes further.
+    /// continues.
     Delivered {
         /// The new cursor.
         up_to: u64,
     },
-    /// Everything up to `up_to` was; what follows failed and is tried again.
+    /// Everything up to `up_to` was delivered; the next event failed and is retried.
     Retry {
         /// The new cursor.
         up_to: u64,
-        /// When.
+        /// The time of the retry.
         at: Timestamp,
     },
-    /// Everything before `seq` was; `seq` is given up and no longer blocks what follows.
+    /// Everything before `seq` was delivered; `seq` is given up and no longer blocks later events.
     Dead {
         /// The sequence number that could not be delivered.
         seq: u64,
         /// The id under which it was sent.
         delivery: String,
-        /// Why.
+        /// The last error, for the operator.
         reason: String,
         /// When it was given up.
         at: Timestamp,
     },
-    /// A dead letter was delivered after all.
+    /// A dead letter was delivered by a retry.
     Replayed {
-        /// The sequence number.
+        /// The sequence number that was delivered.
         seq: u64,
     },
 }
@@ -654,14 +670,14 @@ pub enum DeliveryOutcome {
 pub struct DeadLetter {
     /// The id under which it was sent.
     pub delivery: String,
-    /// The task.
+    /// The task whose event it is.
     pub task: TaskId,
     /// The webhook's id.
     pub webhook: String,
-    /// The event.
+    /// The sequence number of the event.
     pub seq: u64,
     /// Why it was given up.
     pub reason: String,
-    /// When.
+    /// When it was given up.
     pub at: Timestamp,
 }

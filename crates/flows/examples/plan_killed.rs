@@ -22,7 +22,7 @@ use std::{
 use nuncio_agents::{Fleet, configured::AgentSpec};
 use nuncio_engine::{
     Caller, Catalog, Content, Engine, EngineParts, List, Message, Part, Role, Submit, Task,
-    store::{ListQuery, Store},
+    store::{ListQuery, Store, TaskStore},
 };
 use nuncio_flows::{
     plan::{AGENT, PlanEngine, PlanOptions, RESULT},

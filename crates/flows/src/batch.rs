@@ -1,12 +1,12 @@
-//! The batch engine: many operations as one durable task.
+//! The batch engine: runs many operations as one durable task.
 //!
-//! A batch is a task of the agent `batch`, so it is followed, canceled and found again like any other. Each of its
-//! operations is a journaled step in a branch of its own; they all share one cap, which holds for this process and
-//! can be changed while they run. What was measured is kept per tenant, and shown with the queue and the settings
-//! under `batchtools://`.
+//! A batch is a task of the agent `batch`, so it is followed, canceled and listed like any other task. Each
+//! operation is a journaled step in its own branch. All operations of this process share one concurrency cap,
+//! which can be changed while they run. Measurements are stored per tenant and published under `batchtools://`,
+//! together with the queue and the settings.
 //!
-//! Operations on files have one folder per tenant and nothing else; those on memory and agents are done in the name
-//! of whoever asked for the batch, with what they may do.
+//! File operations are confined to one folder per tenant. Memory and agent operations run as the caller that
+//! submitted the batch, with that caller's permissions.
 
 mod agent;
 mod attempt_slot;
@@ -61,48 +61,49 @@ use self::{
 };
 use crate::memory::MemoryBank;
 
-/// The agent behind every batch.
+/// The name of the agent that runs every batch.
 pub const AGENT: &str = "batch";
-/// What grants call the batch engine.
+/// The name of the batch engine in grants.
 pub const NAME: &str = "batchtools";
-/// What was measured.
+/// The resource with performance measurements.
 pub const METRICS_URI: &str = "batchtools://metrics/performance";
-/// The batches that have not ended.
+/// The resource with the batches that have not ended.
 pub const QUEUE_URI: &str = "batchtools://queue/status";
-/// How the batch engine works.
+/// The resource with the batch engine's settings.
 pub const SETTINGS_URI: &str = "batchtools://config/settings";
 
-/// Messages that are remembered until their batch begins; beyond it a batch is asked for twice.
+/// Maximum message ids of authorized batches that are remembered until the batch begins. When the set is full it
+/// is cleared, and the agent authorizes those batches a second time.
 const LET_THROUGH: usize = 10_000;
 
-/// What an operator may set.
+/// The batch options that an operator can set.
 #[derive(Debug, Clone)]
 pub struct BatchOptions {
-    /// The folder for operations on files, of callers without a tenant. `None`: such operations are refused.
+    /// The folder for file operations of callers without a tenant. `None`: such operations are refused.
     pub files_dir: Option<PathBuf>,
-    /// The folders of other tenants, by their names.
+    /// The folders for file operations of other tenants, by tenant name.
     pub tenant_files: BTreeMap<String, PathBuf>,
-    /// What holds until `batch_configure` changes it.
+    /// The settings that apply until `batch_configure` changes them.
     pub settings: BatchSettings,
-    /// Operations of one batch.
+    /// Maximum operations in one batch.
     pub operations_per_batch: usize,
-    /// Bytes of one batch as it is asked for.
+    /// Maximum bytes of one batch request.
     pub batch_bytes: usize,
-    /// Bytes of a file that is read, copied, hashed or searched.
+    /// Maximum bytes of a file that is read, copied, hashed or searched.
     pub file_bytes: u64,
-    /// Bytes of one content that is worked on in chunks.
+    /// Maximum bytes of one content that is processed in chunks.
     pub content_bytes: usize,
-    /// Bytes that one operation's output may have; more is cut or left out, and said.
+    /// Maximum bytes of one operation's output. A larger output is truncated or omitted, and marked so.
     pub operation_output_bytes: usize,
-    /// Bytes that the outputs of one batch may have together; what comes later is left out, and said.
+    /// Maximum bytes of all outputs of one batch together. Later outputs are omitted, and marked so.
     pub batch_output_bytes: usize,
-    /// How long a batch waits for a busy machine; then it begins with one operation at a time.
+    /// The longest time that a batch waits for a busy machine; after that it begins with one operation at a time.
     pub load_wait: Duration,
-    /// How long a batch may be at work, pauses included.
+    /// The longest time that a batch may run, pauses included.
     pub time_limit: Duration,
-    /// How often changes made on other nodes are looked for.
+    /// The interval at which changes made on other nodes are polled.
     pub poll: Duration,
-    /// Tells how busy the machine is. `None`: the machine itself is asked.
+    /// Measures how busy the machine is. `None`: the host is measured through `/proc`.
     pub probe: Option<Arc<dyn LoadProbe>>,
 }
 
@@ -132,7 +133,7 @@ pub struct BatchEngine {
 }
 
 impl BatchEngine {
-    /// With these options.
+    /// A batch engine with these options.
     pub fn new(options: BatchOptions) -> Self {
         let probe = options.probe.clone().unwrap_or_else(|| Arc::new(HostLoadProbe::default()));
         let known = VersionedBatchSettings {
@@ -155,12 +156,12 @@ impl BatchEngine {
         Self { core: Arc::new(core) }
     }
 
-    /// The agents that belong to it.
+    /// The agents of the batch engine.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
         vec![Arc::new(agent::BatchAgent { core: Arc::clone(&self.core) })]
     }
 
-    /// Offers it on a surface, and begins to look for changes that are made elsewhere.
+    /// Registers the tools and resources on a surface, and starts to poll for changes made on other nodes.
     pub fn install(
         self: &Arc<Self>,
         engine: &Engine,
@@ -176,7 +177,7 @@ impl BatchEngine {
     }
 }
 
-/// What all batches of this process share.
+/// The state that all batches of this process share.
 pub(crate) struct BatchCore {
     options: BatchOptions,
     scheduler: Arc<BatchScheduler>,
@@ -186,31 +187,31 @@ pub(crate) struct BatchCore {
     meter: OperationMeter,
     lives: Mutex<HashMap<TaskId, Arc<RunningBatch>>>,
     admitting: tokio::sync::Mutex<()>,
-    /// Messages of batches whose caller was let through by a tool of this process, and which no agent has seen yet.
+    /// Message ids of batches that a tool of this process has authorized and that the agent has not received yet.
     let_through: Mutex<HashSet<String>>,
-    /// Since when what was never changed is what it is.
+    /// When this server started: the modification time of resources that were never changed.
     since: std::sync::OnceLock<Timestamp>,
 }
 
 impl BatchCore {
-    /// Reads the settings, the first time.
+    /// Reads the settings for the first time.
     async fn load(&self, engine: &Engine) {
         let load = || async {
             self.refresh(engine).await.map_err(|error| {
-                tracing::warn!(%error, "the batch settings could not be read; what was last known holds");
+                tracing::warn!(%error, "the batch settings could not be read; the last known ones stay in use");
             })
         };
         let _ = self.loaded.get_or_try_init(load).await;
     }
 
-    /// Reads the settings again and follows them.
+    /// Reads the settings again and applies them.
     async fn refresh(&self, engine: &Engine) -> Result<(), Error> {
         let known = settings::load(engine, &self.options.settings).await?;
         self.apply_settings(engine, &known);
         Ok(())
     }
 
-    /// Works by these settings from now on, unless newer ones are known.
+    /// Applies these settings, unless newer ones are already in use.
     fn apply_settings(&self, engine: &Engine, known: &VersionedBatchSettings) {
         {
             let mut current = self.known();
@@ -238,16 +239,16 @@ impl BatchCore {
         self.lives.lock()
     }
 
-    /// The batch of that id, if it is at work here.
+    /// The batch with that id, if it runs in this process.
     fn live(&self, id: TaskId) -> Option<Arc<RunningBatch>> {
         self.lives().get(&id).cloned()
     }
 
-    /// The id of a message whose sender was let through: nobody else knows it, and it counts once.
+    /// A fresh message id that marks its sender as authorized. It is known only to this process and is valid once.
     fn let_through(&self, engine: &Engine) -> String {
         let id = engine.clock().new_id().to_string();
         let mut known = self.known_senders();
-        // What another node took up is never asked for here.
+        // The ids of batches that another node picked up are never looked up here, so a full set is cleared.
         if known.len() >= LET_THROUGH {
             known.clear();
         }
@@ -259,8 +260,8 @@ impl BatchCore {
         self.let_through.lock()
     }
 
-    /// Whether there is room for one more batch beside so many of the same tenant; else why not. A busy machine is no
-    /// reason: it delays (`load.rs`).
+    /// Checks whether the tenant's queue has room for one more batch beside `there` others. A busy machine is
+    /// not a reason to refuse: it only delays the batch (`load.rs`).
     fn check_queue(&self, input: &BatchInput, there: usize) -> Result<(), Error> {
         let BatchSettings { enabled, thresholds, optimization_strategies, .. } = self.settings();
         let later = |why: String| Err(Error::Busy { why, retry_after: Duration::from_secs(5) });
@@ -284,7 +285,7 @@ impl BatchCore {
         }
     }
 
-    /// Seats a batch at the scheduler, paused if it was.
+    /// Registers a batch with the scheduler, paused if its record is paused.
     async fn register_running_batch(
         self: &Arc<Self>,
         cx: &TaskContext,
@@ -309,7 +310,7 @@ impl BatchCore {
     }
 }
 
-/// A batch that can be found while it is at work here.
+/// Keeps a batch registered as running in this process until it is dropped.
 struct RunningBatchGuard {
     core: Arc<BatchCore>,
     live: Arc<RunningBatch>,
@@ -332,7 +333,7 @@ impl Drop for RunningBatchGuard {
     }
 }
 
-/// Samples the machine, and follows what is changed on other nodes, until the engine stops.
+/// Samples the machine's load, and polls for changes made on other nodes, until the engine stops.
 async fn watch(core: Arc<BatchCore>, engine: Engine) {
     let mut closing = engine.closing();
     core.load(&engine).await;
@@ -354,19 +355,19 @@ async fn poll_other_nodes(core: &BatchCore, engine: &Engine) {
     if let Err(error) = core.refresh(engine).await {
         tracing::debug!(%error, "the batch settings could not be read");
     }
-    // Where there are no other nodes, nobody else pauses a batch.
-    if !engine.store().is_shared() {
+    // Without a shared store there are no other nodes that could pause a batch.
+    if !engine.is_shared() {
         return;
     }
     for id in core.scheduler.batches() {
         let Some(live) = core.live(id) else { continue };
-        if let Ok(Some((control, _))) = control::read(engine, &live.tenant, id).await {
-            core.scheduler.set_paused(id, control.paused);
+        if let Ok(Some(control)) = control::read(engine, &live.tenant, id).await {
+            core.scheduler.set_paused(id, control.value.paused);
         }
     }
 }
 
-/// Whether settings may be changed by callers of that tenant: they hold for all of them.
+/// Whether callers of that tenant may change the settings, which apply to all tenants.
 fn may_configure(tenant: &str) -> bool {
     tenant == HOME_TENANT
 }

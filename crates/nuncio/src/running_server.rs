@@ -1,9 +1,9 @@
-//! A server that runs: the order of starting and of stopping.
+//! A running server: the order of startup and shutdown.
 //!
-//! The store is opened first, because it says whether this process may be here at all; then the engine takes
-//! up what an earlier process left; then the server listens. Stopping goes the other way round, and all of
-//! it within `Options::stop_within`: what was not handed back by then is taken up after the next start, as
-//! after a crash.
+//! The store opens first, because its lock decides whether this process may use the data folder. Then the
+//! engine resumes the tasks that an earlier process left, and then the server listens. Shutdown goes in
+//! reverse order, all of it within `Options::stop_within`. A task that was not handed back by then is resumed
+//! after the next start, as after a crash.
 
 use std::{
     fmt::{self, Write as _},
@@ -19,7 +19,7 @@ use nuncio_client::{
     model::{Model, ModelOptions},
     outbound::{Outbound, OutboundOptions},
 };
-use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, outbox::Outbox, store::Store};
+use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, store::Store};
 use nuncio_server::{
     Server, ServerOptions, push::HttpWebhookSender, signature::SigningSecret, webhook_keys::WebhookKeys,
 };
@@ -41,7 +41,7 @@ use crate::{
     socket::Socket,
 };
 
-/// A server that runs. Dropping it begins a stop and does not wait for it: call [`RunningServer::stop`].
+/// A running server. Dropping it starts a shutdown without waiting for it: call [`RunningServer::stop`].
 pub struct RunningServer {
     engine: Engine,
     fleet: Fleet,
@@ -59,9 +59,9 @@ pub struct RunningServer {
 /// How a server ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServerEnd {
-    /// Everything was handed back.
+    /// All running tasks were handed back to the store.
     Stopped,
-    /// Somebody could not wait: the process is to end now. What ran is taken up after the next start.
+    /// A second signal arrived: the process must exit now. Running tasks are resumed after the next start.
     AtOnce,
 }
 
@@ -134,7 +134,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
     }
 }
 
-/// The model that is asked where callers have none.
+/// The model that answers when a caller has none.
 fn own_model(options: &ModelOptions) -> Result<Arc<dyn Sampler>, StartError> {
     if options.key.is_none() && options.url.is_none() && options.provider.needs_key() {
         let name = options.provider.name();
@@ -148,13 +148,13 @@ fn own_model(options: &ModelOptions) -> Result<Arc<dyn Sampler>, StartError> {
     }
 }
 
-/// What is signed with: the secrets of the data folder, or those that all nodes share.
+/// The signing secrets: those of the data folder, or those that all nodes share.
 struct NodeSecrets {
     webhooks: SigningSecret,
     states: SigningSecret,
 }
 
-/// The store, and what is signed with.
+/// Opens the store and reads the signing secrets.
 async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, NodeSecrets), StartError> {
     let own = NodeSecrets {
         webhooks: data_dir::webhook_secret(&nuncio.data)?,
@@ -175,7 +175,7 @@ async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, NodeSecrets), StartErr
     Ok((Arc::new(SqliteStore::open(dir, SqliteOptions::default())?), own))
 }
 
-/// The secret of that name that all nodes have: the first node's own.
+/// The secret of this name that all nodes share: the one that the first node created.
 async fn shared_secret(
     store: &PostgresStore,
     name: &str,
@@ -186,7 +186,7 @@ async fn shared_secret(
         .map_err(|error| StartError::System(format!("the shared secret {name:?} is damaged: {error}")))
 }
 
-/// Whoever carries webhook deliveries.
+/// Builds the sender of webhook deliveries.
 fn webhook_sender(nuncio: &Nuncio, keys: &Arc<WebhookKeys>) -> Result<HttpWebhookSender, StartError> {
     let policy = AddressPolicy { allow_private: nuncio.allow_private_webhooks };
     let outbound = Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?;
@@ -212,14 +212,7 @@ async fn listen(
     };
     published.write(&nuncio.data)?;
 
-    let outbox = Outbox::new(
-        Arc::clone(engine.store()),
-        Arc::new(SystemClock),
-        courier,
-        engine.node(),
-        engine.outbox(),
-        nuncio.outbox.clone(),
-    );
+    let outbox = engine.new_outbox(courier, nuncio.outbox.clone());
     let outbox = tokio::spawn(outbox.run(engine.closing()));
 
     let options = server_options(&nuncio, address, &published);
@@ -250,7 +243,7 @@ async fn listen(
     })
 }
 
-/// The options as they were given, with the names under which this address is reached.
+/// The given options, with the host names under which this address is reached.
 fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &PublishedServer) -> ServerOptions {
     let mut options = nuncio.server.clone();
     options.admin_token = Some(published.admin_token.clone());
@@ -261,7 +254,8 @@ fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &PublishedSer
                 IpAddr::V6(ip) => format!("[{ip}]"),
             });
         } else if options.public_url.is_none() && options.allowed_hosts.is_empty() {
-            // It listens everywhere and was told no name: any may be right, but cards must choose one.
+            // The server listens on all addresses and has no public name: any Host may be right, but cards
+            // must name one.
             options.any_host = true;
             options.public_url = Some(published.url.clone());
             tracing::warn!("cards name {}: set --public-url to what clients use", published.url);
@@ -270,7 +264,7 @@ fn server_options(nuncio: &Nuncio, address: SocketAddr, published: &PublishedSer
     options
 }
 
-/// Says at the start that tokens can be read on their way, where nothing encrypts them.
+/// Warns at startup that tokens travel unencrypted.
 fn warn_without_tls(address: SocketAddr, public_url: Option<&str>) {
     let encrypted = public_url.is_some_and(|url| url.starts_with("https://"));
     if !address.ip().is_loopback() && !encrypted {
@@ -281,7 +275,7 @@ fn warn_without_tls(address: SocketAddr, public_url: Option<&str>) {
     }
 }
 
-/// The address as a URL that this machine can use.
+/// The address as a URL that works on this machine.
 fn local_url(address: SocketAddr) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -292,32 +286,33 @@ fn local_url(address: SocketAddr) -> String {
 }
 
 impl RunningServer {
-    /// Where it listens.
+    /// The address that the server listens on.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where programs on this machine reach it.
+    /// The URL for programs on this machine.
     pub fn url(&self) -> &str {
         &self.published.url
     }
 
-    /// What its data folder tells of it.
+    /// The contents of `server.json` in the data folder.
     pub fn published(&self) -> &PublishedServer {
         &self.published
     }
 
-    /// The engine behind it, for calls without a transport.
+    /// The engine, for calls without a transport.
     pub fn engine(&self) -> &Engine {
         &self.engine
     }
 
-    /// The agents that were made of configuration: to be changed by [`Fleet::apply`].
+    /// The agents built from configuration. [`Fleet::apply`] changes them.
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
     }
 
-    /// Serves MCP to one client on a pair of pipes, beside everybody who comes over HTTP, until it closes its end.
+    /// Serves MCP to one client over a pair of pipes, beside the HTTP clients, until the client closes its
+    /// end.
     pub async fn serve_pipe(
         &self,
         input: impl AsyncBufRead + Unpin,
@@ -326,7 +321,7 @@ impl RunningServer {
         nuncio_server::serve_pipe(self.engine.clone(), &self.options, input, output).await
     }
 
-    /// Where everything is, for people.
+    /// The server's addresses and folders, as text for people.
     pub fn places(&self) -> impl fmt::Display {
         let base = self.public_url.as_deref().unwrap_or(&self.published.url).trim_end_matches('/');
         let default = self.engine.catalog().default_agent().map(|agent| agent.profile.name.clone());
@@ -349,7 +344,7 @@ impl RunningServer {
         )
     }
 
-    /// Waits for Ctrl-C or SIGTERM, then stops. A second one of them does not wait for the end of that.
+    /// Waits for Ctrl-C or SIGTERM, then stops. A second signal does not wait for the shutdown to finish.
     pub async fn until(self, mut signals: ShutdownSignals) -> ServerEnd {
         signals.next().await;
         tracing::info!("stopping; another Ctrl-C ends at once");
@@ -359,14 +354,14 @@ impl RunningServer {
         }
     }
 
-    /// Takes no new work, ends streams with their cursor, answers open requests, and hands running tasks
+    /// Accepts no new work, ends streams with their cursor, answers open requests, and hands running tasks
     /// back to the store.
     pub async fn stop(self) {
         let within = self.engine.options().stop_within;
         self.shutdown.send_replace(true);
         self.engine.begin_stop();
         let stopped = tokio::time::timeout(within, async {
-            // Both have heard of it; the store is closed after the last of them.
+            // Both have received the shutdown signal; the store closes after the last of them.
             let _ = tokio::join!(self.server, self.outbox);
             self.engine.stop().await;
             self.fleet.close().await;
@@ -381,15 +376,15 @@ impl RunningServer {
     }
 }
 
-/// The signals that ask a process to end. From the moment that there is one of these they no longer end it
-/// by themselves, so it is made before anybody is told that the server is there.
+/// The signals that ask a process to exit. Once this value exists they no longer kill the process, so create
+/// it before the server's address is published.
 pub struct ShutdownSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
 impl ShutdownSignals {
-    /// Listens for Ctrl-C and SIGTERM.
+    /// Starts to listen for Ctrl-C and SIGTERM.
     pub fn new() -> Result<Self, StartError> {
         let listen = |kind| {
             signal(kind).map_err(|error| StartError::System(format!("cannot listen for signals: {error}")))
@@ -397,7 +392,7 @@ impl ShutdownSignals {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the next of them.
+    /// Waits for the next signal.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}

@@ -1,7 +1,7 @@
-//! Who may call: the server's own tokens, and tokens of another issuer.
+//! Authentication: the server's own tokens, and JWTs of an external issuer.
 //!
-//! What a caller may do is decided by the engine's guard; what is decided here is who it is. A server that other
-//! machines can reach always asks.
+//! This module decides who a caller is; the engine's access control decides what the caller may do. A server
+//! that other machines can reach always requires authentication.
 
 mod audit_log;
 mod jwt;
@@ -30,23 +30,24 @@ use serde_json::Value;
 pub use self::{jwt::JwtVerifier, tokens::ServerTokens};
 use crate::{StartError, data_dir};
 
-/// Whether callers have to say who they are.
+/// When callers must authenticate.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum AuthMode {
-    /// Where more than the operator may reach the server: on an address of other machines, under a public name,
-    /// behind a proxy, on a Unix socket, with an issuer, or with a data folder that others write.
+    /// When others than the operator may reach the server: on an address of other machines, under a public
+    /// name, behind a proxy, on a Unix socket, with a JWT issuer, or with a data folder that other users can
+    /// write.
     #[default]
     Auto,
-    /// Always: tokens of this server, JWTs of the issuer, or the secret of the data folder.
+    /// Always: by a token of this server, a JWT of the issuer, or the secret of the data folder.
     On,
-    /// Always: the secret of the data folder, or tokens of this server. For a machine with several users.
+    /// Always: by the secret of the data folder, or a token of this server. For a machine with several users.
     File,
-    /// Never: a request without credentials acts in the operator's name, and administers nothing. Only for an address
-    /// that no other machine reaches.
+    /// Never: a request without credentials acts as the operator, without administration rights. Only for an
+    /// address that no other machine can reach.
     Off,
 }
 
-/// What is known of the way to a server.
+/// How a server can be reached, as far as that decides about authentication.
 pub(crate) struct ServerExposure<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) server: &'a ServerOptions,
@@ -54,32 +55,32 @@ pub(crate) struct ServerExposure<'a> {
     pub(crate) data: &'a Path,
 }
 
-/// What an operator may set about who calls.
+/// How callers authenticate, as the operator sets it.
 #[derive(Debug, Clone)]
 pub struct SecurityOptions {
-    /// Whether callers have to say who they are.
+    /// When callers must authenticate.
     pub auth: AuthMode,
-    /// What goes into the audit; `None`: everything where callers are known, else what changes something.
+    /// Which requests are audited; `None`: all where callers authenticate, else those that change something.
     pub audit: Option<AuditLevel>,
-    /// Whose tokens are taken beside the server's own.
+    /// The issuer (`iss`) whose JWTs are accepted beside the server's own tokens.
     pub issuer: Option<String>,
-    /// For whom such tokens have to be issued.
+    /// The audience (`aud`) that such JWTs must name.
     pub audience: Option<String>,
-    /// Where the issuer's keys are.
+    /// The URL of the issuer's key set (JWKS).
     pub jwks_url: Option<String>,
-    /// A file with the issuer's keys, instead.
+    /// A file with the issuer's key set, instead of `jwks_url`.
     pub jwks_file: Option<PathBuf>,
-    /// Whether the keys may be on this machine or a private network, and come without TLS.
+    /// Whether `jwks_url` may name this machine or a private network, and use plain HTTP.
     pub allow_private_jwks: bool,
     /// The claim that names the tenant.
     pub tenant_claim: String,
     /// The claim that names the scopes.
     pub scope_claim: String,
-    /// The tenant of callers whose token names none.
+    /// The tenant of callers whose JWT names none.
     pub tenant: String,
-    /// Whether a token may name the operator's tenant, `home`.
+    /// Whether a JWT may name the operator's tenant, `home`.
     pub allow_home: bool,
-    /// What callers may do whose token names no scopes of this server.
+    /// The scopes of callers whose JWT names no scopes of this server.
     pub default_scopes: Vec<String>,
 }
 
@@ -103,7 +104,7 @@ impl Default for SecurityOptions {
 }
 
 impl SecurityOptions {
-    /// Whether callers are asked who they are, if the address may be listened on like that.
+    /// Whether callers must authenticate. An error if the address must not be served that way.
     pub(crate) fn requires_auth(&self, reach: &ServerExposure<'_>) -> Result<bool, StartError> {
         match self.auth {
             AuthMode::File if self.issuer.is_some() => Err(StartError::Security(
@@ -123,7 +124,7 @@ impl SecurityOptions {
         }
     }
 
-    /// Why more than the operator may reach the server, if so.
+    /// Why others than the operator may reach the server, if they may.
     fn reason(&self, reach: &ServerExposure<'_>) -> Option<String> {
         if !reach.address.ip().is_loopback() {
             return Some(format!("{} can be reached from other machines", reach.address));
@@ -141,12 +142,12 @@ impl SecurityOptions {
             return Some("trusted-proxies is set".into());
         }
         if reach.has_socket {
-            return Some("a Unix socket is there for others".into());
+            return Some("socket is set".into());
         }
         data_dir::shared_with(reach.data)
     }
 
-    /// What goes into the audit, where a program that embeds the server may have said so, too.
+    /// The audit level. A program that embeds the server may have set one in the engine's options.
     pub(crate) fn audit_level(&self, secured: bool, given: AuditLevel) -> AuditLevel {
         match self.audit {
             Some(level) => level,
@@ -156,12 +157,12 @@ impl SecurityOptions {
     }
 }
 
-/// Whether a URL names this machine to itself.
+/// Whether a URL names this machine.
 fn is_local_url(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| url.host_str().is_some_and(is_local_host))
 }
 
-/// The same for a host, which may have a port.
+/// The same for a host, with or without a port.
 fn is_local_host(host: &str) -> bool {
     let url = url::Url::parse(&format!("http://{host}"));
     url.is_ok_and(|url| match url.host() {
@@ -172,13 +173,13 @@ fn is_local_host(host: &str) -> bool {
     })
 }
 
-/// Whether a name can be that of a caller or a tenant: it is shown in tables and stands in identities.
+/// Whether a text is a valid name of a caller or a tenant: names appear in tables and in identities.
 pub(crate) fn is_name(text: &str) -> bool {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '@');
     (1..=64).contains(&text.len()) && text.chars().all(legal)
 }
 
-/// Gives the server what it needs to know callers by, and offers the audit to those who may read it.
+/// Installs the authenticator and token administration, and serves the audit log as a resource.
 pub(crate) fn install(
     options: &SecurityOptions,
     secured: bool,
@@ -186,12 +187,12 @@ pub(crate) fn install(
     server: &mut ServerOptions,
 ) -> Result<(), StartError> {
     let clock = Arc::clone(engine.clock());
-    let tokens = Arc::new(ServerTokens::new(Arc::clone(engine.store()), Arc::clone(&clock)));
+    let tokens = Arc::new(ServerTokens::of(engine));
     let jwt = JwtVerifier::new(options, clock)?;
     let tokens_to_erase = Arc::clone(&tokens);
     server.tokens =
         Some(Arc::new(AuthorizedTokenAdmin { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
-    // A program that embeds the server may know callers by other means.
+    // A program that embeds the server may have an authenticator of its own.
     if secured && server.authenticator.is_none() {
         tokio::spawn(tokens::record_uses_periodically(Arc::clone(&tokens), engine.closing()));
         server.authenticator = Some(Arc::new(TokenAuthenticator { tokens, jwt }));
@@ -202,7 +203,7 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// Knows callers by their tokens, whoever issued them.
+/// Authenticates callers by their tokens, the server's own or the issuer's.
 struct TokenAuthenticator {
     tokens: Arc<ServerTokens>,
     jwt: Option<JwtVerifier>,
@@ -229,7 +230,7 @@ impl Authenticator for TokenAuthenticator {
     }
 }
 
-/// Tokens for callers that the guard lets through to them.
+/// Token administration for callers that the engine's access control allows.
 struct AuthorizedTokenAdmin {
     engine: Engine,
     tokens: Arc<ServerTokens>,
@@ -255,9 +256,11 @@ impl TokenAdmin for AuthorizedTokenAdmin {
         let id = tokens::draw_id()?;
         let tenant = wish.tenant.as_deref().unwrap_or(caller.tenant());
         self.allow(caller, Action::Write, "token.create", &ServerTokens::created_address(&id, tenant))?;
-        // Who makes one elsewhere is refused below, and is not told how many there are.
+        // A caller that may not create tokens in this tenant is refused below, without learning how many
+        // there are.
         if caller.tenant() == HOME_TENANT || caller.tenant() == tenant {
-            // Counted, not measured: tokens are made seldom, and their limit is small.
+            // Counted now, not taken from the last measurement: tokens are created seldom, and their limit is
+            // small.
             let counts = self.tokens.measure().await?;
             let has = counts.iter().find(|(name, _)| name == tenant).map_or(0, |(_, count)| *count);
             self.engine.usage().check_counted(tenant, MeteredResource::Tokens, has, 1)?;

@@ -1,6 +1,6 @@
-//! What the operator's own commands ask a running server: they show a secret that only the data folder has.
+//! The admin endpoints for the operator's own commands, which present a secret that only the data folder holds.
 //!
-//! Tokens, the audit, other callers' tasks and tenants are also for callers whose scopes say so.
+//! Tokens, the audit, other callers' tasks and tenants are also open to callers with the matching scopes.
 
 pub(crate) mod tasks;
 pub(crate) mod tenants;
@@ -25,7 +25,7 @@ use crate::{
     rpc,
 };
 
-/// Dead letters that one answer shows.
+/// Maximum dead letters in one response.
 const MOST: usize = 1000;
 
 /// `GET /admin/dead-letters`
@@ -33,13 +33,14 @@ pub(crate) async fn dead_letters(State(app): State<Arc<App>>, headers: HeaderMap
     if let Some(refused) = refuse_unless_operator(&app, &headers) {
         return refused;
     }
-    match app.engine.store().dead_letters(MOST).await {
+    match app.engine.dead_letters(MOST).await {
         Ok(letters) => rpc::json(json!({ "deadLetters": letters }).to_string()),
         Err(error) => failed(&error),
     }
 }
 
-/// Which dead letters to deliver after all: one, or all of them. A wish that is not understood is not one for all.
+/// The dead letters to replay: one, or all. Unknown fields are an error, so that a misspelled request never
+/// replays all.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 struct ReplayRequest {
@@ -62,12 +63,8 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
             return rpc::refuse(&HttpRefusal { status: StatusCode::BAD_REQUEST, message });
         }
     };
-    let now = app.engine.clock().now();
-    match app.engine.store().replay_dead_letters(delivery.as_deref(), now).await {
-        Ok(replayed) => {
-            app.engine.outbox().notify_one();
-            rpc::json(json!({ "replayed": replayed }).to_string())
-        }
+    match app.engine.replay_dead_letters(delivery.as_deref()).await {
+        Ok(replayed) => rpc::json(json!({ "replayed": replayed }).to_string()),
         Err(error) => failed(&error),
     }
 }
@@ -101,7 +98,7 @@ pub(crate) async fn create_token(State(app): State<Arc<App>>, request: Request<B
     }
 }
 
-/// `DELETE /admin/tokens/{id}`; with `?stop=true` all that the token has made is canceled, too.
+/// `DELETE /admin/tokens/{id}`; with `?stop=true` all tasks that the token created are cancelled, too.
 pub(crate) async fn revoke_token(
     State(app): State<Arc<App>>,
     Path(id): Path<String>,
@@ -119,7 +116,7 @@ pub(crate) async fn revoke_token(
     }
 }
 
-/// How a token is taken back.
+/// The options of a revocation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RevocationQuery {
@@ -145,7 +142,7 @@ pub(crate) async fn audit(State(app): State<Arc<App>>, request: Request<Body>) -
     answer(&app, read)
 }
 
-/// The caller, and who keeps the tokens.
+/// The caller, and the token administration.
 async fn admin_and_tokens<'a>(
     app: &'a App,
     headers: &HeaderMap,
@@ -159,7 +156,7 @@ async fn admin_and_tokens<'a>(
     }
 }
 
-/// Whoever asks, where there is anything to ask for. What it may do is decided by the engine.
+/// Authenticates the caller of an admin endpoint. The engine decides what it may do.
 async fn authenticate_admin(
     app: &App,
     headers: &HeaderMap,
@@ -170,13 +167,13 @@ async fn authenticate_admin(
         return Ok(peer.attach_address(Caller::local()));
     }
     if app.options.authenticator.is_none() {
-        // Nobody has scopes here, so that the folder's secret is the only way in.
+        // Without an authenticator no caller has scopes, so the folder's secret is the only way in.
         return Err(refuse_unless_operator(app, headers).unwrap_or_else(nothing_here));
     }
     app.caller(headers, peer, path).await.map_err(|error| app.challenge.refusal("", &error))
 }
 
-/// The body of a request, within the limits of every request.
+/// Reads the body, within the limits of every request.
 async fn read_body(app: &App, request: Request<Body>) -> Result<Bytes, Response<Body>> {
     let limits = &app.options.limits;
     let (parts, body) = request.into_parts();
@@ -195,7 +192,7 @@ fn answer(app: &App, said: Result<Value, TokenAdminError>) -> Response<Body> {
     rpc::refuse(&HttpRefusal { status, message })
 }
 
-/// An answer of the engine, as administrators get it.
+/// Renders an engine result for administrators.
 fn answer_engine(app: &App, said: Result<Value, Error>) -> Response<Body> {
     answer(app, said.map_err(TokenAdminError::Engine))
 }
@@ -204,7 +201,7 @@ fn invalid(app: &App, why: String) -> Response<Body> {
     answer(app, Err(TokenAdminError::Invalid(why)))
 }
 
-/// What the engine said, outside of any dialect.
+/// Renders an engine error, outside of any dialect.
 pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
     let (status, after) = match error {
         Error::Forbidden(_) | Error::NotOperator(_) => (StatusCode::FORBIDDEN, None),

@@ -1,23 +1,22 @@
-//! The audit as administrators read it: newest first, a page at a time. Written by the engine's guard.
+//! The audit as administrators read it: newest first, in pages. The engine's access control writes it.
 //!
-//! An administrator of the home tenant sees all of it, any other only what happened in its own tenant.
+//! An administrator of the home tenant sees all of it, any other only the lines of its own tenant.
 
 use nuncio_engine::{
-    AccessKind, AccessRequest, Action, Caller, Engine, Error,
-    access::HOME_TENANT,
+    AccessKind, Action, Caller, Engine, Error,
     knowledge::{AuditEntry, AuditQuery},
 };
 use nuncio_wire::timestamp;
 use serde_json::{Map, Value, json};
 
-/// Where it is read over MCP.
+/// The URI template of the audit as an MCP resource.
 pub const URI: &str = "audit://log{?tenant,caller,type,refused,since,before,limit}";
-/// Lines on a page, unless it is said otherwise.
+/// Default lines per page.
 const USUAL: usize = 100;
-/// Lines on the longest page.
+/// Maximum lines per page.
 pub const MOST: usize = 1_000;
 
-/// Reads what is asked for: the variables of [`URI`], as text.
+/// Parses a query from the variables of [`URI`], given as text.
 pub fn read_query(arguments: &Map<String, Value>) -> Result<AuditQuery, String> {
     let mut query = AuditQuery { limit: USUAL, ..AuditQuery::default() };
     for (name, value) in arguments {
@@ -59,24 +58,13 @@ pub fn read_query(arguments: &Map<String, Value>) -> Result<AuditQuery, String> 
     }
 }
 
-/// A page of the audit, for a caller who may read it.
-pub async fn read(engine: &Engine, caller: &Caller, mut query: AuditQuery) -> Result<Value, Error> {
-    let (action, kind, operation) = (Action::Read, AccessKind::Admin, "audit.read");
-    engine
-        .allow(caller, &AccessRequest { action, kind, name: "audit", operation, resource: &"audit://log" })?;
-    if caller.tenant() != HOME_TENANT {
-        let own = query.tenant.as_deref().is_none_or(|tenant| tenant == caller.tenant());
-        if !own {
-            return Ok(page(&[], query.limit));
-        }
-        query.tenant = Some(caller.tenant().to_owned());
-    }
-    engine.flush_audit().await;
+/// A page of the audit, for a caller that may read it.
+pub async fn read(engine: &Engine, caller: &Caller, query: AuditQuery) -> Result<Value, Error> {
     let limit = query.limit;
-    Ok(page(&engine.store().knowledge().audit(&query).await?, limit))
+    Ok(page(&engine.audit_log(caller, query).await?, limit))
 }
 
-/// A page as it is shown; `next` is what `before` has to say for the one after it.
+/// Renders a page as JSON; its `next` is the `before` of the following page.
 pub fn page(lines: &[(u64, AuditEntry)], limit: usize) -> Value {
     let next = lines.last().filter(|_| lines.len() >= limit).map(|(number, _)| *number);
     json!({ "entries": lines.iter().map(|(number, line)| entry(*number, line)).collect::<Vec<_>>(), "next": next })
@@ -99,7 +87,7 @@ fn entry(number: u64, line: &AuditEntry) -> Value {
     })
 }
 
-/// What a page looks like.
+/// The JSON Schema of a page.
 pub fn schema() -> Value {
     let text = json!({ "type": "string" });
     let maybe = json!({ "type": ["string", "null"] });

@@ -1,4 +1,4 @@
-//! Whether the server lives, whether it takes work, and its figures.
+//! The endpoints for liveness, readiness and metrics.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::{
     rpc,
 };
 
-/// `/healthz`: the process answers.
+/// `/healthz`: the process is alive.
 pub(crate) async fn alive() -> Response<Body> {
     rpc::json(r#"{"status":"ok"}"#)
 }
 
-/// `/readyz`: new work would be taken.
+/// `/readyz`: the server accepts new work.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
     let stopping = *app.engine.closing().borrow();
     let reason = match stopping {
         true => Some("the server is stopping".to_owned()),
-        false => app.engine.store().ready().await.err().map(|error| error.to_string()),
+        false => app.engine.ready().await.err().map(|error| error.to_string()),
     };
     match reason {
         None => rpc::json(r#"{"status":"ready"}"#),
@@ -39,7 +39,7 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
     }
 }
 
-/// `/metrics`, for Prometheus. Where callers are known it is for those who may see it.
+/// `/metrics`, for Prometheus. With authentication, only for callers with the right to read it.
 pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     let caller = match app.caller(request.headers(), &peer_of(&request), "/metrics").await {
         Ok(caller) => caller,
@@ -62,8 +62,8 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>, request: Request<Body>)
     response
 }
 
-/// The ledger by resource: all tenants together, and the one that uses most. Tenants have no label of their own: callers
-/// could make as many figures as there are names.
+/// Usage by resource: of all tenants together, and of the largest one. Tenants have no label of their own:
+/// callers could create as many time series as there are names.
 fn set_usage(report: &[TenantUsage]) {
     for resource in MeteredResource::ALL {
         let amounts = || report.iter().map(|tenant| tenant.of(resource));

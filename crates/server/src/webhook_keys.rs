@@ -1,8 +1,8 @@
-//! The keys that webhooks are signed with: one per tenant, derived from the key of the database, and rotated with an
-//! overlap in which deliveries carry two signatures.
+//! The signing keys of webhooks: one per tenant, derived from the database's key, and rotated with an overlap
+//! in which deliveries carry two signatures.
 //!
-//! A tenant whose key was shared with another could have its receivers believe what the other made up. The home tenant
-//! begins with the secret of the data folder, which its receivers know from before there were others.
+//! If two tenants shared a key, one could forge deliveries to the other's receivers. The home tenant starts
+//! with the secret of the data folder, which its receivers have known since before there were other tenants.
 
 use std::{
     collections::HashMap,
@@ -11,10 +11,8 @@ use std::{
 };
 
 use nuncio_engine::{
-    AccessKind, AccessRequest, Action, Caller, Engine, Error,
-    access::HOME_TENANT,
-    clock::Timestamp,
-    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordWrite},
+    AccessKind, AccessRequest, Action, Caller, Engine, Error, access::HOME_TENANT, clock::Timestamp,
+    records::Records,
 };
 use nuncio_wire::timestamp;
 use parking_lot::Mutex;
@@ -25,26 +23,27 @@ use crate::signature::SigningSecret;
 
 const KIND: &str = "webhook.key";
 const ID: &str = "signing";
-/// How long what was read of a tenant's key is believed: so soon every node signs with a new one.
+/// How long a tenant's key is cached: the time until every node signs with a rotated one.
 const BELIEVED: Duration = Duration::from_secs(5);
-/// Tenants whose keys are remembered.
+/// Maximum tenants whose keys are cached.
 const REMEMBERED: usize = 10_000;
-/// For how long deliveries carry the signature of the key before, unless it is said otherwise.
+/// The default overlap: how long deliveries also carry the signature of the previous key.
 pub const OVERLAP: Duration = Duration::from_secs(24 * 60 * 60);
-/// The longest overlap.
+/// Most attempts to write a rotation that conflicts with concurrent ones.
+const ATTEMPTS: usize = 64;
 const MAX_OVERLAP: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
-/// Which key a tenant has. Fields are only ever added.
+/// The generation of a tenant's key. Fields are only ever added.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct WebhookKeyGeneration {
-    /// Counts rotations.
+    /// Number of rotations so far.
     number: u64,
-    /// Until when the one before is good, too.
+    /// The end of the overlap: until then the previous key signs as well.
     previous_until: Option<Timestamp>,
 }
 
-/// The keys of all tenants.
+/// The webhook signing keys of all tenants.
 pub struct WebhookKeys {
     home: SigningSecret,
     engine: OnceLock<Engine>,
@@ -52,18 +51,19 @@ pub struct WebhookKeys {
 }
 
 impl WebhookKeys {
-    /// Keys of which the home tenant's first is that one. Without an engine there is no other.
+    /// Keys with `home` as the home tenant's first one. Other tenants have a key only once an engine is
+    /// attached.
     pub fn new(home: SigningSecret) -> Arc<Self> {
         Arc::new(Self { home, engine: OnceLock::new(), known: Mutex::default() })
     }
 
-    /// Takes the engine that derives the others.
+    /// Sets the engine that derives the other tenants' keys.
     pub fn attach(&self, engine: &Engine) {
-        // Another one is the same: there is one engine.
+        // A second call changes nothing: there is one engine.
         let _ = self.engine.set(engine.clone());
     }
 
-    /// The value of `webhook-signature` for a delivery of that tenant: a signature, or two while a key is rotated.
+    /// The value of `webhook-signature` for a tenant's delivery: one signature, or two during a rotation.
     pub(crate) async fn sign(
         &self,
         tenant: &str,
@@ -79,16 +79,17 @@ impl WebhookKeys {
         Ok(signatures.join(" "))
     }
 
-    /// A tenant's key, for who may see it.
+    /// Shows a tenant's key to a caller that may see it.
     pub(crate) async fn show(&self, caller: &Caller, tenant: Option<&str>) -> Result<Value, Error> {
         let engine = self.engine()?;
         let tenant = allow(engine, caller, Action::Read, "webhook.key.show", tenant)?;
         let now = engine.clock().now();
-        let generation = self.read(engine, &tenant).await?.0;
+        let record = Self::records(engine).get(&tenant, ID).await?;
+        let generation = record.map(|record| record.value).unwrap_or_default();
         Ok(self.shown(engine, &tenant, generation, now))
     }
 
-    /// Gives a tenant a new key. Deliveries carry the signatures of both until the overlap is over.
+    /// Rotates a tenant's key. Deliveries carry both signatures until the overlap ends.
     pub(crate) async fn rotate(
         &self,
         caller: &Caller,
@@ -102,29 +103,17 @@ impl WebhookKeys {
             let days = MAX_OVERLAP.as_secs() / 86_400;
             return Err(Error::Invalid(format!("overlapSeconds: at most {days} days")));
         }
-        loop {
-            let (generation, version) = self.read(engine, &tenant).await?;
-            let now = engine.clock().now();
-            let next = WebhookKeyGeneration {
-                number: generation.number + 1,
-                previous_until: Some(now.after(overlap)),
-            };
-            let write = RecordWrite {
-                key: RecordKey::new(&*tenant, KIND, ID),
-                body: Some(serde_json::to_vec(&next).unwrap_or_default().into()),
-                expected: version.map_or(ExpectedVersion::Absent, ExpectedVersion::Version),
-                expires_at: None,
-                now,
-            };
-            match engine.store().knowledge().write_records(vec![write]).await {
-                Ok(_) => {
-                    self.remember(&tenant, next, now);
-                    return Ok(self.shown(engine, &tenant, next, now));
-                }
-                Err(RecordError::Moved { .. }) => {}
-                Err(RecordError::Store(error)) => return Err(error.into()),
-            }
-        }
+        let now = engine.clock().now();
+        let updated = Self::records(engine)
+            .update(&tenant, ID, ATTEMPTS, |found| {
+                let number = found.map_or(0, |record| record.value.number);
+                let previous_until = Some(now.after(overlap));
+                Ok::<_, Error>(Some(WebhookKeyGeneration { number: number + 1, previous_until }))
+            })
+            .await?;
+        let next = updated.map(|record| record.value).unwrap_or_default();
+        self.remember(&tenant, next, now);
+        Ok(self.shown(engine, &tenant, next, now))
     }
 
     fn engine(&self) -> Result<&Engine, Error> {
@@ -148,7 +137,7 @@ impl WebhookKeys {
         })
     }
 
-    /// The key that stands, and the one before while it is good, too.
+    /// The current key, and the previous one during the overlap.
     fn keys(
         &self,
         engine: &Engine,
@@ -158,7 +147,7 @@ impl WebhookKeys {
     ) -> Vec<SigningSecret> {
         let key = |number: u64| match (tenant, number) {
             (HOME_TENANT, 0) => self.home.clone(),
-            // A tenant's name has no slash.
+            // Unambiguous, because a tenant's name has no slash.
             _ => {
                 let purpose = format!("webhook/{tenant}/{number}");
                 SigningSecret::from_random(engine.derive_tenant_key(tenant, &purpose))
@@ -184,7 +173,8 @@ impl WebhookKeys {
         {
             return Ok(generation);
         }
-        let (generation, _) = self.read(engine, tenant).await?;
+        let record = Self::records(engine).get(tenant, ID).await?;
+        let generation = record.map(|record| record.value).unwrap_or_default();
         self.remember(tenant, generation, now);
         Ok(generation)
     }
@@ -197,22 +187,13 @@ impl WebhookKeys {
         known.insert(tenant.to_owned(), (generation, now));
     }
 
-    async fn read(
-        &self,
-        engine: &Engine,
-        tenant: &str,
-    ) -> Result<(WebhookKeyGeneration, Option<u64>), Error> {
-        let key = RecordKey::new(tenant, KIND, ID);
-        let Some(record) = engine.store().knowledge().record(&key, engine.clock().now()).await? else {
-            return Ok((WebhookKeyGeneration::default(), None));
-        };
-        let damaged = |error| Error::Internal(format!("the webhook key of {tenant:?} is damaged: {error}"));
-        Ok((serde_json::from_slice(&record.body).map_err(damaged)?, Some(record.version)))
+    fn records(engine: &Engine) -> Records<WebhookKeyGeneration> {
+        engine.records(KIND)
     }
 }
 
-/// The tenant that is meant, where the caller may. An administrator of the home tenant may name any, others have their
-/// own.
+/// Resolves the tenant that the caller means, if the caller may. An administrator of the home tenant may name
+/// any tenant; others have only their own.
 fn allow(
     engine: &Engine,
     caller: &Caller,

@@ -114,7 +114,7 @@ async fn assert_key_is_nowhere(server: &Server, task: &Task) {
     let log = server.log(task).await;
     assert!(!format!("{log:?}").contains(KEY), "{log:?}");
     let row = server.row(task).await;
-    for record in server.engine.store().journal(row.no).await.unwrap() {
+    for record in server.engine.store_for_tests().journal(row.no).await.unwrap() {
         assert!(!String::from_utf8_lossy(&record.0).contains(KEY));
     }
 }

@@ -138,19 +138,19 @@ impl Server {
     }
 
     pub(crate) async fn row(&self, task: &Task) -> TaskRow {
-        self.engine.store().row(&TaskKey::Id(task.origin.id)).await.unwrap().unwrap()
+        self.engine.store_for_tests().row(&TaskKey::Id(task.origin.id)).await.unwrap().unwrap()
     }
 
     /// How many commits made the log.
     pub(crate) async fn commits(&self, task: &Task) -> usize {
         let row = self.row(task).await;
-        self.engine.store().log(row.no, 0, usize::MAX).await.unwrap().len()
+        self.engine.store_for_tests().log(row.no, 0, usize::MAX).await.unwrap().len()
     }
 
     /// The names of the steps that ended, in that order, once for each time that they did.
     pub(crate) async fn journaled_steps(&self, task: &Task) -> Vec<String> {
         let row = self.row(task).await;
-        let journal = self.engine.store().journal(row.no).await.unwrap();
+        let journal = self.engine.store_for_tests().journal(row.no).await.unwrap();
         // A format version, then JSON.
         let records = journal.iter().map(|record| serde_json::from_slice::<Value>(&record.0[1..]).unwrap());
         records.filter_map(|record| record["step"]["name"].as_str().map(str::to_owned)).collect()

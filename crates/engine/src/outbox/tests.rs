@@ -1,5 +1,5 @@
-//! The loop against a store in memory and a courier that the test directs, on a clock that jumps: hours of
-//! retries take milliseconds. What a real store and real HTTP add is tested in the server crate.
+//! The outbox loop against an in-memory store and a scripted sender, on a clock that jumps: hours of retries take
+//! milliseconds. The server crate tests it with a real store and real HTTP.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -159,7 +159,7 @@ async fn a_hanging_endpoint_delays_nobody_else() {
     outbox.stop().await;
 }
 
-/// What was never sent says nothing about the endpoint: it must not earn it a bigger share.
+/// A round that sent nothing is no evidence about the endpoint: it must not increase the endpoint's share.
 #[tokio::test(start_paused = true)]
 async fn rounds_with_nothing_to_send_do_not_widen_the_lane_of_a_hanging_endpoint() {
     let world = World::answering(|call| match (call.url.contains("hanging"), call.seq) {
@@ -169,7 +169,7 @@ async fn rounds_with_nothing_to_send_do_not_widen_the_lane_of_a_hanging_endpoint
     });
     for n in 0..40 {
         let task = world.task(&["http://hanging/"]);
-        // The first ones have nothing to say, the others something that hangs.
+        // The first tasks have nothing to send; the others have an event that hangs.
         world.append(task, (1..=if n < 20 { 1 } else { 2 }).map(text).collect());
     }
     let hour = Duration::from_secs(3600);
@@ -221,7 +221,7 @@ async fn one_endpoint_has_its_share_and_no_more() {
     outbox.stop().await;
 }
 
-/// More than may wait for one endpoint: the rest comes back after its lease, and no failure is counted.
+/// More than may wait for one endpoint: the rest returns after its lease, and no failure is counted.
 #[tokio::test(start_paused = true)]
 async fn what_finds_no_room_waits_for_its_lease_and_is_no_attempt() {
     let world =
@@ -342,7 +342,7 @@ async fn a_store_in_trouble_is_asked_again() {
     let outbox = world.start(OutboxOptions::default());
     world.until(|world| world.calls().len() == 1).await;
     world.until(|world| world.cursor(task, 0) == 1).await;
-    // And while it settles: what was delivered is not delivered again.
+    // The same while an outcome is recorded: what was delivered is not delivered again.
     world.store.lock().settle_trouble = 3;
     world.append(task, vec![text(2)]);
     world.wake.notify_one();
@@ -351,8 +351,8 @@ async fn a_store_in_trouble_is_asked_again() {
     outbox.stop().await;
 }
 
-/// The store has given a webhook back, it has more to deliver and is claimed again, and only then does the
-/// settling call return.
+/// The store has released a webhook, it has more to deliver and is claimed again, and only then does the
+/// recording call return.
 #[tokio::test(start_paused = true)]
 async fn a_claim_that_overtakes_the_end_of_a_round_is_not_lost() {
     let world = World::new(|_| DeliveryResult::Delivered);
@@ -411,7 +411,7 @@ fn an_endpoint_is_scheme_host_and_port() {
 
 // ------------------------------------------------------------------------------------------------ world
 
-/// What a courier was asked.
+/// One call of the sender.
 #[derive(Debug, Clone)]
 struct Call {
     id: String,
@@ -492,7 +492,7 @@ impl World {
 
     async fn until(&self, condition: impl Fn(&Self) -> bool) {
         let reached = async {
-            // Longer and longer: the clock jumps, but every look costs real time.
+            // Increasing pauses: the clock jumps, but every check costs real time.
             let mut pause = Duration::from_millis(1);
             while !condition(self) {
                 sleep(pause).await;
@@ -543,7 +543,7 @@ impl World {
         self.wake.notify_one();
     }
 
-    /// The cursors that were settled, in order.
+    /// The recorded cursors, in order.
     fn settled(&self) -> Vec<u64> {
         self.store.lock().settled.clone()
     }
@@ -596,10 +596,10 @@ struct Held {
     tasks: BTreeMap<TaskNo, Kept>,
     dead: Vec<DeadLetter>,
     settled: Vec<u64>,
-    /// So many calls fail from now on.
+    /// The number of calls that fail from now on.
     trouble: u32,
     settle_trouble: u32,
-    /// A settlement is in effect a second before it returns.
+    /// A recorded outcome takes effect a second before the call returns.
     slow_to_return: bool,
 }
 
@@ -740,15 +740,7 @@ impl Held {
 }
 
 #[async_trait]
-impl Store for Memory {
-    fn knowledge(&self) -> &dyn crate::knowledge::Knowledge {
-        unreachable!("the outbox knows nothing of it")
-    }
-
-    fn tenants(&self) -> &dyn crate::tenant_store::TenantStore {
-        unreachable!("the outbox knows nothing of it")
-    }
-
+impl TaskStore for Memory {
     async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
         let mut held = self.lock();
         held.trouble()?;
@@ -760,10 +752,82 @@ impl Store for Memory {
     }
 
     async fn log(&self, task: TaskNo, after: u64, _: usize) -> Result<Vec<StoredBatch>, StoreError> {
-        // One at a time, to make a reader come again.
+        // One batch at a time, so that a reader must read several times.
         Ok(self.lock().tasks[&task].stored(after).into_iter().take(1).collect())
     }
 
+    async fn commit(&self, _: Change) -> Result<CommitReceipt, CommitError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn row(&self, _: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn journal(&self, _: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn list(&self, _: &ListQuery) -> Result<ListPage, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn put_snapshot(&self, _: TaskNo, _: u64, _: Bytes) -> Result<(), StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn idempotent(&self, _: &str, _: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn live_children(&self, _: TaskId) -> Result<Vec<TaskId>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn heartbeat(&self, _: NodeId, _: Timestamp) -> Result<(), StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn claim(&self, _: NodeId, _: Timestamp, _: usize) -> Result<Vec<ClaimedTask>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn claim_of(
+        &self,
+        _: NodeId,
+        _: Timestamp,
+        _: &[OwnerClaim],
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn due_tasks(&self, _: NodeId, _: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn descendants(&self, _: TaskId, _: u64) -> Result<u64, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn held_tasks(&self, _: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn load(&self) -> Result<Load, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn expire(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
+        unreachable!("not for the outbox")
+    }
+}
+
+#[async_trait]
+impl WebhookStore for Memory {
     async fn claim_deliveries(
         &self,
         _: NodeId,
@@ -823,89 +887,60 @@ impl Store for Memory {
         Ok(dead.len() as u64)
     }
 
-    async fn commit(&self, _: Change) -> Result<CommitReceipt, CommitError> {
-        unreachable!("not for the outbox")
-    }
-    async fn row(&self, _: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn journal(&self, _: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn list(&self, _: &ListQuery) -> Result<ListPage, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn put_snapshot(&self, _: TaskNo, _: u64, _: Bytes) -> Result<(), StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn idempotent(&self, _: &str, _: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn live_children(&self, _: TaskId) -> Result<Vec<TaskId>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn heartbeat(&self, _: NodeId, _: Timestamp) -> Result<(), StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn claim(&self, _: NodeId, _: Timestamp, _: usize) -> Result<Vec<ClaimedTask>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn claim_of(
-        &self,
-        _: NodeId,
-        _: Timestamp,
-        _: &[OwnerClaim],
-    ) -> Result<Vec<ClaimedTask>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn due_tasks(&self, _: NodeId, _: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn descendants(&self, _: TaskId, _: u64) -> Result<u64, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn held_tasks(&self, _: NodeId) -> Result<Vec<TaskId>, StoreError> {
-        unreachable!("not for the outbox")
-    }
-    async fn load(&self) -> Result<Load, StoreError> {
-        unreachable!("not for the outbox")
-    }
     async fn put_webhook(&self, _: TaskNo, _: Webhook, _: usize) -> Result<(), WebhookError> {
         unreachable!("not for the outbox")
     }
+
     async fn webhooks(&self, _: TaskNo) -> Result<Vec<Webhook>, StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn delete_webhook(&self, _: TaskNo, _: &str) -> Result<bool, StoreError> {
         unreachable!("not for the outbox")
     }
-    async fn expire(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
-        unreachable!("not for the outbox")
-    }
+}
+
+#[async_trait]
+impl SessionStore for Memory {
     async fn create_session(&self, _: Session, _: usize) -> Result<bool, StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn session(&self, _: &str) -> Result<Option<Session>, StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn update_session(&self, _: &str, _: u64, _: Bytes) -> Result<bool, StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn touch_sessions(&self, _: &[String], _: Timestamp) -> Result<(), StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn delete_session(&self, _: &str) -> Result<bool, StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn expire_sessions(&self, _: Option<&str>, _: Timestamp, _: usize) -> Result<u64, StoreError> {
         unreachable!("not for the outbox")
     }
+}
+
+#[async_trait]
+impl Store for Memory {
+    fn knowledge(&self) -> &dyn crate::knowledge::Knowledge {
+        unreachable!("the outbox knows nothing of it")
+    }
+
+    fn tenants(&self) -> &dyn crate::tenant_store::TenantStore {
+        unreachable!("the outbox knows nothing of it")
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         unreachable!("not for the outbox")
     }
+
     async fn close(&self) -> Result<(), StoreError> {
         unreachable!("not for the outbox")
     }

@@ -28,7 +28,7 @@ pub(crate) async fn ended(engine: &Engine, caller: &Caller, task: &Task) -> Task
 async fn audited(engine: &Engine, operation: &str) -> Vec<AuditEntry> {
     engine.flush_audit().await;
     let query = AuditQuery { limit: 1_000, ..AuditQuery::default() };
-    let lines = engine.store().knowledge().audit(&query).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
     lines.into_iter().map(|(_, line)| line).filter(|line| line.operation == operation).collect()
 }
 
@@ -97,7 +97,8 @@ async fn calls_count_against_the_callers_rate() {
     // The send and its call.
     let begun = engine.submit(&ada, to("messenger", "lobby")).await.unwrap();
     until("it has called", async || {
-        let row = engine.store().row(&nuncio_engine::store::TaskKey::Id(begun.origin.id)).await.unwrap();
+        let row =
+            engine.store_for_tests().row(&nuncio_engine::store::TaskKey::Id(begun.origin.id)).await.unwrap();
         row.unwrap().state.is_terminal().then_some(())
     })
     .await;

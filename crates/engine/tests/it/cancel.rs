@@ -232,7 +232,7 @@ async fn an_agent_tidies_up_while_what_it_called_is_being_canceled() {
     .await;
     let no = engine.row(task.origin.id).await.no;
     let tidied = until("it has tidied up", async || {
-        let done = !engine.store().journal(no).await.unwrap().is_empty();
+        let done = !engine.store_for_tests().journal(no).await.unwrap().is_empty();
         done.then(Instant::now)
     });
     let started = Instant::now();
@@ -340,7 +340,7 @@ async fn a_task_that_this_node_holds_without_a_run_can_be_canceled() {
     // As after a claim whose run broke.
     let mut lease = Change::new(Precondition::Version { task: row.no, version: row.version });
     lease.run = RunChange::Lease(engine.node());
-    engine.store().commit(lease).await.unwrap();
+    engine.store_for_tests().commit(lease).await.unwrap();
     assert_eq!(cancel(&engine, &task).await.unwrap().state, State::Canceled);
 }
 
@@ -364,15 +364,15 @@ async fn a_wish_that_cannot_be_met_in_time_is_kept() {
     // Another node has it, and says nothing.
     let other = NodeId(Uuid::now_v7());
     let a_while = nuncio_engine::clock::Timestamp(i64::MAX / 2);
-    engine.store().heartbeat(other, a_while).await.unwrap();
+    engine.store_for_tests().heartbeat(other, a_while).await.unwrap();
     let mut lease = Change::new(Precondition::Version { task: row.no, version: row.version });
     lease.run = RunChange::Lease(other);
-    engine.store().commit(lease).await.unwrap();
+    engine.store_for_tests().commit(lease).await.unwrap();
     let told = cancel(&engine, &task).await.unwrap();
     assert_eq!(told.state, State::InputRequired, "told how it stands");
     assert!(engine.row(task.origin.id).await.cancel, "the wish is durable");
     // That node dies, and whoever takes the task over knows.
-    engine.store().heartbeat(other, nuncio_engine::clock::Timestamp(0)).await.unwrap();
+    engine.store_for_tests().heartbeat(other, nuncio_engine::clock::Timestamp(0)).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Canceled);
     assert!(matches!(engine.log(task.origin.id).await.last().unwrap().event(), Event::Status(_)));

@@ -94,7 +94,7 @@ async fn new_work_is_refused_stored_work_is_readable_and_running_work_waits_for_
         }
         other => panic!("{other:?}"),
     }
-    assert!(matches!(engine.store().ready().await, Err(StoreError::Full(_))));
+    assert!(matches!(engine.store_for_tests().ready().await, Err(StoreError::Full(_))));
     assert_eq!(engine.checked(kept.origin.id).await, kept);
     assert_eq!(engine.ended(&kept).await, kept);
     assert!(engine.list(&me(), List { page_size: 10, ..Default::default() }).await.unwrap().total >= 2);

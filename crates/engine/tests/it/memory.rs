@@ -112,7 +112,7 @@ async fn an_agent_may_do_in_memory_what_its_caller_may() {
     assert!(words.starts_with("None Err(Failed(") && words.contains("read:memory:private"), "{words}");
     engine.flush_audit().await;
     let refused = AuditQuery { refused: true, limit: 10, ..AuditQuery::default() };
-    let lines = engine.store().knowledge().audit(&refused).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&refused).await.unwrap();
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(
         (lines[0].1.operation.as_str(), lines[0].1.resource.as_str()),
@@ -140,7 +140,7 @@ async fn every_read_is_counted_once_before_it_is_written_and_after() {
     let key = MemoryKey { tenant: "home".into(), namespace: "n".into(), key: "a".into() };
     let kept = async |engine: &nuncio_engine::Engine| {
         let now = engine.clock().now();
-        engine.store().knowledge().memory(&key, now).await.unwrap().unwrap().reads
+        engine.store_for_tests().knowledge().memory(&key, now).await.unwrap().unwrap().reads
     };
     assert_eq!(kept(&engine).await, 0, "a read costs no write");
     let listed = async |engine: &nuncio_engine::Engine| {
@@ -216,8 +216,11 @@ async fn what_has_expired_is_swept_and_its_followers_are_told() {
     let stats = memory.stats(&me(), "n").await.unwrap().unwrap();
     assert_eq!((stats.entries, stats.bytes), (1, 1));
     until("the audit is swept, too", async || {
-        let lines =
-            engine.store().knowledge().audit(&AuditQuery { limit: 10, ..AuditQuery::default() }).await;
+        let lines = engine
+            .store_for_tests()
+            .knowledge()
+            .audit(&AuditQuery { limit: 10, ..AuditQuery::default() })
+            .await;
         lines.unwrap().is_empty().then_some(())
     })
     .await;

@@ -67,7 +67,7 @@ async fn the_work_of_a_stopped_token_is_canceled_and_that_of_another_of_the_same
     until("it asks", async || (state(&engine, &asking).await == State::InputRequired).then_some(())).await;
     engine.flush_audit().await;
     let query = AuditQuery { tenant: Some("acme".into()), limit: 100, ..AuditQuery::default() };
-    let lines = engine.store().knowledge().audit(&query).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
     let named = |id: &str| lines.iter().filter(|(_, line)| line.credential.as_deref() == Some(id)).count();
     assert_eq!((named("bad"), named("good"), lines.len()), (4, 1, 5), "{lines:?}");
 
@@ -138,7 +138,7 @@ async fn the_operator_reaches_tasks_of_every_tenant_and_others_find_nothing() {
 
     engine.flush_audit().await;
     let query = AuditQuery { caller: Some("local".into()), limit: 100, ..AuditQuery::default() };
-    let lines = engine.store().knowledge().audit(&query).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
     for operation in ["admin.task.cancel", "admin.task.delete"] {
         assert!(lines.iter().any(|(_, line)| line.operation == operation), "{operation}");
     }
@@ -203,13 +203,13 @@ async fn fill(engine: &Engine, owner: &str, tenant: &str) -> Vec<Task> {
         expires_at: None,
         now: engine.clock().now(),
     };
-    engine.store().knowledge().write_records(vec![write("1"), write("2")]).await.unwrap();
+    engine.store_for_tests().knowledge().write_records(vec![write("1"), write("2")]).await.unwrap();
     tasks
 }
 
 /// What is left of a tenant in the store.
 async fn left(engine: &Engine, tenant: &str) -> (usize, usize, usize, usize) {
-    let store = engine.store();
+    let store = engine.store_for_tests();
     let now = engine.clock().now();
     let tasks = engine.admin_list(&Caller::local(), everything(Some(tenant))).await.unwrap().tasks.len();
     let spaces = store.knowledge().namespaces(tenant, "", "", 100, now).await.unwrap().len();
@@ -229,7 +229,7 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
     let lines = async |engine: &Engine| {
         engine.flush_audit().await;
         let query = AuditQuery { limit: 1_000, ..AuditQuery::default() };
-        let mut lines = engine.store().knowledge().audit(&query).await.unwrap();
+        let mut lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
         lines.retain(|(_, line)| line.operation != "tenant.erase");
         lines
     };
@@ -359,7 +359,8 @@ async fn an_export_has_encrypted_values_readable() {
     let value = json!({"password": "correct-horse-battery", "n": 1});
     engine.memory().store(&ada, "vault", "db", &value, None, ExpectedVersion::Any).await.unwrap();
     let key = MemoryKey { tenant: "acme".into(), namespace: "vault".into(), key: "db".into() };
-    let stored = engine.store().knowledge().memory(&key, engine.clock().now()).await.unwrap().unwrap();
+    let stored =
+        engine.store_for_tests().knowledge().memory(&key, engine.clock().now()).await.unwrap().unwrap();
     assert!(!stored.value.contains("correct-horse"), "it is encrypted in the store: {stored:?}");
 
     let mut values = vec![];

@@ -675,7 +675,7 @@ async fn a_run_that_begins_again_from_the_top_finds_what_it_did() {
     let task = engine.run(to("persistent", "go")).await;
     assert_eq!((task.state, text_of(&task, "list").as_str()), (State::Completed, "whole"), "{task:?}");
     assert_eq!((outside.begun("first, again"), outside.begun("second")), (0, 2));
-    let log = crate::world::read_log(&**engine.store(), task.origin.id).await;
+    let log = crate::world::read_log(&**engine.store_for_tests(), task.origin.id).await;
     let progress = log.iter().filter(|entry| matches!(entry.event(), Event::Progress(_))).count();
     let remarks = log.iter().filter(|entry| matches!(entry.event(), Event::Log(_))).count();
     assert_eq!((progress, remarks), (1, 2));
@@ -802,7 +802,7 @@ async fn snapshots_of_a_long_log_are_together_no_longer_than_a_few_logs() {
     let task = engine.send(to("writer", "go")).await;
     engine.ended(&task).await;
     let task = engine.checked(task.origin.id).await;
-    let opened = engine.store().open(&TaskKey::Id(task.origin.id)).await.unwrap().unwrap();
+    let opened = engine.store_for_tests().open(&TaskKey::Id(task.origin.id)).await.unwrap().unwrap();
     assert!(opened.snapshot.is_some(), "there is one");
     let fold = serde_json::to_vec(&task).unwrap().len();
     let tail: usize = opened.log.iter().map(|batch| batch.bytes.len()).sum();

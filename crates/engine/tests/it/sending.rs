@@ -297,8 +297,10 @@ async fn what_a_caller_may_not_see_is_answered_as_what_does_not_exist() {
     let (ada, bob) = (Caller::named("ada"), Caller::named("bob"));
     let task = engine.submit(&ada, chosen("worker", "adas", "go")).await.unwrap();
     let no = engine.row(task.origin.id).await.no;
-    until("its step is done", async || (!engine.store().journal(no).await.unwrap().is_empty()).then_some(()))
-        .await;
+    until("its step is done", async || {
+        (!engine.store_for_tests().journal(no).await.unwrap().is_empty()).then_some(())
+    })
+    .await;
     let before = engine.row(task.origin.id).await;
     let hook = WebhookConfig {
         id: "hook".into(),
@@ -399,7 +401,7 @@ async fn a_webhook_that_comes_with_a_message_hears_of_what_follows() {
     }];
     let before = engine.row(task.origin.id).await;
     engine.reply(&me(), reply).await.unwrap();
-    let hooks = engine.store().webhooks(before.no).await.unwrap();
+    let hooks = engine.store_for_tests().webhooks(before.no).await.unwrap();
     assert!(hooks.len() == 1 && hooks[0].cursor >= before.seq, "not of what came before: {hooks:?}");
     let shown = engine.webhooks(&me(), &task.origin.id.to_string()).await.unwrap();
     assert_eq!(shown[0].token, None, "secrets never come out");

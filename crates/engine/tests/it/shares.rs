@@ -183,7 +183,7 @@ async fn a_tree_of_calls_makes_no_more_tasks_than_its_budget() {
     let task = ended(&engine, &ada, &task).await;
     assert_eq!(task.state, State::Failed);
     assert!(last_words(&task).starts_with("tasks_per_root: "), "{}", last_words(&task));
-    assert_eq!(engine.store().descendants(task.origin.id, 1_000).await.unwrap(), 10);
+    assert_eq!(engine.store_for_tests().descendants(task.origin.id, 1_000).await.unwrap(), 10);
     // Another root has a budget of its own.
     let task = engine.submit(&ada, to("fan", "10")).await.unwrap();
     assert_eq!(ended(&engine, &ada, &task).await.state, State::Completed);
@@ -216,7 +216,7 @@ async fn the_budget_of_a_tree_survives_a_restart() {
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Failed);
     assert!(last_words(&task).starts_with("tasks_per_root: "), "{}", last_words(&task));
-    assert_eq!(engine.store().descendants(task.origin.id, 1_000).await.unwrap(), 3);
+    assert_eq!(engine.store_for_tests().descendants(task.origin.id, 1_000).await.unwrap(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -238,11 +238,11 @@ async fn a_tree_of_calls_has_only_so_many_at_work_and_is_canceled_at_once() {
     let task = engine.cancel(&ada, &task.origin.id.to_string()).await.unwrap();
     assert_eq!(task.state, State::Canceled);
     assert!(began.elapsed() < Duration::from_secs(2), "it took {:?}", began.elapsed());
-    assert_eq!(engine.store().live_children(task.origin.id).await.unwrap(), []);
+    assert_eq!(engine.store_for_tests().live_children(task.origin.id).await.unwrap(), []);
     gate.add_permits(1_000);
     assert_eq!(ended(&engine, &ada, &other).await.state, State::Completed);
     until("nothing runs", async || (engine.load() == (0, 0)).then_some(())).await;
-    let made = engine.store().descendants(task.origin.id, 1_000).await.unwrap();
+    let made = engine.store_for_tests().descendants(task.origin.id, 1_000).await.unwrap();
     assert!(made <= 12, "{made} were made of 404");
 }
 

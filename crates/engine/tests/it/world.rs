@@ -304,11 +304,11 @@ impl EngineExt for Engine {
     }
 
     async fn row(&self, id: TaskId) -> TaskRow {
-        self.store().row(&TaskKey::Id(id)).await.unwrap().expect("the task is there")
+        self.store_for_tests().row(&TaskKey::Id(id)).await.unwrap().expect("the task is there")
     }
 
     async fn log(&self, id: TaskId) -> Vec<Entry> {
-        read_log(&**self.store(), id).await
+        read_log(&**self.store_for_tests(), id).await
     }
 
     async fn checked(&self, id: TaskId) -> Task {

@@ -1,4 +1,4 @@
-//! The agent behind every batch: takes it or not, has its operations done, and tells what they came to.
+//! The agent behind every batch: admits the batch, runs its operations, and reports the result.
 
 use std::sync::Arc;
 
@@ -20,11 +20,10 @@ use super::{
     report::{BatchReport, JoinedOutput},
     retry::{retry_briefly, retry_while_busy},
     running_batch::{OperationOutcome, RunningBatch},
-    schemas,
-    speedup::{self, Calibrations},
+    schemas, speedup,
 };
 
-/// The artifact that tells what a batch came to.
+/// The artifact that holds the result of a batch.
 pub(crate) const RESULT: &str = "result";
 
 pub(crate) struct BatchAgent {
@@ -83,7 +82,8 @@ impl Agent for BatchAgent {
         core.wait_for_load(&cx, &common.engine, &tenant).await?;
         let ended = self.work(&cx, &common, operations, &tenant).await;
         if ended.is_err() {
-            // Not measured, and not in the queue any more. A run that is handed back is dropped before this.
+            // This batch is not measured, and leaves the queue. A run that is handed back is dropped before
+            // this point.
             control::remove(&common.engine, &tenant, cx.task_id()).await;
         }
         common.engine.notify_changed(&tenant, QUEUE_URI);
@@ -110,8 +110,7 @@ impl BatchAgent {
             };
         }
         let live = &self.core.register_running_batch(cx, common, tenant, operations.into()).await?;
-        let calibrations = speedup::calibrations(&common.engine, tenant).await;
-        let calibrations = calibrations.map_or_else(|_| Calibrations::default(), |(known, _)| known);
+        let calibrations = speedup::calibrations(&common.engine, tenant).await.unwrap_or_default();
         let dispatched = BatchDispatch::new(cx, &self.core, common, live).run(&calibrations).await;
         let (status, otherwise) = match &dispatched {
             Ok(()) if live.is_stopped() => ("failed", "the batch stopped"),
@@ -126,7 +125,8 @@ impl BatchAgent {
         let canceled = dispatched.is_err();
         let joined = match canceled {
             true => Ok(JoinedOutput::default()),
-            // What is written is written in a step: the parts go only when it is known to be done.
+            // The output is written in a step, and the part files are removed only after the journal has
+            // recorded that step.
             false if input.process.as_ref().is_some_and(|process| process.to.is_some()) => {
                 cx.step("join", async |_| Ok(join(common, live, &finished).await)).await?
             }
@@ -160,7 +160,7 @@ fn result(value: Value) -> Chunk {
     Chunk::data(RESULT, value).named("Result").described("What became of every operation").last()
 }
 
-/// What the strategy makes of all operations together.
+/// Joins the outputs of all operations, as the strategy requires.
 async fn join(
     common: &Arc<BatchContext>,
     live: &RunningBatch,
@@ -185,7 +185,7 @@ async fn join(
     }
 }
 
-/// Lets a caller through that sent its batch to the agent itself, past the tools.
+/// Authorizes a caller that sent its batch directly to the agent, bypassing the tools.
 async fn check_submit_access(
     engine: &Engine,
     caller: &Caller,
@@ -209,7 +209,8 @@ async fn check_submit_access(
 }
 
 impl BatchCore {
-    /// Takes a batch or says why not. Only once: what was taken is not refused after a restart.
+    /// Admits a batch or returns why not. Admission is decided once: an admitted batch is not refused after a
+    /// restart.
     async fn admit(
         &self,
         engine: &Engine,
@@ -229,10 +230,10 @@ impl BatchCore {
         if let Err(why) = check_patterns(input, operations).await {
             return Ok(Err(why));
         }
-        // Within this process, no two count the same queue.
+        // Within this process, no two admissions may count the same queue.
         let _alone = self.admitting.lock().await;
         let (tenant, id) = (caller.tenant(), cx.task_id());
-        // The tool has taken it already, or this step was cut after its record was made.
+        // The tool has admitted it already, or this step was interrupted after the record was written.
         if retry_while_busy(cx, || control::read(engine, tenant, id)).await?.is_some() {
             return Ok(Ok(()));
         }
@@ -246,8 +247,8 @@ impl BatchCore {
         Ok(Ok(()))
     }
 
-    /// Whether the caller may have such a batch run. The task itself was let through already; what is refused here
-    /// is noted.
+    /// Checks whether the caller may run such a batch. The task itself is already authorized; a refusal here is
+    /// written to the audit log.
     pub(crate) fn may_run(
         &self,
         engine: &Engine,

@@ -1,7 +1,8 @@
-//! What an operation holds while it is tried: a place of the scheduler, and a watch that runs as long as it has one.
+//! The scheduler slot and the stopwatch of one operation attempt.
 //!
-//! Waiting for a person is not work: meanwhile the place is another's, the watch stands still, and the task may be
-//! parked. A try that was parked is begun again, and its watch with it, as one that was cut.
+//! Waiting for a person's answer is not work. During the wait the slot is released to other operations, the
+//! stopwatch stands still, and the task may be parked. A parked attempt starts again from the beginning, with a
+//! new stopwatch, like an interrupted one.
 
 use std::{
     sync::Arc,
@@ -15,20 +16,20 @@ use super::{
     scheduler::{Priority, SchedulerSlot},
 };
 
-/// What an operation holds while it is tried.
+/// The scheduler slot and the stopwatch of one operation attempt.
 pub(crate) struct AttemptSlot<'a> {
     live: &'a Arc<RunningBatch>,
     priority: Priority,
     slot: Option<SchedulerSlot>,
     engaged: Option<SlotUseGuard>,
-    /// Whether nothing else is to begin while it rests.
+    /// Whether no other operation of the batch may begin while this attempt waits for an answer.
     alone: bool,
     since: Instant,
     before: Duration,
 }
 
 impl<'a> AttemptSlot<'a> {
-    /// Waits for a place; `None` when nothing more is to begin.
+    /// Waits for a slot; `None` when the batch begins no further operations.
     pub(crate) async fn acquire(
         live: &'a Arc<RunningBatch>,
         priority: Priority,
@@ -46,12 +47,12 @@ impl<'a> AttemptSlot<'a> {
         Ok(Some(Self { live, priority, slot: place, engaged, alone, since, before }))
     }
 
-    /// How long it has been at work.
+    /// The time that the attempt has spent at work, waits excluded.
     pub(crate) fn work_time(&self) -> Duration {
         self.before + if self.slot.is_some() { self.since.elapsed() } else { Duration::ZERO }
     }
 
-    /// Waits for what somebody has to answer, without a place, and then for a place.
+    /// Releases the slot, waits for an answer, and then waits for a slot again.
     pub(crate) async fn wait_for_answer(
         &mut self,
         step: &StepContext,
@@ -67,7 +68,7 @@ impl<'a> AttemptSlot<'a> {
         answered.await?;
         drop((resting, asking));
         self.engaged.get_or_insert_with(|| self.live.begin_slot_use());
-        // It has begun, so it goes on even where nothing more is to begin.
+        // The operation has already begun, so it continues even if the batch begins no further ones.
         let place = tokio::select! {
             place = self.live.handle.acquire_slot(self.priority) => place,
             () = step.canceled() => return Err(AgentError::Canceled),

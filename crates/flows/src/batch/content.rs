@@ -1,8 +1,9 @@
-//! Contents in chunks and contents without repetition: what the two other strategies do.
+//! Content processing: the strategies that process one large content in chunks, and compress contents without
+//! duplicates.
 //!
-//! A content is cut where a line ends, where lines matter, and otherwise between characters; each chunk is an
-//! operation, and what they come to is joined in their order, so that the result is that of one pass from the
-//! start to the end. Joined gzip members are a gzip stream, and words that a cut divides are counted once.
+//! Chunks end at line ends where the operation works on lines, and otherwise between characters. Each chunk is
+//! an operation. The outputs are joined in order, so the result equals that of a single pass: joined gzip
+//! members form one gzip stream, and a word that a chunk boundary divides is counted once.
 
 use std::{
     collections::HashMap,
@@ -26,11 +27,11 @@ use super::{
     operation::{BatchContext, OperationFailure, OperationOutput, blocking},
 };
 
-/// How a content is cut.
+/// The boundaries at which a content is divided into chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ChunkBoundaries {
     bytes: u64,
-    /// Where each chunk ends.
+    /// The end offset of each chunk.
     ends: Vec<u64>,
 }
 
@@ -48,7 +49,7 @@ impl ChunkBoundaries {
     }
 }
 
-/// Looks at the content and decides where it is cut.
+/// Reads the content and computes its chunk boundaries.
 pub(crate) async fn cut(common: &Arc<BatchContext>) -> Result<ChunkBoundaries, OperationFailure> {
     let process = process(common)?;
     for (action, path) in [(Action::Read, &process.file), (Action::Write, &process.to)] {
@@ -81,7 +82,7 @@ pub(crate) async fn cut(common: &Arc<BatchContext>) -> Result<ChunkBoundaries, O
     .await
 }
 
-/// Where chunks of about that size end.
+/// The end offsets of chunks of about that size.
 fn ends(content: &[u8], size: usize, lines: bool) -> Vec<u64> {
     let (mut ends, mut at) = (vec![], 0);
     while at < content.len() {
@@ -92,7 +93,7 @@ fn ends(content: &[u8], size: usize, lines: bool) -> Vec<u64> {
                     .iter()
                     .position(|byte| *byte == b'\n')
                     .map_or(content.len(), |n| end + n),
-                // Continuation bytes of a character begin with the bits 10; a character has at most three.
+                // Continuation bytes of a UTF-8 character begin with the bits 10; a character has at most three.
                 false => (end..=(end + 3).min(content.len()))
                     .find(|n| content.get(*n).is_none_or(|byte| byte & 0xc0 != 0x80))
                     .unwrap_or(end),
@@ -101,14 +102,14 @@ fn ends(content: &[u8], size: usize, lines: bool) -> Vec<u64> {
         ends.push(end as u64);
         at = end;
     }
-    // Nothing is also a content.
+    // An empty content is one empty chunk.
     if ends.is_empty() {
         ends.push(0);
     }
     ends
 }
 
-/// Works on one chunk.
+/// Processes one chunk.
 pub(crate) async fn chunk(
     common: &Arc<BatchContext>,
     id: &str,
@@ -150,7 +151,7 @@ pub(crate) async fn chunk(
     .await
 }
 
-/// What all chunks come to, in their order. `None` where one of them failed.
+/// The joined output of all chunks, in order; `None` if one of them failed.
 pub(crate) async fn join(
     common: &Arc<BatchContext>,
     chunks: Vec<(String, Option<Value>)>,
@@ -226,7 +227,7 @@ pub(crate) async fn join(
     .await
 }
 
-/// Takes away the files of compressed chunks: they are joined, or never will be. Done as often as one likes.
+/// Removes the files of compressed chunks, which are joined or never will be. Idempotent.
 pub(crate) async fn remove_part_files(common: &Arc<BatchContext>, operations: &[BatchOperation]) {
     let Some(to) = common.input.process.as_ref().and_then(|process| process.to.as_ref()) else { return };
     let parts: Vec<String> =
@@ -238,11 +239,11 @@ pub(crate) async fn remove_part_files(common: &Arc<BatchContext>, operations: &[
         Ok(())
     });
     if let Err(failure) = removed.await {
-        tracing::warn!(why = failure.why, "parts of a compressed content are left behind");
+        tracing::warn!(why = failure.why, "the part files of a compressed content could not be removed");
     }
 }
 
-/// The file of a compressed chunk, until all are joined.
+/// The path of a compressed chunk's file, which exists until all chunks are joined.
 fn part(to: &str, batch: &str, id: &str) -> String {
     let (folder, name) = match to.rsplit_once('/') {
         Some((folder, name)) => (format!("{folder}/"), name),
@@ -251,7 +252,7 @@ fn part(to: &str, batch: &str, id: &str) -> String {
     format!("{folder}.{name}.{batch}.{id}")
 }
 
-/// Files one behind the other.
+/// Reads several files as one concatenated stream.
 struct PartFilesReader<'a> {
     folder: &'a Folder,
     left: std::slice::Iter<'a, String>,
@@ -298,10 +299,10 @@ fn count(chunk: &[u8]) -> Value {
     })
 }
 
-/// Contents that are compressed already, by their hash, with their bytes then.
+/// The contents that are already compressed: compressed size by hash.
 pub(crate) type CompressedContents = Mutex<HashMap<String, u64>>;
 
-/// Compresses one content, unless the same one was compressed before.
+/// Compresses one content, unless an identical one was compressed before.
 pub(crate) async fn optimize(
     common: &Arc<BatchContext>,
     n: usize,
@@ -342,7 +343,7 @@ pub(crate) async fn optimize(
     .await
 }
 
-/// What all contents come to: each kept once, compressed, or as it is where that takes less.
+/// The joined output of all contents: each is stored once, compressed, or uncompressed where that is smaller.
 pub(crate) fn join_optimized<'a>(outputs: impl Iterator<Item = &'a Value>) -> (Value, u64, u64) {
     let (mut count, mut before, mut unique) = (0_u64, 0_u64, HashMap::new());
     for output in outputs {

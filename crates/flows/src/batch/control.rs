@@ -1,16 +1,16 @@
-//! One record for every batch that has not ended: what the queue shows of it, and whether it is paused.
+//! The control record of a batch that has not ended: its queue entry, and whether it is paused.
 //!
-//! It is made when the batch is taken, and deleted in the same write that adds the batch to its tenant's totals;
-//! so a batch is counted once, however often its last step is begun. A batch that ended without its last step
-//! (it was canceled before it could) leaves a record behind, which whoever lists the batches takes away.
+//! The record is created when the batch is admitted, and deleted in the same write that adds the batch to its
+//! tenant's totals. A batch is therefore counted once, however often its last step is restarted. A batch that
+//! ended without its last step (it was canceled first) leaves a record behind; listing the batches removes it.
 
 use std::collections::BTreeMap;
 
 use nuncio_engine::{
     Engine, Error, TaskId,
     clock::Timestamp,
-    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordQuery, RecordWrite},
-    store::TaskKey,
+    knowledge::ExpectedVersion,
+    records::{Records, VersionedRecord},
 };
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +22,10 @@ use super::{
 };
 
 const KIND: &str = "batch.control";
-/// How often a change is tried against others.
+/// Maximum attempts to write a change that conflicts with concurrent changes.
 const TRIES: usize = 64;
 
-/// What is kept of a batch beside its task, until it ends.
+/// The state of a batch that is stored beside its task until the batch ends.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Control {
     pub(crate) owner: String,
@@ -33,21 +33,21 @@ pub(crate) struct Control {
     pub(crate) strategy: Strategy,
     pub(crate) priority: Priority,
     pub(crate) taken_at: Timestamp,
-    /// When its first operation began.
+    /// When the first operation began.
     pub(crate) began_at: Option<Timestamp>,
     pub(crate) paused: bool,
-    /// How many operations of each type it has; empty until that is known.
+    /// The number of operations of each type; empty until it is known.
     pub(crate) types: BTreeMap<String, u64>,
-    /// Operations of this batch that may run at once, where that is less than the cap.
+    /// The batch's own concurrency cap, where it is below the global one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) own_cap: Option<usize>,
-    /// Why it does not begin yet: the machine is busier than a threshold says.
+    /// Why the batch has not begun: which load threshold the machine exceeds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) waiting: Option<String>,
 }
 
 impl Control {
-    /// The record of a batch that is taken now.
+    /// The record of a batch that is being admitted.
     pub(crate) fn new(
         owner: &str,
         input: &BatchInput,
@@ -73,66 +73,45 @@ impl Control {
     }
 }
 
-fn key(tenant: &str, id: TaskId) -> RecordKey {
-    RecordKey::new(tenant, KIND, id.to_string())
+fn records(engine: &Engine) -> Records<Control> {
+    engine.records(KIND)
 }
 
-fn write(
-    key: RecordKey,
-    control: Option<&Control>,
-    expected: ExpectedVersion,
-    now: Timestamp,
-) -> RecordWrite {
-    let body = control.map(|control| serde_json::to_vec(control).unwrap_or_default().into());
-    RecordWrite { key, body, expected, expires_at: None, now }
-}
-
-fn decode(body: &[u8]) -> Result<Control, Error> {
-    serde_json::from_slice(body)
-        .map_err(|error| Error::Internal(format!("a batch's record cannot be read back: {error}")))
-}
-
-/// Makes the record; one that is there already is this batch's own, made before it was cut.
+/// Creates the record. An existing one belongs to the same batch, written before it was interrupted.
 pub(crate) async fn make(engine: &Engine, tenant: &str, id: TaskId, control: &Control) -> Result<(), Error> {
-    let write = write(key(tenant, id), Some(control), ExpectedVersion::Absent, engine.clock().now());
-    match engine.store().knowledge().write_records(vec![write]).await {
-        Ok(_) | Err(RecordError::Moved { .. }) => Ok(()),
-        Err(RecordError::Store(error)) => Err(error.into()),
-    }
+    let records = records(engine);
+    let write = records.put(tenant, &id.to_string(), control, ExpectedVersion::Absent)?;
+    records.write(vec![write]).await.map(drop)
 }
 
-/// The record of a batch that has not ended, and its version.
-pub(crate) async fn read(engine: &Engine, tenant: &str, id: TaskId) -> Result<Option<(Control, u64)>, Error> {
-    let record = engine.store().knowledge().record(&key(tenant, id), engine.clock().now()).await?;
-    record.map(|record| Ok((decode(&record.body)?, record.version))).transpose()
+/// The record of a batch that has not ended.
+pub(crate) async fn read(
+    engine: &Engine,
+    tenant: &str,
+    id: TaskId,
+) -> Result<Option<VersionedRecord<Control>>, Error> {
+    records(engine).get(tenant, &id.to_string()).await
 }
 
-/// Changes the record; what it is afterwards, or `None` where the batch has ended.
+/// Changes the record and returns the new one, or `None` if the batch has ended.
 pub(crate) async fn change(
     engine: &Engine,
     tenant: &str,
     id: TaskId,
     change: impl Fn(&mut Control),
 ) -> Result<Option<Control>, Error> {
-    for _ in 0..TRIES {
-        let Some((control, version)) = read(engine, tenant, id).await? else { return Ok(None) };
-        let mut changed = control.clone();
-        change(&mut changed);
-        if changed == control {
-            return Ok(Some(control));
-        }
-        let write =
-            write(key(tenant, id), Some(&changed), ExpectedVersion::Version(version), engine.clock().now());
-        match engine.store().knowledge().write_records(vec![write]).await {
-            Ok(_) => return Ok(Some(changed)),
-            Err(RecordError::Moved { .. }) => {}
-            Err(RecordError::Store(error)) => return Err(error.into()),
-        }
-    }
-    Err(busy())
+    let updated = records(engine)
+        .update(tenant, &id.to_string(), TRIES, |found| {
+            let Some(found) = found else { return Ok::<_, Error>(None) };
+            let mut changed = found.value.clone();
+            change(&mut changed);
+            Ok((changed != found.value).then_some(changed))
+        })
+        .await?;
+    Ok(updated.map(|record| record.value))
 }
 
-/// Takes the record away and adds the batch to its tenant's totals, both or neither.
+/// Deletes the record and adds the batch to its tenant's totals, atomically.
 pub(crate) async fn close_record(
     engine: &Engine,
     tenant: &str,
@@ -140,48 +119,39 @@ pub(crate) async fn close_record(
     batch: &metrics::BatchMeasurement,
 ) -> Result<(), Error> {
     for _ in 0..TRIES {
-        // Gone: an earlier attempt at this came through.
-        let Some((_, version)) = read(engine, tenant, id).await? else { return Ok(()) };
-        let now = engine.clock().now();
-        let done = write(key(tenant, id), None, ExpectedVersion::Version(version), now);
+        // The record is absent because an earlier attempt succeeded.
+        let Some(found) = read(engine, tenant, id).await? else { return Ok(()) };
+        let expected = ExpectedVersion::Version(found.version);
+        let done = records(engine).delete(tenant, &id.to_string(), expected);
         let mut writes = vec![done, metrics::added(engine, tenant, batch).await?];
         if !batch.calibrations.is_empty() {
             writes.push(speedup::added(engine, tenant, &batch.calibrations).await?);
         }
-        match engine.store().knowledge().write_records(writes).await {
-            Ok(_) => return Ok(()),
-            Err(RecordError::Moved { .. }) => {}
-            Err(RecordError::Store(error)) => return Err(error.into()),
+        if engine.write_records(writes).await?.is_some() {
+            return Ok(());
         }
     }
     Err(busy())
 }
 
-/// Takes the record away: the batch ended and is not measured.
+/// Deletes the record of a batch that ended and is not measured.
 pub(crate) async fn remove(engine: &Engine, tenant: &str, id: TaskId) {
-    let write = write(key(tenant, id), None, ExpectedVersion::Any, engine.clock().now());
-    if let Err(error) = engine.store().knowledge().write_records(vec![write]).await {
-        tracing::warn!(%error, batch = %id, "the record of a batch that ended is left behind");
+    let records = records(engine);
+    let deletion = records.delete(tenant, &id.to_string(), ExpectedVersion::Any);
+    if let Err(error) = records.write(vec![deletion]).await {
+        tracing::warn!(%error, batch = %id, "the record of a batch that has ended could not be deleted");
     }
 }
 
-/// The batches that have not ended, oldest first; of a tenant, or all.
+/// The batches that have not ended, oldest first; of one tenant, or of all.
 pub(crate) async fn list(engine: &Engine, tenant: Option<&str>) -> Result<Vec<(TaskId, Control)>, Error> {
-    let query = RecordQuery {
-        tenant: tenant.map(str::to_owned),
-        kind: KIND.into(),
-        prefix: String::new(),
-        after: String::new(),
-        limit: settings::MAX_QUEUE as usize + 1,
-        now: engine.clock().now(),
-    };
     let mut batches = vec![];
-    for record in engine.store().knowledge().records(&query).await? {
+    for record in records(engine).page(tenant, "", "", settings::MAX_QUEUE as usize + 1).await? {
         let id = record.id.rsplit('\n').next().and_then(TaskId::parse);
         let Some(id) = id else { continue };
-        let control = decode(&record.body)?;
-        match engine.store().row(&TaskKey::Id(id)).await? {
-            Some(row) if !row.state.is_terminal() => batches.push((id, control)),
+        let control = record.value;
+        match engine.state_of(id).await? {
+            Some(state) if !state.is_terminal() => batches.push((id, control)),
             _ => remove(engine, nuncio_engine::access::tenant_of(&control.owner), id).await,
         }
     }

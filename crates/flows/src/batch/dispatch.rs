@@ -1,8 +1,9 @@
-//! Starts the operations of one batch: what nothing stands in the way of, by priority, as places become free.
+//! The dispatcher of one batch: starts the operations whose dependencies are done, by priority, as slots become free.
 //!
-//! Every operation is a branch of the task, and every try of it a step: one that ended before a restart is read
-//! back without a place and without being done again. Only as many branches exist as may be engaged, and those
-//! whose last word is being written, whose next try is some time off, or who wait for an answer.
+//! Every operation is a branch of the task, and every attempt is a step. An attempt that ended before a restart
+//! is read back from the journal; it needs no slot and is not repeated. The number of branches is bounded:
+//! those that hold or want a slot, plus those whose result is being written, whose next attempt is not due yet,
+//! or that wait for an answer.
 
 use std::{
     cmp::Reverse,
@@ -29,40 +30,40 @@ use super::{
     speedup::{self, Calibrations, SAMPLE_TIME, SampleCondition},
 };
 
-/// Operations beyond those engaged that may exist: their results are being written, they wait for another try, or for
-/// somebody's answer.
+/// Maximum operations beyond those that hold or want a slot: their results are being written, or they wait for a
+/// retry or for an answer.
 const IN_FLIGHT: usize = 256;
-/// Operations beyond the cap that ask for a place: there is always one in the queue when a place becomes free, so that
-/// a batch of a lower priority does not get it in between.
+/// Operations beyond the cap that queue for a slot. One is always queued when a slot becomes free, so a batch
+/// of lower priority cannot take the slot in between.
 const LOOK_AHEAD: usize = 16;
-/// Events that tell of a batch's progress.
+/// Progress events of one batch, approximately.
 const PROGRESS_EVENTS: usize = 100;
-/// The wait before the second try; each further one doubles it.
+/// The wait before the second attempt; it doubles before each further one.
 const RETRY_BASE: Duration = Duration::from_millis(100);
-/// The longest wait before another try.
+/// The longest wait before a retry.
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
-/// One batch's operations, and how far they are.
+/// The operations of one batch and their progress.
 pub(crate) struct BatchDispatch<'a> {
     pub(crate) cx: &'a TaskContext,
     pub(crate) core: &'a Arc<BatchCore>,
     pub(crate) common: &'a Arc<BatchContext>,
     pub(crate) live: &'a Arc<RunningBatch>,
     pub(crate) stop_on_failure: bool,
-    /// Whether nothing but the sequential sample may run.
+    /// Whether only operations of the sequential sample may run.
     sampling: AtomicBool,
     board: Mutex<DispatchState>,
 }
 
-/// What can begin, and what stands in the way of the rest.
+/// The operations that can begin, and the dependencies of the others.
 struct DispatchState {
     ready: BinaryHeap<(Priority, Reverse<usize>)>,
-    /// Needs that have not ended.
+    /// The number of unfinished dependencies of each operation.
     left: Vec<usize>,
-    /// Why an operation will not be tried, where that is known.
+    /// Why an operation will be skipped, where that is known.
     doomed: Vec<Option<String>>,
     dependents: Vec<Vec<usize>>,
-    /// What the sample has set free, for after it.
+    /// Operations that became ready during the sample; they begin after it.
     freed: Vec<usize>,
     done: usize,
     failed: usize,
@@ -94,7 +95,7 @@ impl<'a> BatchDispatch<'a> {
         Self { cx, core, common, live, stop_on_failure, sampling, board: Mutex::new(board) }
     }
 
-    /// Does all operations: first a sample one after another, then the rest.
+    /// Runs all operations: first a sequential sample, then the rest.
     pub(crate) async fn run(&self, calibrations: &Calibrations) -> Result<(), AgentError> {
         let (input, now) = (&self.common.input, self.common.engine.clock().now());
         let at_once = (*self.core.scheduler.cap().borrow()).min(input.max_concurrency.unwrap_or(usize::MAX));
@@ -112,7 +113,7 @@ impl<'a> BatchDispatch<'a> {
         }
         {
             let mut board = self.board();
-            // What is left of a sample that was given up has its own priority again.
+            // Operations left over from an abandoned sample get their own priority back.
             for (_, Reverse(n)) in std::mem::take(&mut board.ready) {
                 board.ready.push((self.live.operations[n].priority, Reverse(n)));
             }
@@ -128,7 +129,7 @@ impl<'a> BatchDispatch<'a> {
         self.phase(&mut flying, None, None).await
     }
 
-    /// Does what is ready, and what that sets free, until all of it is done or the time is over.
+    /// Runs the ready operations, and those that become ready, until all have ended or the time is up.
     async fn phase<'f>(
         &'f self,
         flying: &mut RunningOperations<'f>,
@@ -166,15 +167,15 @@ impl<'a> BatchDispatch<'a> {
         }
     }
 
-    /// Begins an operation. It is engaged from now on, not from when it is first looked at.
-    /// `alone`: nothing else begins until it has ended.
+    /// Starts an operation. It counts as engaged from now on, not from its first poll. `alone`: nothing else
+    /// begins until it has ended.
     fn start(&self, n: usize, alone: bool) -> BoxFuture<'_, (usize, Result<OperationOutcome, AgentError>)> {
         let operation = &self.live.operations[n];
         let (branch, engaged) = (self.cx.branch(&operation.id), self.live.begin_slot_use());
         Box::pin(async move { (n, self.operate(&branch, operation, engaged, alone).await) })
     }
 
-    /// Tries one operation until it is done or not worth another try.
+    /// Attempts one operation until it succeeds or is not worth a retry.
     async fn operate(
         &self,
         branch: &Branch,
@@ -212,7 +213,7 @@ impl<'a> BatchDispatch<'a> {
         branch
             .step("try", async move |step| {
                 let held = AttemptSlot::acquire(live, operation.priority, engaged, alone, &step).await?;
-                // Nothing more is to begin: `finish` takes it for what it is.
+                // The batch begins no further operations; `finish` handles this case.
                 let Some(mut held) = held else { return Err(AgentError::Canceled) };
                 if live.begins() {
                     self.note_begun();
@@ -231,7 +232,7 @@ impl<'a> BatchDispatch<'a> {
                 if self.stop_on_failure
                     && result.as_ref().is_err_and(|failure| is_last(failure, operation, number))
                 {
-                    // Before the place is given to another.
+                    // Must happen before the slot is released to another operation.
                     live.stop();
                 }
                 drop(held);
@@ -242,14 +243,14 @@ impl<'a> BatchDispatch<'a> {
             .await
     }
 
-    /// Waits until another try is due; false when there is to be none.
+    /// Waits until the next attempt is due; false when there is none.
     async fn wait(&self, attempts: &[OperationAttempt], number: u32, after: u64) -> Result<bool, AgentError> {
         let Some(last) = attempts.last() else { return Ok(true) };
         let doubled = RETRY_BASE.saturating_mul(1 << number.min(16).saturating_sub(1));
         let pause = doubled.max(Duration::from_millis(after)).min(RETRY_MOST);
         let clock = self.common.engine.clock();
-        // Spread, so that what failed together is not tried together; and from when it failed, so that a restart
-        // does not begin the wait anew.
+        // Jittered, so that operations that failed together are not retried together. Counted from the failure,
+        // so that a restart does not restart the wait.
         let pause = pause.mul_f64(1.0 + 0.2 * clock.chance());
         let due = last.started.after(Duration::from_secs_f64(last.ms / 1_000.0) + pause);
         tokio::select! {
@@ -260,7 +261,7 @@ impl<'a> BatchDispatch<'a> {
         }
     }
 
-    /// Notes what became of an operation, and what that means for those that need it.
+    /// Records the outcome of an operation, and its consequences for the operations that depend on it.
     async fn finish(
         &self,
         n: usize,
@@ -297,7 +298,7 @@ impl<'a> BatchDispatch<'a> {
                     }
                     match board.doomed[dependent].take() {
                         Some(why) => ended.push((dependent, OperationOutcome::Skipped(why))),
-                        // While the sample runs, only the sample does.
+                        // While the sample runs, nothing else may begin.
                         None if sampling => board.freed.push(dependent),
                         None => {
                             let priority = self.live.operations[dependent].priority;
@@ -322,7 +323,7 @@ impl<'a> BatchDispatch<'a> {
         }
     }
 
-    /// Says in the batch's record that it has begun. Nobody waits for it: the record only tells others.
+    /// Records in the control record that the batch has begun. No caller waits for it: the record is informational.
     fn note_begun(&self) {
         let (engine, tenant) = (self.common.engine.clone(), self.live.tenant.clone());
         let id = self.live.id;
@@ -333,7 +334,7 @@ impl<'a> BatchDispatch<'a> {
             };
             match control::change(&engine, &tenant, id, begin).await {
                 Ok(_) => engine.notify_changed(&tenant, super::QUEUE_URI),
-                Err(error) => tracing::warn!(%error, batch = %id, "it is not noted that a batch has begun"),
+                Err(error) => tracing::warn!(%error, batch = %id, "could not record that a batch began"),
             }
         });
     }
@@ -353,8 +354,8 @@ impl DispatchState {
         }
     }
 
-    /// What is said after an operation: about a hundred times in a batch, and always as often, because a run that
-    /// is taken up again has to say as much as the one before.
+    /// The progress message after an operation: about a hundred per batch. The count is deterministic, because
+    /// a resumed run must emit as many events as the run before.
     fn progress(&self, total: usize) -> Option<(usize, String)> {
         let every = total.div_ceil(PROGRESS_EVENTS).max(1);
         if !self.done.is_multiple_of(every) && self.done != total {
@@ -369,7 +370,7 @@ impl DispatchState {
     }
 }
 
-/// Whether there is no other try after this one.
+/// Whether there is no further attempt after this one.
 fn is_last(failure: &OperationFailure, operation: &BatchOperation, number: u32) -> bool {
     failure.again.is_none() || number > operation.retries
 }

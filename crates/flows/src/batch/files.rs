@@ -1,8 +1,8 @@
-//! Files in one folder, and nothing outside of it.
+//! File operations confined to one folder.
 //!
-//! Every path is opened beneath the folder by `cap_std`, which follows no link out of it and no `..`. Only regular
-//! files are read and written: what blocks, such as a pipe, is opened without waiting and then refused. All of it
-//! blocks, so it is called where blocking is allowed.
+//! Every path is opened beneath the folder by `cap_std`, which follows no link and no `..` out of it. Only
+//! regular files are read and written; anything that blocks, such as a pipe, is opened without waiting and then
+//! refused. All functions here block, so they must be called where blocking is allowed.
 
 use std::{
     collections::VecDeque,
@@ -25,16 +25,16 @@ use super::{
     operation::{OperationFailure, OperationOutput},
 };
 
-/// Files that one search looks into.
+/// Maximum files that one search reads.
 pub const SEARCH_FILES: usize = 10_000;
-/// How deep a search goes into folders.
+/// The deepest folder level that a search reaches.
 pub const SEARCH_DEPTH: usize = 32;
-/// Characters of a line that a match shows.
+/// Maximum characters of a matching line that are returned.
 const SHOWN_LINE: usize = 200;
-/// What a compiled pattern may take.
+/// Maximum bytes of a compiled pattern.
 const REGEX_BYTES: usize = 1 << 20;
 
-/// A folder that no path leads out of.
+/// A folder that no path can escape from.
 pub(crate) struct Folder {
     dir: Dir,
     file_bytes: u64,
@@ -52,7 +52,7 @@ impl Folder {
     pub(crate) fn read(&self, read: &ReadFile) -> Result<OperationOutput, OperationFailure> {
         let bytes = self.bytes(&read.path)?;
         let size = bytes.len();
-        // Base64 takes a third more.
+        // Base64 needs a third more bytes.
         let most = match read.encoding {
             Encoding::Text => self.output_bytes,
             Encoding::Base64 => self.output_bytes / 4 * 3,
@@ -114,7 +114,7 @@ impl Folder {
             matcher(&search.pattern, search.regex, search.ignore_case).map_err(OperationFailure::of)?;
         let mut found = LineMatches::new(search.max_matches.unwrap_or(DEFAULT_MATCHES));
         let metadata =
-            self.dir.metadata(&search.path).map_err(|error| failed("look at", &search.path, &error))?;
+            self.dir.metadata(&search.path).map_err(|error| failed("inspect", &search.path, &error))?;
         let (mut files, mut truncated) = (0, false);
         if metadata.is_dir() {
             let mut folders = VecDeque::from([(PathBuf::from(&search.path), 0)]);
@@ -124,7 +124,7 @@ impl Folder {
                 let mut names = vec![];
                 for entry in entries {
                     let entry = entry.map_err(|error| failed("list", &shown, &error))?;
-                    // Links are not followed, so that nothing is found twice and no walk is endless.
+                    // Links are not followed, so nothing is found twice and the walk always ends.
                     let Ok(kind) = entry.file_type() else { continue };
                     if kind.is_dir() || kind.is_file() {
                         names.push((entry.file_name(), kind.is_dir()));
@@ -146,7 +146,7 @@ impl Folder {
                     }
                     files += 1;
                     let Some(path) = path.to_str() else { continue };
-                    // A file that has gone or is too large is passed over, and said.
+                    // A file that was deleted or is too large is skipped, and reported as skipped.
                     match self.bytes(path) {
                         Ok(bytes) => found.search(&matcher, &bytes, 0, Some(path)),
                         Err(_) => truncated = true,
@@ -173,7 +173,7 @@ impl Folder {
         }
     }
 
-    /// Some bytes of a regular file.
+    /// A range of bytes of a regular file.
     pub(crate) fn range(&self, path: &str, from: u64, bytes: u64) -> Result<Vec<u8>, OperationFailure> {
         use std::io::{Seek as _, SeekFrom};
         let mut file = self.source(path)?;
@@ -183,11 +183,11 @@ impl Folder {
             .map_err(|error| failed("read", path, &error))?;
         match out.len() as u64 == bytes {
             true => Ok(out),
-            false => Err(OperationFailure::of(format!("{path} has become shorter while it was worked on"))),
+            false => Err(OperationFailure::of(format!("{path} was truncated while it was processed"))),
         }
     }
 
-    /// Writes a file anew: whole or not at all.
+    /// Replaces a file atomically.
     pub(crate) fn put(&self, path: &str, from: &mut impl Read) -> Result<(), OperationFailure> {
         self.make_room(path, true)?;
         self.replace(path, from, true)
@@ -197,12 +197,12 @@ impl Folder {
         let _ = self.dir.remove_file(path);
     }
 
-    /// Opens a regular file to read.
+    /// Opens a regular file for reading.
     pub(crate) fn source(&self, path: &str) -> Result<File, OperationFailure> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(no_waiting());
         let file = self.dir.open_with(path, &options).map_err(|error| failed("open", path, &error))?;
-        let metadata = file.metadata().map_err(|error| failed("look at", path, &error))?;
+        let metadata = file.metadata().map_err(|error| failed("inspect", path, &error))?;
         if !metadata.is_file() {
             return Err(OperationFailure::of(format!("{path} is not a regular file")));
         }
@@ -216,7 +216,7 @@ impl Folder {
         OperationFailure::of(format!("{path} has more than {} bytes (file_bytes)", self.file_bytes))
     }
 
-    /// Checks what stands where a file is to be written, and makes the folders above it.
+    /// Checks that the target path can be written, and creates its parent folders.
     fn make_room(&self, path: &str, create_folders: bool) -> Result<(), OperationFailure> {
         if create_folders && let Some(parent) = Path::new(path).parent().filter(|p| !p.as_os_str().is_empty())
         {
@@ -224,7 +224,7 @@ impl Folder {
         }
         match self.dir.symlink_metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(failed("look at", path, &error)),
+            Err(error) => Err(failed("inspect", path, &error)),
             Ok(metadata) if !metadata.is_file() => {
                 Err(OperationFailure::of(format!("{path} is there and is not a regular file")))
             }
@@ -243,9 +243,9 @@ impl Folder {
         file.write_all(bytes).and_then(|()| file.sync_data()).map_err(|error| failed("write", path, &error))
     }
 
-    /// Writes beside the file and moves it there: readers see the old one or the new one. Where nothing may be
-    /// overwritten, the name is taken in one step or not at all; a file that holds the same is what an earlier try,
-    /// cut before it was noted, has written.
+    /// Writes a temporary file beside the target and moves it there, so readers see either the old or the new
+    /// file. Without `overwrite` the name is claimed atomically. An existing file with the same content was
+    /// written by an earlier attempt that was interrupted before it was recorded.
     fn replace(&self, path: &str, from: &mut impl Read, overwrite: bool) -> Result<(), OperationFailure> {
         let (folder, name) = match path.rsplit_once('/') {
             Some((folder, name)) => (format!("{folder}/"), name),
@@ -283,7 +283,7 @@ impl Folder {
     }
 }
 
-/// Opening a pipe or a terminal must not wait, and must not make it this process's own.
+/// Opening a pipe or a terminal must not block, and must not make it the controlling terminal of this process.
 fn no_waiting() -> i32 {
     (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits() as i32
 }
@@ -292,7 +292,7 @@ fn failed(what: &str, path: &str, error: &io::Error) -> OperationFailure {
     OperationFailure::of(format!("cannot {what} {path}: {error}"))
 }
 
-/// Counts and hashes what is read.
+/// A reader that counts and hashes the bytes it reads.
 struct HashingReader<R> {
     inner: R,
     hash: Sha256,
@@ -308,7 +308,7 @@ impl<R: Read> Read for HashingReader<R> {
     }
 }
 
-/// A pattern, a plain text or a regular expression, in linear time.
+/// Compiles a pattern, plain text or regular expression, into a matcher that runs in linear time.
 pub(crate) fn matcher(pattern: &str, regex: bool, ignore_case: bool) -> Result<Regex, String> {
     let escaped;
     let pattern = match regex {
@@ -325,11 +325,11 @@ pub(crate) fn matcher(pattern: &str, regex: bool, ignore_case: bool) -> Result<R
         .map_err(|error| error.to_string())
 }
 
-/// What was found, line by line: the first matches, and how many there are.
+/// The matches of a search by line: the first ones, and the total count.
 pub(crate) struct LineMatches {
     pub(crate) matches: Vec<Value>,
     pub(crate) total: u64,
-    /// Line ends that were passed.
+    /// Line ends passed so far.
     pub(crate) lines: u64,
     most: usize,
 }
@@ -343,7 +343,7 @@ impl LineMatches {
         self.total > self.matches.len() as u64
     }
 
-    /// Looks at every line of a text that begins at that offset of its whole.
+    /// Searches every line of a text that begins at `offset` of the whole.
     pub(crate) fn search(&mut self, matcher: &Regex, text: &[u8], offset: u64, file: Option<&str>) {
         let (mut at, mut line) = (0, 0_u64);
         for with_end in text.split_inclusive(|byte| *byte == b'\n') {
@@ -421,7 +421,7 @@ mod tests {
         symlink("../out/secret", place.inside.join("relative")).expect("linked");
         symlink(&place.outside, place.inside.join("folder")).expect("linked");
         symlink("/", place.inside.join("root")).expect("linked");
-        // The validation refuses some of these before; the folder does not rely on it.
+        // Input validation refuses some of these earlier; the folder does not rely on it.
         for path in [
             "absolute",
             "relative",

@@ -1,4 +1,4 @@
-//! What a batch is asked to do: read, checked and put in order before anything is done.
+//! The request of a batch: parsed, validated and ordered before any operation runs.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,44 +8,44 @@ use serde_json::Value;
 
 use super::{BatchOptions, scheduler::Priority};
 
-/// The longest id of an operation.
+/// Maximum bytes of an operation's id.
 pub const ID_BYTES: usize = 64;
-/// Operations that one may need.
+/// Maximum dependencies of one operation.
 pub const NEEDS_PER_OPERATION: usize = 100;
-/// How often an operation may be tried again.
+/// Maximum retries of one operation.
 pub const MAX_RETRIES: u32 = 5;
 /// The longest `wait`, in milliseconds.
 pub const WAIT_MS: u64 = 60_000;
-/// The longest path.
+/// Maximum bytes of a path.
 pub const PATH_BYTES: usize = 1_024;
-/// The longest pattern of a search.
+/// Maximum bytes of a search pattern.
 pub const PATTERN_BYTES: usize = 1_024;
-/// Regular expressions of one batch that differ from each other: each is built before the batch is taken.
+/// Maximum distinct regular expressions in one batch: each is compiled before the batch is admitted.
 pub const PATTERNS_PER_BATCH: usize = 100;
-/// Matches that one search returns at most.
+/// Maximum matches that one search returns.
 pub const MATCHES: usize = 1_000;
-/// Matches that a search returns where nothing is said.
+/// Matches that a search returns by default.
 pub const DEFAULT_MATCHES: usize = 100;
-/// The smallest chunk of a content.
+/// The smallest chunk of a content, in bytes.
 pub const CHUNK_BYTES: usize = 1_024;
-/// The size of a chunk where nothing is said.
+/// The default chunk size, in bytes.
 pub const DEFAULT_CHUNK_BYTES: usize = 256 * 1_024;
 
-/// How a batch is worked on.
+/// The strategy by which a batch is processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
-    /// Operations beside each other.
+    /// Runs independent operations concurrently.
     #[default]
     ConcurrentProcessing,
-    /// One large content in chunks.
+    /// Processes one large content in chunks.
     ParallelContentProcessing,
-    /// Contents without repetition, compressed.
+    /// Deduplicates and compresses contents.
     ResourceOptimization,
 }
 
 impl Strategy {
-    /// All of them.
+    /// All strategies.
     pub const ALL: [Self; 3] =
         [Self::ConcurrentProcessing, Self::ParallelContentProcessing, Self::ResourceOptimization];
 
@@ -59,7 +59,7 @@ impl Strategy {
     }
 }
 
-/// A batch as it is asked for.
+/// A batch as requested.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct BatchInput {
@@ -71,7 +71,7 @@ pub(crate) struct BatchInput {
     pub(crate) priority: Priority,
     #[serde(default)]
     pub(crate) max_concurrency: Option<usize>,
-    /// `None`: a small one, where it is worth it.
+    /// `None`: a small sample, where it is worthwhile.
     #[serde(default)]
     pub(crate) sequential_sample: Option<usize>,
     #[serde(default)]
@@ -82,7 +82,7 @@ pub(crate) struct BatchInput {
     pub(crate) optimize: Option<ContentOptimization>,
 }
 
-/// An operation as it is asked for.
+/// An operation as requested.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct OperationInput {
@@ -117,7 +117,7 @@ pub(crate) struct ContentProcessing {
     pub(crate) ignore_case: bool,
     #[serde(default)]
     pub(crate) max_matches: Option<usize>,
-    /// Where the compressed content goes.
+    /// The path of the compressed output.
     #[serde(default)]
     pub(crate) to: Option<String>,
 }
@@ -126,7 +126,7 @@ fn default_chunk() -> usize {
     DEFAULT_CHUNK_BYTES
 }
 
-/// What is done to every chunk.
+/// The operation applied to every chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ContentOperation {
@@ -136,17 +136,17 @@ pub(crate) enum ContentOperation {
     Compress,
 }
 
-/// Contents that may repeat each other, for `resource_optimization`.
+/// Contents that may contain duplicates, for `resource_optimization`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ContentOptimization {
     pub(crate) contents: Vec<ContentSource>,
-    /// The folder that the compressed contents go to.
+    /// The folder for the compressed contents.
     #[serde(default)]
     pub(crate) to: Option<String>,
 }
 
-/// One of them: given here, in a file, or in the memory bank.
+/// One content: inline, in a file, or in the memory bank.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ContentSource {
@@ -169,7 +169,7 @@ pub(crate) struct MemoryName {
     pub(crate) key: String,
 }
 
-/// How the bytes of a file are written in JSON.
+/// The encoding of a file's bytes in JSON.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Encoding {
@@ -225,7 +225,7 @@ pub(crate) struct HashFile {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SearchFiles {
-    /// A file, or a folder with everything in it.
+    /// A file, or a folder that is searched recursively.
     pub(crate) path: String,
     pub(crate) pattern: String,
     #[serde(default)]
@@ -242,7 +242,7 @@ pub(crate) struct StoreMemory {
     pub(crate) namespace: String,
     pub(crate) key: String,
     pub(crate) value: Value,
-    /// Seconds.
+    /// In seconds.
     #[serde(default)]
     pub(crate) ttl: Option<u64>,
     #[serde(default)]
@@ -253,10 +253,10 @@ pub(crate) struct StoreMemory {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct SearchMemory {
     pub(crate) namespace: String,
-    /// A glob on keys.
+    /// A glob over keys.
     #[serde(default)]
     pub(crate) pattern: Option<String>,
-    /// Words in values.
+    /// Words to find in values.
     #[serde(default)]
     pub(crate) text: Option<String>,
     #[serde(default)]
@@ -277,7 +277,7 @@ pub(crate) struct WaitFor {
     pub(crate) ms: u64,
 }
 
-/// What an operation does, with its arguments checked.
+/// The kind of an operation, with validated arguments.
 #[derive(Debug, Clone)]
 pub(crate) enum OperationKind {
     Read(ReadFile),
@@ -291,9 +291,9 @@ pub(crate) enum OperationKind {
     MemorySearch(SearchMemory),
     Call(CallAgent),
     Wait(WaitFor),
-    /// A piece of the content of `process`: from here, so many bytes.
+    /// A chunk of the content of `process`: offset and length in bytes.
     Chunk(u64, u64),
-    /// The content of that number in `optimize`.
+    /// The index of a content in `optimize`.
     Optimize(usize),
 }
 
@@ -304,12 +304,12 @@ pub(crate) struct BatchOperation {
     pub(crate) r#type: &'static str,
     pub(crate) work: OperationKind,
     pub(crate) priority: Priority,
-    /// Positions of those that have to succeed first.
+    /// The indexes of the operations that must succeed first.
     pub(crate) needs: Vec<usize>,
     pub(crate) retries: u32,
 }
 
-/// Types of operations that can be asked for.
+/// The operation types that a request can name.
 pub const TYPES: [&str; 11] = [
     "files.read",
     "files.write",
@@ -374,7 +374,7 @@ impl OperationKind {
         }
     }
 
-    /// Whether it reads files, and whether it writes some.
+    /// Whether it reads files, and whether it writes files.
     fn files(&self) -> (bool, bool) {
         match self {
             Self::Read(_) | Self::Hash(_) | Self::Search(_) => (true, false),
@@ -408,7 +408,7 @@ pub(crate) fn check_path(field: &str, path: &str) -> Result<(), String> {
     }
 }
 
-/// Whether a pattern is worth building; what it costs to build it comes later, in `check_patterns`.
+/// Checks the size limits of a pattern. Compiling it is expensive and comes later, in `check_patterns`.
 pub(crate) fn check_pattern(pattern: &str, max_matches: Option<usize>) -> Result<(), String> {
     if pattern.is_empty() || pattern.len() > PATTERN_BYTES {
         return Err(format!("pattern: it has 1 to {PATTERN_BYTES} bytes (pattern_bytes)"));
@@ -419,11 +419,11 @@ pub(crate) fn check_pattern(pattern: &str, max_matches: Option<usize>) -> Result
     Ok(())
 }
 
-/// The regular expressions of a batch, each once, with the place where it is first; a plain text cannot be wrong.
+/// The distinct regular expressions of a batch, each with the location of its first use. Plain text needs no check.
 type Patterns = HashMap<(String, bool), String>;
 
-/// Builds every regular expression of a batch once, where blocking is allowed: after it is known that the caller may
-/// have such a batch, because a short expression may take milliseconds.
+/// Compiles every regular expression of a batch once, where blocking is allowed. It runs after the caller is
+/// authorized, because even a short expression may take milliseconds to compile.
 pub(crate) async fn check_patterns(input: &BatchInput, operations: &[BatchOperation]) -> Result<(), String> {
     let patterns = input.patterns(operations);
     if patterns.is_empty() {
@@ -440,7 +440,7 @@ pub(crate) async fn check_patterns(input: &BatchInput, operations: &[BatchOperat
     built.unwrap_or_else(|error| Err(format!("the patterns could not be built: {error}")))
 }
 
-/// What a batch does to files.
+/// How a batch uses files.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileUse {
     pub(crate) reads: bool,
@@ -448,7 +448,7 @@ pub(crate) struct FileUse {
 }
 
 impl BatchInput {
-    /// Reads a batch. What is wrong is said with its place.
+    /// Parses a batch. An error names its location in the request.
     pub(crate) fn read(value: &Value, options: &BatchOptions) -> Result<Self, String> {
         let size = json_size(value);
         if size > options.batch_bytes {
@@ -457,7 +457,7 @@ impl BatchInput {
                 options.batch_bytes
             ));
         }
-        // Borrowed: the words of a large batch are copied once.
+        // Borrowed, so that the strings of a large batch are copied only once.
         let input = Self::deserialize(value).map_err(|error| error.to_string())?;
         input.check(options)?;
         Ok(input)
@@ -480,7 +480,7 @@ impl BatchInput {
             let strategy = self.strategy.name();
             match (wanted, given) {
                 (true, false) => return Err(format!("{field}: the strategy {strategy} needs it")),
-                (false, true) => return Err(format!("{field}: the strategy {strategy} does not know it")),
+                (false, true) => return Err(format!("{field}: the strategy {strategy} does not accept it")),
                 _ => {}
             }
         }
@@ -493,7 +493,7 @@ impl BatchInput {
         self.operations(options).map(|_| ())
     }
 
-    /// The operations that can be told before anything is looked at: all but the chunks of a content.
+    /// The operations that are known without reading any content: all but the chunks of a content.
     pub(crate) fn operations(&self, options: &BatchOptions) -> Result<Vec<BatchOperation>, String> {
         let count = self.operations.len().max(self.optimize.as_ref().map_or(0, |o| o.contents.len()));
         if count > options.operations_per_batch {
@@ -555,7 +555,7 @@ impl BatchInput {
         patterns
     }
 
-    /// What it does to files.
+    /// How the operations use files.
     pub(crate) fn files(&self, operations: &[BatchOperation]) -> FileUse {
         let mut used = FileUse::default();
         for (reads, writes) in operations.iter().map(|operation| operation.work.files()) {
@@ -573,7 +573,7 @@ impl BatchInput {
         used
     }
 
-    /// What kind of batch it is.
+    /// The name of the kind of batch.
     pub(crate) fn kind(&self) -> &'static str {
         match self.strategy {
             Strategy::ParallelContentProcessing => return "content_processing",
@@ -648,7 +648,7 @@ impl ContentProcessing {
 impl ContentOptimization {
     fn check(&self) -> Result<(), String> {
         if self.contents.is_empty() {
-            return Err("contents: there are none".into());
+            return Err("contents: the list is empty".into());
         }
         if let Some(to) = &self.to {
             check_path("to", to)?;
@@ -669,7 +669,7 @@ impl ContentOptimization {
     }
 }
 
-/// An id names a branch of the task, so it has only what such a name may have.
+/// An id names a branch of the task, so it is limited to the characters of such a name.
 fn check_id(id: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | ':');
     match !id.is_empty() && id.len() <= ID_BYTES && id.chars().all(legal) {
@@ -678,7 +678,7 @@ fn check_id(id: &str) -> Result<(), String> {
     }
 }
 
-/// Takes away what needs nothing more, until nothing is left or nothing can be taken.
+/// Topological sort: removes operations without open dependencies until none are left or a cycle remains.
 fn check_cycles(operations: &[BatchOperation]) -> Result<(), String> {
     let mut left: Vec<usize> = operations.iter().map(|operation| operation.needs.len()).collect();
     let dependents = dependents(operations);
@@ -696,7 +696,7 @@ fn check_cycles(operations: &[BatchOperation]) -> Result<(), String> {
     if taken == operations.len() {
         return Ok(());
     }
-    // Whatever is left leads into a cycle: following what it needs comes round.
+    // Every remaining operation leads into a cycle, so following its dependencies ends in one.
     let mut seen = HashSet::new();
     let mut at = (0..operations.len()).find(|n| left[*n] > 0).unwrap_or_default();
     while seen.insert(at) {
@@ -714,7 +714,7 @@ fn check_cycles(operations: &[BatchOperation]) -> Result<(), String> {
     Err(format!("needs: operations wait for each other in a circle: {}", cycle.join(" -> ")))
 }
 
-/// For each operation, those that need it.
+/// The reverse dependencies of each operation.
 pub(crate) fn dependents(operations: &[BatchOperation]) -> Vec<Vec<usize>> {
     let mut dependents = vec![vec![]; operations.len()];
     for (n, operation) in operations.iter().enumerate() {
@@ -810,14 +810,14 @@ mod tests {
             let input = BatchInput::read(&batch(patterns), &options)?;
             Ok::<_, String>((input.operations(&options)?, input))
         };
-        // The same one a thousand times is one; each takes milliseconds.
+        // A thousand identical patterns compile once; each would take milliseconds.
         let (operations, input) =
             read(vec![r"\w{20}".to_owned(); 1_000]).unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(input.patterns(&operations).len(), 1);
         assert_eq!(check_patterns(&input, &operations).await, Ok(()));
         let many = (0..=PATTERNS_PER_BATCH).map(|n| format!("a{n}")).collect();
         assert!(read(many).is_err_and(|why| why.contains("patterns_per_batch")));
-        // What is wrong with one, or too large, is said with its place, but not before somebody asks.
+        // An invalid or oversized pattern is reported with its location, but only by `check_patterns`.
         for wrong in ["(", r"\w{1000}{1000}"] {
             let (operations, input) =
                 read(vec!["a".to_owned(), wrong.to_owned()]).unwrap_or_else(|why| panic!("{why}"));

@@ -1,7 +1,9 @@
-//! What a busy machine does to batches: one that has not begun waits, and those at work run fewer operations at once.
+//! Load control: a batch that has not begun waits for a busy machine, and running batches get a lower
+//! concurrency cap.
 //!
-//! Nothing is refused for it. The wait is part of the batch's record, so it is shown with its reason and goes on after
-//! a restart. It has an end: on a machine that is always busy a batch begins all the same, one operation at a time.
+//! Load never refuses a batch. The wait is part of the batch's record, so it is published with its reason and
+//! continues after a restart. It is bounded: on a machine that is always busy the batch begins anyway, one
+//! operation at a time.
 
 use std::time::Duration;
 
@@ -9,11 +11,12 @@ use nuncio_engine::{AgentError, Engine, TaskContext, event::Level};
 
 use super::{BatchCore, QUEUE_URI, control, retry::retry_while_busy};
 
-/// How often a waiting batch looks at the load.
+/// The interval at which a waiting batch polls the load.
 const POLL: Duration = Duration::from_secs(1);
 
 impl BatchCore {
-    /// What is in use beyond its threshold, with what was measured; `None` where nothing is, or nothing is known.
+    /// The first resource whose use exceeds its threshold, with the measured value; `None` where none does, or
+    /// nothing could be measured.
     pub(crate) fn overload(&self) -> Option<String> {
         let settings = self.settings();
         if !settings.resource_monitoring {
@@ -34,7 +37,8 @@ impl BatchCore {
         })
     }
 
-    /// Halves the cap while the machine is too busy, down to one operation at a time, and doubles it again after.
+    /// Halves the cap while the machine is overloaded, down to one operation at a time, and doubles it again
+    /// afterwards.
     pub(crate) fn follow_load(&self) {
         let (most, now) = (self.settings().max_concurrency, *self.scheduler.cap().borrow());
         let wanted = match self.overload() {
@@ -46,7 +50,7 @@ impl BatchCore {
         }
     }
 
-    /// Waits until the machine has room for a batch that has not begun.
+    /// Waits until the machine has capacity for a batch that has not begun.
     pub(crate) async fn wait_for_load(
         &self,
         cx: &TaskContext,
@@ -65,7 +69,7 @@ impl BatchCore {
                 false => set(Some(why.clone())).await?,
                 true => retry_while_busy(cx, || control::read(engine, tenant, id))
                     .await?
-                    .map(|(control, _)| control),
+                    .map(|record| record.value),
             };
             let Some(control) = control else { return Ok(()) };
             let over = engine.clock().now().since(control.taken_at) >= self.options.load_wait;
@@ -81,9 +85,9 @@ impl BatchCore {
                 () = tokio::time::sleep(POLL.min(self.options.poll)) => {}
             }
         }
-        // Also what a run before this one has set.
+        // Clears the reason also where an earlier run has set it.
         let control = retry_while_busy(cx, || control::read(engine, tenant, id)).await?;
-        if control.is_some_and(|(control, _)| control.waiting.is_some()) {
+        if control.is_some_and(|record| record.value.waiting.is_some()) {
             set(None).await?;
         }
         Ok(())

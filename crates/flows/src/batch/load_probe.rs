@@ -1,29 +1,29 @@
-//! How busy the machine is, as far as that can be measured. What cannot be measured is `None` and refuses nothing.
+//! A probe of the machine's load. A value that cannot be measured is `None`, and never delays a batch.
 
 use std::{collections::VecDeque, fmt::Debug, fs};
 
 use parking_lot::Mutex;
 
-/// Samples of the processors' time that are kept, one a second: the window over which their use is measured.
+/// Samples of CPU time that are retained, one per second: the window over which CPU use is measured.
 const SAMPLES: usize = 10;
 
-/// Tells how busy the machine is. Shares from 0 to 1.
+/// Measures the machine's load, as shares from 0 to 1.
 pub trait LoadProbe: Debug + Send + Sync + 'static {
-    /// The share of the machine's memory that is in use, by this process and by others.
+    /// The share of the machine's memory in use, by all processes.
     fn memory(&self) -> Option<f64>;
-    /// The share of the processors' time that was used in the last seconds.
+    /// The share of CPU time used in the last seconds.
     fn cpu(&self) -> Option<f64>;
-    /// Called once a second.
+    /// Takes a sample. Called once per second.
     fn sample(&self) {}
 }
 
-/// The machine that this runs on, by `/proc`.
+/// The load of the host, read from `/proc`.
 #[derive(Debug, Default)]
 pub struct HostLoadProbe {
     samples: Mutex<VecDeque<CpuTime>>,
 }
 
-/// The processors' time since the machine started, in ticks.
+/// CPU time since the machine started, in ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct CpuTime {
     idle: u64,
@@ -52,7 +52,7 @@ impl LoadProbe for HostLoadProbe {
     }
 }
 
-/// What is not available is in use.
+/// The share of memory that is not available.
 fn memory_share(meminfo: &str) -> Option<f64> {
     let field = |name: &str| -> Option<f64> {
         let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
@@ -62,7 +62,8 @@ fn memory_share(meminfo: &str) -> Option<f64> {
     (total > 0.0).then(|| (1.0 - available / total).clamp(0.0, 1.0))
 }
 
-/// The first line: user, nice, system, idle, iowait, irq, softirq, steal; what follows is in them already.
+/// Parses the first line: user, nice, system, idle, iowait, irq, softirq, steal. The later fields are already
+/// included in these.
 fn cpu_time(stat: &str) -> Option<CpuTime> {
     let line = stat.lines().next()?.strip_prefix("cpu ")?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|tick| tick.parse().ok()).collect();

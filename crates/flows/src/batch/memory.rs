@@ -1,4 +1,4 @@
-//! Operations on the memory bank, in the name of whoever asked for the batch.
+//! Memory bank operations, run as the caller that submitted the batch.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::resource::iso;
 
-/// Entries that a search returns where nothing is said.
+/// Entries that a search returns by default.
 const SEARCH_LIMIT: usize = 10;
 
 impl From<BankError> for OperationFailure {
@@ -33,7 +33,7 @@ pub(crate) async fn get(
     Ok(OperationOutput::of(entry_json(name, &find(common, name).await?)))
 }
 
-/// The bytes of an entry: of a text the text, of anything else its JSON.
+/// The bytes of an entry: a string as it is, any other value as JSON.
 pub(crate) async fn bytes(common: &BatchContext, name: &MemoryName) -> Result<Vec<u8>, OperationFailure> {
     Ok(match find(common, name).await?.value {
         Value::String(text) => text.into_bytes(),
@@ -62,8 +62,8 @@ pub(crate) async fn store(
     let memory = common.engine.memory();
     let stored = match memory.store(&common.caller, &namespace, &key, &value, ttl, expected).await {
         Ok(stored) => stored.version,
-        // Cut by a crash between the write and its record, an operation is done again: what stands there then is
-        // what it wrote itself.
+        // An operation that a crash interrupted between the write and its journal record is repeated: the
+        // version found then is the one that it wrote itself.
         Err(BankError::Moved { found: Some(found) }) if expected_version == Some(found.saturating_sub(1)) => {
             let there = memory.get(&common.caller, &namespace, &key).await?;
             match there.filter(|entry| entry.version == found && entry.value == value) {

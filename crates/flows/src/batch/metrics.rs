@@ -1,14 +1,15 @@
-//! What was measured: totals per tenant, kept in the store; and what this node did in the last minute.
+//! Batch metrics: totals per tenant, in the store, and the throughput of this node in the last minute.
 //!
-//! A batch's speed-up comes from operations that ran alone (`speedup.rs`). Nothing here is estimated but what says so,
-//! and what was not measured is null.
+//! The speed-up of a batch comes from operations that ran alone (`speedup.rs`). Only values that are named
+//! estimates are estimated; a value that was not measured is null.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use nuncio_engine::{
     Engine, Error,
     clock::Timestamp,
-    knowledge::{ExpectedVersion, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordWrite},
+    records::Records,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ const ID: &str = "totals";
 /// The window of throughput and latency, in seconds.
 pub const WINDOW_S: i64 = 60;
 
-/// What one batch came to.
+/// The measurements of one batch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BatchMeasurement {
     pub(crate) strategy: Strategy,
@@ -33,12 +34,12 @@ pub(crate) struct BatchMeasurement {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) bytes: Option<(u64, u64)>,
-    /// What operations took that ran alone.
+    /// Durations of operations that ran alone, by class.
     #[serde(default)]
     pub(crate) calibrations: Vec<(String, Calibration)>,
 }
 
-/// What all batches of a tenant came to.
+/// The totals of all batches of a tenant.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct BatchTotals {
     strategies: BTreeMap<Strategy, StrategyTotals>,
@@ -47,7 +48,7 @@ pub(crate) struct BatchTotals {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 struct StrategyTotals {
     batches: u64,
-    /// What was called a speed-up and was a concurrency: read back, and no longer shown.
+    /// A value that earlier releases called speed-up and that was a concurrency: still parsed, no longer published.
     speedups: u64,
     speedup_sum: f64,
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -95,18 +96,18 @@ impl StrategyTotals {
     }
 }
 
-/// The share of bytes that are no longer needed.
+/// The share of bytes saved.
 pub(crate) fn reduction(before: u64, after: u64) -> Option<f64> {
     (before > 0).then(|| rounded(1.0 - after as f64 / before as f64))
 }
 
-/// The share of operations that succeeded among those that were tried.
+/// The share of attempted operations that succeeded.
 pub(crate) fn success_rate(succeeded: u64, failed: u64) -> Option<f64> {
     let tried = succeeded + failed;
     (tried > 0).then(|| rounded(succeeded as f64 / tried as f64))
 }
 
-/// To three digits after the point: more would not be true.
+/// Rounds to three decimals: the measurement is not more precise.
 pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1_000.0).round() / 1_000.0
 }
@@ -127,7 +128,7 @@ impl BatchTotals {
         });
     }
 
-    /// In the shape of `batchtools://metrics/performance`.
+    /// The JSON of `batchtools://metrics/performance`.
     pub(crate) fn to_json(&self, enabled: bool, calibrations: &Calibrations, now: Timestamp) -> Value {
         let mut all = StrategyTotals::default();
         self.strategies.values().for_each(|sum| all.add(sum));
@@ -160,7 +161,7 @@ impl BatchTotals {
         })
     }
 
-    /// Bytes before and after, of all batches that measured them.
+    /// Bytes before and after, over all batches that measured them.
     pub(crate) fn bytes(&self) -> Option<(u64, u64)> {
         let mut all = StrategyTotals::default();
         self.strategies.values().for_each(|sum| all.add(sum));
@@ -168,37 +169,30 @@ impl BatchTotals {
     }
 }
 
-fn key(tenant: &str) -> RecordKey {
-    RecordKey::new(tenant, KIND, ID)
+fn records(engine: &Engine) -> Records<BatchTotals> {
+    engine.records(KIND)
 }
 
-/// The totals of a tenant, their version, and when they last changed.
-pub(crate) async fn totals(engine: &Engine, tenant: &str) -> Result<(BatchTotals, u64, Timestamp), Error> {
-    let record = engine.store().knowledge().record(&key(tenant), engine.clock().now()).await?;
-    let Some(record) = record else { return Ok((BatchTotals::default(), 0, Timestamp::default())) };
-    let totals = serde_json::from_slice(&record.body)
-        .map_err(|error| Error::Internal(format!("the totals of batches cannot be read back: {error}")))?;
-    Ok((totals, record.version, record.updated_at))
+/// The totals of a tenant, and when they last changed.
+pub(crate) async fn totals(engine: &Engine, tenant: &str) -> Result<(BatchTotals, Timestamp), Error> {
+    let found = records(engine).get(tenant, ID).await?;
+    Ok(found.map(|record| (record.value, record.updated_at)).unwrap_or_default())
 }
 
-/// The write that adds a batch to the totals, as they stand now.
+/// The write that adds a batch to the current totals.
 pub(crate) async fn added(
     engine: &Engine,
     tenant: &str,
     batch: &BatchMeasurement,
 ) -> Result<RecordWrite, Error> {
-    let (mut totals, version, _) = totals(engine, tenant).await?;
+    let found = records(engine).get(tenant, ID).await?;
+    let expected = ExpectedVersion::of(found.as_ref());
+    let mut totals = found.map(|record| record.value).unwrap_or_default();
     totals.add(batch);
-    Ok(RecordWrite {
-        key: key(tenant),
-        body: Some(serde_json::to_vec(&totals).unwrap_or_default().into()),
-        expected: if version == 0 { ExpectedVersion::Absent } else { ExpectedVersion::Version(version) },
-        expires_at: None,
-        now: engine.clock().now(),
-    })
+    records(engine).put(tenant, ID, &totals, expected)
 }
 
-/// What this node did lately, and how long each type of operation takes here.
+/// The recent throughput of this node, and the duration of each operation type here.
 #[derive(Default)]
 pub(crate) struct OperationMeter {
     seen: Mutex<OperationMeterState>,
@@ -206,9 +200,9 @@ pub(crate) struct OperationMeter {
 
 #[derive(Default)]
 struct OperationMeterState {
-    /// Per tenant, one entry a second.
+    /// Per tenant, one entry per second.
     windows: HashMap<String, VecDeque<MeterSecond>>,
-    /// Per type: how many, and their milliseconds.
+    /// Per type: the count, and the total milliseconds.
     types: HashMap<&'static str, (u64, f64)>,
 }
 
@@ -219,7 +213,7 @@ struct MeterSecond {
 }
 
 impl OperationMeter {
-    /// Notes an operation that was done.
+    /// Records an operation that was attempted.
     pub(crate) fn note(&self, tenant: &str, r#type: &'static str, ms: f64, now: Timestamp) {
         let mut seen = self.seen.lock();
         let (count, sum) = seen.types.entry(r#type).or_default();
@@ -240,7 +234,7 @@ impl OperationMeter {
         }
     }
 
-    /// Operations a second and their mean time, over the last minute or since the first of them within it.
+    /// Operations per second and their mean duration, over the last minute or since the first operation within it.
     pub(crate) fn throughput(&self, tenant: &str, now: Timestamp) -> (Option<f64>, Option<f64>) {
         let seen = self.seen.lock();
         let second = now.0.div_euclid(1_000);
@@ -253,8 +247,8 @@ impl OperationMeter {
         (Some(rounded(count as f64 / span as f64)), Some(rounded(ms / count as f64)))
     }
 
-    /// How long operations of these types will take, so many at a time: no less than one of the slowest type. `None`
-    /// where one of them was never done here.
+    /// The estimated duration of operations of these types at the given concurrency: at least that of one
+    /// operation of the slowest type. `None` if one of the types never ran here.
     pub(crate) fn estimate<'a>(
         &self,
         remaining: impl IntoIterator<Item = (&'a str, u64)>,

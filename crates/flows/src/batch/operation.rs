@@ -1,4 +1,4 @@
-//! Doing one operation: what it comes to, and whether it is worth another try.
+//! The execution of one operation: its output, or its failure and whether a retry is worthwhile.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -21,11 +21,11 @@ use super::{
     retry::retry_briefly,
 };
 
-/// An operation that was done.
+/// The output of an operation that succeeded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OperationOutput {
     pub(crate) output: Value,
-    /// Whether the output is only a part of it.
+    /// Whether the output is incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) truncated: bool,
 }
@@ -36,21 +36,21 @@ impl OperationOutput {
     }
 }
 
-/// An operation that was not done.
+/// The failure of an operation.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OperationFailure {
     pub(crate) why: String,
-    /// When another try is worth it, in milliseconds; `None`: never.
+    /// The wait before a retry, in milliseconds; `None`: a retry is useless.
     pub(crate) again: Option<u64>,
 }
 
 impl OperationFailure {
-    /// Another try may come to something else.
+    /// A failure that a retry may not repeat.
     pub(crate) fn of(why: impl Into<String>) -> Self {
         Self { why: why.into(), again: Some(0) }
     }
 
-    /// Another try would come to the same.
+    /// A failure that a retry would repeat.
     pub(crate) fn lasting(why: impl Into<String>) -> Self {
         Self { why: why.into(), again: None }
     }
@@ -69,24 +69,24 @@ impl From<nuncio_engine::Error> for OperationFailure {
     }
 }
 
-/// What every operation of a batch has in common.
+/// The state that all operations of a batch share.
 pub(crate) struct BatchContext {
     pub(crate) engine: Engine,
     pub(crate) caller: Caller,
     pub(crate) input: BatchInput,
     pub(crate) options: BatchOptions,
     pub(crate) batch: String,
-    /// Contents that are compressed already, by their hash.
+    /// The contents that are already compressed, by hash.
     pub(crate) compressed: content::CompressedContents,
 }
 
 impl BatchContext {
-    /// The folder that the caller's tenant has for files.
+    /// The folder for files of the caller's tenant.
     pub(crate) fn folder(&self) -> Result<PathBuf, OperationFailure> {
         files_dir(&self.options, &self.caller).map_err(OperationFailure::lasting)
     }
 
-    /// Lets the caller through to a file, with a line in the audit that names it.
+    /// Authorizes the caller's access to a file, with an audit entry that names the file.
     pub(crate) fn allow_file(
         &self,
         action: Action,
@@ -98,7 +98,7 @@ impl BatchContext {
         Ok(self.engine.allow(&self.caller, &access)?)
     }
 
-    /// The same for each file that an operation names. A chunk's was asked for when the content was cut.
+    /// Authorizes each file that an operation names. The file of a chunk was authorized when the content was divided.
     fn allow_files(&self, operation: &BatchOperation) -> Result<(), OperationFailure> {
         let contents = |n: usize| self.input.optimize.as_ref().and_then(|optimize| optimize.contents.get(n));
         let (read, written) = match &operation.work {
@@ -121,7 +121,7 @@ impl BatchContext {
         Ok(())
     }
 
-    /// Does blocking work with the folder, elsewhere.
+    /// Runs blocking work with the folder on a blocking thread.
     async fn in_folder<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Folder, &Self) -> Result<T, OperationFailure> + Send + 'static,
@@ -149,16 +149,16 @@ pub(crate) fn files_dir(options: &BatchOptions, caller: &Caller) -> Result<PathB
     })
 }
 
-/// Runs what blocks where blocking is allowed.
+/// Runs blocking work on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, OperationFailure> + Send + 'static,
 ) -> Result<T, OperationFailure> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|error| Err(OperationFailure::of(format!("the operation broke: {error}"))))
+    done.unwrap_or_else(|error| Err(OperationFailure::of(format!("the operation crashed: {error}"))))
 }
 
-/// Does one operation, as the given try of it. An error of the outer kind ends the batch's run: it is canceled, or
-/// cut.
+/// Runs one operation, as the given attempt. The outer error ends the run of the batch: it was canceled or
+/// interrupted.
 pub(crate) async fn perform(
     common: &Arc<BatchContext>,
     operation: &BatchOperation,
@@ -169,7 +169,7 @@ pub(crate) async fn perform(
 ) -> Result<Result<OperationOutput, OperationFailure>, AgentError> {
     let done = match &operation.work {
         OperationKind::Call(call) => {
-            // A branch to itself, so that a try that is begun again finds what it did.
+            // Each attempt has its own branch, so that a restarted attempt finds its journal.
             let line = line.branch(&format!("call{attempt}"));
             let allow = || std::future::ready(allow_call(common, &call.agent));
             let allowed: Result<(), OperationFailure> =
@@ -188,7 +188,7 @@ pub(crate) async fn perform(
     Ok(done.map(|done| bounded(done, common.options.operation_output_bytes)))
 }
 
-/// What waits for nothing but its own work.
+/// Runs the operations that never wait for an answer.
 async fn at_once(
     common: &Arc<BatchContext>,
     operation: &BatchOperation,
@@ -212,7 +212,7 @@ async fn at_once(
     }
 }
 
-/// Calls an agent as a task of its own, and holds nothing while that one asks something.
+/// Calls an agent as a task of its own. The slot is released while that task waits for an answer.
 async fn call(
     call: &CallAgent,
     line: &TaskContext,
@@ -238,7 +238,7 @@ async fn call(
     }
 }
 
-/// What a called task came to.
+/// Converts the result of a called task.
 fn came_to(task: &Task) -> Result<OperationOutput, OperationFailure> {
     let said = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
     if task.state != State::Completed {
@@ -281,7 +281,7 @@ fn came_to(task: &Task) -> Result<OperationOutput, OperationFailure> {
     Ok(OperationOutput::of(output))
 }
 
-/// A call out of a task asks nobody, so this does.
+/// The engine does not authorize a call that a task makes, so it is authorized here.
 fn allow_call(common: &BatchContext, agent: &str) -> Result<(), OperationFailure> {
     let access = AccessRequest {
         action: Action::Execute,
@@ -293,9 +293,9 @@ fn allow_call(common: &BatchContext, agent: &str) -> Result<(), OperationFailure
     Ok(common.engine.allow(&common.caller, &access)?)
 }
 
-/// An output that is too large is left out: the operation was done, and says so.
+/// Omits an output that is too large: the operation still succeeds, and the output is marked as truncated.
 fn bounded(done: OperationOutput, most: usize) -> OperationOutput {
-    // A file's content is cut to its cap; what stands around it does not count.
+    // The content of a file is already truncated to its cap; the JSON around it does not count.
     match nuncio_engine::content::json_size(&done.output) > most + 4_096 {
         true => OperationOutput { output: Value::Null, truncated: true },
         false => done,

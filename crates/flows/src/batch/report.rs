@@ -1,11 +1,12 @@
-//! What a batch came to, as its artifact tells it.
+//! The report of a batch, published as its artifact.
 //!
-//! Times are measured, not derived: `operationMs` is the sum of all tries, `wallMs` how long the batch was at work.
-//! The one over the other is `concurrency`, how many ran beside each other; what that gained is `speedup`, measured
-//! against operations that ran alone (`speedup.rs`).
-//! A batch that was cut is at work again after the restart; each of its runs counts from its first operation to
-//! the last one that ended in it, so neither the gap nor what was lost with the crash is counted. A pause counts
-//! only as long as something still runs in it. The sequential sample has a watch of its own.
+//! Times are measured, not derived: `operationMs` is the sum of all attempts, `wallMs` the time that the batch
+//! ran. Their ratio is `concurrency`, the number of operations that ran at once. The gain is `speedup`,
+//! measured against operations that ran alone (`speedup.rs`).
+//!
+//! An interrupted batch runs again after the restart. Each run counts from its first operation to the last one
+//! that ended in it, so neither the downtime nor the work lost in the crash is counted. A pause counts only
+//! while an operation still runs in it. The sequential sample has its own stopwatch.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -21,14 +22,14 @@ use super::{
     speedup::{self, Calibrations, Speedup, is_sampled},
 };
 
-/// What a batch came to.
+/// The report of a batch.
 pub(crate) struct BatchReport {
     pub(crate) value: Value,
     pub(crate) measured: BatchMeasurement,
     pub(crate) counts: OperationCounts,
 }
 
-/// How many operations of a batch came to what.
+/// The operations of a batch, counted by outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OperationCounts {
     pub(crate) total: u64,
@@ -45,7 +46,7 @@ impl fmt::Display for OperationCounts {
 }
 
 impl OperationCounts {
-    /// Reads the sentence back with which a batch ended: a list shows it without reading whole results.
+    /// Parses the counts from the final status sentence of a batch, so that a listing need not read whole results.
     pub(crate) fn in_sentence(text: &str) -> Option<Self> {
         let (before, after) = text.split_once(" operations succeeded, ")?;
         let mut before = before.rsplit(' ');
@@ -58,13 +59,13 @@ impl OperationCounts {
         Some(Self { total, succeeded, failed: number(failed)?, skipped: number(skipped)? })
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn to_json(self) -> Value {
         let Self { total, succeeded, failed, skipped } = self;
         json!({ "total": total, "succeeded": succeeded, "failed": failed, "skipped": skipped })
     }
 }
 
-/// What a strategy made of all operations together.
+/// The output that a strategy joined from all operations.
 #[derive(Default, Serialize, Deserialize)]
 pub(crate) struct JoinedOutput {
     pub(crate) content: Option<Value>,
@@ -128,7 +129,7 @@ impl BatchReport {
     }
 }
 
-/// How long a batch was at work: in each of its runs until the last of these ended.
+/// The time that a batch ran: the sum over its runs, each until the last of these attempts ended.
 fn worked<'a>(attempts: impl Iterator<Item = &'a OperationAttempt>) -> Option<f64> {
     let mut runs: BTreeMap<i64, f64> = BTreeMap::new();
     for attempt in attempts {
@@ -178,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_compared_by_what_an_operation_takes() {
-        // Two in the sample take 200 ms one after another; four take 100 ms beside each other.
+        // Two operations of the sample take 200 ms in sequence; four take 100 ms concurrently.
         let tried = |worked, sampled| OperationOutcome::Tried(vec![attempt(1, worked, 100.0, sampled)]);
         let alone = Some(SampleCondition::Alone);
         let mut finished = vec![tried(100.0, alone), tried(200.0, alone)];

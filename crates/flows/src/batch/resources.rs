@@ -1,4 +1,4 @@
-//! `batchtools://…`: what was measured, what waits, and how the batch engine works.
+//! The resources `batchtools://…`: metrics, queue and settings of the batch engine.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::{BatchCore, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas, speedup};
 use crate::resource::{CachePolicy, ResourceDetails, content, iso, profile};
 
-/// One of the three.
+/// One of the three resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum BatchResourceKind {
     Performance,
@@ -29,7 +29,7 @@ struct BatchResource {
     engine: Engine,
 }
 
-/// Offers them on a surface.
+/// Registers the resources on a surface.
 pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface) {
     for shown in [BatchResourceKind::Performance, BatchResourceKind::Queue, BatchResourceKind::Settings] {
         surface.add_resource(BatchResource { shown, core: Arc::clone(core), engine: engine.clone() });
@@ -99,7 +99,7 @@ impl Resource for BatchResource {
                 (value.map_err(|error| HandlerError::Internal(error.to_string()))?, known.changed_at)
             }
         };
-        // What was never changed is what it was when this server began.
+        // A value that was never changed dates from the start of this server.
         let modified = modified.max(self.core.since.get().copied().unwrap_or_default());
         let about = ResourceDetails {
             kind: AccessKind::Batchtools,
@@ -115,20 +115,20 @@ impl Resource for BatchResource {
 
 impl BatchResource {
     async fn performance(&self, caller: &Caller) -> Result<(Value, Timestamp), HandlerError> {
-        let (totals, _, modified) = metrics::totals(&self.engine, caller.tenant()).await?;
-        let (calibrations, _) = speedup::calibrations(&self.engine, caller.tenant()).await?;
+        let (totals, modified) = metrics::totals(&self.engine, caller.tenant()).await?;
+        let calibrations = speedup::calibrations(&self.engine, caller.tenant()).await?;
         let enabled = self.core.settings().enabled;
         let modified = modified.max(self.core.known().changed_at);
         Ok((totals.to_json(enabled, &calibrations, self.engine.clock().now()), modified))
     }
 }
 
-/// In the shape of `batchtools://queue/status`.
+/// The JSON of `batchtools://queue/status`.
 async fn queue(core: &BatchCore, engine: &Engine, caller: &Caller) -> Result<Value, HandlerError> {
     let cap = core.settings().max_concurrency;
     let batches = control::list(engine, Some(caller.tenant())).await?;
     let active = batches.iter().filter(|(_, batch)| batch.began_at.is_some() && !batch.paused).count();
-    // Whose task another one is, is nobody else's business, so of those there are only the counts.
+    // The batches of other owners are private, so only their counts are published.
     let own = batches.iter().filter(|(_, batch)| batch.owner == caller.owner());
     let shown: Vec<Value> = own
         .map(|(id, batch)| {
@@ -158,7 +158,7 @@ async fn queue(core: &BatchCore, engine: &Engine, caller: &Caller) -> Result<Val
     }))
 }
 
-/// How long a batch will take, as far as its remaining operations are known here and were measured.
+/// The estimated duration of a batch, where its remaining operations are known here and their types were measured.
 pub(crate) fn estimate(
     core: &BatchCore,
     id: nuncio_engine::TaskId,
@@ -169,14 +169,14 @@ pub(crate) fn estimate(
     if let Some(live) = core.live(id) {
         return core.meter.estimate(live.tally().remaining, cap);
     }
-    // At work on another node: what remains is not known here.
+    // The batch runs on another node, so its remaining operations are not known here.
     if batch.began_at.is_some() || batch.types.is_empty() {
         return None;
     }
     core.meter.estimate(batch.types.iter().map(|(name, count)| (name.as_str(), *count)), cap)
 }
 
-/// Lets a caller through to the batch engine.
+/// Authorizes a caller's access to the batch engine.
 pub(crate) fn allow(
     engine: &Engine,
     caller: &Caller,

@@ -1,5 +1,5 @@
-//! Waiting for what passes: a store that is away for a moment, or a rate that is used up, must not become what the
-//! journal keeps as the result of a step.
+//! Retries for transient errors: a store that is briefly unavailable, or an exhausted rate limit, must not be
+//! journaled as the result of a step.
 
 use std::time::Duration;
 
@@ -7,19 +7,19 @@ use nuncio_engine::{AgentError, Error, StepContext, TaskContext};
 
 use super::operation::OperationFailure;
 
-/// The wait before the second try; each further one doubles it.
+/// The wait before the second attempt; it doubles before each further one.
 const FIRST: Duration = Duration::from_millis(100);
-/// The longest wait between two tries.
+/// The longest wait between two attempts.
 const LONGEST: Duration = Duration::from_secs(30);
-/// How long the batch's own records are tried in all, before the batch fails.
+/// The total time for which access to the batch's own records is retried before the batch fails.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// How often an operation is tried within one attempt.
+/// Maximum calls within one attempt of an operation.
 const TRIES: u32 = 5;
-/// The longest wait within one attempt: what takes longer is left to the operation's own retries.
+/// The longest wait within one attempt; a longer one is left to the operation's own retries.
 const SHORT: Duration = Duration::from_secs(5);
 
-/// Tries until it is done, or fails of something that lasts. For what the batch itself keeps: a batch whose operations
-/// are done does not fail because nobody could note it at once.
+/// Retries until the work succeeds or fails permanently. For the batch's own records: a batch whose operations
+/// are done must not fail because its result could not be recorded at once.
 pub(crate) async fn retry_while_busy<T, F: Future<Output = Result<T, Error>>>(
     cx: &TaskContext,
     mut work: impl FnMut() -> F,
@@ -37,7 +37,7 @@ pub(crate) async fn retry_while_busy<T, F: Future<Output = Result<T, Error>>>(
             return Err(AgentError::failed(error));
         }
         let pause = doubled.max(*retry_after).min(LONGEST);
-        tracing::debug!(%error, ?pause, "a batch waits for its records");
+        tracing::debug!(%error, ?pause, "the records of a batch are unavailable; retrying");
         tokio::select! {
             () = cx.canceled() => return Err(AgentError::Canceled),
             () = tokio::time::sleep(pause) => {}
@@ -47,7 +47,7 @@ pub(crate) async fn retry_while_busy<T, F: Future<Output = Result<T, Error>>>(
     }
 }
 
-/// Tries what an operation does a few times, as long as it is only told to come again soon.
+/// Calls an operation's work a few times, as long as its error asks for a short wait before the next call.
 pub(crate) async fn retry_briefly<T, F: Future<Output = Result<T, OperationFailure>>>(
     step: &StepContext,
     mut work: impl FnMut() -> F,

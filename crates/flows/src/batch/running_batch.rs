@@ -1,4 +1,4 @@
-//! A batch that is at work in this process: what its operations came to so far, and how many are engaged.
+//! A batch that runs in this process: the outcomes of its operations so far, and the number that hold or want a slot.
 
 use std::{
     collections::HashMap,
@@ -23,29 +23,29 @@ use super::{
 };
 use crate::resource::iso;
 
-/// One try of one operation, as the task's journal keeps it.
+/// One attempt of one operation, as recorded in the task's journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OperationAttempt {
-    /// The run of the batch that it belongs to: when that began, in milliseconds.
+    /// The run of the batch, identified by its start time in milliseconds.
     pub(crate) run: i64,
-    /// How long the batch had been at work in that run when this ended, in milliseconds.
+    /// The time that the batch had worked in that run when this attempt ended, in milliseconds.
     pub(crate) worked: f64,
     pub(crate) started: Timestamp,
     pub(crate) ms: f64,
-    /// How many operations of the batch ran when it began, itself included.
+    /// The number of operations of the batch that ran when it began, itself included.
     pub(crate) beside: u64,
     pub(crate) result: Result<OperationOutput, OperationFailure>,
-    /// Set for what began as part of the sequential sample.
+    /// Set for an attempt that began as part of the sequential sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) sampled: Option<SampleCondition>,
 }
 
-/// What became of an operation.
+/// The outcome of an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum OperationOutcome {
-    /// It was tried; the last try is what counts.
+    /// It was attempted; the last attempt counts.
     Tried(Vec<OperationAttempt>),
-    /// It was not tried, and why.
+    /// It was not attempted, with the reason.
     Skipped(String),
 }
 
@@ -103,34 +103,34 @@ impl OperationOutcome {
     }
 }
 
-/// A batch that is at work here.
+/// A batch that runs in this process.
 pub(crate) struct RunningBatch {
     pub(crate) id: TaskId,
     pub(crate) tenant: String,
-    /// When this run of it began.
+    /// When this run of the batch began.
     pub(crate) run: Timestamp,
     pub(crate) handle: BatchHandle,
     pub(crate) operations: Arc<[BatchOperation]>,
-    /// Whether nothing more is to begin, after a failure.
+    /// Whether no further operations begin, because one failed.
     stopped: AtomicBool,
     stop: Notify,
     began: AtomicBool,
-    /// Operations that wait for a place or have one.
+    /// The number of operations that hold or want a slot.
     engaged: AtomicUsize,
-    /// Somebody has given its place back.
+    /// Notified when an operation releases its slot.
     pub(crate) slot_released: Notify,
-    /// Bytes of outputs that may still be kept.
+    /// Bytes of output that may still be stored.
     room: AtomicUsize,
     finished: Mutex<Vec<Option<OperationOutcome>>>,
 }
 
-/// How far a batch is.
+/// The progress of a batch.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BatchProgress {
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) skipped: u64,
-    /// What is left, by type.
+    /// The remaining operations, by type.
     pub(crate) remaining: HashMap<&'static str, u64>,
 }
 
@@ -160,7 +160,7 @@ impl RunningBatch {
         })
     }
 
-    /// Waits for a place; `None` when nothing more is to begin.
+    /// Waits for a slot; `None` when the batch begins no further operations.
     pub(crate) async fn acquire_slot(&self, priority: Priority) -> Option<SchedulerSlot> {
         tokio::select! {
             biased;
@@ -169,7 +169,7 @@ impl RunningBatch {
         }
     }
 
-    /// Says that an operation wants a place or has one, until the guard is dropped.
+    /// Counts an operation as holding or wanting a slot, until the guard is dropped.
     pub(crate) fn begin_slot_use(self: &Arc<Self>) -> SlotUseGuard {
         self.engaged.fetch_add(1, Ordering::AcqRel);
         SlotUseGuard(Arc::clone(self))
@@ -179,7 +179,7 @@ impl RunningBatch {
         self.engaged.load(Ordering::Acquire)
     }
 
-    /// Lets nothing more begin.
+    /// Stops the batch from beginning further operations.
     pub(crate) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
         self.stop.notify_waiters();
@@ -202,7 +202,7 @@ impl RunningBatch {
         !self.began.swap(true, Ordering::AcqRel)
     }
 
-    /// Keeps an output as long as there is room for outputs of this batch.
+    /// Stores an output while the batch's output budget lasts.
     pub(crate) fn reserve_output(&self, done: OperationOutput) -> OperationOutput {
         let size = nuncio_engine::content::json_size(&done.output);
         let taken =
@@ -213,7 +213,7 @@ impl RunningBatch {
         }
     }
 
-    /// Counts what an earlier run kept.
+    /// Charges an output that an earlier run stored to the budget.
     pub(crate) fn charge_stored_output(&self, finished: &OperationOutcome) {
         let size = finished.output().map_or(0, nuncio_engine::content::json_size);
         let _ = self
@@ -240,7 +240,7 @@ impl RunningBatch {
         tally
     }
 
-    /// Some operations as they stand.
+    /// A page of the operations and their current state.
     pub(crate) fn operations_json(&self, from: usize, count: usize) -> Vec<Value> {
         let finished = self.finished.lock();
         let some = self.operations.iter().zip(&*finished).skip(from).take(count);
@@ -253,7 +253,7 @@ impl RunningBatch {
         .collect()
     }
 
-    /// What all operations came to; what is not finished was skipped, for that reason.
+    /// The outcomes of all operations; an unfinished one counts as skipped, with that reason.
     pub(crate) fn take(&self, otherwise: &str) -> Vec<OperationOutcome> {
         let finished = std::mem::take(&mut *self.finished.lock());
         finished
@@ -263,7 +263,7 @@ impl RunningBatch {
     }
 }
 
-/// An operation that wants a place or has one.
+/// Counts an operation as holding or wanting a slot.
 pub(crate) struct SlotUseGuard(Arc<RunningBatch>);
 
 impl Drop for SlotUseGuard {

@@ -1,10 +1,11 @@
-//! Who may begin now: one queue of operations for all batches of this process, under one cap.
+//! The slot scheduler: one queue of operations for all batches of this process, under one concurrency cap.
 //!
-//! A place is given to the tenant that has the fewest, of several to the one whose last turn is longest ago; within a
-//! tenant by priority, then by arrival. So nobody's priority is above what another tenant wants. The cap may change at any time: raised, more begin at once;
-//! lowered, nothing begins until enough have ended. A batch may have a cap of its own below that one, and may be
-//! paused; its operations keep their position in the queue meanwhile. The queue also holds each batch's watch: how
-//! long the batch has been at work in this process.
+//! A slot goes to the tenant that holds the fewest; among equals, to the one that was served least recently.
+//! Within a tenant, priority decides, then arrival; a priority never ranks above another tenant's operations.
+//! The cap may change at any time: after a raise more operations begin at once, after a cut none begin until
+//! enough have ended. A batch may have its own lower cap, and may be paused; its operations keep their queue
+//! positions meanwhile. The scheduler also holds the stopwatch of each batch: how long the batch has worked in
+//! this process.
 
 use std::{
     cmp::Reverse,
@@ -18,16 +19,16 @@ use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
-/// What goes first, among what a tenant wants.
+/// The priority of an operation among those of its tenant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
-    /// After everything else.
+    /// After all others.
     Low,
-    /// As most things.
+    /// The default.
     #[default]
     Normal,
-    /// Before everything else.
+    /// Before all others.
     High,
 }
 
@@ -42,10 +43,10 @@ impl Priority {
     }
 }
 
-/// The position of a request: what comes first is served first.
+/// The queue position of an operation; the smallest is served first.
 type QueuePosition = (Reverse<Priority>, u64);
 
-/// Gives places to operations. One per process.
+/// Grants slots to operations. One per process.
 pub(crate) struct BatchScheduler {
     state: Mutex<BatchSchedulerState>,
     cap: watch::Sender<usize>,
@@ -54,18 +55,18 @@ pub(crate) struct BatchScheduler {
 struct BatchSchedulerState {
     running: usize,
     arrived: u64,
-    /// Places given so far.
+    /// The number of slots granted so far.
     given: u64,
-    /// Those that want something or have a place.
+    /// The tenants that hold or want a slot.
     tenants: HashMap<Arc<str>, BatchTenantQueue>,
     batches: HashMap<TaskId, ScheduledBatch>,
 }
 
-/// What one tenant has and wants.
+/// The running and the waiting operations of one tenant.
 #[derive(Default)]
 struct BatchTenantQueue {
     running: usize,
-    /// When it was last given a place, as a count of places given.
+    /// When the tenant was last granted a slot, as the value of `given`.
     served: u64,
     waiting: BTreeMap<QueuePosition, SlotWaiter>,
 }
@@ -75,13 +76,13 @@ struct SlotWaiter {
     granted: oneshot::Sender<()>,
 }
 
-/// A batch that is at work here.
+/// A batch that runs in this process.
 struct ScheduledBatch {
-    /// Which of the runs of the batch it is: a new one may begin before the old one is gone.
+    /// Identifies the run of the batch: a new run may register before the old one has left.
     serial: u64,
     own_cap: usize,
     running: usize,
-    /// Operations that wait for somebody's answer, without a place.
+    /// Operations that wait for an answer, without a slot.
     asking: usize,
     paused: bool,
     stopwatch: Stopwatch,
@@ -99,18 +100,18 @@ impl BatchScheduler {
         Arc::new(Self { state: Mutex::new(state), cap: watch::Sender::new(cap) })
     }
 
-    /// The cap, and its changes.
+    /// A receiver of the cap and its changes.
     pub(crate) fn cap(&self) -> watch::Receiver<usize> {
         self.cap.subscribe()
     }
 
-    /// Changes the cap, at once.
+    /// Changes the cap, with immediate effect.
     pub(crate) fn set_cap(&self, cap: usize) {
         self.cap.send_replace(cap.max(1));
         self.grant_slots(&mut self.lock());
     }
 
-    /// Lets a batch ask for places, until the guard is dropped.
+    /// Registers a batch, which may request slots until the handle is dropped.
     pub(crate) fn register_batch(
         self: &Arc<Self>,
         batch: TaskId,
@@ -133,7 +134,7 @@ impl BatchScheduler {
         BatchHandle { scheduler: Arc::clone(self), batch, tenant: tenant.into(), serial }
     }
 
-    /// Pauses a batch or lets it go on. False where it is not at work here.
+    /// Pauses or resumes a batch. False if it does not run in this process.
     pub(crate) fn set_paused(&self, batch: TaskId, paused: bool) -> bool {
         let mut state = self.lock();
         let Some(entered) = state.batches.get_mut(&batch) else { return false };
@@ -143,12 +144,12 @@ impl BatchScheduler {
         true
     }
 
-    /// The batches that are at work here.
+    /// The batches that run in this process.
     pub(crate) fn batches(&self) -> Vec<TaskId> {
         self.lock().batches.keys().copied().collect()
     }
 
-    /// Gives every free place to whoever is first among those who may have it.
+    /// Grants every free slot to the first eligible waiter.
     fn grant_slots(&self, state: &mut BatchSchedulerState) {
         let cap = *self.cap.borrow();
         let BatchSchedulerState { running, given, tenants, batches, .. } = state;
@@ -175,7 +176,7 @@ impl BatchScheduler {
                 entered.stopwatch.begun = true;
                 entered.update_stopwatch();
             }
-            // Whoever has gone meanwhile gives the place back when it is dropped.
+            // A waiter that was dropped meanwhile releases the slot in `SchedulerSlot::drop`.
             let _ = waiter.granted.send(());
         }
     }
@@ -186,15 +187,15 @@ impl BatchScheduler {
 }
 
 impl ScheduledBatch {
-    /// The watch runs from the first operation on, but not while nothing of the batch runs because it is paused or
-    /// asks something.
+    /// The stopwatch runs from the first operation on. It stops while no operation runs because the batch is
+    /// paused or waits for an answer.
     fn update_stopwatch(&mut self) {
         let runs = self.running > 0 || (!self.paused && self.asking == 0);
         self.stopwatch.run(runs && self.stopwatch.begun);
     }
 }
 
-/// A batch's seat at the scheduler.
+/// The registration of a batch with the scheduler.
 pub(crate) struct BatchHandle {
     scheduler: Arc<BatchScheduler>,
     batch: TaskId,
@@ -203,7 +204,7 @@ pub(crate) struct BatchHandle {
 }
 
 impl BatchHandle {
-    /// Waits for a place. Dropped meanwhile, it is as if nobody had asked.
+    /// Waits for a slot. Dropping the future withdraws the request.
     pub(crate) async fn acquire_slot(&self, priority: Priority) -> SchedulerSlot {
         let (told, given) = oneshot::channel();
         let place = {
@@ -211,21 +212,21 @@ impl BatchHandle {
             state.arrived += 1;
             let position = (Reverse(priority), state.arrived);
             let (batch, tenant) = (self.batch, Arc::clone(&self.tenant));
-            // Whoever comes anew comes after those that wait.
+            // A tenant that is new to the queue comes after those that already wait.
             let anew = BatchTenantQueue { served: state.given, ..BatchTenantQueue::default() };
             let wants = state.tenants.entry(Arc::clone(&tenant)).or_insert(anew);
             wants.waiting.insert(position, SlotWaiter { batch, granted: told });
             self.scheduler.grant_slots(&mut state);
             SchedulerSlot { scheduler: Arc::clone(&self.scheduler), batch, tenant, position }
         };
-        // An error says that the batch has left the scheduler; then nobody is there to use the place.
+        // An error means that the batch has left the scheduler, so no operation is left to use the slot.
         if given.await.is_err() {
             std::future::pending::<()>().await;
         }
         place
     }
 
-    /// Says that an operation waits for somebody's answer, until the guard is dropped.
+    /// Counts an operation as waiting for an answer, until the guard is dropped.
     pub(crate) fn asking(&self) -> AnswerWaitGuard<'_> {
         self.count_asking(|asking| asking + 1);
         AnswerWaitGuard(self)
@@ -238,12 +239,12 @@ impl BatchHandle {
         }
     }
 
-    /// How many operations of the batch run now.
+    /// The number of operations of the batch that run now.
     pub(crate) fn running(&self) -> usize {
         self.scheduler.lock().batches.get(&self.batch).map_or(0, |entered| entered.running)
     }
 
-    /// A mark that [`BatchHandle::was_alone`] compares with: `Some` where one operation runs in this process.
+    /// A mark for [`BatchHandle::was_alone`]: `Some` if exactly one operation runs in this process.
     pub(crate) fn alone(&self) -> Option<u64> {
         let state = self.scheduler.lock();
         (state.running == 1).then_some(state.given)
@@ -254,12 +255,12 @@ impl BatchHandle {
         mark.is_some_and(|given| self.scheduler.lock().given == given)
     }
 
-    /// How long the batch has been at work in this phase.
+    /// The time that the batch has worked in this phase.
     pub(crate) fn work_time(&self) -> Duration {
         self.scheduler.lock().batches.get(&self.batch).map_or(Duration::ZERO, |e| e.stopwatch.elapsed())
     }
 
-    /// Begins to count anew, from the next operation on.
+    /// Resets the stopwatch; it starts again with the next operation.
     pub(crate) fn next_phase(&self) {
         if let Some(entered) = self.scheduler.lock().batches.get_mut(&self.batch) {
             entered.stopwatch = Stopwatch::default();
@@ -276,7 +277,7 @@ impl Drop for BatchHandle {
     }
 }
 
-/// An operation that waits for somebody's answer.
+/// Counts an operation as waiting for an answer.
 pub(crate) struct AnswerWaitGuard<'a>(&'a BatchHandle);
 
 impl Drop for AnswerWaitGuard<'_> {
@@ -285,7 +286,7 @@ impl Drop for AnswerWaitGuard<'_> {
     }
 }
 
-/// The right to run one operation, or a position in the queue for it.
+/// A permit to run one operation, or a queue position for one.
 pub(crate) struct SchedulerSlot {
     scheduler: Arc<BatchScheduler>,
     batch: TaskId,
@@ -316,7 +317,7 @@ impl Drop for SchedulerSlot {
     }
 }
 
-/// Time that can be stopped.
+/// A stopwatch that can be paused.
 #[derive(Default)]
 struct Stopwatch {
     begun: bool,
@@ -385,7 +386,7 @@ mod tests {
         drop(held.pop());
         let one = one.now_or_never().expect("the first place that is free is for whoever has none");
         assert!((&mut two).now_or_never().is_none());
-        // Each has one now: they take turns.
+        // Each tenant has one slot now, so they take turns.
         drop(held.pop());
         assert!((&mut two).now_or_never().is_none(), "that one has fewer again");
         let first = wanted.remove(0).now_or_never().expect("its own turn");
@@ -459,7 +460,7 @@ mod tests {
         assert!((&mut given).now_or_never().is_none());
         drop(gone);
         drop(held);
-        // Given, but dropped before it was looked at.
+        // The slot was granted, but its future was dropped before it was polled.
         drop(given);
         assert!(seat.acquire_slot(Priority::Low).now_or_never().is_some());
     }

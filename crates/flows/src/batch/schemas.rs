@@ -1,4 +1,4 @@
-//! The JSON Schemas of what the batch engine takes and shows.
+//! The JSON Schemas of the batch engine's requests and results.
 
 use nuncio_engine::Surface;
 use serde_json::{Value, json};
@@ -43,7 +43,7 @@ fn share() -> Value {
 fn performance() -> Value {
     let count = json!({ "type": "integer", "minimum": 0 });
     let speedup = json!({ "type": ["number", "null"], "minimum": 0 });
-    // Compressed, a content may be larger than before; it is then kept as it was.
+    // A compressed content may be larger than the original; the original is stored then.
     let faster = closed(
         json!({ "count": count, "averageSpeedup": speedup, "successRate": share() }),
         &["count", "averageSpeedup", "successRate"],
@@ -132,7 +132,7 @@ fn queue() -> Value {
     )
 }
 
-/// The settings; where not whole, any part of them.
+/// The schema of the settings; unless `whole`, every field is optional.
 pub(crate) fn settings(whole: bool) -> Value {
     let share = json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 });
     let all = |names: &[&'static str]| if whole { names.to_vec() } else { vec![] };
@@ -166,7 +166,7 @@ pub(crate) fn settings(whole: bool) -> Value {
     )
 }
 
-/// What a batch is asked to do.
+/// The schema of a batch request.
 pub(crate) fn batch(options: &BatchOptions) -> Value {
     let id = json!({ "type": "string", "pattern": format!("^[A-Za-z0-9_.:-]{{1,{ID_BYTES}}}$") });
     let path = json!({ "type": "string", "minLength": 1, "maxLength": PATH_BYTES });
@@ -333,13 +333,13 @@ fn described() -> Value {
     })
 }
 
-/// What a batch came to.
+/// The schema of a batch's result.
 pub(crate) fn result() -> Value {
     let required = ["batchId", "status", "strategy", "type", "priority", "counts", "metrics", "operations"];
     closed(described(), &required)
 }
 
-/// What `batch_status` says.
+/// The result schema of `batch_status`.
 pub(crate) fn status() -> Value {
     let mut properties = described();
     properties["metrics"] = json!({ "anyOf": [metrics(), { "type": "null" }] });
@@ -355,7 +355,7 @@ pub(crate) fn status() -> Value {
     closed(properties, &["batchId", "status", "paused", "counts", "metrics", "estimatedDuration"])
 }
 
-/// What the tools that begin or change a batch say.
+/// The result schema of the tools that submit or change a batch.
 pub(crate) fn submitted() -> Value {
     closed(
         json!({
@@ -370,7 +370,7 @@ pub(crate) fn submitted() -> Value {
     )
 }
 
-/// What `batch_pause`, `batch_resume` and `batch_cancel` say.
+/// The result schema of `batch_pause`, `batch_resume` and `batch_cancel`.
 pub(crate) fn changed() -> Value {
     closed(
         json!({ "batchId": { "type": "string" }, "status": { "type": "string" }, "paused": { "type": "boolean" } }),
@@ -378,7 +378,7 @@ pub(crate) fn changed() -> Value {
     )
 }
 
-/// What `batch_list` says.
+/// The result schema of `batch_list`.
 pub(crate) fn list() -> Value {
     let one = closed(
         json!({
@@ -406,7 +406,7 @@ pub(crate) fn list() -> Value {
     )
 }
 
-/// Names one batch, and perhaps more.
+/// The schema of arguments that name one batch, with further properties.
 pub(crate) fn named(more: Value) -> Value {
     let mut properties = json!({ "batchId": { "type": "string", "minLength": 1, "maxLength": 64 } });
     if let (Some(properties), Value::Object(more)) = (properties.as_object_mut(), more) {
@@ -415,7 +415,7 @@ pub(crate) fn named(more: Value) -> Value {
     closed(properties, &["batchId"])
 }
 
-/// Any of these, none needed.
+/// The schema of arguments that are all optional.
 pub(crate) fn optional(properties: Value) -> Value {
     closed(properties, &[])
 }

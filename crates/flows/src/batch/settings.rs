@@ -1,13 +1,13 @@
-//! What may be changed while the server runs: one record for all tenants, in the home tenant.
+//! The runtime settings of the batch engine: one record for all tenants, stored in the home tenant.
 //!
-//! It is read when the batch engine is first used, changed by `batch_configure`, and looked at every few seconds,
-//! so that a change made on another node holds here as well.
+//! The record is read when the batch engine is first used, changed by `batch_configure`, and polled every few
+//! seconds, so that a change made on another node applies here as well.
 
 use nuncio_engine::{
     Engine,
     access::HOME_TENANT,
     clock::Timestamp,
-    knowledge::{ExpectedVersion, RecordError, RecordKey, RecordWrite},
+    records::{Records, VersionedRecord},
     surface::HandlerError,
 };
 use serde::{Deserialize, Serialize};
@@ -17,38 +17,38 @@ use super::input::Strategy;
 
 const KIND: &str = "batch.settings";
 const ID: &str = "settings";
-/// The largest cap on operations at once.
+/// The highest concurrency cap that can be set.
 pub const MAX_CONCURRENCY: usize = 1_000;
-/// The largest cap on batches that wait or are at work.
+/// The highest limit on unfinished batches that can be set.
 pub const MAX_QUEUE: u64 = 1_000;
-/// How often a change is tried against others.
+/// Maximum attempts to write a change that conflicts with concurrent changes.
 const TRIES: usize = 16;
 
-/// How the batch engine works.
+/// The settings of the batch engine that can change at runtime.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BatchSettings {
-    /// Whether batches are taken.
+    /// Whether new batches are admitted.
     pub enabled: bool,
-    /// Operations of all batches that run at once, on each node.
+    /// The cap on concurrent operations of all batches, on each node.
     pub max_concurrency: usize,
     /// Whether the memory and CPU thresholds apply.
     pub resource_monitoring: bool,
-    /// Beyond which no batch is taken.
+    /// The limits on load and queue length.
     pub thresholds: BatchThresholds,
-    /// The strategies that may be used.
+    /// The strategies that a batch may use.
     pub optimization_strategies: Vec<Strategy>,
 }
 
-/// Beyond which no batch is taken.
+/// The limits on load and queue length. Exceeded load delays a batch; a full queue refuses it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct BatchThresholds {
-    /// The share of the machine's memory in use.
+    /// The share of the machine's memory in use, from 0 to 1.
     pub memory_usage: f64,
-    /// The share of the processors' time in use.
+    /// The share of CPU time in use, from 0 to 1.
     pub cpu_usage: f64,
-    /// Batches of one tenant that wait or are at work: what one tenant has does not keep another from having some.
+    /// Maximum unfinished batches of one tenant. It is counted per tenant, so no tenant can block another.
     pub queue_size: u64,
 }
 
@@ -64,7 +64,7 @@ impl Default for BatchSettings {
     }
 }
 
-/// The settings with how often and when they were changed; version 0: never.
+/// The settings, with their version and the time of the last change; version 0: never changed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VersionedBatchSettings {
     pub(crate) settings: BatchSettings,
@@ -94,7 +94,7 @@ impl BatchSettings {
         }
     }
 
-    /// The same with what is given changed.
+    /// A copy of the settings with the given fields changed.
     fn with(&self, change: &Map<String, Value>) -> Result<Self, String> {
         let mut value = serde_json::to_value(self).map_err(|error| error.to_string())?;
         for (field, given) in change {
@@ -112,64 +112,46 @@ impl BatchSettings {
     }
 }
 
-fn key() -> RecordKey {
-    RecordKey::new(HOME_TENANT, KIND, ID)
+fn records(engine: &Engine) -> Records<BatchSettings> {
+    engine.records(KIND)
 }
 
-/// The settings as they are kept, or what an operator began with.
+/// The stored settings, or the operator's initial ones.
 pub(crate) async fn load(
     engine: &Engine,
     usual: &BatchSettings,
 ) -> Result<VersionedBatchSettings, nuncio_engine::Error> {
-    let record = engine.store().knowledge().record(&key(), engine.clock().now()).await?;
-    Ok(match record {
-        None => {
-            VersionedBatchSettings { settings: usual.clone(), version: 0, changed_at: Timestamp::default() }
-        }
-        Some(record) => VersionedBatchSettings {
-            settings: serde_json::from_slice(&record.body).map_err(|error| {
-                nuncio_engine::Error::Internal(format!("the batch settings cannot be read back: {error}"))
-            })?,
-            version: record.version,
-            changed_at: record.updated_at,
-        },
-    })
+    let record = records(engine).get(HOME_TENANT, ID).await?;
+    Ok(record.map_or_else(|| VersionedBatchSettings::unchanged(usual), VersionedBatchSettings::from))
 }
 
-/// Changes what is given and leaves the rest.
+/// Changes the given fields and leaves the rest.
 pub(crate) async fn change(
     engine: &Engine,
     usual: &BatchSettings,
     change: &Map<String, Value>,
 ) -> Result<VersionedBatchSettings, HandlerError> {
-    for _ in 0..TRIES {
-        let known = load(engine, usual).await?;
-        let settings = known.settings.with(change).map_err(HandlerError::Invalid)?;
-        if settings == known.settings {
-            return Ok(known);
-        }
-        let now = engine.clock().now();
-        let write = RecordWrite {
-            key: key(),
-            body: Some(serde_json::to_vec(&settings).unwrap_or_default().into()),
-            expected: if known.version == 0 {
-                ExpectedVersion::Absent
-            } else {
-                ExpectedVersion::Version(known.version)
-            },
-            expires_at: None,
-            now,
-        };
-        match engine.store().knowledge().write_records(vec![write]).await {
-            Ok(versions) => {
-                let version = versions.first().copied().unwrap_or_default();
-                return Ok(VersionedBatchSettings { settings, version, changed_at: now });
-            }
-            Err(RecordError::Moved { .. }) => {}
-            Err(RecordError::Store(error)) => return Err(nuncio_engine::Error::from(error).into()),
-        }
+    let updated = records(engine)
+        .update(HOME_TENANT, ID, TRIES, |found| {
+            let known = found.map_or(usual, |record| &record.value);
+            let settings = known.with(change).map_err(HandlerError::Invalid)?;
+            Ok::<_, HandlerError>((settings != *known).then_some(settings))
+        })
+        .await?;
+    Ok(updated.map_or_else(|| VersionedBatchSettings::unchanged(usual), VersionedBatchSettings::from))
+}
+
+impl VersionedBatchSettings {
+    /// The operator's initial settings, which no record has replaced.
+    fn unchanged(usual: &BatchSettings) -> Self {
+        Self { settings: usual.clone(), version: 0, changed_at: Timestamp::default() }
     }
-    Err(HandlerError::Failed("the settings are being changed by others all the time: try again".into()))
+}
+
+impl From<VersionedRecord<BatchSettings>> for VersionedBatchSettings {
+    fn from(record: VersionedRecord<BatchSettings>) -> Self {
+        Self { settings: record.value, version: record.version, changed_at: record.updated_at }
+    }
 }
 
 #[cfg(test)]

@@ -1,16 +1,17 @@
-//! The speed-up of a batch: what its operations take one after another, over the time that they took together.
+//! The speed-up of a batch: the sequential time of its operations, divided by the time that they took together.
 //!
-//! The sum of the times of operations that compete for the same processors is no sequential time, so nothing is
-//! derived from it. What one operation takes alone is measured: in a small sample that runs one operation at a time
-//! before the rest begins, or in the sample of an earlier batch (a calibration, shown with its age). Where an operation
-//! has neither, the batch has no speed-up.
+//! The sum of the times of operations that compete for the same processors is not a sequential time, so nothing
+//! is derived from it. The time of one operation alone is measured: in a small sample that runs one operation
+//! at a time before the rest begins, or in the sample of an earlier batch (a calibration, published with its
+//! age). A batch with an operation that has neither has no speed-up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use nuncio_engine::{
     Engine, Error,
     clock::Timestamp,
-    knowledge::{ExpectedVersion, RecordKey, RecordWrite},
+    knowledge::{ExpectedVersion, RecordWrite},
+    records::Records,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -23,32 +24,32 @@ use super::{
 
 const KIND: &str = "batch.calibration";
 const ID: &str = "calibration";
-/// By default, one operation of so many of the same class is in the sample.
+/// By default, one operation in this many of the same class is part of the sample.
 const SAMPLE_ONE_IN: usize = 20;
-/// The most operations of one class in the default sample.
+/// Maximum operations of one class in the default sample.
 const SAMPLE_PER_CLASS: usize = 3;
-/// The longest that the default sample delays a batch; a longer one is given up, and measures nothing.
+/// The longest time that the default sample delays a batch; a longer one is abandoned, and measures nothing.
 pub(crate) const SAMPLE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 /// A calibration younger than this makes a default sample unnecessary.
 const FRESH_MS: i64 = 3_600_000;
-/// A calibration older than this is forgotten.
+/// A calibration older than this is discarded.
 const FORGOTTEN_MS: i64 = 7 * 24 * 3_600_000;
-/// Calibrations that a tenant has; beyond it the oldest go.
+/// Maximum calibrations of a tenant; beyond it the oldest are discarded.
 const CALIBRATIONS: usize = 100;
 
-/// How an operation of the sequential sample was measured, as the journal keeps it.
+/// The condition under which an operation of the sequential sample was measured, as recorded in the journal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum SampleCondition {
-    /// No operation of any batch of this process ran beside it.
+    /// No operation of any batch of this process ran at the same time.
     Alone,
-    /// None of its own batch did, but some of other batches: good for this batch, not for later ones.
+    /// No operation of its own batch ran at the same time, but some of other batches did: valid for this batch only.
     Beside,
     /// The rest of the batch began before it ended.
     Overrun,
 }
 
-/// What one operation of a class takes alone.
+/// The time of one operation of a class that runs alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibration {
     pub(crate) operations: u64,
@@ -57,13 +58,13 @@ pub(crate) struct Calibration {
     pub(crate) at: Timestamp,
 }
 
-/// Calibrations by the class of operation.
+/// Calibrations by operation class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Calibrations {
     classes: BTreeMap<String, Calibration>,
 }
 
-/// What operations have in common that take about the same time, as far as the request tells.
+/// The class of operations that take about the same time, as far as the request shows.
 fn coarse_class(operation: &BatchOperation, input: &BatchInput) -> String {
     let r#type = operation.r#type;
     match &operation.work {
@@ -84,7 +85,7 @@ fn coarse_class(operation: &BatchOperation, input: &BatchInput) -> String {
     }
 }
 
-/// The same with the size that the operation turned out to have; `None` where its time depends on what is not known.
+/// The class refined by the actual size of the operation; `None` where its time depends on an unknown size.
 fn fine_class(operation: &BatchOperation, input: &BatchInput, output: Option<&Value>) -> Option<String> {
     let coarse = coarse_class(operation, input);
     match &operation.work {
@@ -111,13 +112,13 @@ fn is_size_dependent(operation: &BatchOperation) -> bool {
     )
 }
 
-/// Sizes within a factor of two are one class.
+/// Sizes are rounded up to a power of two.
 fn size_class(bytes: u64) -> u64 {
     bytes.next_power_of_two()
 }
 
-/// The operations that run one after another before the rest begins. `asked`: as many as the caller wants; else a small
-/// part of every class that is large enough and has no fresh calibration.
+/// The operations that run in sequence before the rest begins: as many as `sequential_sample` requests, else a
+/// small part of every class that is large enough and has no fresh calibration.
 pub(crate) fn sample(
     operations: &[BatchOperation],
     input: &BatchInput,
@@ -133,7 +134,7 @@ pub(crate) fn sample(
     if at_once <= 1 || operations.len() < SAMPLE_ONE_IN {
         return BTreeSet::new();
     }
-    // A sample of low priority would run before what is urgent.
+    // A sample of low priority would run before urgent operations.
     let Some(highest) = free().map(|(_, operation)| operation.priority).max() else { return BTreeSet::new() };
     let mut classes: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (n, operation) in free().filter(|(_, operation)| operation.priority == highest) {
@@ -148,19 +149,19 @@ pub(crate) fn sample(
     chosen.take(most).collect()
 }
 
-/// So many of them, evenly spread: operations that stand together are often alike.
+/// Picks `count` of them, evenly spread, because neighboring operations are often alike.
 fn spread(from: &[usize], count: usize) -> BTreeSet<usize> {
     let count = count.min(from.len());
     (0..count).map(|n| from[n * from.len() / count]).collect()
 }
 
-/// The speed-up of a batch and what it was computed from; `Null` twice where it was not measured.
+/// The speed-up of a batch and its basis; both are null where it was not measured.
 pub(crate) struct Speedup {
     pub(crate) value: Option<f64>,
     pub(crate) basis: Value,
     /// The time that the sample took.
     pub(crate) sequential_ms: Option<f64>,
-    /// What later batches may compare with.
+    /// Calibrations for later batches.
     pub(crate) calibrations: Vec<(String, Calibration)>,
 }
 
@@ -181,7 +182,7 @@ impl Mean {
     }
 }
 
-/// Whether an operation belongs to the sample.
+/// Whether an operation was part of the sample.
 pub(crate) fn is_sampled(finished: &OperationOutcome) -> bool {
     finished
         .last()
@@ -258,7 +259,7 @@ pub(crate) fn measure(
     Speedup { value: Some(rounded(sum / wall)), basis, sequential_ms, calibrations }
 }
 
-/// What each operation of the sample took the batch: from the end of the one before it to its own.
+/// The time of each operation of the sample: from the end of the previous one to its own end.
 fn sample_times(finished: &[OperationOutcome]) -> BTreeMap<usize, f64> {
     let mut runs: BTreeMap<i64, Vec<(f64, usize)>> = BTreeMap::new();
     for (n, one) in finished.iter().enumerate().filter(|(_, one)| is_sampled(one)) {
@@ -296,7 +297,7 @@ impl Calibrations {
         }
     }
 
-    /// As `batchtools://metrics/performance` shows them.
+    /// The calibrations in the JSON of `batchtools://metrics/performance`.
     pub(crate) fn to_json(&self, now: Timestamp) -> Vec<Value> {
         let one = |(class, one): (&String, &Calibration)| {
             json!({
@@ -310,36 +311,26 @@ impl Calibrations {
     }
 }
 
-fn key(tenant: &str) -> RecordKey {
-    RecordKey::new(tenant, KIND, ID)
+fn records(engine: &Engine) -> Records<Calibrations> {
+    engine.records(KIND)
 }
 
-/// The calibrations of a tenant, and their version.
-pub(crate) async fn calibrations(engine: &Engine, tenant: &str) -> Result<(Calibrations, u64), Error> {
-    let record = engine.store().knowledge().record(&key(tenant), engine.clock().now()).await?;
-    let Some(record) = record else { return Ok((Calibrations::default(), 0)) };
-    let known = serde_json::from_slice(&record.body).map_err(|error| {
-        Error::Internal(format!("the calibrations of batches cannot be read back: {error}"))
-    })?;
-    Ok((known, record.version))
+/// The calibrations of a tenant.
+pub(crate) async fn calibrations(engine: &Engine, tenant: &str) -> Result<Calibrations, Error> {
+    Ok(records(engine).get(tenant, ID).await?.map(|record| record.value).unwrap_or_default())
 }
 
-/// The write that adds what a batch measured, as the calibrations stand now.
+/// The write that adds the measurements of a batch to the current calibrations.
 pub(crate) async fn added(
     engine: &Engine,
     tenant: &str,
     more: &[(String, Calibration)],
 ) -> Result<RecordWrite, Error> {
-    let (mut known, version) = calibrations(engine, tenant).await?;
-    let now = engine.clock().now();
-    known.add(more, now);
-    Ok(RecordWrite {
-        key: key(tenant),
-        body: Some(serde_json::to_vec(&known).unwrap_or_default().into()),
-        expected: if version == 0 { ExpectedVersion::Absent } else { ExpectedVersion::Version(version) },
-        expires_at: None,
-        now,
-    })
+    let found = records(engine).get(tenant, ID).await?;
+    let expected = ExpectedVersion::of(found.as_ref());
+    let mut known = found.map(|record| record.value).unwrap_or_default();
+    known.add(more, engine.clock().now());
+    records(engine).put(tenant, ID, &known, expected)
 }
 
 #[cfg(test)]
@@ -377,7 +368,7 @@ mod tests {
 
     #[test]
     fn operations_that_stand_in_each_others_way_are_no_faster_together() {
-        // Two of 100 ms alone; then four at once that wait for each other: 400 ms together, 250 ms each.
+        // Two operations of 100 ms alone; then four at once that compete: 400 ms together, 250 ms each.
         let (input, operations) = waits(6);
         let alone = Some(SampleCondition::Alone);
         let mut finished = vec![tried(100.0, 100.0, alone), tried(200.0, 100.0, alone)];

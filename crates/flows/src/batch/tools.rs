@@ -1,6 +1,6 @@
-//! The tools: a batch is begun, looked at, paused, canceled and repeated, and the settings are changed.
+//! The batch tools: submit, read, pause, cancel and repeat a batch, and change the settings.
 //!
-//! What belongs to another caller is answered as what does not exist, in the engine's own words.
+//! A batch of another caller is answered like one that does not exist, with the engine's own error.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -26,21 +26,21 @@ use super::{
 };
 use crate::resource::iso;
 
-/// Operations that `batch_status` shows at once.
+/// Operations that `batch_status` returns by default.
 const PAGE: usize = 100;
-/// The most of them.
+/// Maximum operations that `batch_status` returns.
 const MAX_PAGE: usize = 1_000;
 
 type BatchToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
 
-/// What a tool works with.
+/// The state that all batch tools share.
 #[derive(Clone)]
 struct BatchTools {
     core: Arc<BatchCore>,
     engine: Engine,
 }
 
-/// Offers the tools on a surface.
+/// Registers the tools on a surface.
 pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
     let desk = BatchTools { core: Arc::clone(core), engine: engine.clone() };
     macro_rules! offer {
@@ -150,12 +150,13 @@ impl BatchTools {
         self.core.load(&self.engine).await;
         self.core.may_run(&self.engine, caller, &input, &operations).map_err(HandlerError::Failed)?;
         check_patterns(&input, &operations).await.map_err(HandlerError::Invalid)?;
-        // Within this process no two count the same queue; and what is answered for is in the queue before the answer.
+        // Within this process no two admissions may count the same queue. The batch is in the queue before the
+        // reply is sent.
         let _alone = self.core.admitting.lock().await;
         let there = control::list(&self.engine, Some(caller.tenant())).await?.len();
         self.core.check_queue(&input, there)?;
         let count = (input.strategy != Strategy::ParallelContentProcessing).then_some(operations.len());
-        // The caller was let through here, and is not asked again by the agent.
+        // The caller is authorized here, so the agent does not authorize it again.
         let known = self.core.let_through(&self.engine);
         let message = Message::of(known.clone(), Role::User, vec![Part::data(value)]);
         let submitted = self.engine.submit(caller, Submit::new(AGENT, message)).await;
@@ -187,7 +188,7 @@ impl BatchTools {
         match self.core.overload() {
             None => tool_reply(said, format!("Batch {id} has begun.")),
             Some(why) => {
-                let text = format!("Batch {id} is taken and waits: {why}.");
+                let text = format!("Batch {id} is admitted and waits: {why}.");
                 said["waiting"] = json!(why);
                 tool_reply(said, text)
             }
@@ -202,7 +203,7 @@ impl BatchTools {
         let control = match task.state.is_terminal() {
             true => None,
             false => {
-                control::read(&self.engine, request.caller.tenant(), id).await?.map(|(control, _)| control)
+                control::read(&self.engine, request.caller.tenant(), id).await?.map(|record| record.value)
             }
         };
         let mut said = match result {
@@ -340,7 +341,7 @@ impl BatchTools {
             let Some(Value::Array(all)) = all else { return };
             all.retain(|one| one["id"].as_str().is_some_and(|id| failed.contains(id)));
             for one in all {
-                // What it needed and is done is no longer in the way.
+                // Dependencies that have succeeded are removed.
                 if let Some(Value::Array(needs)) = one.get_mut("needs") {
                     needs.retain(|need| need.as_str().is_some_and(|need| failed.contains(need)));
                 }
@@ -359,7 +360,7 @@ impl BatchTools {
             ));
         }
         let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
-        // Tells those who follow them here; other nodes find out by themselves.
+        // Notifies the subscribers on this node; other nodes poll for the change.
         self.core.apply_settings(&self.engine, &known);
         let said = serde_json::to_value(&known.settings);
         let said = said.map_err(|error| HandlerError::Internal(error.to_string()))?;
@@ -385,7 +386,7 @@ impl BatchTools {
             .iter()
             .map(|task| {
                 let id = task.origin.id.to_string();
-                // By what was last said of it: the result may be large, and is not read.
+                // Taken from the last progress event: the result may be large, and is not read.
                 let (done, all) = match &task.progress {
                     Some((_, progress)) => (Some(progress.done), progress.total),
                     None => (None, None),
@@ -404,7 +405,7 @@ impl BatchTools {
                 })
             })
             .collect();
-        let (totals, _, _) = metrics::totals(&self.engine, request.caller.tenant()).await?;
+        let (totals, _) = metrics::totals(&self.engine, request.caller.tenant()).await?;
         let (before, after) = totals.bytes().unzip();
         let text = format!("{} of {} batches.", batches.len(), listed.total);
         let mut said = json!({
@@ -416,7 +417,7 @@ impl BatchTools {
         tool_reply(said, text)
     }
 
-    /// What became of a batch's operations, as far as that is known without reading its result.
+    /// The outcomes of a batch's operations, as far as they are known without reading its result.
     fn counts(&self, task: &Task) -> Value {
         if let Some(live) = self.core.live(task.origin.id) {
             let tally = live.tally();
@@ -425,11 +426,10 @@ impl BatchTools {
             return OperationCounts { total, succeeded, failed, skipped }.to_json();
         }
         let sentence = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
-        OperationCounts::in_sentence(&sentence)
-            .map_or_else(|| unknown_counts(task), |counts| counts.to_json())
+        OperationCounts::in_sentence(&sentence).map_or_else(|| unknown_counts(task), OperationCounts::to_json)
     }
 
-    /// The batch that a request names, if it is the caller's own.
+    /// The batch that a request names, if the caller owns it.
     async fn find(&self, request: &HandlerRequest) -> Result<Arc<Task>, HandlerError> {
         let name = request.text("batchId").unwrap_or_default();
         let missing = || HandlerError::Failed(format!("there is no batch {name}"));
@@ -441,7 +441,7 @@ impl BatchTools {
     }
 }
 
-/// What a batch that ended came to.
+/// The result of a batch that has ended.
 fn result_of(task: &Task) -> Option<&Value> {
     let artifact = task.artifacts.iter().find(|artifact| artifact.id == RESULT)?;
     artifact.parts.iter().find_map(|part| match &part.content {
@@ -450,7 +450,7 @@ fn result_of(task: &Task) -> Option<&Value> {
     })
 }
 
-/// What a batch of an earlier release called its speed-up was how many ran beside each other.
+/// Converts metrics of an earlier release, whose speed-up was a concurrency.
 fn as_of_now(metrics: &mut Value) {
     let Some(metrics) = metrics.as_object_mut().filter(|metrics| !metrics.contains_key("concurrency")) else {
         return;

@@ -1,12 +1,11 @@
-//! How a workflow is kept: the workflow, its artifacts and its history are records, written together or not at all.
+//! The storage of workflows: a workflow, its artifacts and its history are records that are written atomically.
 
-use bytes::Bytes;
 use nuncio_engine::{
     Engine,
     clock::Timestamp,
-    knowledge::{ExpectedVersion, Record, RecordError, RecordKey, RecordQuery, RecordWrite},
+    knowledge::ExpectedVersion,
+    records::{Records, VersionedRecord},
 };
-use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     error::SparcError,
@@ -20,20 +19,20 @@ const WORKFLOW: &str = "sparc.workflow";
 const ARTIFACT: &str = "sparc.artifact";
 const HISTORY: &str = "sparc.history";
 
-/// The last entry that a history can have, as its records are named.
+/// The highest number of a history entry that a record name can hold.
 const LAST_ENTRY: u64 = 999_999;
 
-/// A workflow as it is kept.
+/// A workflow as stored.
 #[derive(Debug, Clone)]
 pub struct StoredWorkflow {
-    /// The workflow.
+    /// The state of the workflow.
     pub workflow: Workflow,
     /// When it last changed.
     pub updated_at: Timestamp,
     pub(super) version: u64,
 }
 
-/// The records of workflows in an engine's store. Asks nobody for permission: that is `workflows.rs`.
+/// The records of workflows in an engine's store. It does not authorize: `workflows.rs` does.
 #[derive(Clone)]
 pub(super) struct WorkflowRecords {
     engine: Engine,
@@ -48,7 +47,7 @@ impl WorkflowRecords {
         &self.engine
     }
 
-    /// A workflow that has to be there.
+    /// A workflow; an error if it does not exist.
     pub(super) async fn find_existing(
         &self,
         tenant: &str,
@@ -58,18 +57,16 @@ impl WorkflowRecords {
         found.ok_or_else(|| SparcError::NoWorkflow(context_id.into()))
     }
 
-    /// A workflow, if it is there.
+    /// A workflow, if it exists.
     pub(super) async fn find(
         &self,
         tenant: &str,
         context_id: &str,
     ) -> Result<Option<StoredWorkflow>, SparcError> {
-        let key = RecordKey::new(tenant, WORKFLOW, context_id);
-        let record = self.engine.store().knowledge().record(&key, self.engine.clock().now()).await?;
-        record.as_ref().map(stored).transpose()
+        Ok(self.workflows().get(tenant, context_id).await?.map(StoredWorkflow::from))
     }
 
-    /// Workflows whose names begin so and come after that one; fewer than `limit` where there are no more.
+    /// A page of workflows by name prefix, after the given name; fewer than `limit` if there are no more.
     pub(super) async fn page(
         &self,
         tenant: &str,
@@ -77,20 +74,21 @@ impl WorkflowRecords {
         after: &str,
         limit: usize,
     ) -> Result<Vec<StoredWorkflow>, SparcError> {
-        self.records(tenant, WORKFLOW, prefix.into(), after.into(), limit).await?.iter().map(stored).collect()
+        let workflows = self.workflows().page(Some(tenant), prefix, after, limit).await?;
+        Ok(workflows.into_iter().map(StoredWorkflow::from).collect())
     }
 
-    /// The entry of a history that has that number.
+    /// The history entry with that number.
     pub(super) async fn entry(
         &self,
         tenant: &str,
         context_id: &str,
         n: u64,
     ) -> Result<Option<WorkflowEntry>, SparcError> {
-        self.record(tenant, HISTORY, entry_id(context_id, n)).await
+        Ok(self.entries().get(tenant, &entry_id(context_id, n)).await?.map(|record| record.value))
     }
 
-    /// Entries of a history after the one of that number.
+    /// History entries after that number.
     pub(super) async fn history(
         &self,
         tenant: &str,
@@ -99,10 +97,11 @@ impl WorkflowRecords {
         limit: usize,
     ) -> Result<Vec<WorkflowEntry>, SparcError> {
         let (prefix, after) = (format!("{context_id}\n"), entry_id(context_id, after.min(LAST_ENTRY)));
-        self.records(tenant, HISTORY, prefix, after, limit).await?.iter().map(read).collect()
+        let entries = self.entries().page(Some(tenant), &prefix, &after, limit).await?;
+        Ok(entries.into_iter().map(|record| record.value).collect())
     }
 
-    /// One artifact.
+    /// One artifact of a workflow.
     pub(super) async fn artifact(
         &self,
         tenant: &str,
@@ -110,7 +109,8 @@ impl WorkflowRecords {
         phase: SparcPhase,
         version: u32,
     ) -> Result<Option<WorkflowArtifact>, SparcError> {
-        self.record(tenant, ARTIFACT, artifact_id(context_id, phase, version)).await
+        let record = self.artifacts().get(tenant, &artifact_id(context_id, phase, version)).await?;
+        Ok(record.map(|record| record.value))
     }
 
     /// The artifacts of the phases that have passed.
@@ -129,8 +129,7 @@ impl WorkflowRecords {
         Ok(earlier)
     }
 
-    /// Writes a change, all of it or nothing, and tells whoever follows the workflow. `None`: somebody else was
-    /// faster.
+    /// Writes a change atomically, and notifies the workflow's subscribers. `None`: a concurrent change came first.
     pub(super) async fn write(
         &self,
         tenant: &str,
@@ -140,53 +139,37 @@ impl WorkflowRecords {
     ) -> Result<Option<StoredWorkflow>, SparcError> {
         let WorkflowChange { workflow, entry, artifact } = change;
         let context_id = &workflow.context_id;
-        let write = |kind: &str, id: String, body: Bytes, expected| RecordWrite {
-            key: RecordKey::new(tenant, kind, id),
-            body: Some(body),
-            expected,
-            expires_at: None,
-            now,
-        };
         let mut writes = vec![
-            write(WORKFLOW, context_id.clone(), body(&workflow)?, expected),
-            write(HISTORY, entry_id(context_id, entry.n), body(&entry)?, ExpectedVersion::Absent),
+            self.workflows().put(tenant, context_id, &workflow, expected)?,
+            self.entries().put(tenant, &entry_id(context_id, entry.n), &entry, ExpectedVersion::Absent)?,
         ];
         if let Some(artifact) = &artifact {
             let id = artifact_id(context_id, artifact.note.phase, artifact.note.version);
-            writes.push(write(ARTIFACT, id, body(artifact)?, ExpectedVersion::Absent));
+            writes.push(self.artifacts().put(tenant, &id, artifact, ExpectedVersion::Absent)?);
         }
-        let versions = match self.engine.store().knowledge().write_records(writes).await {
-            Ok(versions) => versions,
-            Err(RecordError::Moved { .. }) => return Ok(None),
-            Err(RecordError::Store(error)) => return Err(error.into()),
-        };
+        writes.iter_mut().for_each(|write| write.now = now);
+        let Some(versions) = self.engine.write_records(writes).await? else { return Ok(None) };
         self.engine.notify_changed(tenant, &workflow_uri(context_id));
         let version = versions.first().copied().unwrap_or(0);
         Ok(Some(StoredWorkflow { workflow, updated_at: now, version }))
     }
 
-    async fn record<T: DeserializeOwned>(
-        &self,
-        tenant: &str,
-        kind: &str,
-        id: String,
-    ) -> Result<Option<T>, SparcError> {
-        let key = RecordKey::new(tenant, kind, id);
-        let record = self.engine.store().knowledge().record(&key, self.engine.clock().now()).await?;
-        record.as_ref().map(read).transpose()
+    fn workflows(&self) -> Records<Workflow> {
+        self.engine.records(WORKFLOW)
     }
 
-    async fn records(
-        &self,
-        tenant: &str,
-        kind: &str,
-        prefix: String,
-        after: String,
-        limit: usize,
-    ) -> Result<Vec<Record>, SparcError> {
-        let (tenant, kind, now) = (Some(tenant.into()), kind.into(), self.engine.clock().now());
-        let query = RecordQuery { tenant, kind, prefix, after, limit, now };
-        Ok(self.engine.store().knowledge().records(&query).await?)
+    fn entries(&self) -> Records<WorkflowEntry> {
+        self.engine.records(HISTORY)
+    }
+
+    fn artifacts(&self) -> Records<WorkflowArtifact> {
+        self.engine.records(ARTIFACT)
+    }
+}
+
+impl From<VersionedRecord<Workflow>> for StoredWorkflow {
+    fn from(record: VersionedRecord<Workflow>) -> Self {
+        Self { workflow: record.value, updated_at: record.updated_at, version: record.version }
     }
 }
 
@@ -196,18 +179,4 @@ fn entry_id(context_id: &str, n: u64) -> String {
 
 fn artifact_id(context_id: &str, phase: SparcPhase, version: u32) -> String {
     format!("{context_id}\n{phase}\n{version:06}")
-}
-
-fn stored(record: &Record) -> Result<StoredWorkflow, SparcError> {
-    Ok(StoredWorkflow { workflow: read(record)?, updated_at: record.updated_at, version: record.version })
-}
-
-fn read<T: DeserializeOwned>(record: &Record) -> Result<T, SparcError> {
-    serde_json::from_slice(&record.body)
-        .map_err(|error| SparcError::Internal(format!("the record {:?} cannot be read: {error}", record.id)))
-}
-
-fn body(value: &impl Serialize) -> Result<Bytes, SparcError> {
-    let bytes = serde_json::to_vec(value).map_err(|error| SparcError::Internal(error.to_string()))?;
-    Ok(bytes.into())
 }

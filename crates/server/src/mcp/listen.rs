@@ -1,8 +1,8 @@
-//! What is told for as long as somebody listens: lists that changed, resources and tasks that moved.
+//! The change streams: notifications about lists that changed, and about resources and tasks that were updated.
 //!
-//! In a session that is the GET stream, and what it follows is the session's; in a stateless call it is
-//! `subscriptions/listen`, and what it follows stands in the request. Nothing is kept for those who are away:
-//! a session that comes again is told of every task it follows that has moved since it subscribed.
+//! In a session this is the GET stream, and the session holds its subscriptions; in stateless MCP it is
+//! `subscriptions/listen`, and the request holds them. Nothing is queued for a disconnected client: a session
+//! that reconnects gets a notification for every subscribed task that has changed since it subscribed.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -40,21 +40,20 @@ use super::{
     tasks::unknown_cursor,
 };
 
-/// Messages that may wait for a listener that does not read. Followers wait for room; what else changes is
-/// told when there is some.
+/// Messages queued for a client that does not read. Task followers wait for space; other changes are sent once
+/// there is some.
 const WAITING: usize = 64;
-/// How often the session of a stream is looked at for changes that were made on another node. Requests of the
-/// session that come to this one are as good.
+/// How often a stream reads its session for changes that were made on another node. Requests of the session
+/// that arrive at this node have the same effect.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// What a listener is told.
+/// The messages of a change stream.
 pub(crate) struct ListenStream {
     frames: mpsc::Receiver<McpFrame>,
     work: AbortHandle,
 }
 
 impl ListenStream {
-    /// The next message; `None` ends the stream.
     pub(crate) async fn next(&mut self) -> Option<McpFrame> {
         self.frames.recv().await
     }
@@ -92,7 +91,7 @@ impl Mcp {
                 self.options.max_subscriptions
             )));
         }
-        // What is not there, or not the caller's, is not agreed to.
+        // Resources that do not exist, or are not the caller's, are left out of the acknowledgement.
         let mut followed = BTreeMap::new();
         for uri in std::mem::take(&mut wanted.resource_subscriptions) {
             if let Ok(seq) = self.known_up_to(client, &uri).await {
@@ -151,7 +150,7 @@ impl Mcp {
     }
 }
 
-/// A task that a listener follows.
+/// A task that a stream follows.
 struct TaskSubscription {
     task: String,
     /// The last event that the client knows.
@@ -163,11 +162,11 @@ struct TaskSubscription {
 struct SubscriptionListener {
     mcp: Arc<Mcp>,
     client: McpClient,
-    /// The request that opened the stream; everything on it names that. `None`: the stream of a session.
+    /// The request that opened the stream; every message names it. `None`: the stream of a session.
     subscription: Option<RpcId>,
     changes: broadcast::Receiver<SurfaceChange>,
     wanted: ListenParams,
-    /// Resources, with the event up to which a task's is known.
+    /// Subscribed resources; for a task, with the last event that the client knows.
     followed: BTreeMap<String, u64>,
     send: mpsc::Sender<McpFrame>,
 }
@@ -190,7 +189,7 @@ impl SubscriptionListener {
         let session = self.client.session.clone();
         let mut silent = false;
         let mut seat = session.as_ref().map(|session| session.open_stream_slot(StreamTopic::Session));
-        let shared = session.is_some() && self.mcp.engine.store().is_shared();
+        let shared = session.is_some() && self.mcp.engine.is_shared();
         let (mut ended, mut changed) = match &session {
             Some(session) => (session.ended(), session.changed()),
             None => (watch::channel(false).1, watch::channel(0).1),
@@ -219,7 +218,7 @@ impl SubscriptionListener {
                 change = self.changes.recv(), if !silent => {
                     let told = match change {
                         Ok(change) => self.send_change(&change).await,
-                        // It was slow: whatever changed, it is told of all of it.
+                        // The receiver lagged and lost changes: notify about everything.
                         Err(broadcast::error::RecvError::Lagged(_)) => self.send_all_updates().await,
                         Err(broadcast::error::RecvError::Closed) => return,
                     };
@@ -230,7 +229,7 @@ impl SubscriptionListener {
                 () = wait_until_true(&mut closing) => break,
                 Ok(()) = changed.changed(), if session.is_some() => {}
                 () = wait_until_true(&mut ended), if session.is_some() => break,
-                // Open and silent: the newer stream tells everything.
+                // The stream stays open without messages: the newer stream carries them all.
                 () = wait_until_replaced(&mut seat), if !silent => silent = true,
                 Some(_) = followers.join_next(), if !followers.is_empty() => {}
                 () = tokio::time::sleep(LOOK), if shared => {
@@ -315,7 +314,7 @@ impl SubscriptionListener {
         Ok(())
     }
 
-    /// Whether the caller may still read what it follows.
+    /// Whether the caller may still read the resource.
     fn may_know(&self, uri: &str) -> bool {
         let caller = &self.client.caller;
         access_of(uri).is_none_or(|(kind, name)| caller.may(Action::Read, kind, &name))
@@ -327,7 +326,7 @@ impl SubscriptionListener {
         self.send_message(data).await
     }
 
-    /// What was agreed to: the first message of the stream.
+    /// The acknowledgement of the subscriptions: the first message of the stream.
     fn acknowledgement(&self) -> Vec<u8> {
         let ListenParams { tools_list_changed, prompts_list_changed, resources_list_changed, .. } =
             self.wanted;
@@ -360,13 +359,13 @@ impl SubscriptionListener {
     }
 }
 
-/// Follows one task for a listener.
+/// Follows one task for a stream.
 struct TaskSubscriptionRunner {
     mcp: Arc<Mcp>,
     client: McpClient,
     subscription: Option<RpcId>,
     send: mpsc::Sender<McpFrame>,
-    /// The resource that it is followed as; `None`: the task itself is told (`notifications/tasks`).
+    /// The resource that the task is followed as; `None`: the task itself is sent (`notifications/tasks`).
     uri: Option<String>,
     task: String,
 }
@@ -399,14 +398,14 @@ impl TaskSubscriptionRunner {
         }
     }
 
-    /// Tells every event after the cursor, and the task where it asks or ended. What is told of the task is never
-    /// ahead of the events, except for questions that were asked meanwhile.
+    /// Sends every event after the cursor, and the task when it asks or ends. The task as sent is never ahead
+    /// of the events, except for questions that were asked meanwhile.
     async fn run_by_cursor(self, after: u64) {
         let engine = &self.mcp.engine;
         let Ok(mut follower) = engine.follow(&self.client.caller, &self.task, after).await else { return };
         let Ok(task) = engine.get(&self.client.caller, &self.task).await else { return };
         let (id, context) = (task.origin.id.to_string(), task.origin.context.clone());
-        // The task is shown once the client has all events up to this one.
+        // The task is sent once the client has all events up to this one.
         let mut due = task.seq;
         if task.questions.iter().any(|(seq, _)| *seq <= after) && self.send_task().await.is_err() {
             return;
@@ -460,7 +459,7 @@ impl TaskSubscriptionRunner {
         }
     }
 
-    /// Once for all that came together.
+    /// One notification for the whole batch.
     async fn send_updated(&self, uri: &str, batch: &EntryBatch) -> Result<(), ()> {
         if !batch.entries.iter().any(|entry| !matches!(entry.event(), Event::Log(_))) {
             return Ok(());
@@ -489,13 +488,13 @@ impl TaskSubscriptionRunner {
     }
 }
 
-/// Waits until it is so, also if it was so before.
+/// Waits until the flag is true; returns at once if it already is.
 async fn wait_until_true(flag: &mut watch::Receiver<bool>) {
-    // An error says that nobody is left to say so, which is the same thing.
+    // An error means that the sender was dropped, which has the same meaning.
     let _ = flag.wait_for(|is_so| *is_so).await;
 }
 
-/// Waits until another stream has taken the place; for ever where there is none to take.
+/// Waits until a newer stream has replaced this one; for ever without a slot.
 async fn wait_until_replaced(seat: &mut Option<SessionStreamSlot>) {
     match seat {
         Some(seat) => seat.wait_until_replaced().await,
@@ -503,7 +502,7 @@ async fn wait_until_replaced(seat: &mut Option<SessionStreamSlot>) {
     }
 }
 
-/// Whether a task is shown differently after the event.
+/// Whether the event changes how a task is shown.
 fn changes_task_view(event: &Event) -> bool {
     matches!(
         event,

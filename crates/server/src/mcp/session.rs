@@ -1,8 +1,9 @@
-//! Sessions (to 2025-11-25): what a client said once and is held to from then on.
+//! The MCP sessions (to 2025-11-25): what a client declares once, in its handshake, and is bound to from then
+//! on.
 //!
-//! The store keeps them, so that they survive a restart and are known on every node; what is in use is
-//! remembered here as well. On a shared store that memory is asked again after a second, so that a session
-//! which was ended on one node is gone everywhere within that time.
+//! The store holds them, so that they survive a restart and every node can serve them; this node caches those
+//! in use. On a shared store a cache entry is read again after a second, so that a session that ends on one
+//! node ends everywhere within that time.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -25,19 +26,19 @@ use tokio::{sync::watch, task::AbortHandle};
 
 use super::McpOptions;
 
-/// How long a session of a shared store is believed to exist.
+/// How long a cached session of a shared store is used without reading it again.
 const BELIEVED: Duration = Duration::from_secs(1);
-/// How often what was used is noted, and what was not is forgotten.
+/// How often use is recorded in the store and idle sessions are deleted.
 const UPKEEP: Duration = Duration::from_secs(60);
-/// A session that is never used is forgotten after this; at the limit, one that was not used for so long.
+/// A session that is never used is deleted after this; at the limit, one that was idle for this long.
 const UNUSED: Duration = Duration::from_secs(600);
-/// How often a change is tried again when somebody else changes the session.
+/// Maximum retries of a change when another request changes the session concurrently.
 const AGAIN: usize = 10;
-/// Sessions that make room at one time.
+/// Sessions that are deleted at once to make space for a new one.
 const ROOM: usize = 100;
 /// Cancelled requests that a session remembers.
 const MAX_CANCELLED: usize = 64;
-/// Sessions that are forgotten at one time.
+/// Sessions that are deleted per batch.
 const PIECE: usize = 1000;
 
 /// One client's session.
@@ -48,33 +49,33 @@ pub(crate) struct McpSession {
     version: McpVersion,
     capabilities: ClientCapabilities,
     state: RwLock<McpSessionState>,
-    /// The version of what the store holds; 0: the store does not know this session.
+    /// The version of the stored session; 0: the store does not have this session.
     stored_version: AtomicU64,
     used: AtomicBool,
     ended: watch::Sender<bool>,
-    /// Counts the changes that this node knows of.
+    /// Counts the changes that this node has seen.
     changed: watch::Sender<u64>,
-    /// Requests that the client does not want answered any more, newest last.
+    /// Requests that the client has cancelled, newest last.
     cancelled: Mutex<VecDeque<RpcId>>,
-    /// The streams that are open here, by what they tell of. Each message goes on one stream, so a new one
-    /// takes the place of the old.
+    /// The session's streams that are open on this node, by topic. Each message is sent on one stream only, so
+    /// a new stream replaces the old one of its topic.
     streams: Mutex<HashMap<StreamTopic, watch::Sender<()>>>,
-    /// Handlers that ask, by the request that they answer.
+    /// Handlers that wait for answers of the client, by the request that they answer.
     handlers: Mutex<HashMap<RpcId, AbortHandle>>,
-    /// Held while the session is changed: what one change wrote the next one has to see.
+    /// Locked while the session is changed: each change must see what the previous one wrote.
     changing: tokio::sync::Mutex<()>,
 }
 
-/// What a stream of a session tells of.
+/// What a stream of a session reports.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum StreamTopic {
-    /// Whatever belongs to no call.
+    /// Everything that belongs to no call.
     Session,
-    /// A task, to whoever waits for the answer to that request.
+    /// A task, for the client that waits for the response to that request.
     Task(TaskId, RpcId),
 }
 
-/// A stream's place in its session.
+/// A stream's slot in its session.
 pub(super) struct SessionStreamSlot {
     session: Arc<McpSession>,
     topic: StreamTopic,
@@ -82,7 +83,7 @@ pub(super) struct SessionStreamSlot {
 }
 
 impl SessionStreamSlot {
-    /// Waits until another stream has taken the place.
+    /// Waits until a newer stream has replaced this one.
     pub(super) async fn wait_until_replaced(&mut self) {
         while self.mine.changed().await.is_ok() {}
     }
@@ -97,21 +98,21 @@ impl Drop for SessionStreamSlot {
     }
 }
 
-/// What changes in a session.
+/// The mutable part of a session.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct McpSessionState {
-    /// The lowest level of log lines that it wants.
+    /// The lowest level of log messages that the client wants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) level: Option<Level>,
-    /// The resources that it follows; a task's with the event up to which it is known.
+    /// The resources that it subscribes to; for a task, with the last event that the client knows.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) subscriptions: BTreeMap<String, u64>,
-    /// What the client calls itself.
+    /// The name and version that the client declared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) client: Option<String>,
 }
 
-/// A session as it is stored. Fields are only ever added.
+/// The stored form of a session. Fields are only ever added.
 #[derive(Serialize, Deserialize)]
 struct StoredMcpSession {
     version: String,
@@ -146,7 +147,8 @@ impl McpSession {
         state: McpSessionState,
         kept: u64,
     ) -> Self {
-        // The id opens the session, and a task shows its context: so the one does not tell the other.
+        // The id grants access to the session, and a task shows its context: so the context must not reveal the
+        // id.
         let digest = Sha256::digest(&id);
         let context =
             digest[..16].iter().fold(String::from("mcp-"), |text, byte| format!("{text}{byte:02x}"));
@@ -199,12 +201,12 @@ impl McpSession {
         self.state.read().clone()
     }
 
-    /// True from the end of the session on, as far as this node knows of it.
+    /// Becomes true when the session ends, as far as this node knows.
     pub(super) fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
 
-    /// Takes the place of the stream that tells of the same.
+    /// Opens the slot of a topic, and replaces the stream that had it.
     pub(super) fn open_stream_slot(self: &Arc<Self>, tells: StreamTopic) -> SessionStreamSlot {
         let (seat, mine) = watch::channel(());
         self.streams.lock().insert(tells.clone(), seat);
@@ -216,12 +218,12 @@ impl McpSession {
         self.stored_version.load(Ordering::Acquire) > 0
     }
 
-    /// Tells of every change.
+    /// Notifies of every change.
     pub(super) fn changed(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
-    /// The client does not want that request answered any more.
+    /// Records that the client has cancelled that request.
     pub(super) fn cancel_request(&self, request: &RpcId) {
         let mut cancelled = self.cancelled.lock();
         if cancelled.len() >= MAX_CANCELLED {
@@ -229,17 +231,17 @@ impl McpSession {
         }
         cancelled.push_back(request.clone());
         drop(cancelled);
-        // Its stream ends here and now, and puts no more questions.
+        // Its stream ends at once, and sends no more questions.
         let mut streams = self.streams.lock();
         streams.retain(|tells, _| !matches!(tells, StreamTopic::Task(_, answers) if answers == request));
     }
 
-    /// Whether it has ended, as far as this node knows of it.
+    /// Whether it has ended, as far as this node knows.
     pub(super) fn has_ended(&self) -> bool {
         *self.ended.borrow()
     }
 
-    /// Notes a handler that asks on behalf of a request, so that it can be stopped.
+    /// Registers a handler that waits for answers on behalf of a request, so that it can be stopped.
     pub(super) fn runs_handler(&self, request: &RpcId, work: AbortHandle) {
         self.handlers.lock().insert(request.clone(), work);
     }
@@ -268,13 +270,13 @@ impl McpSession {
     }
 }
 
-/// All sessions.
+/// All sessions, with a cache of those in use.
 pub(crate) struct McpSessions {
     engine: Engine,
     limit: usize,
     idle: Duration,
     known: Arc<Mutex<HashMap<String, CachedSession>>>,
-    /// How many sessions were forgotten: one of them may be what somebody has just read.
+    /// The number of sessions removed from the cache: a concurrent load may have just read one of them.
     forgotten: AtomicU64,
 }
 
@@ -291,8 +293,8 @@ impl McpSessions {
         Self { engine, limit, idle, known, forgotten: AtomicU64::new(0) }
     }
 
-    /// A new session, once it is durable. It is not remembered here before it is used: whoever only begins
-    /// sessions costs no memory.
+    /// Creates a session; returns once it is durable. It is not cached before it is used, so a client that only
+    /// opens sessions costs no memory.
     pub(super) async fn create(
         &self,
         caller: &Caller,
@@ -310,18 +312,18 @@ impl McpSessions {
             version: 1,
             used_at: now.before(self.idle.saturating_sub(UNUSED)),
         };
-        let store = self.engine.store();
+        let store = self.engine.sessions();
         let mut made = store.create_session(stored.clone(), self.limit).await.map_err(Error::from)?;
         if !made {
-            // Clients that do not end their sessions are common: those of the same caller that were not used for
-            // longest make room.
+            // Clients that do not end their sessions are common: the least recently used sessions of the same
+            // caller make space.
             let owner = Some(caller.owner());
             store.expire_sessions(owner, now.before(UNUSED), ROOM).await.map_err(Error::from)?;
             made = store.create_session(stored, self.limit).await.map_err(Error::from)?;
         }
         if !made {
             let why =
-                format!("there are {} sessions (max_sessions): end those that are not used", self.limit);
+                format!("there are {} sessions (mcp.max-sessions): end those that are not used", self.limit);
             return Err(Error::Busy { why, retry_after: Duration::from_secs(60) }.into());
         }
         Ok(session)
@@ -329,7 +331,7 @@ impl McpSessions {
 
     /// The session of that id, if it is the caller's.
     pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<McpSession>>, McpFault> {
-        let shared = self.engine.store().is_shared();
+        let shared = self.engine.is_shared();
         let remembered = self.known.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
         let session = match remembered {
             Some((session, checked)) if !shared || checked.elapsed() < BELIEVED => Some(session),
@@ -337,9 +339,13 @@ impl McpSessions {
                 let is_new = remembered.is_none();
                 let session = self.load_session(id, remembered.map(|(session, _)| session)).await?;
                 if is_new && session.as_ref().is_some_and(|session| caller.sees(&session.owner)) {
-                    // From now on it is one that is used, and does not have to make room.
+                    // Recorded as used, so that it is not deleted to make space.
                     let now = self.engine.clock().now();
-                    self.engine.store().touch_sessions(&[id.to_owned()], now).await.map_err(Error::from)?;
+                    self.engine
+                        .sessions()
+                        .touch_sessions(&[id.to_owned()], now)
+                        .await
+                        .map_err(Error::from)?;
                 }
                 session
             }
@@ -357,7 +363,7 @@ impl McpSessions {
         remembered: Option<Arc<McpSession>>,
     ) -> Result<Option<Arc<McpSession>>, McpFault> {
         let forgotten = self.forgotten.load(Ordering::Acquire);
-        let Some(stored) = self.engine.store().session(id).await.map_err(Error::from)? else {
+        let Some(stored) = self.engine.sessions().session(id).await.map_err(Error::from)? else {
             if let Some(session) = remembered {
                 self.forget(&session);
             }
@@ -385,15 +391,15 @@ impl McpSessions {
         Ok(Some(Arc::clone(&entry.session)))
     }
 
-    /// Looks whether the session was changed or ended elsewhere.
+    /// Reads whether the session was changed or ended elsewhere.
     pub(super) async fn refresh(&self, session: &Arc<McpSession>) -> Result<(), McpFault> {
-        if session.is_stored() && self.engine.store().is_shared() {
+        if session.is_stored() && self.engine.is_shared() {
             self.load_session(&session.id, Some(Arc::clone(session))).await?;
         }
         Ok(())
     }
 
-    /// Changes a session; returns when that is durable.
+    /// Changes a session; returns once that is durable.
     pub(super) async fn change(
         &self,
         session: &McpSession,
@@ -408,12 +414,12 @@ impl McpSessions {
                 session.set(state, 0);
                 return Ok(());
             }
-            let (store, body) = (self.engine.store(), session.body(&state).into());
+            let (store, body) = (self.engine.sessions(), session.body(&state).into());
             if store.update_session(&session.id, kept, body).await.map_err(Error::from)? {
                 session.set(state, kept + 1);
                 return Ok(());
             }
-            // Changed elsewhere, or gone.
+            // Changed on another node, or deleted.
             let stored = store.session(&session.id).await.map_err(Error::from)?;
             let Some(stored) = stored else {
                 return Err(McpFault::invalid_request("the session has ended").with_status(404));
@@ -426,12 +432,12 @@ impl McpSessions {
 
     /// Ends a session; returns whether there was one.
     pub(super) async fn end(&self, session: &McpSession) -> Result<bool, McpFault> {
-        let ended = self.engine.store().delete_session(&session.id).await.map_err(Error::from)?;
+        let ended = self.engine.sessions().delete_session(&session.id).await.map_err(Error::from)?;
         self.forget(session);
         Ok(ended)
     }
 
-    /// Ends what this node has of a session: its streams, and handlers that ask.
+    /// Ends this node's part of a session: its streams, and handlers that wait for answers.
     fn forget(&self, session: &McpSession) {
         let mut known = self.known.lock();
         known.remove(&session.id);
@@ -445,7 +451,7 @@ impl McpSessions {
     }
 }
 
-/// Notes what was used, and forgets what was not, here and in the store.
+/// Records the sessions that were used, and deletes idle ones, here and in the store.
 async fn maintain_sessions(
     engine: Engine,
     known: Arc<Mutex<HashMap<String, CachedSession>>>,
@@ -461,7 +467,7 @@ async fn maintain_sessions(
             let mut known = known.lock();
             let mut used = vec![];
             known.retain(|id, entry| {
-                // A stream holds it: its client is there.
+                // A stream holds it: its client is connected.
                 let held = Arc::strong_count(&entry.session) > 1;
                 let was_used = entry.session.used.swap(false, Ordering::Relaxed) || held;
                 if was_used {
@@ -473,17 +479,17 @@ async fn maintain_sessions(
         };
         let now: Timestamp = engine.clock().now();
         let kept = async {
-            engine.store().touch_sessions(&used, now).await?;
-            while engine.store().expire_sessions(None, now.before(idle), PIECE).await? == PIECE as u64 {}
+            engine.sessions().touch_sessions(&used, now).await?;
+            while engine.sessions().expire_sessions(None, now.before(idle), PIECE).await? == PIECE as u64 {}
             Ok::<_, store::StoreError>(())
         };
         if let Err(error) = kept.await {
-            tracing::warn!(%error, "sessions could not be looked through");
+            tracing::warn!(%error, "could not expire idle sessions; retrying later");
         }
     }
 }
 
-/// Something that nobody guesses: two identities, each with 74 bits of chance.
+/// An unguessable id: two UUIDs, each with 74 random bits.
 fn new_id(engine: &Engine) -> String {
     let clock = engine.clock();
     format!("{}{}", clock.new_id().simple(), clock.new_id().simple())

@@ -1,33 +1,31 @@
-//! A task as the resource `a2a://tasks/{taskId}`: the same state, history and results as `GetTask` tells, in the
-//! resource's own shape, with what the flows know of it.
+//! A task as the resource `a2a://tasks/{taskId}`: the same state, history and results as in `GetTask`, in the
+//! resource's own schema, with what the flows add.
 
 use nuncio_engine::{
     AccessKind, Caller, Engine, Error, Task,
     access::TASKS,
-    store::TaskKey,
     surface::{CachePolicy, ResourceContent, ResourceDescription, ResourceProfile, Surface},
 };
 use nuncio_wire::{a2a::write_task_resource, timestamp};
 use serde_json::{Value, json};
 
-/// The family of all tasks.
+/// The URI template of all tasks.
 pub(super) const TEMPLATE: &str = "a2a://tasks/{taskId}";
 const PREFIX: &str = "a2a://tasks/";
-/// The name of the schema.
 const SCHEMA: &str = "a2a-task";
 
 /// The agents whose input may name a phase of a workflow.
 const SPARC_AGENTS: [&str; 4] = ["researcher", "coder", "analyst", "coordinator"];
-/// The one of them that goes through all phases.
+/// The SPARC agent that runs all phases.
 const COORDINATOR: &str = "coordinator";
 /// The phases of a workflow.
 const PHASES: [&str; 5] = ["specification", "pseudocode", "architecture", "refinement", "completion"];
-/// The artifact that tells what a batch came to.
+/// The artifact that holds the result of a batch.
 const RESULT: &str = "result";
 /// The agent whose tasks are batches.
 const BATCH_AGENT: &str = "batch";
 
-/// The family as it presents itself.
+/// The profile of the template, for the list of resource templates.
 pub(super) fn template() -> ResourceProfile {
     ResourceProfile::new(TEMPLATE, "task")
         .described(
@@ -36,17 +34,17 @@ pub(super) fn template() -> ResourceProfile {
         .media_type("application/json")
 }
 
-/// The address of a task.
+/// The URI of a task.
 pub(super) fn task_uri(task: &str) -> String {
     format!("{PREFIX}{task}")
 }
 
-/// The task that an address names.
+/// Parses the task's id from a URI.
 pub(super) fn task_of(uri: &str) -> Option<&str> {
     uri.strip_prefix(PREFIX).filter(|id| !id.is_empty() && !id.contains('/'))
 }
 
-/// What the resource holds, under the address by which it was asked for.
+/// The content of the resource, under the URI of the request.
 pub(super) async fn content(
     engine: &Engine,
     caller: &Caller,
@@ -69,21 +67,21 @@ pub(super) async fn content(
         modified: &modified,
         policy,
     };
-    // However it was spelled: one task, one id.
+    // Canonical, however the request spelled it: one task, one id.
     let id = task_uri(&task.origin.public_id());
     let meta = Some(engine.catalog().surface().metadata(caller, &id, &described));
     let content = ResourceContent::text(uri, "application/json", String::from_utf8_lossy(&json));
     Ok(ResourceContent { meta, ..content })
 }
 
-/// The phase of a workflow that the task is about: the one that a coordinator is at, what a SPARC agent was asked, or
-/// what the task's attributes say.
+/// The workflow phase of the task: the one that a coordinator is in, the one that a SPARC agent was given, or
+/// that of the task's attributes.
 fn sparc_phase(task: &Task) -> Option<&str> {
     let said = attribute(task, "sparcPhase").and_then(Value::as_str);
     if task.origin.agent == COORDINATOR {
         let at = task.progress.as_ref().and_then(|(_, progress)| progress.data.as_ref());
         let at = at.and_then(|data| data["phase"].as_str());
-        // Its last progress is gone when it has ended; the last phase that it showed a result of is known.
+        // A terminal task has no progress; use the last phase that has a result.
         let shown = || {
             let names = task.artifacts.iter().rev().filter_map(|artifact| artifact.id.split('-').next());
             names.into_iter().find_map(|name| PHASES.into_iter().find(|phase| *phase == name))
@@ -97,17 +95,14 @@ fn sparc_phase(task: &Task) -> Option<&str> {
     said.or_else(|| SPARC_AGENTS.contains(&&*task.origin.agent).then(asked).flatten())
 }
 
-/// Whether the task was worked on by the batch engine: it is a batch that was taken, or an operation of one. What its
-/// caller says of it does not count.
+/// Whether the batch engine ran the task: it is an accepted batch, or an operation of one. Attributes set by
+/// the caller do not count.
 async fn was_batched(engine: &Engine, task: &Task) -> Result<bool, Error> {
     if task.origin.agent == BATCH_AGENT {
         let worked = task.progress.is_some() || task.artifacts.iter().any(|artifact| artifact.id == RESULT);
         return Ok(worked);
     }
-    let row = engine.store().row(&TaskKey::Id(task.origin.id)).await?;
-    let Some(parent) = row.and_then(|row| row.parent) else { return Ok(false) };
-    let parent = engine.store().row(&TaskKey::Id(parent)).await?;
-    Ok(parent.is_some_and(|parent| parent.agent == BATCH_AGENT))
+    Ok(engine.calling_agent(task.origin.id).await?.is_some_and(|agent| agent == BATCH_AGENT))
 }
 
 fn attribute<'a>(task: &'a Task, name: &str) -> Option<&'a Value> {

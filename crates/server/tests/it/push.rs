@@ -361,7 +361,7 @@ impl House {
             ..EngineParts::new(open(folder.path()).await, catalog)
         };
         let engine = Engine::start(parts).await.unwrap();
-        let (store, clock) = (Arc::clone(engine.store()), Arc::new(SystemClock));
+        let (store, clock) = (Arc::clone(engine.store_for_tests()), Arc::new(SystemClock));
         let outbox = Outbox::new(store, clock, courier, engine.node(), engine.outbox(), options);
         let (stop, stopped) = watch::channel(false);
         Self { folder, engine, stop, outbox: tokio::spawn(outbox.run(stopped)) }
@@ -386,11 +386,12 @@ impl House {
     }
 
     async fn dead(&self) -> Vec<DeadLetter> {
-        self.engine.store().dead_letters(100).await.unwrap()
+        self.engine.store_for_tests().dead_letters(100).await.unwrap()
     }
 
     async fn replay(&self, delivery: &str) {
-        let replayed = self.engine.store().replay_dead_letters(Some(delivery), SystemClock.now()).await;
+        let replayed =
+            self.engine.store_for_tests().replay_dead_letters(Some(delivery), SystemClock.now()).await;
         assert_eq!(replayed.unwrap(), 1);
         self.engine.outbox().notify_one();
     }

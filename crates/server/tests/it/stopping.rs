@@ -65,7 +65,7 @@ async fn work_is_handed_back_and_not_held_against_the_task() {
         .await;
         site.until_state(&task, "WORKING").await;
         let stopping = site.begin_stop();
-        let store = std::sync::Arc::clone(stopping.engine.store());
+        let store = std::sync::Arc::clone(stopping.engine.store_for_tests());
         let key = TaskKey::Id(TaskId::parse(&task).unwrap());
         within("a task without a runner", async {
             loop {

@@ -1,5 +1,5 @@
-//! The real store with a hand on its commits, for the tests of other crates: a commit can be held up, fail, or be the
-//! last thing that its process does.
+//! A store with fault injection on its commits, for the tests of other crates: a commit can be delayed, fail,
+//! or be the last action of its process.
 
 use std::{
     sync::{
@@ -18,8 +18,9 @@ use nuncio_engine::{
     knowledge::Knowledge,
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Session, Store,
-        StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook, WebhookError,
+        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Session,
+        SessionStore, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore,
+        Webhook, WebhookError, WebhookStore,
     },
     tenant_store::TenantStore,
 };
@@ -31,30 +32,30 @@ use tokio::sync::{Notify, mpsc};
 pub enum CommitMoment {
     /// Nothing is written yet.
     Before,
-    /// It is durable, and whoever committed does not know yet.
+    /// The change is durable, and its caller has no result yet.
     After,
 }
 
-/// What a hook does to a commit: it lets it go on, after a while, or makes it fail.
+/// The effect of a hook on a commit: to let it proceed, at once or later, or to fail it.
 pub type HookFuture = BoxFuture<'static, Result<(), CommitError>>;
 
 type CommitHook = dyn Fn(CommitMoment, &Change) -> HookFuture + Send + Sync;
 
-/// Lets a commit go on.
+/// Lets a commit proceed.
 pub fn proceed() -> HookFuture {
     std::future::ready(Ok(())).boxed()
 }
 
-/// The real store with a hand on its commits.
+/// A real store with a hook on its commits.
 pub struct HookedStore {
     store: Arc<dyn Store>,
     hook: Box<CommitHook>,
-    /// How many snapshots were kept, and how many bytes of them.
+    /// The sizes of the stored snapshots, in bytes.
     pub snapshots: Mutex<Vec<usize>>,
 }
 
 impl HookedStore {
-    /// On this store; the hook is called before and after every commit.
+    /// Wraps a store; the hook is called before and after every commit.
     pub fn new(
         store: Arc<dyn Store>,
         hook: impl Fn(CommitMoment, &Change) -> HookFuture + Send + Sync + 'static,
@@ -63,8 +64,8 @@ impl HookedStore {
     }
 }
 
-/// The death of a process right after one of its commits: that one is durable, whoever made it never hears of it, and
-/// nothing is begun any more.
+/// A simulated crash of the process right after one of its commits: the commit is durable, its caller never
+/// gets the result, and no further commit starts.
 pub struct CrashAfterCommits {
     last: u64,
     commits: AtomicU64,
@@ -72,12 +73,12 @@ pub struct CrashAfterCommits {
 }
 
 impl CrashAfterCommits {
-    /// After so many commits.
+    /// Crashes after that many commits.
     pub fn after(commits: u64) -> Arc<Self> {
         Arc::new(Self { last: commits, commits: AtomicU64::new(0), dead: Notify::new() })
     }
 
-    /// A store whose process dies so.
+    /// Wraps a store whose process crashes like this.
     pub fn on(self: &Arc<Self>, store: Arc<dyn Store>) -> Arc<dyn Store> {
         let cut = Arc::clone(self);
         HookedStore::new(store, move |moment, _| cut.commit(moment))
@@ -97,27 +98,19 @@ impl CrashAfterCommits {
         std::future::pending().boxed()
     }
 
-    /// How many commits there were.
+    /// The number of commits so far.
     pub fn commits(&self) -> u64 {
         self.commits.load(Ordering::SeqCst)
     }
 
-    /// Waits for the death.
+    /// Waits for the crash.
     pub async fn wait_for_crash(&self) {
         self.dead.notified().await;
     }
 }
 
 #[async_trait]
-impl Store for HookedStore {
-    fn knowledge(&self) -> &dyn Knowledge {
-        self.store.knowledge()
-    }
-
-    fn tenants(&self) -> &dyn TenantStore {
-        self.store.tenants()
-    }
-
+impl TaskStore for HookedStore {
     async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         (self.hook)(CommitMoment::Before, &change).await?;
         let committed = self.store.commit(change.clone()).await;
@@ -137,27 +130,35 @@ impl Store for HookedStore {
     async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
         self.store.open(key).await
     }
+
     async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
         self.store.row(key).await
     }
+
     async fn log(&self, task: TaskNo, after: u64, max: usize) -> Result<Vec<StoredBatch>, StoreError> {
         self.store.log(task, after, max).await
     }
+
     async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
         self.store.journal(task).await
     }
+
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
         self.store.list(query).await
     }
+
     async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
         self.store.idempotent(owner, key).await
     }
+
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
         self.store.live_children(parent).await
     }
+
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
         self.store.heartbeat(node, until).await
     }
+
     async fn claim(
         &self,
         node: NodeId,
@@ -166,9 +167,11 @@ impl Store for HookedStore {
     ) -> Result<Vec<ClaimedTask>, StoreError> {
         self.store.claim(node, now, limit).await
     }
+
     async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.next_due().await
     }
+
     async fn claim_of(
         &self,
         node: NodeId,
@@ -189,30 +192,38 @@ impl Store for HookedStore {
     async fn held_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         self.store.held_tasks(node).await
     }
+
     async fn seqs(&self, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
         self.store.seqs(tasks).await
     }
+
     async fn externally_written_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
         self.store.externally_written_tasks(node).await
     }
-    fn is_shared(&self) -> bool {
-        self.store.is_shared()
-    }
-    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
-        self.store.notifications()
-    }
+
     async fn load(&self) -> Result<Load, StoreError> {
         self.store.load().await
     }
+
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.store.expire(before, limit).await
+    }
+}
+
+#[async_trait]
+impl WebhookStore for HookedStore {
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
         self.store.put_webhook(task, hook, cap).await
     }
+
     async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
         self.store.webhooks(task).await
     }
+
     async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError> {
         self.store.delete_webhook(task, id).await
     }
+
     async fn claim_deliveries(
         &self,
         node: NodeId,
@@ -222,9 +233,11 @@ impl Store for HookedStore {
     ) -> Result<Vec<DueWebhook>, StoreError> {
         self.store.claim_deliveries(node, now, lease, limit).await
     }
+
     async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError> {
         self.store.next_delivery_due().await
     }
+
     async fn record_delivery(
         &self,
         task: TaskNo,
@@ -233,30 +246,38 @@ impl Store for HookedStore {
     ) -> Result<(), StoreError> {
         self.store.record_delivery(task, hook, settled).await
     }
+
     async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
         self.store.dead_letters(limit).await
     }
+
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
         self.store.replay_dead_letters(delivery, now).await
     }
-    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        self.store.expire(before, limit).await
-    }
+}
+
+#[async_trait]
+impl SessionStore for HookedStore {
     async fn create_session(&self, session: Session, limit: usize) -> Result<bool, StoreError> {
         self.store.create_session(session, limit).await
     }
+
     async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
         self.store.session(id).await
     }
+
     async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
         self.store.update_session(id, version, body).await
     }
+
     async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
         self.store.touch_sessions(ids, now).await
     }
+
     async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
         self.store.delete_session(id).await
     }
+
     async fn expire_sessions(
         &self,
         owner: Option<&str>,
@@ -265,9 +286,30 @@ impl Store for HookedStore {
     ) -> Result<u64, StoreError> {
         self.store.expire_sessions(owner, before, limit).await
     }
+}
+
+#[async_trait]
+impl Store for HookedStore {
+    fn knowledge(&self) -> &dyn Knowledge {
+        self.store.knowledge()
+    }
+
+    fn tenants(&self) -> &dyn TenantStore {
+        self.store.tenants()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
+        self.store.notifications()
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         self.store.ready().await
     }
+
     async fn close(&self) -> Result<(), StoreError> {
         self.store.close().await
     }

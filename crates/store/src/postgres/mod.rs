@@ -1,9 +1,9 @@
-//! The store for many nodes: one PostgreSQL that all of them share.
+//! The store for many nodes: one PostgreSQL database that all of them share.
 //!
-//! `writer` gathers commits into batches, one transaction and one round trip each; `pool` reads; `bell` tells
-//! other nodes what was committed, and hears it from them. What must be decided under a lock is decided by
-//! functions in the database (`migrations/postgres`), and so is everything that has to do with time: a node
-//! whose clock is wrong steals nothing.
+//! `writer` groups commits into batches, one transaction and one round trip each; `pool` holds the connections
+//! for reads; `notifier` tells other nodes what was committed, and receives the same from them. Decisions that
+//! need a lock are made by functions in the database (`migrations/postgres`), and so is everything that depends
+//! on time: a node whose clock is wrong steals nothing.
 
 mod archive;
 mod batch;
@@ -32,8 +32,8 @@ use nuncio_engine::{
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
         DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Precondition,
-        Session, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
-        WebhookError,
+        Session, SessionStore, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow,
+        TaskStore, Webhook, WebhookError, WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -47,22 +47,22 @@ use self::{
 };
 pub use self::{clock::TimeSource, error::PostgresOpenError};
 
-/// How to open the store. The defaults are what was measured to be good.
+/// Options for opening the store. The defaults were chosen by measurement.
 #[derive(Debug, Clone)]
 pub struct PostgresOptions {
-    /// The PostgreSQL schema that holds the tables; made if it is missing. Several deployments can share a
+    /// The PostgreSQL schema that holds the tables; created if it is missing. Several deployments can share a
     /// database under different schemas.
     pub schema: String,
     /// Connections for everything but commits.
     pub readers: usize,
-    /// Connections for commits. Each has one batch under way at a time.
+    /// Connections for commits. Each has one batch in progress at a time.
     pub writers: usize,
-    /// How long a request waits for a database that is slow or away before it is told to come again.
+    /// How long a request waits for a slow or unreachable database before it fails with a retryable error.
     pub patience: Duration,
-    /// Settings of the server that may be unsafe, by name (`fsync`, `full_page_writes`, `synchronous_commit`).
-    /// What was acknowledged can be lost then.
+    /// Server settings that are accepted although unsafe, by name (`fsync`, `full_page_writes`,
+    /// `synchronous_commit`). Acknowledged writes can then be lost.
     pub allow_unsafe: Vec<String>,
-    /// Whose clock counts.
+    /// The clock that decides what is due or expired.
     pub time: TimeSource,
 }
 
@@ -99,15 +99,15 @@ impl std::fmt::Debug for PostgresStore {
 }
 
 impl PostgresStore {
-    /// Opens the store at a `postgres://` URL and brings its schema up to date. Refuses a server that would
-    /// lose what it acknowledged, and a schema of a newer version.
+    /// Opens the store at a `postgres://` URL and migrates its schema. Refuses a server that would lose
+    /// acknowledged writes, and a schema of a newer version.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, PostgresOpenError> {
         let config = pool::config(url, &options.schema)?;
         let tls = pool::tls();
         schema::prepare(&config, &tls, &options).await?;
         let clock = Arc::new(DatabaseClock::new(options.time));
         let pool = Arc::new(PostgresPool::new(&config, &tls, options.readers, options.patience)?);
-        // Of their own, so that nothing waits for a search that takes long.
+        // A separate pool, so that nothing waits for a slow search.
         let searches = PostgresPool::new(&config, &tls, SEARCH_READERS, options.patience)?;
         let names = Arc::new(PostgresNameCache::default());
         let (bell, news) = Notifier::start(config.clone(), tls.clone(), &options.schema);
@@ -125,7 +125,7 @@ impl PostgresStore {
         Ok(Self { pool, searches, names, clock, writer, puts, bell, news, patience: options.patience })
     }
 
-    /// A secret that all nodes share: the one that is there, or `candidate` from now on.
+    /// A secret that all nodes share: returns the stored one, or stores `candidate`.
     pub async fn secret(&self, name: &str, candidate: &str) -> Result<String, StoreError> {
         let sql = "INSERT INTO secret (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
         self.pool.run(sql, &[&name, &candidate]).await?;
@@ -143,9 +143,9 @@ fn tenant(task: TaskNo) -> i32 {
 }
 
 #[async_trait]
-impl Store for PostgresStore {
+impl TaskStore for PostgresStore {
     async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
-        // A runner has nothing better to do than to wait; whoever has asked is told to come again.
+        // A runner can wait without limit; a caller's request gets an error and may be retried.
         let waits = matches!(change.guard, Precondition::Runner { .. });
         let committed = self.writer.write(change);
         if waits {
@@ -254,6 +254,13 @@ impl Store for PostgresStore {
         lease::load(&self.pool, &self.clock).await
     }
 
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        lease::expire(&self.pool, &self.clock, before, limit).await
+    }
+}
+
+#[async_trait]
+impl WebhookStore for PostgresStore {
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
         outbox::put(&self.pool, &self.clock, task, &hook, cap).await?;
         self.bell.notify(StoreNotification::Deliveries);
@@ -302,11 +309,10 @@ impl Store for PostgresStore {
         self.bell.notify(StoreNotification::Deliveries);
         Ok(replayed)
     }
+}
 
-    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        lease::expire(&self.pool, &self.clock, before, limit).await
-    }
-
+#[async_trait]
+impl SessionStore for PostgresStore {
     async fn create_session(&self, new: Session, limit: usize) -> Result<bool, StoreError> {
         session::create(&self.pool, &self.clock, &new, limit).await
     }
@@ -335,7 +341,10 @@ impl Store for PostgresStore {
     ) -> Result<u64, StoreError> {
         session::expire(&self.pool, &self.clock, owner, before, limit).await
     }
+}
 
+#[async_trait]
+impl Store for PostgresStore {
     fn knowledge(&self) -> &dyn Knowledge {
         self
     }

@@ -1,7 +1,8 @@
-//! The embedded store: one SQLite database in one folder, held by one process.
+//! The embedded store: one SQLite database in one folder, locked by one process.
 //!
-//! `writer` owns the only connection that writes and commits in groups; `readers` stand beside it;
-//! `checkpoint` keeps the write-ahead log short. Everything else here is SQL on one of those connections.
+//! `writer` owns the only connection that writes, and commits in groups; `readers` are the read connections
+//! beside it; `checkpoint` keeps the write-ahead log short. Everything else here is SQL on one of those
+//! connections.
 
 mod archive;
 mod checkpoint;
@@ -39,8 +40,8 @@ use nuncio_engine::{
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
         DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim,
-        Session as ClientSession, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow, Webhook,
-        WebhookError,
+        Session as ClientSession, SessionStore, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
+        TaskStore, Webhook, WebhookError, WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -57,16 +58,16 @@ use readers::ReadConnections;
 use write_session::{LastKnownTime, WriteSession};
 use writer::{ROOM, SqliteWriter, closed};
 
-/// How to open the store. The defaults are what was measured to be good.
+/// Options for opening the store. The defaults were chosen by measurement.
 #[derive(Debug, Clone)]
 pub struct SqliteOptions {
     /// Connections for point reads. About one per core that serves requests.
     pub readers: usize,
-    /// Pages (4 KiB each) of write-ahead log after which it is copied into the database and begun again.
-    /// More of it makes writes cheaper and reads dearer.
+    /// Pages (4 KiB each) of write-ahead log after which it is copied into the database and restarted. A larger
+    /// log makes writes cheaper and reads more expensive.
     pub wal_pages: u32,
-    /// For tests: the number of pages beyond which the database says that the disk is full. It can be
-    /// changed while the store is open.
+    /// For tests: the number of pages beyond which SQLite reports a full disk. It can be changed while the
+    /// store is open.
     pub max_pages: Option<Arc<AtomicU32>>,
 }
 
@@ -76,7 +77,7 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Searches that run at once.
+/// Maximum concurrent searches.
 const SEARCH_READERS: usize = 2;
 
 /// The embedded backend of `Store`.
@@ -85,12 +86,12 @@ pub struct SqliteStore {
     writer: SqliteWriter,
     points: ReadConnections,
     scans: Arc<ReadConnections>,
-    /// Readers for searches, which callers can make long: a list or a count never waits for one.
+    /// Read connections for searches, which callers can make slow: a list or a count never waits for a search.
     searches: Arc<ReadConnections>,
-    /// As many as there are of them, so that searches wait without a thread.
+    /// One permit per search connection, so that waiting searches occupy no thread.
     search_slots: Semaphore,
     now: Arc<LastKnownTime>,
-    /// Declared last, so that the folder is let go after everything that uses it.
+    /// Declared last, so that the folder is unlocked after everything that uses it is dropped.
     lock: Mutex<Option<FolderLock>>,
 }
 
@@ -101,7 +102,7 @@ impl std::fmt::Debug for SqliteStore {
 }
 
 impl SqliteStore {
-    /// Opens the store in `dir`, which is made if it is missing. Refuses to share the folder, to run
+    /// Opens the store in `dir`, and creates the folder if it is missing. Refuses to share the folder, to run
     /// without durability, and to touch a database of a newer version.
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, SqliteOpenError> {
         let lock = FolderLock::take(dir)?;
@@ -128,12 +129,13 @@ impl SqliteStore {
         })
     }
 
-    /// Copies the database of a folder to a file, also while a server writes to it: the copy is of one moment.
+    /// Copies the database of a folder to a file. Works while a server writes to it: the copy is a consistent
+    /// snapshot.
     pub fn back_up(dir: &Path, to: &Path) -> Result<(), SqliteOpenError> {
         archive::back_up(dir, to)
     }
 
-    /// A short read, here and now.
+    /// A short read, on the calling thread.
     fn read<T>(
         &self,
         run: impl FnOnce(&Connection, &mut SqliteNameCache) -> rusqlite::Result<T>,
@@ -144,7 +146,7 @@ impl SqliteStore {
             .map_err(|error| store_error(&error, &self.dir))
     }
 
-    /// A read that may be long, where it blocks nobody.
+    /// A read that may be slow, on a blocking thread.
     async fn scan<T: Send + 'static>(
         &self,
         run: impl FnOnce(&Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
@@ -152,7 +154,7 @@ impl SqliteStore {
         self.read_on(&self.scans, move |conn, names| run(conn, names)).await
     }
 
-    /// A search, on readers of its own.
+    /// A search, on its own read connections.
     async fn search<T: Send + 'static>(
         &self,
         run: impl FnOnce(&mut Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
@@ -168,7 +170,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         let readers = Arc::clone(readers);
         let result = match tokio::task::spawn_blocking(move || readers.read(run)).await {
-            // The runtime ends: whoever reads must not take that for a failure, and write it down.
+            // The runtime is shutting down: the caller must not record that as a failure.
             Err(error) if error.is_cancelled() => std::future::pending().await,
             result => result,
         };
@@ -180,7 +182,7 @@ impl SqliteStore {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
+impl TaskStore for SqliteStore {
     async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         let weight = change.events.as_ref().map_or(0, |events| events.bytes.len())
             + change.journal.iter().map(|record| record.0.len()).sum::<usize>();
@@ -269,6 +271,19 @@ impl Store for SqliteStore {
         self.scan(move |conn, _| lease::load(conn, now)).await
     }
 
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        let tasks = self.scan(move |conn, _| expire::find(conn, before, limit)).await?;
+        let mut deleted = 0;
+        for chunk in tasks.chunks(expire::CHUNK) {
+            let chunk = chunk.to_vec();
+            deleted += self.writer.write(0, move |session| expire::delete(session, before, &chunk)).await?;
+        }
+        Ok(deleted)
+    }
+}
+
+#[async_trait]
+impl WebhookStore for SqliteStore {
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
         self.writer.write(hook.config.len(), move |session| outbox::put(session, task, &hook, cap)).await?
     }
@@ -314,17 +329,10 @@ impl Store for SqliteStore {
         let delivery = delivery.map(str::to_owned);
         self.writer.write(0, move |session| outbox::replay(session, delivery.as_deref(), now)).await
     }
+}
 
-    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
-        let tasks = self.scan(move |conn, _| expire::find(conn, before, limit)).await?;
-        let mut deleted = 0;
-        for chunk in tasks.chunks(expire::CHUNK) {
-            let chunk = chunk.to_vec();
-            deleted += self.writer.write(0, move |session| expire::delete(session, before, &chunk)).await?;
-        }
-        Ok(deleted)
-    }
-
+#[async_trait]
+impl SessionStore for SqliteStore {
     async fn create_session(&self, new: ClientSession, limit: usize) -> Result<bool, StoreError> {
         let weight = new.body.len();
         let lane = Some(tenant_of(&new.owner).into());
@@ -372,7 +380,10 @@ impl Store for SqliteStore {
         }
         Ok(deleted)
     }
+}
 
+#[async_trait]
+impl Store for SqliteStore {
     fn knowledge(&self) -> &dyn Knowledge {
         self
     }
@@ -388,7 +399,7 @@ impl Store for SqliteStore {
         if !self.writer.is_full() {
             return Ok(());
         }
-        // Committed before it is taken back: the room that is missing may be the log's.
+        // Committed before it is rolled back: the space that is missing may be the write-ahead log's.
         let probe = |session: &mut WriteSession| {
             session.conn.prepare_cached("INSERT INTO probe (bytes) VALUES (zeroblob(65536))")?.execute([])
         };

@@ -1,5 +1,6 @@
 //! Whole tasks and sessions, from one store to another and back: nothing is missing, and nothing is there twice.
 
+use nuncio_engine::store::{SessionStore as _, TaskStore as _};
 use std::{ops::Range, path::Path, sync::Arc};
 
 use nuncio_engine::{

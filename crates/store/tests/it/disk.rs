@@ -1,5 +1,6 @@
 //! What only a file can get wrong: locks, versions, room, and the length of the write-ahead log.
 
+use nuncio_engine::store::{TaskStore as _, WebhookStore as _};
 use std::{
     os::unix::fs::PermissionsExt,
     path::Path,

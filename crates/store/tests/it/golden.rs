@@ -2,11 +2,12 @@
 //! files are never changed; each version gets one of its own beside them (`fill` of 0..17, as
 //! Python's `sqlite3` dumps it; virtual tables are declared after their shadow tables).
 
+use nuncio_engine::store::TaskStore as _;
 use std::path::Path;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Change, NodeId, OwnerClaim, Precondition, Store as _, TaskNo},
+    store::{Change, NodeId, OwnerClaim, Precondition, TaskNo},
     task::TaskId,
 };
 use nuncio_store::{

@@ -1,14 +1,15 @@
 //! Random sequences of changes, claims and expiries on the store and on a model of it that fits on two pages.
 //! After every step both must answer the same; at the end, and after a reopen, both must hold the same.
 
+use nuncio_engine::store::TaskStore as _;
 use std::{collections::BTreeMap, path::Path};
 
 use nuncio_engine::{
     clock::Timestamp,
     event::EncodedBatch,
     store::{
-        Change, CommitError, JournalRecord, ListQuery, NewTask, NodeId, Precondition, RunChange, Store,
-        TaskKey, TaskNo, TaskRow,
+        Change, CommitError, JournalRecord, ListQuery, NewTask, NodeId, Precondition, RunChange, TaskKey,
+        TaskNo, TaskRow,
     },
     task::{State, TaskId},
 };

@@ -1,6 +1,7 @@
 //! The suite, on PostgreSQL, and what only a shared database can get wrong. Needs a server:
 //! `scripts/postgres run cargo test -p nuncio-store`. Without one these tests say so and do nothing.
 
+use nuncio_engine::store::{SessionStore as _, TaskStore as _};
 use std::{
     sync::{
         Arc,

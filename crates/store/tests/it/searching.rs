@@ -1,5 +1,6 @@
 //! A search that takes long is cut, and nothing else waits for it.
 
+use nuncio_engine::store::TaskStore as _;
 use std::{
     sync::Arc,
     time::{Duration, Instant},

@@ -1,5 +1,6 @@
 //! Tenants take turns at the one thread that writes.
 
+use nuncio_engine::store::TaskStore as _;
 use std::{
     sync::{
         Arc,
@@ -11,7 +12,7 @@ use std::{
 use nuncio_engine::{
     clock::Timestamp,
     event::EncodedBatch,
-    store::{Change, NewTask, Precondition, RunChange, Store as _},
+    store::{Change, NewTask, Precondition, RunChange},
     task::{State, TaskId},
 };
 use nuncio_store::{SqliteOptions, SqliteStore};

@@ -1,15 +1,17 @@
-//! The other side's own name of a conversation, kept per owner, context and agent.
+//! The peer's id of a conversation, stored per owner, context and agent.
 //!
-//! All callers of this server are one caller over there, so what they call their conversations stays here: two of them
-//! may choose the same word. The first message names no conversation; the one that the other side makes of it is
-//! stored, and named with the next message of the same owner and context.
+//! To the peer all callers of this server are one caller, and two of them may choose the same context id, so
+//! these ids are not sent. The first message names no conversation; the id that the peer assigns is stored
+//! and sent with the next message of the same owner and context.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
 use nuncio_engine::{
-    Engine, TaskContext,
-    knowledge::{ExpectedVersion, RecordKey, RecordWrite},
+    TaskContext,
+    clock::Clock,
+    knowledge::{ExpectedVersion, RecordWrite},
+    records::{Records, VersionedRecord},
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -18,46 +20,45 @@ use super::RemoteSide;
 
 /// The kind of these records.
 const KIND: &str = "bridge.context";
-/// How long a conversation is remembered after its last message.
+/// How long a conversation is retained after its last message.
 const KEPT_FOR: Duration = Duration::from_secs(90 * 24 * 3600);
-/// How old the record of a conversation that goes on may become before its time is counted anew.
+/// The age at which the record of an active conversation is renewed.
 const RENEWED_AFTER: Duration = Duration::from_secs(24 * 3600);
-/// The longest name, in bytes, that the other side may give.
+/// Bytes of the peer's id.
 const MAX_NAME: usize = 1024;
 
-/// What is stored. Fields are only ever added.
+/// The stored record. Fields may only be added.
 #[derive(Debug, Serialize, Deserialize)]
 struct StoredConversation {
     context: String,
 }
 
-/// Where the other side's name of a task's conversation is stored.
+/// The record of the peer's conversation for a task.
 pub(super) struct RemoteConversation {
-    engine: Engine,
-    key: RecordKey,
+    records: Records<StoredConversation>,
+    clock: Arc<dyn Clock>,
+    tenant: String,
+    id: String,
 }
 
 impl RemoteConversation {
     pub(super) fn of(cx: &TaskContext, there: &RemoteSide) -> Self {
         let mut hash = Sha256::new();
-        // The address, too: another server under the same agent's name knows nothing of it.
+        // The address, too: another server under the same agent name does not know the conversation.
         for text in [&cx.context_digest(), &there.spec.name, &there.peer().address()] {
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         }
         let id = BASE64_URL_SAFE_NO_PAD.encode(hash.finalize());
-        Self { engine: cx.engine(), key: RecordKey::new(cx.caller().tenant(), KIND, id) }
+        let (engine, tenant) = (cx.engine(), cx.caller().tenant().to_owned());
+        Self { records: engine.records(KIND), clock: Arc::clone(engine.clock()), tenant, id }
     }
 
-    /// The other side's name, where it has given one. One that cannot be read is as good as none: the other side then
-    /// makes another conversation.
+    /// The peer's id, if it has assigned one. A record that cannot be read counts as none: the peer then
+    /// starts a new conversation.
     pub(super) async fn name(&self) -> Option<String> {
-        let now = self.engine.clock().now();
-        match self.engine.store().knowledge().record(&self.key, now).await {
-            Ok(record) => {
-                let stored: Option<StoredConversation> = serde_json::from_slice(&record?.body).ok();
-                stored.map(|stored| stored.context)
-            }
+        match self.records.get(&self.tenant, &self.id).await {
+            Ok(record) => Some(record?.value.context),
             Err(error) => {
                 tracing::warn!(%error, "the name of a conversation on another server cannot be read");
                 None
@@ -65,7 +66,7 @@ impl RemoteConversation {
         }
     }
 
-    /// Stores the name that the other side has given.
+    /// Stores the id that the peer assigned.
     pub(super) async fn remember(&self, context: &str) {
         if context.is_empty() || context.len() > MAX_NAME {
             tracing::warn!(
@@ -74,31 +75,33 @@ impl RemoteConversation {
             );
             return;
         }
-        let (now, knowledge) = (self.engine.clock().now(), self.engine.store().knowledge());
-        let found = match knowledge.record(&self.key, now).await {
-            Ok(found) => found,
-            Err(error) => return tracing::warn!(%error, "the name of a conversation cannot be read"),
+        let now = self.clock.now();
+        let (found, expected) = match self.records.get(&self.tenant, &self.id).await {
+            // Two concurrent first messages start two conversations at the peer; only one of them is continued.
+            Ok(found) => {
+                let expected = ExpectedVersion::of(found.as_ref());
+                (found, expected)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the id of a conversation cannot be read; it is replaced");
+                (None, ExpectedVersion::Any)
+            }
         };
-        let is_known = found.as_ref().is_some_and(|record| {
-            let stored: Result<StoredConversation, _> = serde_json::from_slice(&record.body);
-            stored.is_ok_and(|stored| stored.context == context)
-                && now.since(record.updated_at) < RENEWED_AFTER
-        });
-        if is_known {
+        let is_known = |record: VersionedRecord<StoredConversation>| {
+            record.value.context == context && now.since(record.updated_at) < RENEWED_AFTER
+        };
+        if found.is_some_and(is_known) {
             return;
         }
-        let body =
-            serde_json::to_vec(&StoredConversation { context: context.to_owned() }).unwrap_or_default();
-        let write = RecordWrite {
-            key: self.key.clone(),
-            body: Some(body.into()),
-            // Two first messages at once make two conversations over there: one of them is the one that goes on.
-            expected: found
-                .map_or(ExpectedVersion::Absent, |record| ExpectedVersion::Version(record.version)),
-            expires_at: Some(now.after(KEPT_FOR)),
-            now,
+        let stored = StoredConversation { context: context.to_owned() };
+        let written = match self.records.put(&self.tenant, &self.id, &stored, expected) {
+            Ok(write) => {
+                let write = RecordWrite { expires_at: Some(now.after(KEPT_FOR)), ..write };
+                self.records.write(vec![write]).await
+            }
+            Err(error) => Err(error),
         };
-        if let Err(error) = knowledge.write_records(vec![write]).await {
+        if let Err(error) = written {
             tracing::debug!(%error, "the name of a conversation on another server was not stored");
         }
     }

@@ -147,7 +147,7 @@ async fn whether_a_call_may_be_made_twice_is_written_down_before_it_is_made() {
             Server::with(vec![made_with(&far, |remote| remote.lost = LostCallPolicy::Safe).agent]).await;
         let task = server.send("far", Part::text("x")).await;
         let row = server.row(&task).await;
-        let journal = server.engine.store().journal(row.no).await.unwrap();
+        let journal = server.engine.store_for_tests().journal(row.no).await.unwrap();
         let records = journal.iter().map(|record| String::from_utf8_lossy(&record.0).into_owned());
         let intend = records.into_iter().find(|record| record.contains("\"intend\"")).unwrap();
         assert!(intend.contains(&idempotent.to_string()), "{intend}");

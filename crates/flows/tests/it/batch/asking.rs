@@ -13,7 +13,7 @@ fn asks(count: usize) -> Value {
 async fn parked(server: &Server, id: &str, questions: usize) -> Vec<String> {
     let key = TaskKey::Id(TaskId::parse(id).unwrap());
     until("it is parked", async || {
-        let row = server.engine.store().row(&key).await.unwrap().unwrap();
+        let row = server.engine.store_for_tests().row(&key).await.unwrap().unwrap();
         let task = server.engine.get(&server.caller, id).await.unwrap();
         let open: Vec<String> = task.questions.iter().map(|(_, question)| question.id.clone()).collect();
         (row.node.is_none() && open.len() == questions).then_some(open)

@@ -28,7 +28,7 @@ async fn is_stored(bank: &Bank, text: &str) -> bool {
         values: true,
         now: bank.engine.clock().now(),
     };
-    let entries = bank.engine.store().knowledge().memory_page(&query).await.unwrap();
+    let entries = bank.engine.store_for_tests().knowledge().memory_page(&query).await.unwrap();
     let has = |file: std::fs::DirEntry| {
         let bytes = std::fs::read(file.path()).unwrap_or_default();
         bytes.windows(text.len()).any(|window| window == text.as_bytes())

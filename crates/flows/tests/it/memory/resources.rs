@@ -256,7 +256,7 @@ async fn reads_are_counted_before_they_are_written_and_after() {
         nuncio_engine::knowledge::MemoryKey { tenant: "home".into(), namespace: "n".into(), key: "k".into() };
     until("all of them are in the store", async || {
         let now = bank.engine.clock().now();
-        let kept = bank.engine.store().knowledge().memory(&key, now).await.unwrap().unwrap();
+        let kept = bank.engine.store_for_tests().knowledge().memory(&key, now).await.unwrap().unwrap();
         (kept.reads == 40).then_some(())
     })
     .await;

@@ -112,7 +112,7 @@ impl Life {
         let Self { runtime, server } = self;
         runtime.shutdown_background();
         // What the system does for a process that is gone: its files are closed.
-        Runtime::new().unwrap().block_on(server.engine.store().close()).unwrap();
+        Runtime::new().unwrap().block_on(server.engine.store_for_tests().close()).unwrap();
     }
 }
 

@@ -31,7 +31,7 @@ impl Life {
         let Self { runtime, stage } = self;
         runtime.shutdown_background();
         // What the system does for a process that is gone: its files are closed.
-        Runtime::new().unwrap().block_on(within(stage.engine.store().close())).unwrap();
+        Runtime::new().unwrap().block_on(within(stage.engine.store_for_tests().close())).unwrap();
     }
 }
 

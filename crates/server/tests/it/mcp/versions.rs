@@ -100,7 +100,7 @@ async fn what_belongs_to_no_session_is_refused() {
 async fn a_session_of_somebody_else_is_not_found() {
     let stage = Stage::new().await;
     let mine = Client::session(&stage, V2025, json!({})).await;
-    let store = stage.engine.store();
+    let store = stage.engine.store_for_tests();
     let body = store.session(&mine.session).await.unwrap().unwrap().body;
     let insert = async |id: &str, owner: &str| {
         let (id, owner, body) = (id.to_owned(), owner.to_owned(), body.clone());
