@@ -283,11 +283,7 @@ fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) ->
         let set = ["model.provider", "model.base-url", "model.key-variable"];
         let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or("model.name");
         let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
-        return Err(ConfigError::Value {
-            key,
-            from,
-            why: "a model also needs model.name: set it".into(),
-        });
+        return Err(ConfigError::Value { key, from, why: "a model also needs model.name: set it".into() });
     }
     let Some(model) = &config.flows.sparc.model else { return Ok(()) };
     let missing = match (model.url.is_empty(), model.name.is_empty()) {

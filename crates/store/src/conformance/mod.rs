@@ -72,9 +72,11 @@ pub use self::{
     sessions::{a_session_changes_under_its_version, a_session_reads_back_whole},
     sessions::{a_touched_session_never_goes_back, old_sessions_expire_in_pieces},
     sessions::{sessions_are_limited_per_owner, sessions_survive_a_reopen},
+    tenants::{
+        a_former_name_of_a_tenant_is_searched_anew, tasks_are_listed_by_tenant, what_a_tenant_has_is_deleted,
+    },
     tenants::{a_task_is_deleted_whole, only_identities_of_audit_lines_change},
     tenants::{counters_and_words_of_a_tenant_are_deleted, what_tenants_store_is_measured},
-    tenants::{tasks_are_listed_by_tenant, what_a_tenant_has_is_deleted},
 };
 
 /// Expands to one test per check of the suite. See the module.
@@ -156,6 +158,7 @@ macro_rules! for_each_check {
             webhooks_are_kept_per_task
             webhooks_follow_the_log
             what_a_tenant_has_is_deleted
+            a_former_name_of_a_tenant_is_searched_anew
             what_tenants_store_is_measured
             counters_and_words_of_a_tenant_are_deleted
             what_has_expired_begins_again

@@ -14,7 +14,10 @@ use nuncio_engine::{
     tenant_store::{MeasuredTasks, TenantTasks},
 };
 
-use super::fixtures::{StoreFixtureExt, at, by_runner, create_as, events, new_task, node, webhook};
+use super::{
+    fixtures::{StoreFixtureExt, at, by_runner, create_as, events, new_task, node, webhook},
+    knowledge_memory::put,
+};
 
 async fn make(store: &Arc<dyn Store>, owner: &str, agent: &str, state: State, ms: i64) -> TaskId {
     let new = NewTask { owner: owner.into(), agent: agent.into(), ..new_task() };
@@ -167,6 +170,32 @@ pub async fn what_a_tenant_has_is_deleted(open: impl AsyncFn() -> Arc<dyn Store>
     assert_eq!(store.session("s3").await.unwrap().unwrap().owner, "erased:1/2");
     let again = make(&store, "acme/bob", "echo", State::Working, 1).await;
     assert_eq!(store.row_of(again).await.owner, "acme/bob");
+}
+
+/// A search finds what is stored under a name that another tenant had before.
+pub async fn a_former_name_of_a_tenant_is_searched_anew(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (bank, known) = (store.knowledge(), store.tenants());
+    let search = MemorySearch {
+        tenant: "acme".into(),
+        namespace: "n".into(),
+        what: MemoryQuery::Keys("k*".into()),
+        offset: 0,
+        limit: 10,
+        max_keys: 1_000,
+        within: std::time::Duration::from_secs(60),
+        now: at(1),
+    };
+    bank.put_memory(put("n", "k1", "one")).await.unwrap();
+    // Each search connection has seen the name.
+    for _ in 0..8 {
+        assert_eq!(bank.search_memory(&search).await.unwrap().total, 1);
+    }
+    assert_eq!(bank.clear_memory("acme", "n", 9).await.unwrap(), 1);
+    known.rename_owner("acme", "erased:2/1").await.unwrap();
+    known.forget_names().await;
+    bank.put_memory(put("n", "k2", "two")).await.unwrap();
+    assert_eq!(bank.search_memory(&search).await.unwrap().total, 1, "the new tenant's entry");
 }
 
 fn line(tenant: &str, caller: &str, refused: Option<&str>) -> AuditEntry {
