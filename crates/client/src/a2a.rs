@@ -266,7 +266,7 @@ impl A2aClient {
     /// Converts a task to the response of a send, or the stream item, that would carry it.
     pub fn as_sent(&self, task: &RawValue) -> Result<Box<RawValue>, A2aClientError> {
         let json =
-            if self.dialect == Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
+            if self.dialect >= Dialect::V1 { format!("{{\"task\":{task}}}") } else { task.to_string() };
         RawValue::from_string(json).map_err(|error| A2aClientError::Malformed(error.to_string()))
     }
 

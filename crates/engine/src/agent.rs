@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::{
     content::{Message, Part, Role},
     context::TaskContext,
+    task::Task,
 };
 
 /// Something that works on tasks.
@@ -34,6 +35,25 @@ pub trait Agent: Send + Sync + 'static {
     fn works_elsewhere(&self) -> bool {
         false
     }
+
+    /// Facts about one of this agent's tasks that only the agent can derive, for views of the task.
+    fn describe_task(&self, _task: &Task) -> TaskFacts {
+        TaskFacts::default()
+    }
+
+    /// Facts about a task that this agent called as a part of its own work.
+    fn describe_called_task(&self, _task: &Task) -> TaskFacts {
+        TaskFacts::default()
+    }
+}
+
+/// What an agent says of a task beside the task itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskFacts {
+    /// The phase of the workflow that the task works on.
+    pub phase: Option<String>,
+    /// Whether the task is a batch, or an operation of one.
+    pub batched: bool,
 }
 
 /// A health check of a remote agent.

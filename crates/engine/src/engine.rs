@@ -491,7 +491,7 @@ impl Engine {
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
         self.allow_task(caller, Action::Read, "task.follow", task)?;
         let row = self.0.find_row(caller, task).await?;
-        self.0.follower(&row, after)
+        self.0.follower(row, after)
     }
 
     /// Sends a nudge to all followers of a task on this node.
@@ -597,7 +597,7 @@ impl EngineCore {
         }
     }
 
-    pub(crate) fn follower(&self, row: &TaskRow, after: u64) -> Result<Follower, Error> {
+    pub(crate) fn follower(&self, row: TaskRow, after: u64) -> Result<Follower, Error> {
         Follower::new(Arc::clone(&self.store), Arc::clone(&self.hub), self.closing(), row, after)
     }
 
@@ -612,7 +612,7 @@ impl EngineCore {
             return Ok(task);
         }
         let row = self.find_row(caller, &task.origin.id.to_string()).await?;
-        let mut follower = self.follower(&row, task.seq)?;
+        let mut follower = self.follower(row, task.seq)?;
         loop {
             let batch = match follower.next().await? {
                 Next::Batch(batch) => batch,

@@ -20,7 +20,8 @@ use crate::{
     error::Error,
     event::{self, EntryBatch, Event},
     store::{Store, TaskNo, TaskRow},
-    task::TaskId,
+    task::Origin,
+    task_header::TaskHeader,
 };
 
 /// The ring buffer's capacity per followed task: entries, and bytes of their content.
@@ -57,11 +58,9 @@ pub struct Follower {
     hub: Arc<FollowerHub>,
     closing: watch::Receiver<bool>,
     channel: Arc<TaskChannel>,
-    task: TaskNo,
-    id: TaskId,
+    /// The row as it was when the follower was created.
+    row: TaskRow,
     cursor: u64,
-    /// The log's length when the follower was created.
-    known: u64,
     /// Whether the log may hold more than the channel has published.
     look: bool,
     /// The channel's `rechecks` at the last read.
@@ -78,7 +77,7 @@ impl Follower {
         store: Arc<dyn Store>,
         hub: Arc<FollowerHub>,
         closing: watch::Receiver<bool>,
-        row: &TaskRow,
+        row: TaskRow,
         after: u64,
     ) -> Result<Self, Error> {
         if after > row.seq {
@@ -88,21 +87,12 @@ impl Follower {
         let channel = hub.join(row.no);
         let shaken = channel.rechecks.load(Ordering::Acquire);
         let nudged = channel.nudges();
-        let (task, id, known) = (row.no, row.id, row.seq);
-        Ok(Self {
-            store,
-            hub,
-            closing,
-            channel,
-            task,
-            id,
-            cursor: after,
-            known,
-            look: true,
-            shaken,
-            nudged,
-            ended,
-        })
+        Ok(Self { store, hub, closing, channel, row, cursor: after, look: true, shaken, nudged, ended })
+    }
+
+    /// The task's immutable attributes, from the row that was read when the follower was created.
+    pub fn origin(&self) -> Result<Origin, Error> {
+        Ok(TaskHeader::decode(&self.row.head)?.origin(&self.row))
     }
 
     /// The sequence number after which it continues.
@@ -136,9 +126,9 @@ impl Follower {
                 if let Some(batch) = self.read_log().await? {
                     return Ok(self.deliver(batch));
                 }
-                if latest.max(self.known) > self.cursor {
+                if latest.max(self.row.seq) > self.cursor {
                     // It ended and expired before this follower had read it: no more will come.
-                    return Err(Error::NoSuchTask(self.id.to_string()));
+                    return Err(Error::NoSuchTask(self.row.id.to_string()));
                 }
                 self.look = false;
             }
@@ -164,7 +154,7 @@ impl Follower {
     }
 
     async fn read_log(&self) -> Result<Option<EntryBatch>, Error> {
-        let stored = self.store.log(self.task, self.cursor, READ_BYTES).await?;
+        let stored = self.store.log(self.row.no, self.cursor, READ_BYTES).await?;
         let mut entries = Vec::new();
         for batch in &stored {
             let all = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
@@ -177,7 +167,7 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.hub.leave(self.task);
+        self.hub.leave(self.row.no);
     }
 }
 

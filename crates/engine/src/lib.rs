@@ -42,7 +42,7 @@ pub mod webhook;
 
 pub use access::{AccessKind, Action, Caller, Grants};
 pub use access_control::{AccessOptions, AccessRequest, AuditLevel, Rate};
-pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskUse};
+pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskFacts, TaskUse};
 pub use byte_budget::BytePermit;
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit, withdraw::QuestionWithdrawer};

@@ -22,7 +22,7 @@ use crate::{
     audit,
     auth::{ConnectionPeer, TokenAdmin, TokenAdminError},
     request_checks::{self, HttpRefusal},
-    rpc,
+    responses,
 };
 
 /// Maximum dead letters in one response.
@@ -34,7 +34,7 @@ pub(crate) async fn dead_letters(State(app): State<Arc<App>>, headers: HeaderMap
         return refused;
     }
     match app.engine.dead_letters(MOST).await {
-        Ok(letters) => rpc::json(json!({ "deadLetters": letters }).to_string()),
+        Ok(letters) => responses::json(json!({ "deadLetters": letters }).to_string()),
         Err(error) => failed(&error),
     }
 }
@@ -60,11 +60,11 @@ pub(crate) async fn replay(State(app): State<Arc<App>>, request: Request<Body>) 
         Ok(replay) => replay,
         Err(error) => {
             let message = format!("the body is neither {{\"delivery\": \"…\"}} nor {{}}: {error}");
-            return rpc::refuse(&HttpRefusal { status: StatusCode::BAD_REQUEST, message });
+            return responses::refuse(&HttpRefusal { status: StatusCode::BAD_REQUEST, message });
         }
     };
     match app.engine.replay_dead_letters(delivery.as_deref()).await {
-        Ok(replayed) => rpc::json(json!({ "replayed": replayed }).to_string()),
+        Ok(replayed) => responses::json(json!({ "replayed": replayed }).to_string()),
         Err(error) => failed(&error),
     }
 }
@@ -179,17 +179,17 @@ async fn read_body(app: &App, request: Request<Body>) -> Result<Bytes, Response<
     let (parts, body) = request.into_parts();
     let body =
         request_checks::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout).await;
-    body.map_err(|refusal| rpc::refuse(&refusal))
+    body.map_err(|refusal| responses::refuse(&refusal))
 }
 
 fn answer(app: &App, said: Result<Value, TokenAdminError>) -> Response<Body> {
     let (status, message) = match said {
-        Ok(value) => return rpc::json(value.to_string()),
+        Ok(value) => return responses::json(value.to_string()),
         Err(TokenAdminError::Engine(error)) => return refused(app, &error),
         Err(error @ TokenAdminError::Invalid(_)) => (StatusCode::BAD_REQUEST, error.to_string()),
         Err(error @ TokenAdminError::NoSuchToken(_)) => (StatusCode::NOT_FOUND, error.to_string()),
     };
-    rpc::refuse(&HttpRefusal { status, message })
+    responses::refuse(&HttpRefusal { status, message })
 }
 
 /// Renders an engine result for administrators.
@@ -213,7 +213,7 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, None),
     };
-    let mut response = rpc::refuse(&HttpRefusal { status, message: error.to_string() });
+    let mut response = responses::refuse(&HttpRefusal { status, message: error.to_string() });
     if let Error::Forbidden(scope) | Error::NotOperator(scope) = error {
         app.challenge.forbid(&mut response, "", scope);
     }
@@ -224,7 +224,7 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
 }
 
 fn nothing_here() -> Response<Body> {
-    rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: "there is nothing here".into() })
+    responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: "there is nothing here".into() })
 }
 
 fn refuse_unless_operator(app: &App, headers: &HeaderMap) -> Option<Response<Body>> {
@@ -238,11 +238,11 @@ fn refuse_unless_operator(app: &App, headers: &HeaderMap) -> Option<Response<Bod
         "administration needs the secret of the data folder: run this command as the user who owns that \
                    folder (its server.json has the secret), or ask for tokens with auth = \"on\""
             .into();
-    let mut refusal = rpc::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
+    let mut refusal = responses::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
     refusal.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     Some(refusal)
 }
 
 fn failed(error: &dyn std::fmt::Display) -> Response<Body> {
-    rpc::refuse(&HttpRefusal { status: StatusCode::SERVICE_UNAVAILABLE, message: error.to_string() })
+    responses::refuse(&HttpRefusal { status: StatusCode::SERVICE_UNAVAILABLE, message: error.to_string() })
 }

@@ -15,18 +15,19 @@ use nuncio_engine::{AccessKind, Action, Caller, Engine, Error};
 use tower::ServiceExt;
 
 use crate::{
+    a2a::jsonrpc,
     admin,
     auth::{self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck},
     cards::{self, Cards},
     cors::Cors,
     health,
     mcp::{self, Mcp, sse::SseConnections},
+    open_streams::{self, OpenStreams, StreamSlot},
     options::{HttpLimits, ServerOptions},
     proxies,
     request_checks::{HostCheck, HttpRefusal},
     request_rate::RequestRate,
-    rpc,
-    streams::{self, OpenStreams, StreamSlot},
+    responses,
 };
 
 pub(crate) struct App {
@@ -56,7 +57,7 @@ impl App {
         };
         let each = secured.then_some(options.limits.max_streams_per_caller);
         let streams = OpenStreams::new(engine.clone(), options.limits.max_streams, each);
-        if let Err(error) = streams::register_stream_resources(&streams) {
+        if let Err(error) = open_streams::register_stream_resources(&streams) {
             // The schema is a constant that the tests compile.
             tracing::error!(%error, "could not register the open streams as resources");
         }
@@ -205,8 +206,8 @@ impl Site {
         let app = Arc::new(app);
         let router = Router::new()
             .route("/", any(root).get(cards::index))
-            .route("/agents/{name}", any(rpc::named).get(cards::named))
-            .route("/agents/{name}/", any(rpc::named).get(cards::named))
+            .route("/agents/{name}", any(jsonrpc::named).get(cards::named))
+            .route("/agents/{name}/", any(jsonrpc::named).get(cards::named))
             .route("/.well-known/agent-card.json", get(cards::root))
             .route("/.well-known/agent.json", get(cards::root_legacy))
             .route("/agents/{name}/.well-known/agent-card.json", get(cards::named))
@@ -245,7 +246,7 @@ impl Site {
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let is_get = request.method() == Method::GET;
         let mut response = match self.app.refuse_proxied(request.headers(), peer) {
-            Some(message) => rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message }),
+            Some(message) => responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message }),
             None => match proxies::client_of(&self.app.options.trusted_proxies, peer, request.headers()) {
                 Some(client) => self.answer_page(request, &client).await,
                 None => self.answer_page(request, peer).await,
@@ -276,11 +277,11 @@ impl Site {
         origin_allowed: bool,
     ) -> Response<Body> {
         if let Some(why) = self.app.hosts.refuse(request.headers(), origin_allowed) {
-            return rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
+            return responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
         }
         // The hot path: the router's boxes and clones cost as much as a small task does.
         if request.method() == Method::POST && request.uri().path() == "/" {
-            return rpc::root(&self.app, request, peer).await;
+            return jsonrpc::root(&self.app, request, peer).await;
         }
         if request.method() == Method::POST && request.uri().path() == "/mcp" {
             return mcp::http::serve(&self.app, request, peer).await;
@@ -292,7 +293,7 @@ impl Site {
         {
             let message = "cards are shown to known callers alone (cards = \"private\"): show a token";
             let refusal = HttpRefusal { status: StatusCode::UNAUTHORIZED, message: message.into() };
-            let mut response = rpc::refuse(&refusal);
+            let mut response = responses::refuse(&refusal);
             self.app.challenge.refuse(&mut response, "", &error);
             return response;
         }
@@ -330,14 +331,16 @@ async fn mcp_metadata(State(app): State<Arc<App>>) -> Response<Body> {
 /// RFC 9728: the metadata that names where clients get a token for the resource at that path.
 async fn metadata_of(app: &App, path: &str) -> Response<Body> {
     match &app.options.authenticator {
-        Some(authenticator) => rpc::json(app.challenge.metadata(path, &authenticator.issuers()).to_string()),
+        Some(authenticator) => {
+            responses::json(app.challenge.metadata(path, &authenticator.issuers()).to_string())
+        }
         None => not_found().await,
     }
 }
 
 async fn root(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
     let peer = peer_of(&request);
-    rpc::root(&app, request, &peer).await
+    jsonrpc::root(&app, request, &peer).await
 }
 
 async fn mcp_endpoint(State(app): State<Arc<App>>, request: Request<Body>) -> Response<Body> {
@@ -349,7 +352,7 @@ async fn mcp_endpoint(State(app): State<Arc<App>>, request: Request<Body>) -> Re
 async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Response<Body> {
     let named = file.strip_suffix(".json").and_then(|name| app.engine.catalog().surface().schema(name));
     match named {
-        Some(schema) => rpc::json(schema.to_string()),
+        Some(schema) => responses::json(schema.to_string()),
         None => not_found().await,
     }
 }
@@ -357,10 +360,10 @@ async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Respon
 pub(crate) async fn not_found() -> Response<Body> {
     let message = "there is nothing here: agents are at / and /agents/{name}, MCP at /mcp, cards at \
                    /.well-known/agent-card.json, health at /healthz and /readyz";
-    rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: message.into() })
+    responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: message.into() })
 }
 
 async fn method_not_allowed() -> Response<Body> {
     let message = "this address has another method: the Allow header of this answer names it";
-    rpc::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() })
+    responses::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() })
 }

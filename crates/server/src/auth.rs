@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use self::{failures::AuthFailureLog, recheck::CredentialRecheck};
-use crate::{request_checks::HttpRefusal, rpc};
+use crate::{request_checks::HttpRefusal, responses};
 
 /// Resolves the credentials of a request to a caller.
 #[async_trait]
@@ -214,7 +214,7 @@ impl BearerChallenge {
     /// The refusal for requests outside JSON-RPC, without a dialect.
     pub(crate) fn refusal(&self, path: &str, error: &AuthError) -> Response<Body> {
         let message = message(error).to_owned();
-        let mut response = rpc::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
+        let mut response = responses::refuse(&HttpRefusal { status: StatusCode::UNAUTHORIZED, message });
         self.refuse(&mut response, path, error);
         response
     }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{app::App, request_checks::HttpRefusal, rpc};
+use crate::{app::App, request_checks::HttpRefusal, responses};
 
 /// Whether a path is that of a card, or of the list of agents.
 pub(crate) fn is_card_path(path: &str) -> bool {
@@ -140,7 +140,7 @@ impl CardSet {
         });
         let mut response = match unchanged {
             true => Response::new(Body::empty()),
-            false => rpc::json(document.body.clone()),
+            false => responses::json(document.body.clone()),
         };
         if unchanged {
             *response.status_mut() = StatusCode::NOT_MODIFIED;
@@ -169,7 +169,7 @@ fn card(
     };
     match cards {
         Ok(cards) => made.serve(app, pick(cards), headers),
-        Err(message) => rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message }),
+        Err(message) => responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message }),
     }
 }
 

@@ -14,7 +14,7 @@ use axum::{
 use http_body::{Frame, SizeHint};
 use nuncio_engine::{BytePermit, Caller, Engine};
 
-use crate::{options::HttpLimits, request_checks, rpc};
+use crate::{options::HttpLimits, request_checks, responses};
 
 /// Maximum bytes per chunk that is passed to the connection.
 const PIECE: usize = 64 * 1024;
@@ -48,14 +48,14 @@ where
     let wanted = 2 * declared.unwrap_or(most).min(most);
     let mut permit = match engine.reserve_bytes(caller, wanted).await {
         Ok(permit) => permit,
-        Err(error) => return Err(Box::new(rpc::refuse_busy(&error))),
+        Err(error) => return Err(Box::new(responses::refuse_busy(&error))),
     };
     match request_checks::read_body(headers, body, limits.max_body_bytes, limits.body_timeout).await {
         Ok(body) => {
             permit.shrink_to(2 * body.len() as u64);
             Ok((body, permit))
         }
-        Err(refusal) => Err(Box::new(rpc::refuse(&refusal))),
+        Err(refusal) => Err(Box::new(responses::refuse(&refusal))),
     }
 }
 

@@ -13,12 +13,12 @@ use serde_json::json;
 use crate::{
     admin,
     app::{App, peer_of},
-    rpc,
+    responses,
 };
 
 /// `/healthz`: the process is alive.
 pub(crate) async fn alive() -> Response<Body> {
-    rpc::json(r#"{"status":"ok"}"#)
+    responses::json(r#"{"status":"ok"}"#)
 }
 
 /// `/readyz`: the server accepts new work.
@@ -29,9 +29,10 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
         false => app.engine.ready().await.err().map(|error| error.to_string()),
     };
     match reason {
-        None => rpc::json(r#"{"status":"ready"}"#),
+        None => responses::json(r#"{"status":"ready"}"#),
         Some(reason) => {
-            let mut response = rpc::json(json!({ "status": "not ready", "reason": reason }).to_string());
+            let mut response =
+                responses::json(json!({ "status": "not ready", "reason": reason }).to_string());
             *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
             response

@@ -24,10 +24,10 @@ use tokio::{
 use crate::{
     app::Site,
     auth::ConnectionPeer,
+    open_streams::CONNECTION,
     options::HttpLimits,
     proxies::{self, TrustedProxy},
     stall_guard::StallGuard,
-    streams::CONNECTION,
 };
 
 /// The smallest read buffer that hyper allows.

@@ -3,6 +3,7 @@
 //! A binding defines how messages travel. `nuncio_wire` defines their content, and `nuncio_engine` what they
 //! cause.
 
+mod a2a;
 mod admin;
 mod app;
 pub mod audit;
@@ -13,16 +14,15 @@ mod cors;
 mod health;
 mod http;
 mod mcp;
+mod open_streams;
 mod options;
 mod proxies;
 pub mod push;
 mod request_checks;
 mod request_rate;
-mod rpc;
+mod responses;
 pub mod signature;
 mod stall_guard;
-mod stream;
-mod streams;
 pub mod webhook_keys;
 
 use std::{future::Future, io, sync::Arc};

@@ -43,8 +43,9 @@ pub use task::{TaskDetail, TaskView, write_resource as write_task_resource};
 
 use crate::json;
 
-/// A generation of A2A. 0.2 is treated as 0.3.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// A generation of A2A, ordered by age. 0.2 is treated as 0.3. Code asks for the generation in which something
+/// appeared (`dialect >= Dialect::V1`), so that a later one has it, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Dialect {
     /// The first: the client chooses the task id, parts have a `type`.
     V0_1,
@@ -115,7 +116,7 @@ impl Dialect {
 
     /// Writes the result of sending a message.
     pub fn write_sent(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) {
-        if self == Self::V1 {
+        if self >= Self::V1 {
             json::object(out, |shell| task::write(shell.key("task"), self, task, view));
         } else {
             task::write(out, self, task, view);
@@ -201,7 +202,7 @@ impl Dialect {
 
     /// Writes the result of deleting a webhook.
     pub fn write_deleted(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(if self == Self::V1 { b"{}" } else { b"null" });
+        out.extend_from_slice(if self >= Self::V1 { b"{}" } else { b"null" });
     }
 
     /// Writes the webhook payload for an event and returns its media type. `None`: this event is not sent.
@@ -209,7 +210,7 @@ impl Dialect {
     /// `task` is the task as of this event. Up to 0.3 a webhook gets the task whenever a turn ends; since 1.0 it
     /// gets what a stream gets.
     pub fn push_body(self, out: &mut Vec<u8>, task: &Task, seq: u64, entry: &Entry) -> Option<&'static str> {
-        if self == Self::V1 {
+        if self >= Self::V1 {
             let id = task.origin.public_id();
             let ids = TaskIds { task: &id, context: &task.origin.context };
             return event::write(out, self, ids, seq, entry).map(|_| "application/a2a+json");

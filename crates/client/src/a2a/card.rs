@@ -227,7 +227,7 @@ fn interfaces_v1(card: &Value) -> Result<Vec<AgentInterface>, String> {
 fn interface_v0_3(card: &Value) -> Option<AgentInterface> {
     let url = Url::parse(card["url"].as_str()?).ok()?;
     let dialect =
-        dialect_of(card["protocolVersion"].as_str().unwrap_or("0.3")).filter(|d| *d != Dialect::V1)?;
+        dialect_of(card["protocolVersion"].as_str().unwrap_or("0.3")).filter(|d| *d < Dialect::V1)?;
     let binding = card["preferredTransport"].as_str().unwrap_or(JSONRPC);
     (binding == JSONRPC).then_some(AgentInterface { url, dialect, tenant: None })
 }

@@ -545,7 +545,7 @@ async fn a_result_of_another_type_is_noticed() {
     .await;
     assert_eq!(task.state, State::Failed);
     assert!(
-        last_words(&task).starts_with("nondeterministic: what step \"a\" returned"),
+        last_words(&task).starts_with("nondeterministic: the recorded result of step \"a\""),
         "{}",
         last_words(&task)
     );

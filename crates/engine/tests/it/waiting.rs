@@ -39,9 +39,9 @@ fn their_task_ends_with_the_node_that_took_it() {
     life.block_on(async {
         let task = life.engine.ended(&task).await;
         assert_eq!(task.state, State::Canceled);
-        assert!(last_words(&task).contains("gone"), "{}", last_words(&task));
+        assert!(last_words(&task).contains("has stopped"), "{}", last_words(&task));
         let kept = life.engine.task(kept.origin.id).await;
-        assert!(!kept.state.is_terminal(), "whoever can come back finds it at work");
+        assert!(!kept.state.is_terminal(), "a caller that can reconnect finds it running");
         life.engine.cancel(&me(), &kept.origin.id.to_string()).await.unwrap();
     });
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    Agent, AgentError, Caller, Chunk, Engine, Error, Outcome, Profile, TaskContext, TaskUse,
+    Agent, AgentError, Caller, Chunk, Engine, Error, Outcome, Profile, Task, TaskContext, TaskFacts, TaskUse,
     access::{AccessKind, Action},
     access_control::AccessRequest,
 };
@@ -32,6 +32,16 @@ pub(crate) struct BatchAgent {
 
 #[async_trait]
 impl Agent for BatchAgent {
+    /// A batch that was rejected did nothing: it has neither progress nor a result.
+    fn describe_task(&self, task: &Task) -> TaskFacts {
+        let has_result = task.artifacts.iter().any(|artifact| artifact.id == RESULT);
+        TaskFacts { batched: task.progress.is_some() || has_result, ..TaskFacts::default() }
+    }
+
+    fn describe_called_task(&self, _task: &Task) -> TaskFacts {
+        TaskFacts { batched: true, ..TaskFacts::default() }
+    }
+
     fn profile(&self) -> Profile {
         let mut profile = Profile::new(
             AGENT,

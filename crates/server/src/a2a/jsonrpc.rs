@@ -1,9 +1,9 @@
-//! The A2A binding over JSON-RPC, written once; the dialect is chosen per request.
+//! The JSON-RPC binding of A2A, for all dialects; the dialect is chosen per request.
 //!
-//! Wire in, `read_call`, one engine call, `write_…`, wire out. `nuncio_wire::a2a` holds the differences between
-//! the protocol generations; this module carries a call over HTTP.
+//! Reads a request, gives its call to [`A2aHandler`], and writes the result in its envelope. `nuncio_wire::a2a` holds
+//! the differences between the protocol generations.
 
-use std::{borrow::Cow, sync::Arc, time::Duration};
+use std::{borrow::Cow, sync::Arc};
 
 use axum::{
     BoxError,
@@ -11,29 +11,24 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
-use nuncio_engine::{
-    Caller, Error, List, Reply, Submit, Task, catalog::RegisteredAgent, error::whole_seconds,
-    webhook::WebhookConfig,
-};
+use nuncio_engine::{Caller, Error, catalog::RegisteredAgent, error::whole_seconds};
 use nuncio_wire::{
-    a2a::{
-        A2aCall, A2aFault, A2aProblem, Dialect, DialectChoice, SendMessage, TaskDetail, TaskListPage,
-        card::LOG_EXTENSION, choose_dialect,
-    },
-    jsonrpc::{self, RpcId},
+    a2a::{A2aCall, A2aFault, A2aProblem, Dialect, DialectChoice, card::LOG_EXTENSION, choose_dialect},
+    jsonrpc::{self, RpcId, RpcRequest},
     sse,
 };
 
+use super::{
+    handler::{A2aEvents, A2aHandler, A2aReply, A2aRequestMeta},
+    sse::{A2aEventStream, EXTENSIONS, StreamEnvelope},
+};
 use crate::{
     app::{App, peer_of},
     auth::{self, AuthError, ConnectionPeer},
     charged_body::{self, charge_response},
     request_checks::{self, HttpRefusal},
-    stream::{A2aEventStream, EXTENSIONS, StreamStart, event_stream},
+    responses::{event_stream, json, refuse, refuse_busy},
 };
-
-/// The id of a webhook that was set without one: setting it again replaces it.
-const DEFAULT_WEBHOOK: &str = "default";
 
 /// Bytes that are read of an unauthenticated request, for its id and its dialect.
 const GLANCE: usize = 64 * 1024;
@@ -141,10 +136,7 @@ where
     };
     let dialect = match choice {
         DialectChoice::Fixed(dialect) => dialect,
-        DialectChoice::ByTask => match exchange.dialect_of_task(&request).await {
-            Ok(dialect) => dialect,
-            Err(error) => return exchange.error(Dialect::V0_3, &error),
-        },
+        DialectChoice::ByTask => return Box::pin(exchange.answer_by_task(&request)).await,
     };
     let call = dialect.read_call(&request.method, request.params);
     // Freed early: the response may take long, and no longer needs it.
@@ -179,6 +171,19 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
     response
 }
 
+/// The JSON-RPC envelope of a stream's frames: each is a response to the same request.
+struct JsonRpcEnvelope(RpcId);
+
+impl StreamEnvelope for JsonRpcEnvelope {
+    fn write_result(&self, out: &mut Vec<u8>, write: &mut dyn FnMut(&mut Vec<u8>)) {
+        jsonrpc::write_result(out, &self.0, |out| write(out));
+    }
+
+    fn write_fault(&self, out: &mut Vec<u8>, dialect: Dialect, fault: &A2aFault) {
+        dialect.write_fault(out, Some(&self.0), fault);
+    }
+}
+
 /// One request and the context of its response.
 struct A2aExchange<'a> {
     app: &'a Arc<App>,
@@ -190,210 +195,125 @@ struct A2aExchange<'a> {
 }
 
 impl A2aExchange<'_> {
-    /// Chooses the dialect of `tasks/get` and the like without a version: 0.1 if the task was created in it,
-    /// otherwise 0.3.
-    async fn dialect_of_task(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Dialect, Error> {
+    /// Answers a request that names no version, such as `tasks/get`: in 0.1 if its task was created in it, otherwise
+    /// in 0.3.
+    async fn answer_by_task(&self, request: &RpcRequest<'_>) -> Response<Body> {
         // Both dialects name the task in the same place; the chosen one reports any other error.
-        let call = Dialect::V0_1.read_call(&request.method, request.params);
-        let Ok(A2aCall::Get { task, .. } | A2aCall::Cancel { task, .. } | A2aCall::Subscribe { task }) = call
-        else {
-            return Ok(DialectChoice::ByTask.resolve(None));
+        let task = match Dialect::V0_1.read_call(&request.method, request.params) {
+            Ok(A2aCall::Subscribe { task }) => return Box::pin(self.subscribe_by_task(&task)).await,
+            Ok(A2aCall::Get { task, .. } | A2aCall::Cancel { task, .. }) => Some(task),
+            _ => None,
         };
-        match self.app.engine.origin(&self.caller, &task).await {
+        let dialect = match task {
+            Some(task) => self.dialect_of_task(&task).await,
+            None => Ok(DialectChoice::ByTask.resolve(None)),
+        };
+        match dialect {
+            Ok(dialect) => match dialect.read_call(&request.method, request.params) {
+                Ok(call) => self.answer(dialect, call).await,
+                Err(fault) => self.fault(dialect, &fault),
+            },
+            Err(error) => self.error(Dialect::V0_3, &error),
+        }
+    }
+
+    /// Follows first: the follower has read the task's row, which also names the dialect.
+    async fn subscribe_by_task(&self, task: &str) -> Response<Body> {
+        let events = match self.last_event_id() {
+            Ok(cursor) => self.handler().subscribe(Dialect::V0_3, task, cursor).await,
+            Err(error) => Err(error),
+        };
+        match events {
+            Ok(events) => {
+                let dialect = DialectChoice::ByTask.resolve(Some(&events.origin.dialect));
+                self.stream(dialect, events)
+            }
+            Err(error) => match self.dialect_of_task(task).await {
+                Ok(dialect) => self.failed(dialect, true, &error),
+                Err(error) => self.error(Dialect::V0_3, &error),
+            },
+        }
+    }
+
+    async fn dialect_of_task(&self, task: &str) -> Result<Dialect, Error> {
+        match self.app.engine.origin(&self.caller, task).await {
             Ok(origin) => Ok(DialectChoice::ByTask.resolve(Some(&origin.dialect))),
             Err(Error::NoSuchTask(_)) => Ok(DialectChoice::ByTask.resolve(None)),
             Err(error) => Err(error),
         }
     }
 
+    fn handler(&self) -> A2aHandler<'_> {
+        A2aHandler { app: self.app, agent: self.agent, caller: &self.caller }
+    }
+
     async fn answer(&self, dialect: Dialect, call: A2aCall) -> Response<Body> {
         let streams = matches!(call, A2aCall::Stream(_) | A2aCall::Subscribe { .. });
-        // Boxed separately, so that the future of a small call is not as large as the largest: it is moved more
-        // than once on its way into the connection.
-        let answered = match call {
-            A2aCall::Get { task, history_length } => {
-                self.get(dialect, &task, TaskDetail::history(history_length)).await
+        let reply = match self.meta(&call) {
+            Ok(meta) => self.handler().handle(dialect, call, meta).await,
+            Err(error) => Err(error),
+        };
+        match reply {
+            Ok(A2aReply::Result(result)) => {
+                let mut out = Vec::with_capacity(1024);
+                jsonrpc::write_result(&mut out, &self.id, |out| result.write(dialect, out));
+                json(out)
             }
-            A2aCall::Send(send) => Box::pin(self.send(dialect, *send)).await,
-            A2aCall::Stream(send) => Box::pin(self.stream(dialect, *send)).await,
-            A2aCall::Subscribe { task } => Box::pin(self.subscribe(dialect, &task)).await,
-            A2aCall::ExtendedCard => {
+            Ok(A2aReply::Events(events)) => self.stream(dialect, *events),
+            Ok(A2aReply::NoExtendedCard) => {
                 let message = "this agent has no extended card";
-                return self.fault(dialect, &dialect.problem(A2aProblem::ExtendedCardUnsupported, message));
+                self.fault(dialect, &dialect.problem(A2aProblem::ExtendedCardUnsupported, message))
             }
-            call => Box::pin(self.handle_task_call(dialect, call)).await,
-        };
-        match answered {
-            Ok(response) => response,
-            // The official 0.3 client reports a plain JSON body as an opaque error, so the error is sent as an
-            // event. An error with its own HTTP status is not.
-            Err(error) if streams && dialect == Dialect::V0_3 && !has_status(&error) => {
-                let mut out = Vec::new();
-                sse::write_numbered_event(&mut out, None, |out| {
-                    dialect.write_fault(out, Some(&self.id), &fault_of(dialect, &error));
-                });
-                event_stream(Body::from(out))
-            }
-            Err(error) => self.error(dialect, &error),
+            Err(error) => self.failed(dialect, streams, &error),
         }
     }
 
-    async fn get(&self, dialect: Dialect, task: &str, view: TaskDetail) -> Result<Response<Body>, Error> {
-        let task = self.app.engine.get(&self.caller, task).await?;
-        let mut out = Vec::with_capacity(1024);
-        self.result(&mut out, |out| dialect.write_task(out, &task, view));
-        Ok(json(out))
-    }
-
-    async fn send(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
-        let (blocking, view) = (send.blocking, TaskDetail::history(send.history_length));
-        let mut task = self.submit_message(dialect, send).await?;
-        if blocking {
-            task = self.app.engine.wait_until_idle(&self.caller, task).await?;
-        }
-        let mut out = Vec::with_capacity(1024);
-        self.result(&mut out, |out| dialect.write_sent(out, &task, view));
-        Ok(json(out))
-    }
-
-    /// The calls about tasks: cancel, list, webhooks.
-    async fn handle_task_call(&self, dialect: Dialect, call: A2aCall) -> Result<Response<Body>, Error> {
-        let engine = &self.app.engine;
-        let mut out = Vec::with_capacity(1024);
-        match call {
-            A2aCall::Cancel { task, .. } => {
-                let task = engine.cancel(&self.caller, &task).await?;
-                self.result(&mut out, |out| dialect.write_task(out, &task, TaskDetail::default()));
-            }
-            A2aCall::List(list) => {
-                let view =
-                    TaskDetail { history_length: list.history_length, artifacts: list.include_artifacts };
-                let page_size = list.page_size;
-                let query = List {
-                    context: list.context,
-                    state: list.state,
-                    agent: None,
-                    since: list.since,
-                    page_token: list.page_token,
-                    page_size,
-                    without_artifacts: !list.include_artifacts,
-                    history: list.history_length,
-                };
-                let listed = engine.list(&self.caller, query).await?;
-                let next = listed.next_page_token.as_deref();
-                let page = TaskListPage { tasks: &listed.tasks, view, page_size, total: listed.total, next };
-                self.result(&mut out, |out| dialect.write_list(out, &page));
-            }
-            A2aCall::SetWebhook { task, config } => {
-                let config = engine.put_webhook(&self.caller, &task, named_webhook(config)).await?;
-                self.result(&mut out, |out| dialect.write_webhook(out, &task, &config));
-            }
-            A2aCall::GetWebhook { task, id } => {
-                let config = engine.webhook(&self.caller, &task, id.as_deref()).await?;
-                self.result(&mut out, |out| dialect.write_webhook(out, &task, &config));
-            }
-            A2aCall::ListWebhooks { task, page_size, page_token } => {
-                let configs = engine.webhooks(&self.caller, &task).await?;
-                let (page, next) = page_of(&configs, page_size, page_token.as_deref());
-                self.result(&mut out, |out| dialect.write_webhooks(out, &task, page, next));
-            }
-            A2aCall::DeleteWebhook { task, id } => {
-                engine.delete_webhook(&self.caller, &task, &id).await?;
-                self.result(&mut out, |out| dialect.write_deleted(out));
-            }
-            A2aCall::Get { .. }
-            | A2aCall::Send(_)
-            | A2aCall::Stream(_)
-            | A2aCall::Subscribe { .. }
-            | A2aCall::ExtendedCard => {
-                return Err(Error::Internal("a call that is answered elsewhere".into()));
-            }
-        }
-        Ok(json(out))
-    }
-
-    /// Submits a message to the engine: for a new task, or for one that exists.
-    async fn submit_message(&self, dialect: Dialect, send: SendMessage) -> Result<Task, Error> {
-        let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
-        let idempotency_key = self.idempotency_key()?;
-        if let Some(task) = send.task_id {
-            let (context, message) = (send.context_id, send.message);
-            let reply = Reply { task, context, message, idempotency_key, webhooks };
-            return self.app.engine.reply(&self.caller, reply).await;
-        }
-        let mut submit = Submit::new(&self.agent.profile.name, send.message);
-        submit.context = send.context_id;
-        submit.client_id = send.client_task_id;
-        submit.metadata = send.metadata;
-        submit.dialect = dialect.name().to_owned();
-        submit.idempotency_key = idempotency_key;
-        submit.webhooks = webhooks;
-        submit.accepted_output_modes = send.accepted_output_modes;
-        submit.trace = header_text(self.headers, "traceparent").map(Cow::into_owned);
-        self.app.engine.submit(&self.caller, submit).await
-    }
-
-    async fn stream(&self, dialect: Dialect, send: SendMessage) -> Result<Response<Body>, Error> {
-        self.check_streaming()?;
-        // Reserved before the message is submitted: a refusal must not leave a task behind.
-        let place = self.app.reserve_stream_slot(&self.caller)?;
-        let follow_up = send.task_id.is_some();
-        let task = self.submit_message(dialect, send).await?;
-        let existed = follow_up || task.history.len() > 1;
-        let (name, after) = (task.origin.id.to_string(), if existed { task.seq } else { 0 });
-        let follower = self.app.engine.follow(&self.caller, &name, after).await?;
+    fn stream(&self, dialect: Dialect, events: A2aEvents) -> Response<Body> {
+        let A2aEvents { origin, follower, start, one_turn, slot } = events;
         let stream = A2aEventStream {
             dialect,
-            id: self.id.clone(),
-            origin: task.origin.clone(),
-            follower,
-            begin: if existed { StreamStart::Current(Arc::new(task)) } else { StreamStart::Birth },
-            one_turn: true,
-            logs: self.wants_logs(),
-            keep_alive: self.app.options.limits.keep_alive,
-            live: place.open(&self.caller, "a2a", self.headers),
-            recheck: self.app.start_recheck(self.headers, self.peer),
-        };
-        Ok(stream.respond())
-    }
-
-    async fn subscribe(&self, dialect: Dialect, name: &str) -> Result<Response<Body>, Error> {
-        self.check_streaming()?;
-        let place = self.app.reserve_stream_slot(&self.caller)?;
-        let engine = &self.app.engine;
-        let (origin, after, begin) = match self.last_event_id()? {
-            Some(cursor) => (engine.origin(&self.caller, name).await?, cursor, StreamStart::Nothing),
-            None => {
-                let task = engine.get(&self.caller, name).await?;
-                if task.state.is_terminal() && dialect == Dialect::V1 {
-                    return Err(Error::Unsupported(format!(
-                        "the task has ended ({:?}): get it, or resume its stream with Last-Event-ID",
-                        task.state
-                    )));
-                }
-                (task.origin.clone(), task.seq, StreamStart::Current(task))
-            }
-        };
-        let stream = A2aEventStream {
-            dialect,
-            id: self.id.clone(),
+            envelope: Box::new(JsonRpcEnvelope(self.id.clone())),
+            task_id: origin.public_id().into(),
             origin,
-            follower: engine.follow(&self.caller, name, after).await?,
-            begin,
-            one_turn: false,
+            follower,
+            start,
+            one_turn,
             logs: self.wants_logs(),
             keep_alive: self.app.options.limits.keep_alive,
-            live: place.open(&self.caller, "a2a", self.headers),
+            live: slot.open(&self.caller, "a2a", self.headers),
             recheck: self.app.start_recheck(self.headers, self.peer),
+            ended: false,
         };
-        Ok(stream.respond())
+        stream.respond()
     }
 
-    fn check_streaming(&self) -> Result<(), Error> {
-        match self.agent.profile.streaming {
-            true => Ok(()),
-            false => Err(Error::StreamingUnsupported),
+    /// The headers that matter to this call.
+    fn meta(&self, call: &A2aCall) -> Result<A2aRequestMeta, Error> {
+        Ok(match call {
+            A2aCall::Send(_) | A2aCall::Stream(_) => A2aRequestMeta {
+                idempotency_key: self.idempotency_key()?,
+                trace: header_text(self.headers, "traceparent").map(Cow::into_owned),
+                last_event_id: None,
+            },
+            A2aCall::Subscribe { .. } => {
+                A2aRequestMeta { last_event_id: self.last_event_id()?, ..A2aRequestMeta::default() }
+            }
+            _ => A2aRequestMeta::default(),
+        })
+    }
+
+    /// The response to a call that failed.
+    fn failed(&self, dialect: Dialect, streams: bool, error: &Error) -> Response<Body> {
+        // The official 0.3 client reports a plain JSON body as an opaque error, so the error is sent as an event. An
+        // error with its own HTTP status is not.
+        if streams && dialect == Dialect::V0_3 && !has_status(error) {
+            let mut out = Vec::new();
+            sse::write_numbered_event(&mut out, None, |out| {
+                dialect.write_fault(out, Some(&self.id), &fault_of(dialect, error));
+            });
+            return event_stream(Body::from(out));
         }
+        self.error(dialect, error)
     }
 
     /// Whether the request activates the extension for log messages.
@@ -425,10 +345,6 @@ impl A2aExchange<'_> {
                 Err(Error::Invalid("Idempotency-Key: expected printable ASCII, for example a UUID".into()))
             }
         }
-    }
-
-    fn result(&self, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
-        jsonrpc::write_result(out, &self.id, write);
     }
 
     fn error(&self, dialect: Dialect, error: &Error) -> Response<Body> {
@@ -483,58 +399,7 @@ fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
 }
 
-fn named_webhook(mut config: WebhookConfig) -> WebhookConfig {
-    if config.id.is_empty() {
-        config.id = DEFAULT_WEBHOOK.to_owned();
-    }
-    config
-}
-
-/// A page of webhooks; the token is the last id of the previous page. There are few enough to cut here.
-fn page_of<'a>(
-    configs: &'a [WebhookConfig],
-    size: Option<usize>,
-    token: Option<&str>,
-) -> (&'a [WebhookConfig], Option<&'a str>) {
-    let start = match token.filter(|token| !token.is_empty()) {
-        Some(token) => configs.partition_point(|config| config.id.as_str() <= token),
-        None => 0,
-    };
-    let rest = &configs[start..];
-    let size = size.filter(|size| *size > 0).unwrap_or(rest.len()).min(rest.len());
-    let next = (size < rest.len()).then(|| rest[size - 1].id.as_str());
-    (&rest[..size], next)
-}
-
 fn version_in_query(query: &str) -> Option<&str> {
     let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.find(|(key, _)| key.eq_ignore_ascii_case("a2a-version")).map(|(_, value)| value)
-}
-
-/// A JSON response.
-pub(crate) fn json(body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Body::from(body.into()));
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    response
-}
-
-/// The response to a request that exceeds a capacity or rate limit, before any of it was read.
-pub(crate) fn refuse_busy(error: &Error) -> Response<Body> {
-    let (status, after) = match error {
-        Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, *retry_after),
-        Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, *retry_after),
-        _ => (StatusCode::SERVICE_UNAVAILABLE, Duration::from_secs(1)),
-    };
-    let mut response = refuse(&HttpRefusal { status, message: error.to_string() });
-    response.headers_mut().insert(header::RETRY_AFTER, whole_seconds(after).into());
-    response
-}
-
-/// The response to a request that was refused unread, with a body that JSON-RPC clients can parse.
-pub(crate) fn refuse(refusal: &HttpRefusal) -> Response<Body> {
-    let mut out = Vec::new();
-    jsonrpc::write_error(&mut out, None, jsonrpc::INVALID_REQUEST, &refusal.message, None);
-    let mut response = json(out);
-    *response.status_mut() = refusal.status;
-    response
 }

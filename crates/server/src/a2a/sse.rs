@@ -1,50 +1,51 @@
-//! The server-sent event stream of one task, in one dialect; written once for all dialects.
+//! The server-sent event stream of one task, in one dialect; written once for all dialects and bindings.
 //!
 //! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same bytes.
-//! All frames of one batch are written as one chunk.
+//! All frames of one batch are written as one chunk. The binding's envelope is around the data of each frame.
 
 use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, Response, header},
+    http::{HeaderValue, Response},
 };
 use futures_util::stream;
 use nuncio_engine::{Event, Follower, Next, Task, event::EntryBatch, task::Origin};
 use nuncio_wire::{
-    a2a::{A2aFrame, Dialect, TaskDetail, TaskIds, card::LOG_EXTENSION},
-    jsonrpc::{self, RpcId},
+    a2a::{A2aFault, A2aFrame, Dialect, TaskDetail, TaskIds, card::LOG_EXTENSION},
     sse,
 };
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::{handler::StreamStart, jsonrpc::fault_of};
 use crate::{
     auth::CredentialRecheck,
-    rpc,
-    streams::{MAX_TYPE, OpenStream, STREAM_ID},
+    open_streams::{MAX_TYPE, OpenStream, STREAM_ID},
+    responses::event_stream,
 };
 
 /// The header in which a request activates A2A extensions, and the response lists the active ones.
 pub(crate) const EXTENSIONS: &str = "a2a-extensions";
 
-/// The first frame of a stream.
-pub(crate) enum StreamStart {
-    /// The task as it was created, when its first event arrives.
-    Birth,
-    /// The current task.
-    Current(Arc<Task>),
-    /// None: the client has seen the beginning.
-    Nothing,
+/// What a binding writes around the data of a frame.
+pub(crate) trait StreamEnvelope: Send + 'static {
+    /// Writes a result; `write` adds its JSON.
+    fn write_result(&self, out: &mut Vec<u8>, write: &mut dyn FnMut(&mut Vec<u8>));
+
+    /// Writes the error that ends a stream.
+    fn write_fault(&self, out: &mut Vec<u8>, dialect: Dialect, fault: &A2aFault);
 }
 
-/// A stream that is about to be written.
+/// A stream and where it stands.
 pub(crate) struct A2aEventStream {
     pub(crate) dialect: Dialect,
-    pub(crate) id: RpcId,
+    pub(crate) envelope: Box<dyn StreamEnvelope>,
+    pub(crate) task_id: Arc<str>,
     pub(crate) origin: Origin,
     pub(crate) follower: Follower,
-    pub(crate) begin: StreamStart,
+    /// The first frame, until it is written.
+    pub(crate) start: StreamStart,
     /// Whether the stream belongs to one message and ends with the agent's turn.
     pub(crate) one_turn: bool,
     /// Whether the client activated the extension for log messages.
@@ -53,35 +54,16 @@ pub(crate) struct A2aEventStream {
     pub(crate) live: OpenStream,
     /// Rechecks the caller's credentials: the stream ends when they are no longer valid.
     pub(crate) recheck: CredentialRecheck,
+    pub(crate) ended: bool,
 }
 
 impl A2aEventStream {
     /// The HTTP response that carries the stream.
     pub(crate) fn respond(self) -> Response<Body> {
-        let (birth, current) = match self.begin {
-            StreamStart::Birth => (true, None),
-            StreamStart::Current(task) => (false, Some(task)),
-            StreamStart::Nothing => (false, None),
-        };
         let (name, logs) = (self.live.header(), self.logs);
-        let state = A2aStreamWriter {
-            task_id: self.origin.public_id().into(),
-            dialect: self.dialect,
-            id: self.id,
-            origin: self.origin,
-            follower: self.follower,
-            birth,
-            current,
-            one_turn: self.one_turn,
-            logs: self.logs,
-            keep_alive: self.keep_alive,
-            ended: false,
-            live: self.live,
-            recheck: self.recheck,
-        };
-        let frames = stream::unfold(state, |mut writer| async move {
-            let bytes = writer.next().await?;
-            Some((Ok::<_, Infallible>(bytes), writer))
+        let frames = stream::unfold(self, |mut stream| async move {
+            let bytes = stream.next().await?;
+            Some((Ok::<_, Infallible>(bytes), stream))
         });
         let mut response = event_stream(Body::from_stream(frames));
         response.headers_mut().insert(STREAM_ID, name);
@@ -91,41 +73,12 @@ impl A2aEventStream {
         }
         response
     }
-}
 
-/// The response head of every event stream.
-pub(crate) fn event_stream(body: Body) -> Response<Body> {
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    // Proxies that buffer would delay events.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
-}
-
-struct A2aStreamWriter {
-    dialect: Dialect,
-    id: RpcId,
-    task_id: Arc<str>,
-    origin: Origin,
-    follower: Follower,
-    /// Whether the first event must be shown as the task that it created.
-    birth: bool,
-    /// The task, if it must be shown first.
-    current: Option<Arc<Task>>,
-    one_turn: bool,
-    logs: bool,
-    keep_alive: Duration,
-    ended: bool,
-    live: OpenStream,
-    recheck: CredentialRecheck,
-}
-
-impl A2aStreamWriter {
     /// The next chunk of the body; `None` closes the stream.
     async fn next(&mut self) -> Option<Bytes> {
-        if let Some(task) = self.current.take() {
+        if let StreamStart::Current(task) = &self.start {
+            let task = Arc::clone(task);
+            self.start = StreamStart::Nothing;
             let mut out = Vec::with_capacity(1024);
             self.ended = self.write_task(&mut out, &task);
             return Some(out.into());
@@ -161,9 +114,9 @@ impl A2aStreamWriter {
                 Err(error) => {
                     self.ended = true;
                     let mut out = Vec::new();
-                    let fault = rpc::fault_of(self.dialect, &error);
+                    let fault = fault_of(self.dialect, &error);
                     sse::write_numbered_event(&mut out, None, |out| {
-                        self.dialect.write_fault(out, Some(&self.id), &fault);
+                        self.envelope.write_fault(out, self.dialect, &fault);
                     });
                     self.live.record_event(Cow::Borrowed("error"), Some(&self.task_id), None);
                     return Some(out.into());
@@ -176,7 +129,8 @@ impl A2aStreamWriter {
     fn write_batch(&mut self, batch: &EntryBatch) -> Vec<u8> {
         let mut out = Vec::with_capacity(batch.entries.len() * 384);
         for (seq, entry) in batch.iter() {
-            self.ended = if seq == 1 && std::mem::take(&mut self.birth) {
+            self.ended = if seq == 1 && matches!(self.start, StreamStart::Birth) {
+                self.start = StreamStart::Nothing;
                 self.write_task(&mut out, &Task::new(self.origin.clone()).fold([entry]))
             } else {
                 let ids = TaskIds { task: &self.task_id, context: &self.origin.context };
@@ -208,9 +162,9 @@ impl A2aStreamWriter {
         write: impl FnOnce(&mut Vec<u8>) -> Option<A2aFrame>,
     ) -> bool {
         let start = out.len();
-        let mut frame = None;
+        let (mut frame, mut write) = (None, Some(write));
         sse::write_numbered_event(out, Some(seq), |out| {
-            jsonrpc::write_result(out, &self.id, |out| frame = write(out));
+            self.envelope.write_result(out, &mut |out| frame = write.take().and_then(|write| write(out)));
         });
         match frame {
             None => {

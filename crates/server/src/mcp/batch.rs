@@ -17,7 +17,7 @@ use super::{
     dispatch::{McpReply, McpRequest, McpResponse, null_id},
     http::{McpExchange, McpStreamSource, accepted},
 };
-use crate::streams::StreamSlot;
+use crate::open_streams::StreamSlot;
 
 impl McpExchange<'_> {
     /// Answers a batch: the responses come together, or as one stream.

@@ -41,10 +41,10 @@ use crate::{
     app::App,
     auth::{self, ConnectionPeer},
     charged_body::{self, charge_response},
+    open_streams::{STREAM_ID, StreamSlot, params_of, type_of},
     request_checks::{self, HttpRefusal},
-    rpc,
-    stream::event_stream,
-    streams::{STREAM_ID, StreamSlot, params_of, type_of},
+    responses,
+    responses::event_stream,
 };
 
 const ENDPOINT: &str = "/mcp";
@@ -64,7 +64,8 @@ where
     let (parts, body) = request.into_parts();
     if !matches!(parts.method, Method::POST | Method::GET | Method::DELETE) {
         let message = "the MCP endpoint takes POST, GET and DELETE".into();
-        let mut response = rpc::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
+        let mut response =
+            responses::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message });
         response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET,POST,DELETE"));
         return response;
     }
@@ -72,13 +73,13 @@ where
     let caller = match app.caller(&parts.headers, peer, parts.uri.path()).await {
         Ok(caller) => caller,
         Err(error) => {
-            let mut response = rpc::json(McpResponse::fault(None, auth::fault(&error)).body);
+            let mut response = responses::json(McpResponse::fault(None, auth::fault(&error)).body);
             app.challenge.refuse(&mut response, ENDPOINT, &error);
             return response;
         }
     };
     if let Err(error) = app.admit_request(&caller).await {
-        return rpc::refuse_busy(&error);
+        return responses::refuse_busy(&error);
     }
     let exchange = McpExchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
     let answered = async {
@@ -271,8 +272,10 @@ impl McpExchange<'_> {
         if self.header(SESSION).is_none() {
             let message = "GET belongs to a session: begin with initialize by POST. Clients of 2024-11-05 find \
                            their stream at /sse";
-            let mut response =
-                rpc::refuse(&HttpRefusal { status: StatusCode::METHOD_NOT_ALLOWED, message: message.into() });
+            let mut response = responses::refuse(&HttpRefusal {
+                status: StatusCode::METHOD_NOT_ALLOWED,
+                message: message.into(),
+            });
             response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("POST"));
             return Ok(response);
         }
@@ -390,7 +393,7 @@ impl McpExchange<'_> {
     /// Renders a complete response over HTTP.
     pub(super) fn respond(&self, response: McpResponse) -> HttpResponse<Body> {
         let fault = response.fault;
-        let mut http = rpc::json(response.body);
+        let mut http = responses::json(response.body);
         let Some(fault) = fault else { return http };
         *http.status_mut() = StatusCode::from_u16(fault.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         if let Some(after) = fault.retry_after {

@@ -25,10 +25,10 @@ use super::duplex::McpDuplex;
 use crate::{
     app::{App, peer_of},
     auth::CredentialRecheck,
+    open_streams::{OpenStream, STREAM_ID, type_of},
     request_checks::{self, HttpRefusal},
-    rpc,
-    stream::event_stream,
-    streams::{OpenStream, STREAM_ID, type_of},
+    responses,
+    responses::event_stream,
 };
 
 /// Messages queued for a client that does not read.
@@ -64,9 +64,9 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         Ok(place) => place,
         Err(Error::Forbidden(_)) => {
             let message = "the token allows nothing, so there is nothing to stream".into();
-            return rpc::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message });
+            return responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message });
         }
-        Err(error) => return rpc::refuse_busy(&error),
+        Err(error) => return responses::refuse_busy(&error),
     };
     let live = place.open(&caller, "mcp-sse", request.headers());
     let stream_id = live.header();
@@ -171,7 +171,7 @@ pub(crate) async fn message(
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
     if let Err(error) = app.admit_request(&caller).await {
-        return rpc::refuse_busy(&error);
+        return responses::refuse_busy(&error);
     }
     let connection = app.connections.lock().get(&address.session_id).cloned();
     // Messages run with the grants of the caller that opened the connection, so the sender must have the same
@@ -179,14 +179,14 @@ pub(crate) async fn message(
     let same = |owner: &Caller| caller.sees(owner.owner()) && caller.grants() == owner.grants();
     let Some(connection) = connection.filter(|connection| same(&connection.owner)) else {
         let message = "there is no such connection, or it has ended: begin again with GET /sse".into();
-        return rpc::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message });
+        return responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message });
     };
     let body =
         match request_checks::read_body(&parts.headers, body, limits.max_body_bytes, limits.body_timeout)
             .await
         {
             Ok(body) => body,
-            Err(refusal) => return rpc::refuse(&refusal),
+            Err(refusal) => return responses::refuse(&refusal),
         };
     let (status, message) = match connection.inbox.send_timeout(body, PATIENCE).await {
         Ok(()) => {
@@ -199,5 +199,5 @@ pub(crate) async fn message(
         }
         Err(SendTimeoutError::Closed(_)) => (StatusCode::NOT_FOUND, "the connection has ended"),
     };
-    rpc::refuse(&HttpRefusal { status, message: message.into() })
+    responses::refuse(&HttpRefusal { status, message: message.into() })
 }

@@ -2,7 +2,7 @@
 //! resource's own schema, with what the flows add.
 
 use nuncio_engine::{
-    AccessKind, Caller, Engine, Error, Task,
+    AccessKind, Caller, Engine, Error, Task, TaskFacts,
     access::TASKS,
     surface::{CachePolicy, ResourceContent, ResourceDescription, ResourceProfile, Surface},
 };
@@ -13,17 +13,6 @@ use serde_json::{Value, json};
 pub(super) const TEMPLATE: &str = "a2a://tasks/{taskId}";
 const PREFIX: &str = "a2a://tasks/";
 const SCHEMA: &str = "a2a-task";
-
-/// The agents whose input may name a phase of a workflow.
-const SPARC_AGENTS: [&str; 4] = ["researcher", "coder", "analyst", "coordinator"];
-/// The SPARC agent that runs all phases.
-const COORDINATOR: &str = "coordinator";
-/// The phases of a workflow.
-const PHASES: [&str; 5] = ["specification", "pseudocode", "architecture", "refinement", "completion"];
-/// The artifact that holds the result of a batch.
-const RESULT: &str = "result";
-/// The agent whose tasks are batches.
-const BATCH_AGENT: &str = "batch";
 
 /// The profile of the template, for the list of resource templates.
 pub(super) fn template() -> ResourceProfile {
@@ -51,11 +40,11 @@ pub(super) async fn content(
     uri: &str,
     task: &Task,
 ) -> Result<ResourceContent, Error> {
-    let optimized = was_batched(engine, task).await?;
+    let facts = facts_of(engine, task).await?;
     let mut json = Vec::with_capacity(1024);
     write_task_resource(&mut json, task, |metadata| {
-        metadata.value("sparcPhase", &sparc_phase(task));
-        metadata.value("batchtoolsOptimized", &optimized);
+        metadata.value("sparcPhase", &facts.phase);
+        metadata.value("batchtoolsOptimized", &facts.batched);
         metadata.value("agentType", &task.origin.agent);
     });
     let policy = if task.state.is_terminal() { CachePolicy::Dynamic } else { CachePolicy::Realtime };
@@ -74,35 +63,23 @@ pub(super) async fn content(
     Ok(ResourceContent { meta, ..content })
 }
 
-/// The workflow phase of the task: the one that a coordinator is in, the one that a SPARC agent was given, or
-/// that of the task's attributes.
-fn sparc_phase(task: &Task) -> Option<&str> {
-    let said = attribute(task, "sparcPhase").and_then(Value::as_str);
-    if task.origin.agent == COORDINATOR {
-        let at = task.progress.as_ref().and_then(|(_, progress)| progress.data.as_ref());
-        let at = at.and_then(|data| data["phase"].as_str());
-        // A terminal task has no progress; use the last phase that has a result.
-        let shown = || {
-            let names = task.artifacts.iter().rev().filter_map(|artifact| artifact.id.split('-').next());
-            names.into_iter().find_map(|name| PHASES.into_iter().find(|phase| *phase == name))
-        };
-        return at.or_else(shown).or(said);
-    }
-    let asked = || {
-        let input = task.history.first().and_then(|message| message.data())?;
-        input.get("phase").and_then(Value::as_str)
+/// What the task's agent, and the agent that called it, say of the task. A phase that neither knows may be an attribute
+/// that the task was created with; whether a task is batched is not for its caller to say.
+async fn facts_of(engine: &Engine, task: &Task) -> Result<TaskFacts, Error> {
+    let catalog = engine.catalog();
+    let own =
+        catalog.get(&task.origin.agent).map(|agent| agent.agent.describe_task(task)).unwrap_or_default();
+    let by_caller = match engine.calling_agent(task.origin.id).await? {
+        Some(name) => {
+            catalog.get(&name).map(|agent| agent.agent.describe_called_task(task)).unwrap_or_default()
+        }
+        None => TaskFacts::default(),
     };
-    said.or_else(|| SPARC_AGENTS.contains(&&*task.origin.agent).then(asked).flatten())
-}
-
-/// Whether the batch engine ran the task: it is an accepted batch, or an operation of one. Attributes set by
-/// the caller do not count.
-async fn was_batched(engine: &Engine, task: &Task) -> Result<bool, Error> {
-    if task.origin.agent == BATCH_AGENT {
-        let worked = task.progress.is_some() || task.artifacts.iter().any(|artifact| artifact.id == RESULT);
-        return Ok(worked);
-    }
-    Ok(engine.calling_agent(task.origin.id).await?.is_some_and(|agent| agent == BATCH_AGENT))
+    let attribute = || attribute(task, "sparcPhase").and_then(Value::as_str).map(str::to_owned);
+    Ok(TaskFacts {
+        phase: own.phase.or_else(attribute).or(by_caller.phase),
+        batched: own.batched || by_caller.batched,
+    })
 }
 
 fn attribute<'a>(task: &'a Task, name: &str) -> Option<&'a Value> {
@@ -189,43 +166,4 @@ fn schema() -> Value {
         "required": ["taskId", "contextId", "status", "history", "artifacts", "metadata"],
         "additionalProperties": false,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use nuncio_engine::{
-        Event, Message, Role, TaskId,
-        clock::Timestamp,
-        event::{Entry, Progress},
-        task::Origin,
-    };
-
-    use super::*;
-
-    #[test]
-    fn a_coordinators_task_is_about_the_phase_that_it_is_at() {
-        let id = TaskId::parse("0190a5a5-0000-7000-8000-000000000000");
-        let mut task = Task::new(Origin {
-            id: id.unwrap_or_else(|| panic!("an id")),
-            client_id: None,
-            context: "c".into(),
-            agent: COORDINATOR.into(),
-            owner: "local".into(),
-            dialect: "a2a/1.0".into(),
-            metadata: json!({ "sparcPhase": "specification" }).as_object().cloned(),
-            trace: None,
-        });
-        task.apply(&Entry(Timestamp(1), Event::Message(Message::text("m", Role::User, "go"))));
-        assert_eq!(
-            sparc_phase(&task),
-            Some("specification"),
-            "as its caller says, while nothing else is known"
-        );
-        for phase in ["architecture", "refinement"] {
-            let data = Some(json!({ "type": "sparc_phase_started", "phase": phase }));
-            let progress = Progress { done: 2.0, total: Some(5.0), text: None, data };
-            task.apply(&Entry(Timestamp(2), Event::Progress(progress)));
-            assert_eq!(sparc_phase(&task), Some(phase));
-        }
-    }
 }

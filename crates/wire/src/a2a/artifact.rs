@@ -29,7 +29,7 @@ struct ArtifactOut<'a> {
 impl ArtifactOut<'_> {
     fn write(&self, out: &mut Vec<u8>, dialect: Dialect) {
         json::object(out, |object| {
-            if dialect != Dialect::V0_1 {
+            if dialect > Dialect::V0_1 {
                 object.value("artifactId", self.id);
             }
             object.optional("name", self.name);
@@ -41,7 +41,7 @@ impl ArtifactOut<'_> {
                 object.optional("lastChunk", self.last.then_some(&true));
             }
             object.optional("metadata", self.metadata);
-            if dialect != Dialect::V0_1 {
+            if dialect > Dialect::V0_1 {
                 object.list("extensions", self.extensions);
             }
         });

@@ -25,7 +25,7 @@ pub struct A2aFrame {
 impl A2aFrame {
     pub(super) fn for_state(dialect: Dialect, state: State) -> Self {
         let ends_turn = state.is_terminal() || state.is_interrupted();
-        Self { ends_turn, ends_stream: state.is_terminal() || (ends_turn && dialect != Dialect::V1) }
+        Self { ends_turn, ends_stream: state.is_terminal() || (ends_turn && dialect < Dialect::V1) }
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) fn write_status(
 ) {
     write_update(out, dialect, ids, "statusUpdate", "status-update", |update| {
         status(update.key("status"));
-        if dialect != Dialect::V1 {
+        if dialect < Dialect::V1 {
             update.value("final", &last);
         }
     });
@@ -102,7 +102,7 @@ pub(super) fn write_status(
 fn write_artifact(out: &mut Vec<u8>, dialect: Dialect, ids: TaskIds<'_>, chunk: &ArtifactChunk) {
     write_update(out, dialect, ids, "artifactUpdate", "artifact-update", |update| {
         artifact::write_chunk(update.key("artifact"), dialect, chunk);
-        if dialect != Dialect::V0_1 {
+        if dialect > Dialect::V0_1 {
             update.optional("append", chunk.append.then_some(&true));
             update.optional("lastChunk", chunk.last.then_some(&true));
         }

@@ -200,7 +200,7 @@ impl Dialect {
 
     /// Writes the fault as a JSON-RPC error response.
     pub fn write_fault(self, out: &mut Vec<u8>, id: Option<&RpcId>, fault: &A2aFault) {
-        let data = if self == Self::V1 { Some(fault.details()) } else { fault.plain_details() };
+        let data = if self >= Self::V1 { Some(fault.details()) } else { fault.plain_details() };
         jsonrpc::write_error(out, id, fault.code, &fault.message, data.as_ref());
     }
 }

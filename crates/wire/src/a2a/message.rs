@@ -16,7 +16,7 @@ const PLAIN: [(Role, &str, i64); 2] = [(Role::User, "user", i64::MIN), (Role::Ag
 const PROTO: [(Role, &str, i64); 2] = [(Role::User, "ROLE_USER", 1), (Role::Agent, "ROLE_AGENT", 2)];
 
 fn roles(dialect: Dialect) -> &'static [(Role, &'static str, i64); 2] {
-    if dialect == Dialect::V1 { &PROTO } else { &PLAIN }
+    if dialect >= Dialect::V1 { &PROTO } else { &PLAIN }
 }
 
 /// Writes a message. `ids` names the task it belongs to, if known; 0.1 messages have no such member.
@@ -26,7 +26,7 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: MessageIds<'_>, me
         if dialect == Dialect::V0_3 {
             object.value("kind", "message");
         }
-        if dialect != Dialect::V0_1 {
+        if dialect > Dialect::V0_1 {
             object.value("messageId", &message.id);
             object.optional("contextId", ids.context);
             object.optional("taskId", ids.task);
@@ -34,7 +34,7 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, ids: MessageIds<'_>, me
         object.value("role", role);
         object.array("parts", &message.parts, |out, part| part::write(out, dialect, part));
         object.optional("metadata", message.metadata.as_ref());
-        if dialect != Dialect::V0_1 {
+        if dialect > Dialect::V0_1 {
             object.list("extensions", &message.extensions);
             object.list("referenceTaskIds", &message.reference_task_ids);
         }
@@ -116,7 +116,7 @@ impl MessageIn<'_> {
         at: JsonPath<'_>,
     ) -> Result<AddressedMessage, MalformedInput> {
         let addressed = self.read(dialect, at)?;
-        if dialect != Dialect::V0_1 && addressed.message.id.is_empty() {
+        if dialect > Dialect::V0_1 && addressed.message.id.is_empty() {
             return Err(at.member("messageId").malformed("is required"));
         }
         if addressed.message.parts.is_empty() {

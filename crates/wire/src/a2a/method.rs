@@ -95,7 +95,7 @@ pub fn choose_dialect(version: Option<&str>, method: &str) -> Result<DialectChoi
             None => unsupported(format!(
                 "A2A version {version:?} is not supported here: send A2A-Version 1.0, 0.3, 0.2 or 0.1"
             )),
-            Some(dialect) if is_v1 && dialect != Dialect::V1 => unsupported(format!(
+            Some(dialect) if is_v1 && dialect < Dialect::V1 => unsupported(format!(
                 "{method} is a method of A2A 1.0, but the request says A2A-Version {version}: send A2A-Version: 1.0"
             )),
             Some(dialect) => Ok(DialectChoice::Fixed(dialect)),

@@ -59,7 +59,7 @@ fn read_method(dialect: Dialect, method: A2aMethod, json: &str) -> Result<A2aCal
         A2aMethod::GetWebhook => {
             let (task, id) = input::parse::<TaskParamsIn>(ROOT, json)?.webhook(dialect)?;
             // Only 1.0 requires the webhook's id.
-            let id = if dialect == Dialect::V1 { Some(AT.required("id", id)?) } else { id };
+            let id = if dialect >= Dialect::V1 { Some(AT.required("id", id)?) } else { id };
             A2aCall::GetWebhook { task, id }
         }
         A2aMethod::ListWebhooks => {
@@ -71,7 +71,7 @@ fn read_method(dialect: Dialect, method: A2aMethod, json: &str) -> Result<A2aCal
         }
         A2aMethod::DeleteWebhook => {
             let (task, id) = input::parse::<TaskParamsIn>(ROOT, json)?.webhook(dialect)?;
-            let name = if dialect == Dialect::V1 { "id" } else { "pushNotificationConfigId" };
+            let name = if dialect >= Dialect::V1 { "id" } else { "pushNotificationConfigId" };
             A2aCall::DeleteWebhook { task, id: AT.required(name, id)? }
         }
         A2aMethod::ExtendedCard => A2aCall::ExtendedCard,

@@ -49,7 +49,7 @@ pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, call: &A2aCall) -> Opti
         A2aCall::DeleteWebhook { task, id } => write_webhook_ids(params, dialect, task, Some(id)),
         A2aCall::ListWebhooks { task, page_size, page_token } => {
             write_webhook_ids(params, dialect, task, None);
-            if dialect == Dialect::V1 {
+            if dialect >= Dialect::V1 {
                 params.optional("pageSize", page_size.as_ref());
                 params.optional("pageToken", page_token.as_ref());
             }

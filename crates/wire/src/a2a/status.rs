@@ -44,7 +44,7 @@ const PLAIN: [(State, &str, i64); 8] = [
 const UNKNOWN: [((), &str, i64); 2] = [((), "TASK_STATE_UNSPECIFIED", 0), ((), "unknown", i64::MIN)];
 
 fn states(dialect: Dialect) -> &'static [(State, &'static str, i64); 8] {
-    if dialect == Dialect::V1 { &PROTO } else { &PLAIN }
+    if dialect >= Dialect::V1 { &PROTO } else { &PLAIN }
 }
 
 /// The nearest state that the dialect has: 0.1 has neither rejected nor auth-required.

@@ -161,7 +161,7 @@ impl StreamUpdateIn<'_> {
             return Ok(StreamEvent::Artifact(ArtifactUpdate { task, context, chunk }));
         }
         let status = at.required("status", self.status)?.read(dialect, at.member("status"))?;
-        let last = dialect != Dialect::V1 && self.r#final.unwrap_or_default();
+        let last = dialect < Dialect::V1 && self.r#final.unwrap_or_default();
         Ok(StreamEvent::Status(StatusUpdate {
             task,
             context,

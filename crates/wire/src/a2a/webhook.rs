@@ -48,13 +48,13 @@ fn write_members(
     secrets: SecretVisibility,
 ) {
     let show = secrets == SecretVisibility::Sent;
-    if dialect != Dialect::V0_1 && !config.id.is_empty() {
+    if dialect > Dialect::V0_1 && !config.id.is_empty() {
         object.value("id", &config.id);
     }
     object.value("url", &config.url);
     object.optional("token", config.token.as_ref().filter(|_| show));
     let Some(authentication) = &config.authentication else { return };
-    if dialect == Dialect::V1 && authentication.schemes.is_empty() {
+    if dialect >= Dialect::V1 && authentication.schemes.is_empty() {
         return;
     }
     object.object("authentication", |inner| {
@@ -149,7 +149,7 @@ pub(super) fn read_page(
     json: &str,
 ) -> Result<(Vec<WebhookConfig>, Option<String>), MalformedInput> {
     let root = JsonPath::Root("result");
-    let (configs, next, at) = if dialect == Dialect::V1 {
+    let (configs, next, at) = if dialect >= Dialect::V1 {
         let page: WebhookPageIn = input::parse("result", json)?;
         (page.configs.unwrap_or_default(), page.next_page_token, root.member("configs"))
     } else {

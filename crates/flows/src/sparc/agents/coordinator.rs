@@ -6,7 +6,7 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use nuncio_engine::{
     Agent, AgentError, Chunk, Content, Message, Outcome, Part, Profile, Role as Speaker, State, StepContext,
-    Task, TaskContext,
+    Task, TaskContext, TaskFacts,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -66,6 +66,10 @@ impl Coordinator {
 
 #[async_trait]
 impl Agent for Coordinator {
+    fn describe_task(&self, task: &Task) -> TaskFacts {
+        TaskFacts { phase: phase_of(task), ..TaskFacts::default() }
+    }
+
     fn profile(&self) -> Profile {
         let about = "Drives a whole SPARC workflow, from specification to completion, with one child task for each \
                      phase. Starts the workflow where there is none, and goes on with it where it stands.";
@@ -251,4 +255,60 @@ async fn finish(
     cx.progress_with(5.0, Some(5.0), "All five phases have passed", event).await?;
     cx.artifact(Chunk::data("workflow", ran).named("What the workflow came to").last()).await?;
     Ok(Outcome::said(format!("All five phases of {context_id:?} have passed.")))
+}
+
+/// The phase that a coordinator's task drives now, or the last one that has a result: a task that has ended has no
+/// progress.
+fn phase_of(task: &Task) -> Option<String> {
+    let data = task.progress.as_ref().and_then(|(_, progress)| progress.data.as_ref());
+    let current = data.and_then(|data| data["phase"].as_str()).map(str::to_owned);
+    let last = || {
+        let names = task.artifacts.iter().rev().filter_map(|artifact| artifact.id.split('-').next());
+        names.into_iter().find_map(|name| name.parse::<SparcPhase>().ok()).map(|phase| phase.to_string())
+    };
+    current.or_else(last)
+}
+
+#[cfg(test)]
+mod tests {
+    use nuncio_engine::{
+        Event, TaskId,
+        clock::Timestamp,
+        content::Artifact,
+        event::{Entry, Progress},
+        task::Origin,
+    };
+
+    use super::*;
+
+    #[test]
+    fn a_coordinators_task_is_about_the_phase_that_it_drives() {
+        let mut task = Task::new(Origin {
+            id: TaskId::parse("0190a5a5-0000-7000-8000-000000000000").expect("an id"),
+            client_id: None,
+            context: "c".into(),
+            agent: "coordinator".into(),
+            owner: "local".into(),
+            dialect: "a2a/1.0".into(),
+            metadata: None,
+            trace: None,
+        });
+        task.apply(&Entry(Timestamp(1), Event::Message(Message::text("m", Speaker::User, "go"))));
+        assert_eq!(phase_of(&task), None);
+        for phase in ["architecture", "refinement"] {
+            let data = Some(json!({ "type": "sparc_phase_started", "phase": phase }));
+            let progress = Progress { done: 2.0, total: Some(5.0), text: None, data };
+            task.apply(&Entry(Timestamp(2), Event::Progress(progress)));
+            assert_eq!(phase_of(&task).as_deref(), Some(phase));
+        }
+        for id in ["specification-1", "pseudocode-1", "notes"] {
+            let parts = vec![Part::text("done")];
+            let [name, description] = [None, None];
+            let (metadata, extensions, complete) = (None, vec![], true);
+            let id = id.to_owned();
+            task.artifacts.push(Artifact { id, name, description, parts, metadata, extensions, complete });
+        }
+        task.progress = None;
+        assert_eq!(phase_of(&task).as_deref(), Some("pseudocode"), "the last phase that has a result");
+    }
 }

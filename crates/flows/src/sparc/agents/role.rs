@@ -8,7 +8,9 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::model::{Model, ModelEvent, ModelOptions, ModelRequest};
-use nuncio_engine::{Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, TaskContext};
+use nuncio_engine::{
+    Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, Task, TaskContext, TaskFacts,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -88,6 +90,14 @@ impl RoleAgent {
 
 #[async_trait]
 impl Agent for RoleAgent {
+    /// The phase that the task's attributes or its input name.
+    fn describe_task(&self, task: &Task) -> TaskFacts {
+        let attribute = task.origin.metadata.as_ref().and_then(|metadata| metadata.get("sparcPhase"));
+        let input = || task.history.first()?.data()?.get("phase");
+        let phase = attribute.and_then(Value::as_str).or_else(|| input()?.as_str());
+        TaskFacts { phase: phase.map(str::to_owned), ..TaskFacts::default() }
+    }
+
     fn profile(&self) -> Profile {
         let (about, does) = match self.role {
             SparcRole::Researcher => {

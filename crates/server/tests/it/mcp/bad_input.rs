@@ -241,7 +241,7 @@ async fn sessions_are_limited_and_one_that_ends_makes_room() {
     assert!(answer.header("retry-after").parse::<u64>().is_ok_and(|seconds| seconds > 0));
     let said = answer.json();
     assert_eq!(said["id"], "begin");
-    assert!(said["error"]["message"].as_str().unwrap().contains("max_sessions"), "{said}");
+    assert!(said["error"]["message"].as_str().unwrap().contains("mcp.max-sessions"), "{said}");
     for client in &clients {
         client.ok("ping", json!({})).await;
     }

@@ -68,7 +68,7 @@ impl CallFeed {
         self.take(&StreamEvent::Task(Box::new(found)), None);
         // Before 1.0 a second subscriber may do harm: the official Python SDK stores each chunk that is
         // appended to an artifact once per subscriber. So there the task is only polled.
-        let subscribes = self.client.streams() && self.client.dialect() == Dialect::V1;
+        let subscribes = self.client.streams() && self.client.dialect() >= Dialect::V1;
         if rests || !subscribes || self.empty_streams >= EMPTY_STREAMS {
             return Ok(());
         }

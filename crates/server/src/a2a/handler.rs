@@ -1,0 +1,277 @@
+//! The A2A service: what each call does to the engine, without HTTP and without JSON-RPC.
+
+use std::sync::Arc;
+
+use nuncio_engine::{
+    Caller, Error, Follower, List, Reply, Submit, Task, catalog::RegisteredAgent,
+    commands::list::FoldedTaskPage, task::Origin, webhook::WebhookConfig,
+};
+use nuncio_wire::a2a::{A2aCall, Dialect, ListTasks, SendMessage, TaskDetail, TaskListPage};
+
+use crate::{app::App, open_streams::StreamSlot};
+
+/// The id of a webhook that was set without one: setting it again replaces it.
+const DEFAULT_WEBHOOK: &str = "default";
+
+/// The calls of one caller to one agent.
+pub(crate) struct A2aHandler<'a> {
+    pub(crate) app: &'a App,
+    pub(crate) agent: &'a RegisteredAgent,
+    pub(crate) caller: &'a Caller,
+}
+
+/// What a request carries beside its call: headers in JSON-RPC and REST, metadata in gRPC.
+#[derive(Debug, Default)]
+pub(crate) struct A2aRequestMeta {
+    /// Makes a repeated send the same send.
+    pub(crate) idempotency_key: Option<String>,
+    /// The cursor after which a stream continues.
+    pub(crate) last_event_id: Option<u64>,
+    /// The W3C trace context of the request.
+    pub(crate) trace: Option<String>,
+}
+
+/// What a call comes to.
+pub(crate) enum A2aReply {
+    Result(A2aResult),
+    /// The events of a task, as they come.
+    Events(Box<A2aEvents>),
+    /// The agent has no card for authenticated callers.
+    NoExtendedCard,
+}
+
+/// The result of a call that has one.
+pub(crate) enum A2aResult {
+    Task { task: Arc<Task>, detail: TaskDetail },
+    Sent { task: Box<Task>, detail: TaskDetail },
+    Tasks { page: FoldedTaskPage, page_size: usize, detail: TaskDetail },
+    Webhook { task: String, config: WebhookConfig },
+    Webhooks { task: String, configs: Vec<WebhookConfig>, next: Option<String> },
+    Deleted,
+}
+
+/// The events of a task for one client.
+pub(crate) struct A2aEvents {
+    pub(crate) origin: Origin,
+    pub(crate) follower: Follower,
+    pub(crate) start: StreamStart,
+    /// Whether the stream belongs to one message and ends with the agent's turn.
+    pub(crate) one_turn: bool,
+    /// The caller's share of open streams, reserved before the call had any effect.
+    pub(crate) slot: StreamSlot,
+}
+
+/// The first frame of a stream.
+pub(crate) enum StreamStart {
+    /// The task as it was created, when its first event arrives.
+    Birth,
+    /// The current task.
+    Current(Arc<Task>),
+    /// None: the client has seen the beginning.
+    Nothing,
+}
+
+impl A2aHandler<'_> {
+    /// Carries a call out. `dialect` is recorded as the generation in which a task was created.
+    pub(crate) async fn handle(
+        &self,
+        dialect: Dialect,
+        call: A2aCall,
+        meta: A2aRequestMeta,
+    ) -> Result<A2aReply, Error> {
+        // Boxed separately, so that the future of a small call is not as large as the largest: it is moved more than
+        // once on its way into the connection.
+        match call {
+            A2aCall::Get { task, history_length } => {
+                let task = self.app.engine.get(self.caller, &task).await?;
+                Ok(A2aReply::Result(A2aResult::Task { task, detail: TaskDetail::history(history_length) }))
+            }
+            A2aCall::Send(send) => Box::pin(self.send(dialect, *send, meta)).await.map(A2aReply::Result),
+            A2aCall::Stream(send) => Box::pin(self.stream(dialect, *send, meta))
+                .await
+                .map(|events| A2aReply::Events(Box::new(events))),
+            A2aCall::Subscribe { task } => {
+                let events = Box::pin(self.subscribe(dialect, &task, meta.last_event_id)).await?;
+                Ok(A2aReply::Events(Box::new(events)))
+            }
+            A2aCall::Cancel { task, .. } => {
+                let task = Arc::new(Box::pin(self.app.engine.cancel(self.caller, &task)).await?);
+                Ok(A2aReply::Result(A2aResult::Task { task, detail: TaskDetail::default() }))
+            }
+            A2aCall::List(list) => Box::pin(self.list(list)).await.map(A2aReply::Result),
+            A2aCall::SetWebhook { task, config } => {
+                let set = self.app.engine.put_webhook(self.caller, &task, named_webhook(config));
+                let config = Box::pin(set).await?;
+                Ok(A2aReply::Result(A2aResult::Webhook { task, config }))
+            }
+            A2aCall::GetWebhook { task, id } => {
+                let config = Box::pin(self.app.engine.webhook(self.caller, &task, id.as_deref())).await?;
+                Ok(A2aReply::Result(A2aResult::Webhook { task, config }))
+            }
+            A2aCall::ListWebhooks { task, page_size, page_token } => {
+                let configs = Box::pin(self.app.engine.webhooks(self.caller, &task)).await?;
+                let (configs, next) = page_of(configs, page_size, page_token.as_deref());
+                Ok(A2aReply::Result(A2aResult::Webhooks { task, configs, next }))
+            }
+            A2aCall::DeleteWebhook { task, id } => {
+                Box::pin(self.app.engine.delete_webhook(self.caller, &task, &id)).await?;
+                Ok(A2aReply::Result(A2aResult::Deleted))
+            }
+            A2aCall::ExtendedCard => Ok(A2aReply::NoExtendedCard),
+        }
+    }
+
+    async fn send(
+        &self,
+        dialect: Dialect,
+        send: SendMessage,
+        meta: A2aRequestMeta,
+    ) -> Result<A2aResult, Error> {
+        let (blocking, detail) = (send.blocking, TaskDetail::history(send.history_length));
+        let mut task = self.submit_message(dialect, send, meta).await?;
+        if blocking {
+            task = self.app.engine.wait_until_idle(self.caller, task).await?;
+        }
+        Ok(A2aResult::Sent { task: Box::new(task), detail })
+    }
+
+    async fn stream(
+        &self,
+        dialect: Dialect,
+        send: SendMessage,
+        meta: A2aRequestMeta,
+    ) -> Result<A2aEvents, Error> {
+        self.check_streaming()?;
+        // Reserved before the message is submitted: a refusal must not leave a task behind.
+        let slot = self.app.reserve_stream_slot(self.caller)?;
+        let follow_up = send.task_id.is_some();
+        let task = self.submit_message(dialect, send, meta).await?;
+        let existed = follow_up || task.history.len() > 1;
+        let (name, after) = (task.origin.id.to_string(), if existed { task.seq } else { 0 });
+        let follower = self.app.engine.follow(self.caller, &name, after).await?;
+        let origin = task.origin.clone();
+        let start = if existed { StreamStart::Current(Arc::new(task)) } else { StreamStart::Birth };
+        Ok(A2aEvents { origin, follower, start, one_turn: true, slot })
+    }
+
+    /// Streams an existing task: from its current state, or after a cursor. A cursor costs one read of the task's row.
+    pub(crate) async fn subscribe(
+        &self,
+        dialect: Dialect,
+        name: &str,
+        last_event_id: Option<u64>,
+    ) -> Result<A2aEvents, Error> {
+        self.check_streaming()?;
+        let slot = self.app.reserve_stream_slot(self.caller)?;
+        let engine = &self.app.engine;
+        let (follower, start) = match last_event_id {
+            Some(cursor) => (engine.follow(self.caller, name, cursor).await?, StreamStart::Nothing),
+            None => {
+                let task = engine.get(self.caller, name).await?;
+                if task.state.is_terminal() && dialect >= Dialect::V1 {
+                    return Err(Error::Unsupported(format!(
+                        "the task has ended ({:?}): get it, or resume its stream with Last-Event-ID",
+                        task.state
+                    )));
+                }
+                (engine.follow(self.caller, name, task.seq).await?, StreamStart::Current(task))
+            }
+        };
+        Ok(A2aEvents { origin: follower.origin()?, follower, start, one_turn: false, slot })
+    }
+
+    async fn list(&self, list: ListTasks) -> Result<A2aResult, Error> {
+        let detail = TaskDetail { history_length: list.history_length, artifacts: list.include_artifacts };
+        let page_size = list.page_size;
+        let query = List {
+            context: list.context,
+            state: list.state,
+            agent: None,
+            since: list.since,
+            page_token: list.page_token,
+            page_size,
+            without_artifacts: !list.include_artifacts,
+            history: list.history_length,
+        };
+        let page = self.app.engine.list(self.caller, query).await?;
+        Ok(A2aResult::Tasks { page, page_size, detail })
+    }
+
+    /// Submits a message to the engine: for a new task, or for one that exists.
+    async fn submit_message(
+        &self,
+        dialect: Dialect,
+        send: SendMessage,
+        meta: A2aRequestMeta,
+    ) -> Result<Task, Error> {
+        let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
+        let idempotency_key = meta.idempotency_key;
+        if let Some(task) = send.task_id {
+            let (context, message) = (send.context_id, send.message);
+            let reply = Reply { task, context, message, idempotency_key, webhooks };
+            return self.app.engine.reply(self.caller, reply).await;
+        }
+        let mut submit = Submit::new(&self.agent.profile.name, send.message);
+        submit.context = send.context_id;
+        submit.client_id = send.client_task_id;
+        submit.metadata = send.metadata;
+        submit.dialect = dialect.name().to_owned();
+        submit.idempotency_key = idempotency_key;
+        submit.webhooks = webhooks;
+        submit.accepted_output_modes = send.accepted_output_modes;
+        submit.trace = meta.trace;
+        self.app.engine.submit(self.caller, submit).await
+    }
+
+    fn check_streaming(&self) -> Result<(), Error> {
+        match self.agent.profile.streaming {
+            true => Ok(()),
+            false => Err(Error::StreamingUnsupported),
+        }
+    }
+}
+
+impl A2aResult {
+    /// Writes the result as JSON of a dialect, without an envelope.
+    pub(crate) fn write(&self, dialect: Dialect, out: &mut Vec<u8>) {
+        match self {
+            Self::Task { task, detail } => dialect.write_task(out, task, *detail),
+            Self::Sent { task, detail } => dialect.write_sent(out, task, *detail),
+            Self::Tasks { page, page_size, detail } => {
+                let next = page.next_page_token.as_deref();
+                let (tasks, total) = (&page.tasks, page.total);
+                dialect.write_list(
+                    out,
+                    &TaskListPage { tasks, view: *detail, page_size: *page_size, total, next },
+                );
+            }
+            Self::Webhook { task, config } => dialect.write_webhook(out, task, config),
+            Self::Webhooks { task, configs, next } => {
+                dialect.write_webhooks(out, task, configs, next.as_deref());
+            }
+            Self::Deleted => dialect.write_deleted(out),
+        }
+    }
+}
+
+fn named_webhook(mut config: WebhookConfig) -> WebhookConfig {
+    if config.id.is_empty() {
+        config.id = DEFAULT_WEBHOOK.to_owned();
+    }
+    config
+}
+
+/// A page of webhooks; the token is the last id of the previous page. There are few enough to cut here.
+fn page_of(
+    mut configs: Vec<WebhookConfig>,
+    size: Option<usize>,
+    token: Option<&str>,
+) -> (Vec<WebhookConfig>, Option<String>) {
+    if let Some(token) = token.filter(|token| !token.is_empty()) {
+        configs.drain(..configs.partition_point(|config| config.id.as_str() <= token));
+    }
+    let size = size.filter(|size| *size > 0).unwrap_or(configs.len()).min(configs.len());
+    let next = (size < configs.len()).then(|| configs[size - 1].id.clone());
+    configs.truncate(size);
+    (configs, next)
+}
