@@ -171,7 +171,7 @@ fn a_model_of_the_servers_own_is_known_and_whole() {
     };
     let four = "model.provider: expected openai, anthropic, gemini or ollama, not \"mistral\"";
     check("[model]\nprovider = \"mistral\"\n", four);
-    check("[model]\nprovider = \"ollama\"\n", "model.provider: a model has model.name as well");
+    check("[model]\nprovider = \"ollama\"\n", "model.provider: a model also needs model.name");
     check("[model]\nname = \"m\"\nbase-url = \"nowhere\"\n", "model.base-url: expected a URL");
     let whole = "[model]\nprovider = \"ollama\"\nname = \"m\"\n";
     let printed = print_config(dir.path(), whole, &[], &[]).exits(0).stdout;

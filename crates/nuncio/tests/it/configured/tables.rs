@@ -60,7 +60,7 @@ fn what_only_the_server_finds_wrong_is_named_in_the_same_way() {
         |name: &str, rest: &str| format!("[[agent]]\nname = \"{name}\"\nkind = \"process\"\n{rest}\n");
     check(
         &agent("echo", "command = [\"x\"]"),
-        "nuncio.toml: [[agent]]: \"echo\": name: an agent of the server itself",
+        "nuncio.toml: [[agent]]: \"echo\": name: the server already has an agent of that name",
     );
     check(&agent("a", "command = []"), "nuncio.toml: [[agent]]: \"a\": command: expected a program");
     let http = "[[agent]]\nname = \"a\"\nkind = \"http\"\nurl = \"http://u:p@127.0.0.1/\"\n";
