@@ -401,9 +401,7 @@ impl ChatSession {
             SavedRun { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
         // Saved before the call, so that the next start knows of it even after a kill right here.
         if let Err(error) = self.run_stores[server].add(kept.clone()) {
-            self.show_error(&format!(
-                "it could not be called: the run cannot be saved: {error}"
-            ));
+            self.show_error(&format!("it could not be called: the run cannot be saved: {error}"));
             return false;
         }
         let run = self.follow(
@@ -640,11 +638,17 @@ impl ChatSession {
                     self.questions.push_front((number, question));
                 }
                 // It is sent again when the same question comes again.
-                Err(error @ (PeerError::Cut(_) | PeerError::Unreachable { .. } | PeerError::Busy { .. })) => {
+                Err(
+                    error @ (PeerError::Cut(_)
+                    | PeerError::Outage { .. }
+                    | PeerError::Unreachable { .. }
+                    | PeerError::Busy { .. }),
+                ) => {
                     show(RunEvent::Waiting(&error.to_string()));
                 }
                 Err(error) => {
-                    screen.show(&ScreenItem::Wrong(&format!("the answer was not accepted: {error}")), watched);
+                    screen
+                        .show(&ScreenItem::Wrong(&format!("the answer was not accepted: {error}")), watched);
                 }
             },
             RunUpdate::Canceled(Ok(())) => {}
