@@ -289,7 +289,6 @@ async fn ends_in_time(server: &Server, task: Task, since: Instant, what: &str) -
     let Ok(task) = ended else { panic!("{what}: the task still waits after {took:?}") };
     let (state, words, _) = ending(&task);
     assert_eq!(state, State::Failed, "{what}: {words}");
-    println!("{what}: {took:?}: {words}");
     assert!(took < LATEST, "{what}: {took:?}: {words}");
     task
 }

@@ -207,7 +207,7 @@ impl StreamableHttp {
             if at.news || drained == StreamEnd::Quiet {
                 at.outage.reset();
                 at.pause = None;
-            } else {
+            } else if at.cursor.is_some() {
                 self.record_failure(&mut at, Instant::now(), None, "it sent nothing new".into())?;
             }
             stream = self.reopen_stream(&mut at, drained == StreamEnd::Quiet).await?;
