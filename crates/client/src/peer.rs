@@ -3,9 +3,10 @@
 //!
 //! A call of a [`Peer`] is one stream of engine events, with questions that are answered on the way, and a
 //! [`CallHandle`] with which another process can resume it after this one has died. The peer itself
-//! reconnects a cut stream as far as its protocol allows. A stream that stops without a final event is an
-//! error, never a success.
+//! reconnects a cut stream as far as its protocol allows, for as long as its options allow, and is the only one
+//! that does so while the call runs. A stream that stops without a final event is an error, never a success.
 
+mod backoff;
 mod connect;
 mod error;
 
@@ -24,6 +25,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::{
+    backoff::Backoff,
     connect::{PeerConnectOptions, connect},
     error::PeerError,
 };

@@ -37,12 +37,15 @@ use super::{
 
 pub use self::credentials::{sign_in, sign_out};
 
+/// The shortest limit for a connection.
+const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
+
 /// Time limits for an unreachable peer.
 #[derive(Debug, Clone, Copy)]
 pub struct RemoteTimeouts {
     /// How long to retry beginning a call before the task fails.
     pub begin: Duration,
-    /// How long to retry resuming a call.
+    /// How long to retry opening a call again. While it is open, the peer's own options bound an outage.
     pub resume: Duration,
     /// The first backoff.
     pub first_pause: Duration,
@@ -104,12 +107,14 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
             None => return Err(spec.wrong("dialect", format!("expected 1.0, 0.3 or 0.1, not {version:?}"))),
         },
     };
-    let options = A2aPeerOptions {
+    let mut options = A2aPeerOptions {
         authorizer: credentials::authorizer(spec)?,
         dialect,
         whole_server: false,
+        away: own.away,
         ..A2aPeerOptions::default()
     };
+    options.http.connect_timeout = connect_timeout(options.http.connect_timeout, own.patience);
     let peer = Arc::new(A2aPeer::new(own.url.expose().clone(), options));
     let patience = patience(own.patience, own.away);
     Ok(RemoteAgentBuilder { lost: own.lost, patience, ..RemoteAgentBuilder::new(peer) }.build(spec))
@@ -130,7 +135,14 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<BuiltAgent, SpecErr
         },
     };
     let authorizer = credentials::authorizer(spec)?;
-    let options = McpPeerOptions { version, authorizer, silence: own.silence, ..McpPeerOptions::default() };
+    let mut options = McpPeerOptions {
+        version,
+        authorizer,
+        silence: own.silence,
+        away: own.away,
+        ..McpPeerOptions::default()
+    };
+    options.connect_timeout = connect_timeout(options.connect_timeout, own.patience);
     let peer = Arc::new(McpPeer::new(place, options));
     let patience = patience(own.patience, own.away);
     Ok(RemoteAgentBuilder {
@@ -140,6 +152,12 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<BuiltAgent, SpecErr
         ..RemoteAgentBuilder::new(peer)
     }
     .build(spec))
+}
+
+/// The limit for one connection: not longer than a call may take to begin, so that an address that drops
+/// packets does not exceed it by much.
+fn connect_timeout(default: Duration, patience: Duration) -> Duration {
+    default.min(patience.max(SHORTEST_CONNECT))
 }
 
 fn patience(begin: Duration, resume: Duration) -> RemoteTimeouts {

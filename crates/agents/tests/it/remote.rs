@@ -4,6 +4,7 @@
 mod conversations;
 mod far;
 mod lost;
+mod outage;
 mod tools;
 mod withdrawn;
 

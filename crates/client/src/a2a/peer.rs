@@ -40,7 +40,7 @@ pub struct A2aPeerOptions {
     pub whole_server: bool,
     /// Options of the HTTP layer.
     pub http: A2aHttpOptions,
-    /// How long an agent may be unreachable during a call before the call fails.
+    /// How long an agent may be unreachable during a call before the call fails. Each outage has the whole time.
     pub away: Duration,
     /// The first interval for polling a task without streams. It grows up to [`A2aPeerOptions::slowest`].
     pub poll: Duration,

@@ -33,6 +33,17 @@ pub enum PeerError {
     /// automatically.
     #[error("{0}")]
     Cut(String),
+    /// During a call, the peer has been unreachable for as long as its options allow. It was retried until
+    /// then, so a caller need not. Whether the work goes on is unknown.
+    #[error("{at} has been unreachable for {} s: {why}", .lasted.as_secs())]
+    Outage {
+        /// The peer's address.
+        at: String,
+        /// How long it was retried.
+        lasted: Duration,
+        /// The error of the last attempt.
+        why: String,
+    },
     /// The call cannot be resumed: the peer does not know it, or does not retain calls.
     #[error("{0}")]
     Gone(String),
@@ -56,6 +67,14 @@ impl PeerError {
     /// Whether a retry may succeed and the request was certainly not carried out.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
+    }
+
+    /// How long the peer asks to be left alone.
+    pub(crate) fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Busy { retry_after, .. } => *retry_after,
+            _ => None,
+        }
     }
 
     /// The error of a read-only request: a broken connection left nothing behind there, so it counts as

@@ -96,7 +96,16 @@ async fn watch_parked_call(
         };
         over = matches!(happened, Err(_) | Ok(CallEvent::Ended(_)));
         closed |= question.is_closed_by(&happened);
-        live.ahead.push_back(happened);
+        live.ahead.push_back(happened.map_err(forget_outage));
+    }
+}
+
+/// An outage while the task waited: the peer may be back when the task goes on, so the call is then resumed
+/// as after any disconnect.
+fn forget_outage(error: PeerError) -> PeerError {
+    match error {
+        outage @ PeerError::Outage { .. } => PeerError::Cut(outage.to_string()),
+        other => other,
     }
 }
 

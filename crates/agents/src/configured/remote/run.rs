@@ -173,7 +173,7 @@ impl RemoteAttempt<'_> {
     }
 
     async fn begin(&self, live: &mut Option<LiveCall>) -> Result<RemoteCallStart, AgentError> {
-        let (mut first, mut idempotent) = (true, None);
+        let (mut first, mut idempotent, mut unreachable) = (true, None, None);
         // A task that was begun under another setting continues as it began.
         if self.side.remote.lost != LostCallPolicy::Again && !self.cx.did_next(&self.named("begin")) {
             // Journaled before the peer is called. A run that finds this entry after a restart cannot know
@@ -189,18 +189,23 @@ impl RemoteAttempt<'_> {
                 None => {
                     let look = async |step: nuncio_engine::StepContext| {
                         first = true;
-                        self.is_idempotent(&step, self.side.remote.patience.begin).await
+                        let known = self.is_idempotent(&step, self.side.remote.patience.begin).await?;
+                        Ok(known.map_err(|why| unreachable = Some(why)).ok())
                     };
                     self.cx.step(&name, look).await?
                 }
             };
         }
         let begin = async |step: nuncio_engine::StepContext| {
+            if let Some(why) = unreachable.take() {
+                // The time to begin has passed already.
+                return Ok(RemoteCallStart::Away(why));
+            }
             if !first {
                 let why = "this server stopped while it began the call".to_owned();
                 let idempotent = match idempotent {
                     Some(known) => Some(known),
-                    None => self.is_idempotent(&step, self.side.remote.patience.resume).await?,
+                    None => self.is_idempotent(&step, self.side.remote.patience.resume).await?.ok(),
                 };
                 return Ok(RemoteCallStart::Lost {
                     why,
@@ -220,14 +225,15 @@ impl RemoteAttempt<'_> {
         self.cx.step_unwaited(&self.named("begin"), begin).await
     }
 
-    /// Whether the capability is declared idempotent. `None`: the peer cannot be reached.
+    /// Whether the capability is declared idempotent. `Err`: the peer cannot be reached.
     async fn is_idempotent(
         &self,
         step: &nuncio_engine::StepContext,
-        patience: Duration,
-    ) -> Result<Option<bool>, AgentError> {
-        let offers = turn::find_capabilities(self.side, step, patience).await?;
-        Ok(offers.ok().map(|offers| self.is_idempotent_in(&offers)))
+        limit: Duration,
+    ) -> Result<Result<bool, String>, AgentError> {
+        let mut backoff = turn::opening_backoff(self.side, limit);
+        let offers = turn::find_capabilities(self.side, step, &mut backoff).await?;
+        Ok(offers.map(|offers| self.is_idempotent_in(&offers)))
     }
 
     fn is_idempotent_in(&self, offers: &[PeerCapability]) -> bool {

@@ -53,14 +53,13 @@ pub(super) async fn select_tool(
 ) -> Result<Result<SelectedTool, Outcome>, AgentError> {
     let mut said = ToolRequest::from_message(cx.input());
     loop {
-        let patience = there.remote.patience.begin;
-        let look =
-            async |step: nuncio_engine::StepContext| match turn::find_capabilities(there, &step, patience)
-                .await?
-            {
+        let look = async |step: nuncio_engine::StepContext| {
+            let mut backoff = turn::opening_backoff(there, there.remote.patience.begin);
+            match turn::find_capabilities(there, &step, &mut backoff).await? {
                 Ok(offers) => Ok(choose_bounded(&offers, &said).await),
                 Err(why) => Ok(ToolSelection::Away(why)),
-            };
+            }
+        };
         let choice = match there.cached_capabilities() {
             Some(offers) if offers.iter().all(is_cheap) => {
                 cx.decide("choose", || match_tool(&offers, &said))?

@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use nuncio_client::peer::{CallEvent, CallHandle, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError};
+use nuncio_client::peer::{
+    Backoff, CallEvent, CallHandle, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError,
+};
 use nuncio_engine::{
     AgentError, Answer, Level, Message, StepContext, TaskContext, event::ArtifactChunk, question::Question,
     task::State,
@@ -93,17 +95,17 @@ impl TurnStart {
 pub(super) async fn find_capabilities(
     there: &RemoteSide,
     step: &StepContext,
-    patience: Duration,
+    backoff: &mut Backoff,
 ) -> Result<Result<std::sync::Arc<[PeerCapability]>, String>, AgentError> {
     if let Some(known) = there.cached_capabilities() {
         return Ok(Ok(known));
     }
-    let mut tries = RemoteRetry::new(there, patience);
     loop {
+        let began = Instant::now();
         match there.refresh_capabilities().await {
             Ok(offers) => return Ok(Ok(offers)),
-            Err(error) if !tries.wait_before_retry(step, &error).await? => return Ok(Err(error.to_string())),
-            Err(_) => {}
+            Err(error) if wait_before_retry(backoff, step, began, &error).await? => {}
+            Err(error) => return Ok(Err(error.to_string())),
         }
     }
 }
@@ -115,7 +117,9 @@ pub(super) async fn begin(
     job: &RemoteCallRequest,
     is_first: bool,
 ) -> Result<(RemoteCallStart, Option<LiveCall>), AgentError> {
-    let offers = match find_capabilities(there, step, there.remote.patience.begin).await? {
+    // One deadline for all that it takes to begin.
+    let mut backoff = opening_backoff(there, there.remote.patience.begin);
+    let offers = match find_capabilities(there, step, &mut backoff).await? {
         Ok(offers) => offers,
         Err(why) => return Ok((RemoteCallStart::Away(why), None)),
     };
@@ -125,7 +129,6 @@ pub(super) async fn begin(
     };
     let name = offer.map(|offer| offer.name.clone()).or(job.offer.clone()).unwrap_or_default();
     let idempotent = offer.is_some_and(|offer| offer.idempotent);
-    let mut tries = RemoteRetry::new(there, there.remote.patience.begin);
     let mut context = match &job.conversation {
         Some(conversation) => conversation.name().await,
         None => None,
@@ -149,7 +152,8 @@ pub(super) async fn begin(
             }
             Err(error) => error,
         };
-        if error.is_transient() && tries.wait_before_retry(step, &error).await? {
+        // The time of the attempt does not count: the peer may hold back its response while it works.
+        if error.is_transient() && wait_before_retry(&mut backoff, step, Instant::now(), &error).await? {
             continue;
         }
         let begun = match error {
@@ -157,6 +161,10 @@ pub(super) async fn begin(
             PeerError::Refused(_) | PeerError::Gone(_) if context.take().is_some() => continue,
             PeerError::Refused(why) => RemoteCallStart::Refused(why),
             PeerError::Cut(why) => RemoteCallStart::Lost { why, idempotent, stopped: false },
+            // The peer was called, so no other agent may be.
+            error @ PeerError::Outage { .. } => {
+                RemoteCallStart::Over { turn: RemoteTurn::Failed(error.to_string()), idempotent }
+            }
             other => RemoteCallStart::Away(other.to_string()),
         };
         return Ok((begun, None));
@@ -234,13 +242,16 @@ pub(super) async fn follow(
         cancel_sent: false,
         has_received: false,
     };
-    let mut tries = RemoteRetry::new(there, there.remote.patience.resume);
+    // For opening the call again. While it is open the peer itself retries, and reports an outage that
+    // lasted too long as such: it is not waited for twice.
+    let mut backoff = opening_backoff(there, there.remote.patience.resume);
     loop {
         if live.is_none() {
-            *live = match turn.resume().await {
+            let began = Instant::now();
+            *live = match turn.resume(backoff.attempt_limit()).await {
                 Ok(live) => Some(live),
                 // Resuming has no side effect, so it may be retried.
-                Err(error) if tries.wait_before_retry(step, &error).await? => continue,
+                Err(error) if wait_before_retry(&mut backoff, step, began, &error).await? => continue,
                 Err(error) => return Ok(turn.turn_for_error(&error)),
             };
         }
@@ -255,10 +266,11 @@ pub(super) async fn follow(
                     turn.answer = turn.answer.take().or(turn.answered.take());
                 }
                 if std::mem::take(&mut turn.has_received) {
-                    tries.begin_anew();
+                    backoff.reset();
                 }
                 let cut = matches!(error, PeerError::Cut(_)) || error.is_transient();
-                if turn.handle.is_none() || !cut || !tries.wait_before_retry(step, &error).await? {
+                let again = turn.handle.is_some() && cut;
+                if !again || !wait_before_retry(&mut backoff, step, Instant::now(), &error).await? {
                     return Ok(turn.turn_for_error(&error));
                 }
             }
@@ -290,11 +302,17 @@ struct TurnFollower<'a> {
 }
 
 impl TurnFollower<'_> {
-    async fn resume(&self) -> Result<LiveCall, PeerError> {
+    async fn resume(&self, limit: Duration) -> Result<LiveCall, PeerError> {
         let Some(handle) = &self.handle else {
             return Err(PeerError::Gone("the call went with the process that made it".into()));
         };
-        self.side.peer().resume(handle).await.map(|call| LiveCall::new(call, self.side))
+        match tokio::time::timeout(limit, self.side.peer().resume(handle)).await {
+            Ok(resumed) => resumed.map(|call| LiveCall::new(call, self.side)),
+            Err(_) => {
+                let why = format!("it did not answer within {} s", limit.as_secs_f32());
+                Err(PeerError::Unreachable { at: self.side.peer().address(), why })
+            }
+        }
     }
 
     /// How the turn ends if the call cannot be followed.
@@ -463,38 +481,24 @@ async fn message_due(cx: Option<&TaskContext>, passed: u64) {
 /// The text before the reason for which an answer was rejected.
 const REFUSED: &str = " (the last answer was not taken: ";
 
-/// Retries with backoff until a deadline.
-struct RemoteRetry {
-    since: Option<Instant>,
-    limit: Duration,
-    pause: Duration,
+/// The backoff of requests that open a call, which a peer does not retry by itself.
+pub(super) fn opening_backoff(there: &RemoteSide, limit: Duration) -> Backoff {
+    Backoff::new(there.remote.patience.first_pause, LONGEST_WAIT, limit)
 }
 
-impl RemoteRetry {
-    fn new(there: &RemoteSide, limit: Duration) -> Self {
-        Self { since: None, limit, pause: there.remote.patience.first_pause }
-    }
-
-    /// The call has made progress: the next outage gets a new deadline.
-    fn begin_anew(&mut self) {
-        self.since = None;
-    }
-
-    /// Waits before a retry. False: the deadline has passed, or a retry would not help.
-    async fn wait_before_retry(&mut self, step: &StepContext, error: &PeerError) -> Result<bool, AgentError> {
-        let asked = match error {
-            PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
-            PeerError::Busy { retry_after, .. } => *retry_after,
-            _ => return Ok(false),
-        };
-        let since = *self.since.get_or_insert_with(Instant::now);
-        let left = self.limit.saturating_sub(since.elapsed());
-        if left.is_zero() {
-            return Ok(false);
-        }
-        // If the peer named a time, waits that long; in any case one last retry happens at the deadline.
-        step.sleep(asked.unwrap_or(self.pause).min(left)).await?;
-        self.pause = (self.pause * 2).min(LONGEST_WAIT);
-        Ok(true)
-    }
+/// Waits before a retry. False: the deadline has passed, or a retry would not help.
+async fn wait_before_retry(
+    backoff: &mut Backoff,
+    step: &StepContext,
+    began: Instant,
+    error: &PeerError,
+) -> Result<bool, AgentError> {
+    let wanted = match error {
+        PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
+        PeerError::Busy { retry_after, .. } => *retry_after,
+        _ => return Ok(false),
+    };
+    let Some(pause) = backoff.fail(began, wanted) else { return Ok(false) };
+    step.sleep(pause).await?;
+    Ok(true)
 }

@@ -35,6 +35,8 @@ pub(crate) enum Act {
     Cut,
     /// The connection breaks, when they first come here.
     CutOnce,
+    /// The peer gives up after an outage, when they first come here.
+    OutageOnce,
     /// They forget everything.
     Forget,
 }
@@ -62,6 +64,8 @@ pub(crate) struct Far {
     /// How often they are not to be reached from now on.
     pub(crate) away: AtomicU32,
     pub(crate) resumed: AtomicU32,
+    /// How many outages were reported.
+    pub(crate) outages: AtomicU32,
     /// What the next calls are answered with once they were heard.
     pub(crate) refusals: Mutex<VecDeque<PeerError>>,
     /// How many answers are taken, and lost with the connection.
@@ -87,6 +91,7 @@ impl Far {
             asked: Mutex::default(),
             away: AtomicU32::new(0),
             resumed: AtomicU32::new(0),
+            outages: AtomicU32::new(0),
             refusals: Mutex::default(),
             deaf: AtomicU32::new(0),
             closed: AtomicBool::new(false),
@@ -253,6 +258,15 @@ async fn play(far: Arc<Far>, mut side: CallDriver, task: usize, from: usize) {
             Act::CutOnce => {
                 if far.is_first(task, at) {
                     let _ = side.events.send(Err(PeerError::Cut("the connection broke".into()))).await;
+                    return;
+                }
+            }
+            Act::OutageOnce => {
+                if far.is_first(task, at) {
+                    let (at, why) = ("far away".into(), "nobody is there".into());
+                    let outage = PeerError::Outage { at, lasted: std::time::Duration::from_secs(300), why };
+                    let _ = side.events.send(Err(outage)).await;
+                    far.outages.fetch_add(1, Ordering::SeqCst);
                     return;
                 }
             }

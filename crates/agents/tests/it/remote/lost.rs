@@ -55,6 +55,32 @@ async fn every_outage_of_a_long_call_gets_the_whole_patience() {
 }
 
 #[tokio::test]
+async fn an_outage_of_a_running_call_ends_its_task_and_the_call_is_not_made_again() {
+    let script = vec![progress(1.0), Act::OutageOnce, ended(State::Completed, "")];
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
+    let server = super::server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    let words = "far away has been unreachable for 300 s: nobody is there".to_owned();
+    assert_eq!(ending(&task), (State::Failed, words, vec![]));
+    assert!(!task.is_unreachable(), "the work was begun, so no other agent may begin it");
+    assert_eq!((far.asked().len(), far.resumed.load(Ordering::SeqCst)), (1, 0));
+}
+
+#[tokio::test]
+async fn an_outage_while_a_question_waits_for_its_answer_does_not_end_the_task() {
+    let asks = super::question("who", "Who?");
+    let script = vec![Act::Wonder(asks), Act::OutageOnce, form("who", "Who?"), ended(State::Completed, "")];
+    let far = Far::new(PeerProtocol::A2a, true, vec![script]);
+    let server = super::server(&far).await;
+    let task = server.send("far", Part::text("x")).await;
+    assert_eq!(task.state, State::InputRequired, "{:?}", ending(&task));
+    until(|| far.outages.load(Ordering::SeqCst) == 1).await;
+    let task = server.answer(&task, named("Ada")).await;
+    assert_eq!(task.state, State::Completed, "{:?}", ending(&task));
+    assert_eq!((far.asked().len(), far.resumed.load(Ordering::SeqCst)), (1, 1));
+}
+
+#[tokio::test]
 async fn an_answer_that_makes_the_call_again_is_given_once_where_the_table_says_so() {
     for by_calling in [true, false] {
         let script = vec![form("who", "Who?"), Act::Hold, ended(State::Completed, "")];

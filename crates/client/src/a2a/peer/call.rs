@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     a2a::{A2aClient, A2aClientError, A2aTaskEvents},
-    peer::{CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
+    peer::{Backoff, CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
 };
 
 /// The first backoff after a disconnect, and the longest.
@@ -75,8 +75,9 @@ pub(super) struct CallFeed {
     begun: Option<(SendMessage, RequestHeaders)>,
     /// The last answer, until it is known that the agent received it.
     sent_answer: Option<SentAnswer>,
-    /// Since when the agent has been unreachable.
-    silent: Option<Instant>,
+    /// The current outage of the agent, if there is one.
+    outage: Backoff,
+    /// The pause before the next attempt or poll.
     pause: Duration,
     empty_streams: u32,
     /// Callers that wait to cancel a task whose id is not known yet.
@@ -154,6 +155,7 @@ async fn drive(mut feed: CallFeed, mut side: CallDriver) {
 
 impl CallFeed {
     fn new(client: AuthorizedClient, at: CallPosition, source: FeedSource) -> Self {
+        let outage = Backoff::new(FIRST_WAIT, LONGEST_WAIT, client.options.away);
         Self {
             client,
             translator: EventTranslator::default(),
@@ -163,7 +165,7 @@ impl CallFeed {
             end: vec![],
             begun: None,
             sent_answer: None,
-            silent: None,
+            outage,
             pause: FIRST_WAIT,
             empty_streams: 0,
             cancels: vec![],
@@ -314,7 +316,8 @@ impl CallFeed {
     ) -> Result<(), PeerError> {
         match next {
             Ok(Some(item)) => {
-                (self.silent, self.pause, self.empty_streams) = (None, FIRST_WAIT, 0);
+                self.outage.reset();
+                (self.pause, self.empty_streams) = (FIRST_WAIT, 0);
                 self.take(&item.event.value, item.cursor);
                 Ok(())
             }

@@ -421,7 +421,8 @@ impl McpCall {
         self.exchange = None;
         if !matches!(
             fail,
-            McpRequestError::Peer(PeerError::Cut(_)) | McpRequestError::Status { status: 500.., .. }
+            McpRequestError::Peer(PeerError::Cut(_) | PeerError::Outage { .. })
+                | McpRequestError::Status { status: 500.., .. }
         ) {
             self.unanswered = None;
         }

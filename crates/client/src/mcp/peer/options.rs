@@ -7,7 +7,10 @@ use nuncio_wire::mcp::{McpVersion, TASKS};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::auth::Authorizer;
+use crate::{auth::Authorizer, peer::Backoff};
+
+/// The first backoff.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
 
 /// Options of an MCP peer.
 #[derive(Clone)]
@@ -36,7 +39,10 @@ pub struct McpPeerOptions {
     /// How long to wait for new events on a resumed stream before it is reopened: some servers store further
     /// events but do not send them on the resumed stream. The wait doubles each time, up to 15 s.
     pub quiet: Duration,
-    /// How many times in a row a cut stream is reopened, or a task polled, without success.
+    /// How long a server may be unreachable during a call before the call fails: its stream cannot be
+    /// reopened, or its task not be read. Each outage has the whole time.
+    pub away: Duration,
+    /// How many times in a row a stream that belongs to no call is reopened without success.
     pub reconnects: u32,
     /// The longest backoff, also before a program that exited is restarted.
     pub max_backoff: Duration,
@@ -105,6 +111,7 @@ impl Default for McpPeerOptions {
             probe_timeout: Duration::from_secs(5),
             silence: Duration::from_secs(24 * 3600),
             quiet: Duration::from_secs(2),
+            away: Duration::from_secs(120),
             reconnects: 30,
             max_backoff: Duration::from_secs(5),
             max_retry: Duration::from_secs(300),
@@ -151,8 +158,13 @@ impl McpPeerOptions {
 
     /// The backoff before an attempt, by the number of attempts before it.
     pub(super) fn backoff(&self, attempt: u32) -> Duration {
-        let wait = Duration::from_millis(100) * 2_u32.saturating_pow(attempt.min(10));
+        let wait = FIRST_BACKOFF * 2_u32.saturating_pow(attempt.min(10));
         wait.min(self.max_backoff)
+    }
+
+    /// The backoff of a call whose server is unreachable.
+    pub(super) fn outage(&self) -> Backoff {
+        Backoff::new(FIRST_BACKOFF.min(self.max_backoff), self.max_backoff, self.away)
     }
 }
 

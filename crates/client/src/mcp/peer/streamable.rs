@@ -21,7 +21,10 @@ use super::{
     incoming::{self, McpMessage, McpPeerResponse},
     router::{MessageRouter, RouteResult},
 };
-use crate::{mcp::relay::envelope::encoded, peer::PeerError};
+use crate::{
+    mcp::relay::envelope::encoded,
+    peer::{Backoff, PeerError},
+};
 
 /// The longest wait for new events on a resumed stream.
 const LONGEST_QUIET: Duration = Duration::from_secs(15);
@@ -49,7 +52,6 @@ enum ExchangeStart {
 }
 
 /// The position in a stream.
-#[derive(Default)]
 struct StreamPosition {
     /// The id of the last event received.
     cursor: Option<String>,
@@ -57,10 +59,18 @@ struct StreamPosition {
     retry: Option<Duration>,
     /// Whether anything arrived since the last attempt.
     news: bool,
-    /// Attempts since then.
-    attempts: u32,
+    /// Attempts since then that led to nothing.
+    outage: Backoff,
+    /// The pause that follows the last of them.
+    pause: Option<Duration>,
     /// How long to wait for more on a resumed stream, until a live event has followed the replayed ones.
     quiet: Option<Duration>,
+}
+
+impl StreamPosition {
+    fn new(outage: Backoff) -> Self {
+        Self { cursor: None, retry: None, news: false, outage, pause: None, quiet: None }
+    }
 }
 
 /// How reading a stream ended.
@@ -103,7 +113,7 @@ impl StreamableHttp {
             let headers = answered.headers().clone();
             let (tell, mut told) = mpsc::channel(AHEAD);
             let reading = async {
-                let mut at = StreamPosition::default();
+                let mut at = StreamPosition::new(self.http.options.outage());
                 match self.answered(answered, &request["id"], &tell).await? {
                     None => Ok(()),
                     Some(stream) => match self.drain(stream, &request["id"], &mut at, &tell).await? {
@@ -174,7 +184,7 @@ impl StreamableHttp {
         start: ExchangeStart,
         tell: &ExchangeSender,
     ) -> Result<(), McpRequestError> {
-        let mut at = StreamPosition::default();
+        let mut at = StreamPosition::new(self.http.options.outage());
         let mut stream = match start {
             ExchangeStart::Post(request, mirrored) => {
                 let answered = self.send(&request, mirrored, self.http.options.silence).await?;
@@ -195,7 +205,10 @@ impl StreamableHttp {
                 return Ok(());
             }
             if at.news || drained == StreamEnd::Quiet {
-                at.attempts = 0;
+                at.outage.reset();
+                at.pause = None;
+            } else if at.cursor.is_some() {
+                self.record_failure(&mut at, Instant::now(), None, "it sent nothing new".into())?;
             }
             stream = self.reopen_stream(&mut at, drained == StreamEnd::Quiet).await?;
         }
@@ -319,7 +332,7 @@ impl StreamableHttp {
         Ok(is_answer)
     }
 
-    /// Reopens the stream, with backoff, until it is open or the attempts run out.
+    /// Reopens the stream, with backoff, until it is open or the server has been unreachable for too long.
     async fn reopen_stream(
         &self,
         at: &mut StreamPosition,
@@ -332,20 +345,21 @@ impl StreamableHttp {
             )));
         };
         let options = &self.http.options;
-        let mut last = "it sent nothing new".to_owned();
-        while at.attempts < options.reconnects {
-            if !at_once || at.attempts > 0 {
-                let backoff = options.backoff(at.attempts);
-                let wait = at
-                    .retry
-                    .map_or(backoff, |retry| if at.attempts == 0 { retry } else { retry.max(backoff) });
-                tokio::time::sleep(wait).await;
-            }
-            at.attempts += 1;
-            let answered = match self.get(Some(&cursor)).await {
+        loop {
+            let unfailed =
+                || if at_once { Duration::ZERO } else { at.retry.unwrap_or(at.outage.next_pause()) };
+            let pause = at.pause.unwrap_or_else(unfailed);
+            tokio::time::sleep(pause).await;
+            let (began, limit) = (Instant::now(), at.outage.attempt_limit());
+            let answered = match tokio::time::timeout(limit, self.get(Some(&cursor))).await {
+                Ok(answered) => answered,
+                Err(_) => Err(self.http.silent(limit)),
+            };
+            let answered = match answered {
                 Ok(answered) => answered,
                 Err(fail) if fail.is_transient() => {
-                    last = fail.into_peer(place).to_string();
+                    let error = fail.into_peer(place);
+                    self.record_failure(at, began, error.retry_after(), error.to_string())?;
                     continue;
                 }
                 Err(fail) => return Err(fail),
@@ -357,7 +371,8 @@ impl StreamableHttp {
                 }
                 // The server has not yet noticed that the previous stream is closed.
                 409 => {
-                    last = format!("{place} reports that another client reads the stream");
+                    let why = format!("{place} reports that another client reads the stream");
+                    self.record_failure(at, began, None, why)?;
                     continue;
                 }
                 405 | 501 => {
@@ -368,7 +383,10 @@ impl StreamableHttp {
                 _ => {}
             }
             match self.refused(answered).await {
-                fail if fail.is_transient() => last = fail.into_peer(place).to_string(),
+                fail if fail.is_transient() => {
+                    let error = fail.into_peer(place);
+                    self.record_failure(at, began, error.retry_after(), error.to_string())?;
+                }
                 McpRequestError::SessionLost => return Err(McpRequestError::SessionLost),
                 fail => {
                     let why = format!("the call cannot be resumed: {}", fail.into_peer(place));
@@ -376,10 +394,24 @@ impl StreamableHttp {
                 }
             }
         }
-        let attempts = at.attempts;
-        Err(McpRequestError::cut(format!(
-            "the answer of {place} broke off, and did not go on in {attempts} attempts: {last}"
-        )))
+    }
+
+    /// Records an attempt that led to nothing. An error: the server has been unreachable for too long.
+    fn record_failure(
+        &self,
+        at: &mut StreamPosition,
+        began: Instant,
+        busy: Option<Duration>,
+        why: String,
+    ) -> Result<(), McpRequestError> {
+        let wanted = busy.or(at.retry.map(|retry| retry.max(at.outage.next_pause())));
+        at.pause = at.outage.fail(began, wanted);
+        match at.pause {
+            Some(_) => Ok(()),
+            None => {
+                Err(PeerError::Outage { at: self.http.at.clone(), lasted: at.outage.lasted(), why }.into())
+            }
+        }
     }
 
     async fn send(

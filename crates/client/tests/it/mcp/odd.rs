@@ -146,7 +146,7 @@ fn log(text: &str) -> String {
 }
 
 fn peer(url: &url::Url) -> McpPeer {
-    McpPeer::new(PeerLocation::Url(url.clone()), McpPeerOptions { reconnects: 5, ..options() })
+    McpPeer::new(PeerLocation::Url(url.clone()), McpPeerOptions { away: Duration::from_secs(1), ..options() })
 }
 
 /// Calls the tool and follows it to its end.
@@ -223,7 +223,8 @@ async fn a_stream_that_was_taken_up_and_stays_quiet_is_asked_for_again() {
         _ => Reply::Ordinary,
     })
     .await;
-    let options = McpPeerOptions { reconnects: 5, quiet: Duration::from_millis(20), ..options() };
+    let options =
+        McpPeerOptions { away: Duration::from_secs(1), quiet: Duration::from_millis(20), ..options() };
     let seen = within(call(&McpPeer::new(PeerLocation::Url(url), options))).await.unwrap();
     assert_eq!((seen.told.join(", "), seen.text()), ("one, two".into(), "done".into()));
     assert_eq!((gets.get(), conflicts.get()), (10, 1));
@@ -311,8 +312,8 @@ async fn what_has_no_way_back_is_cut_and_never_done() {
     assert_eq!(check("1", 405, "Cut").await, 1);
     assert_eq!(check("1", 404, "Gone").await, 1);
     assert_eq!(check("1", 400, "Gone").await, 1);
-    assert_eq!(check("1", 200, "Cut").await, 5, "attempts without news are counted");
-    assert_eq!(check("1", 500, "Cut").await, 5);
+    assert!(check("1", 200, "Outage").await > 3, "a stream without news is an attempt that failed");
+    assert!(check("1", 500, "Outage").await > 3);
 }
 
 #[tokio::test]

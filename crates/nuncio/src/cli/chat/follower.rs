@@ -150,8 +150,8 @@ impl RunFollowerTask {
                 Err(error) => error,
             };
             // Without a handle it is unknown whether the call arrived.
-            let goes_on =
-                error.is_transient() || (matches!(error, PeerError::Cut(_)) && (handle.is_some() || again));
+            let is_cut = matches!(error, PeerError::Cut(_) | PeerError::Outage { .. });
+            let goes_on = error.is_transient() || (is_cut && (handle.is_some() || again));
             if !goes_on {
                 let kept = matches!(error, PeerError::Unauthorized { .. });
                 return self.send_update(RunUpdate::Lost { error, kept }).await;

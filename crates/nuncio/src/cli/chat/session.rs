@@ -638,7 +638,12 @@ impl ChatSession {
                     self.questions.push_front((number, question));
                 }
                 // It is sent again when the same question comes again.
-                Err(error @ (PeerError::Cut(_) | PeerError::Unreachable { .. } | PeerError::Busy { .. })) => {
+                Err(
+                    error @ (PeerError::Cut(_)
+                    | PeerError::Outage { .. }
+                    | PeerError::Unreachable { .. }
+                    | PeerError::Busy { .. }),
+                ) => {
                     show(RunEvent::Waiting(&error.to_string()));
                 }
                 Err(error) => {

@@ -14,7 +14,7 @@ use crate::{
             fault::{self, peer_error},
         },
     },
-    peer::{CallCommand, PeerError},
+    peer::{Backoff, CallCommand, PeerError},
 };
 
 /// How many times an answer is sent again to an agent that does not react to it.
@@ -50,8 +50,7 @@ impl CallFeed {
         let send =
             SendMessage { task_id: Some(task), context_id, blocking: false, ..SendMessage::new(message) };
         let headers: RequestHeaders = key.into_iter().collect();
-        let since = Instant::now();
-        let mut pause = FIRST_WAIT;
+        let mut outage = Backoff::new(FIRST_WAIT, LONGEST_WAIT, self.client.options.away);
         // Before the answer is sent, because every event after it belongs to the time after the answer.
         self.translator.mark_answered(question);
         loop {
@@ -64,12 +63,16 @@ impl CallFeed {
                 // Without idempotency keys, an answer is only sent again if it certainly did not arrive.
                 false => peer_error(error.clone()).is_transient() || !self.was_answer_received(&send).await,
             };
-            if !again || !fault::is_transient(&error) || since.elapsed() > self.client.options.away {
+            if !again || !fault::is_transient(&error) {
                 self.translator.reopen(asked);
                 return Err(peer_error(error));
             }
+            let wanted = peer_error(error.clone()).retry_after();
+            let Some(pause) = outage.fail(Instant::now(), wanted) else {
+                self.translator.reopen(asked);
+                return Err(self.outage_error(&outage, &error));
+            };
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_WAIT);
         }
         self.sent_answer = Some(SentAnswer { send, headers, at: Instant::now(), resends: ANSWERS_AGAIN });
         self.emit_handle();
@@ -96,7 +99,7 @@ impl CallFeed {
         if let Some(given) = &mut self.sent_answer {
             (given.at, given.resends) = (Instant::now(), given.resends.saturating_sub(1));
         }
-        self.accept_response(said).map(|_| ())
+        self.accept_response(Instant::now(), said).map(|_| ())
     }
 
     /// Whether an answer whose request was cut has arrived: the task no longer waits.

@@ -4,16 +4,16 @@
 use std::time::Duration;
 
 use nuncio_engine::event::{Level, LogLine};
-use nuncio_wire::a2a::{Dialect, StreamEvent};
+use nuncio_wire::a2a::{Dialect, StreamEvent, TaskView};
 use tokio::time::Instant;
 
 use super::{CallFeed, EMPTY_STREAMS, FIRST_WAIT, FeedSource, LONGEST_WAIT};
 use crate::{
     a2a::{
-        A2aClientError,
+        A2aClientError, A2aTaskEvents,
         peer::fault::{self, peer_error},
     },
-    peer::{CallEvent, PeerError},
+    peer::{Backoff, CallEvent, PeerError},
 };
 
 impl CallFeed {
@@ -42,17 +42,19 @@ impl CallFeed {
             let Some((send, headers)) = self.begun.clone() else {
                 return Err(PeerError::Gone("the call was never begun".into()));
             };
+            // Its time does not count as an outage: the agent may hold back the response while it works.
             let said = self.send_and_follow(&send, &headers).await;
-            return self.accept_response(said).map(|_| ());
+            return self.accept_response(Instant::now(), said).map(|_| ());
         };
         if self.by_cursor() {
-            match self.client.subscribe(&task, self.at.cursor.as_deref()).await {
+            let began = Instant::now();
+            match self.subscribe(&task, self.at.cursor.as_deref()).await {
                 Ok(events) => {
                     self.source = FeedSource::Stream(Box::new(events));
-                    return self.accept_response(Ok(())).map(|_| ());
+                    return self.accept_response(began, Ok(())).map(|_| ());
                 }
                 Err(error) if fault::is_transient(&error) || fault::is_gone(&error) => {
-                    return self.accept_response(Err(error)).map(|_: Option<()>| ());
+                    return self.accept_response(began, Err(error)).map(|_: Option<()>| ());
                 }
                 // The card declares cursors but the agent rejects them: continue without.
                 Err(error) => {
@@ -61,8 +63,7 @@ impl CallFeed {
                 }
             }
         }
-        let found = self.client.get(&task).await;
-        let Some(found) = self.accept_response(found)? else { return Ok(()) };
+        let Some(found) = self.read_task(&task).await? else { return Ok(()) };
         let rests = found.state.is_terminal() || found.state.is_interrupted();
         (self.source, self.pause) = (FeedSource::Poll, self.client.options.poll);
         self.take(&StreamEvent::Task(Box::new(found)), None);
@@ -72,7 +73,7 @@ impl CallFeed {
         if rests || !subscribes || self.empty_streams >= EMPTY_STREAMS {
             return Ok(());
         }
-        if let Ok(events) = self.client.subscribe(&task, None).await {
+        if let Ok(events) = self.subscribe(&task, None).await {
             self.source = FeedSource::Stream(Box::new(events));
             // An event between the read and the subscription is in neither.
             self.translator.unsure = true;
@@ -80,7 +81,7 @@ impl CallFeed {
         Ok(())
     }
 
-    /// Reads the task.
+    /// Polls the task.
     pub(super) async fn poll_task(&mut self, slowest: Duration) -> Result<(), PeerError> {
         let Some(task) = self.at.task.clone() else {
             return Err(PeerError::Malformed {
@@ -89,8 +90,7 @@ impl CallFeed {
             });
         };
         self.wait(slowest).await;
-        let found = self.client.get(&task).await;
-        if let Some(found) = self.accept_response(found)? {
+        if let Some(found) = self.read_task(&task).await? {
             if matches!(self.source, FeedSource::Asked) && !found.state.is_interrupted() {
                 (self.source, self.pause) = (FeedSource::Lost, FIRST_WAIT);
                 if self.by_cursor() {
@@ -109,13 +109,9 @@ impl CallFeed {
             self.source = FeedSource::Over;
             return Ok(());
         };
-        let found = self.client.get(&task).await;
-        if found.is_err() {
-            self.wait(LONGEST_WAIT).await;
-        }
-        match self.accept_response(found) {
+        match self.read_task(&task).await {
             Ok(Some(found)) => self.take(&StreamEvent::Task(Box::new(found)), None),
-            Ok(None) => {}
+            Ok(None) => self.wait(LONGEST_WAIT).await,
             // The end stands all the same: some agents delete tasks that have ended.
             Err(error) => {
                 let text = format!("the task cannot be looked at, and artifacts may be missing: {error}");
@@ -134,28 +130,59 @@ impl CallFeed {
         self.pause = (pause + pause / 2).min(longest.max(pause)).max(FIRST_WAIT);
     }
 
-    /// The response to a request that may be retried. `None`: no response; worth a retry.
+    /// Reads the task. `None`: no response; worth a retry.
+    async fn read_task(&mut self, task: &str) -> Result<Option<TaskView>, PeerError> {
+        let began = Instant::now();
+        let found = self.within_outage(self.client.get(task)).await;
+        self.accept_response(began, found)
+    }
+
+    async fn subscribe(&self, task: &str, after: Option<&str>) -> Result<A2aTaskEvents, A2aClientError> {
+        self.within_outage(self.client.subscribe(task, after)).await
+    }
+
+    /// Bounds a read: an agent that accepts requests and does not answer them is unreachable.
+    async fn within_outage<T>(
+        &self,
+        request: impl Future<Output = Result<T, A2aClientError>>,
+    ) -> Result<T, A2aClientError> {
+        let limit = self.outage.attempt_limit();
+        match tokio::time::timeout(limit, request).await {
+            Ok(answered) => answered,
+            Err(_) => Err(A2aClientError::Timeout { at: self.client.agent.card.at.clone(), limit }),
+        }
+    }
+
+    /// The response to a request that may be retried, and when the request began. `None`: no response; worth
+    /// a retry after [`CallFeed::pause`].
     pub(super) fn accept_response<T>(
         &mut self,
+        began: Instant,
         answer: Result<T, A2aClientError>,
     ) -> Result<Option<T>, PeerError> {
         match answer {
             Ok(answer) => {
-                self.silent = None;
+                self.outage.reset();
                 Ok(Some(answer))
             }
             Err(error) if fault::is_gone(&error) => Err(PeerError::Gone(error.to_string())),
             Err(error) if fault::is_transient(&error) => {
-                let since = *self.silent.get_or_insert_with(Instant::now);
-                if since.elapsed() < self.client.options.away {
-                    return Ok(None);
+                let wanted = peer_error(error.clone()).retry_after();
+                match self.outage.fail(began, wanted) {
+                    Some(pause) => {
+                        self.pause = pause;
+                        Ok(None)
+                    }
+                    None => Err(self.outage_error(&self.outage, &error)),
                 }
-                Err(PeerError::Cut(format!(
-                    "the agent has been unreachable for {} s: {error}",
-                    since.elapsed().as_secs()
-                )))
             }
             Err(error) => Err(peer_error(error)),
         }
+    }
+
+    /// The error of an outage that lasted too long.
+    pub(super) fn outage_error(&self, outage: &Backoff, last: &A2aClientError) -> PeerError {
+        let at = self.client.agent.card.at.clone();
+        PeerError::Outage { at, lasted: outage.lasted(), why: last.to_string() }
     }
 }

@@ -24,7 +24,7 @@ use crate::{
         incoming::McpPeerResponse,
         question::{AnswerRoute, OpenQuestion},
     },
-    peer::{CallEvent, PeerCallEnd, PeerError},
+    peer::{Backoff, CallEvent, PeerCallEnd, PeerError},
 };
 
 /// The polling interval if the server names none, and the bounds of what it may name.
@@ -46,6 +46,8 @@ pub(super) struct McpTask {
     next: Instant,
     /// The pending poll.
     pub(super) polling: Option<TaskPoll>,
+    /// When it began.
+    polled_at: Instant,
     /// Whether the server announces changes by itself.
     is_pushed: bool,
     /// Keys of answered questions: the server may list them for a moment longer.
@@ -53,8 +55,8 @@ pub(super) struct McpTask {
     /// The last status message, and how many different ones there were.
     last_message: Option<String>,
     message_count: u32,
-    /// Failed attempts in a row to read the task.
-    attempts: u32,
+    /// The current outage of the server, if there is one.
+    outage: Backoff,
     /// The event cursor, if the task is followed by its events.
     pub(super) events: Option<TaskEventCursor>,
     /// Why `tasks/result` returned no result.
@@ -65,17 +67,18 @@ pub(super) struct McpTask {
 }
 
 impl McpTask {
-    fn new(id: &str) -> Self {
+    fn new(id: &str, outage: Backoff) -> Self {
         Self {
             id: id.to_owned(),
             every: POLL,
             next: Instant::now(),
             polling: None,
+            polled_at: Instant::now(),
             is_pushed: false,
             answered: HashSet::new(),
             last_message: None,
             message_count: 0,
-            attempts: 0,
+            outage,
             events: None,
             no_result: None,
             result: None,
@@ -99,7 +102,7 @@ impl McpTask {
 
     /// Records a state of the task that the server sent.
     fn record_update(&mut self, seen: &Value) {
-        self.attempts = 0;
+        self.outage.reset();
         let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
         if let Some(pace) = pace {
             self.every = Duration::from_millis(pace).clamp(MIN_POLL, MAX_POLL);
@@ -119,7 +122,7 @@ impl McpCall {
         let Some(id) = task["taskId"].as_str() else {
             return Err(self.malformed("a task without an id"));
         };
-        let mut entered = McpTask::new(id);
+        let mut entered = McpTask::new(id, self.connection.options.outage());
         entered.events = self
             .connection
             .has_events()
@@ -141,7 +144,7 @@ impl McpCall {
 
     /// Follows a task that another process began.
     pub(super) async fn join(&mut self, id: &str, after: Option<u64>) {
-        let mut joined = McpTask::new(id);
+        let mut joined = McpTask::new(id, self.connection.options.outage());
         joined.events =
             after.map(|after| TaskEventCursor { after, translator: EventTranslator::after_others() });
         self.phase = McpCallPhase::Task(joined);
@@ -170,7 +173,18 @@ impl McpCall {
     pub(super) fn poll(&mut self) {
         if let McpCallPhase::Task(task) = &mut self.phase {
             let (connection, params) = (Arc::clone(&self.connection), json!({ "taskId": task.id }));
-            task.polling = Some(Box::pin(async move { connection.request("tasks/get", params).await }));
+            let limit = task.outage.attempt_limit();
+            task.polled_at = Instant::now();
+            task.polling = Some(Box::pin(async move {
+                match tokio::time::timeout(limit, connection.request("tasks/get", params)).await {
+                    Ok(polled) => polled,
+                    Err(_) => Err(McpRequestError::cut(format!(
+                        "{} did not answer within {} s",
+                        connection.at,
+                        limit.as_secs_f32()
+                    ))),
+                }
+            }));
         }
     }
 
@@ -180,7 +194,6 @@ impl McpCall {
     ) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         task.polling = None;
-        let (attempts, most) = (task.attempts, self.connection.options.reconnects);
         match polled {
             Ok(seen) if task.events.is_some() => {
                 // The events carry the state, in order; the poll only shows that the server is reachable.
@@ -191,24 +204,8 @@ impl McpCall {
                 Ok(None)
             }
             Ok(seen) => self.task_told(&seen).await,
-            Err(McpRequestError::SessionLost) if attempts < most => {
-                task.attempts += 1;
-                task.later();
-                self.reconnect().await?;
-                self.open_task_stream().await;
-                Ok(None)
-            }
-            Err(fail) if fail.is_transient() && attempts < most => {
-                task.attempts += 1;
-                task.later();
-                task.next = task.next.max(Instant::now() + self.connection.options.backoff(attempts));
-                if self.connection.closed().is_some() {
-                    // If there is no connection, the next poll retries.
-                    if let Err(error) = self.reconnect().await {
-                        tracing::debug!(%error, "{}: still unreachable", self.connection.at);
-                    }
-                }
-                Ok(None)
+            Err(fail) if fail.is_transient() || matches!(fail, McpRequestError::SessionLost) => {
+                self.poll_failed(fail).await.map(|()| None)
             }
             Err(McpRequestError::Rpc(_)) if task.result.is_some() => {
                 let result = task.result.take().unwrap_or_default();
@@ -220,6 +217,38 @@ impl McpCall {
             }
             Err(fail) => Err(fail.into_peer(&self.connection.at)),
         }
+    }
+
+    /// The task could not be read: polls it again after a pause, unless the server has been unreachable for
+    /// too long.
+    async fn poll_failed(&mut self, fail: McpRequestError) -> Result<(), PeerError> {
+        let McpCallPhase::Task(task) = &mut self.phase else { return Ok(()) };
+        let is_lost = matches!(fail, McpRequestError::SessionLost);
+        let error = fail.into_peer(&self.connection.at);
+        let Some(pause) = task.outage.fail(task.polled_at, error.retry_after()) else {
+            let (at, lasted) = (self.connection.at.clone(), task.outage.lasted());
+            return Err(if is_lost {
+                error
+            } else {
+                PeerError::Outage { at, lasted, why: error.to_string() }
+            });
+        };
+        task.next = Instant::now() + pause;
+        if !is_lost && self.connection.closed().is_none() {
+            return Ok(());
+        }
+        let limit = task.outage.attempt_limit();
+        match tokio::time::timeout(limit, self.reconnect()).await {
+            Ok(Ok(())) if is_lost => self.open_task_stream().await,
+            Ok(Ok(())) => {}
+            // If there is no connection, the next poll retries.
+            Ok(Err(error)) if error.is_transient() || matches!(error, PeerError::Cut(_)) => {
+                tracing::debug!(%error, "{}: still unreachable", self.connection.at);
+            }
+            Ok(Err(error)) if is_lost => return Err(error),
+            Ok(Err(_)) | Err(_) => tracing::debug!("{}: still unreachable", self.connection.at),
+        }
+        Ok(())
     }
 
     /// Handles a state of the task.
@@ -361,6 +390,9 @@ impl McpCall {
         tracing::debug!(?fail, "{}: the stream of task {} broke: polling it", self.connection.at, task.id);
         task.is_pushed = false;
         task.soon();
+        if let McpRequestError::Peer(PeerError::Outage { lasted, .. }) = &fail {
+            task.outage.record_outage(*lasted);
+        }
         if let (McpRequestError::Rpc(_), false) = (&fail, self.connection.version.is_stateless()) {
             task.no_result = Some(fail);
         }
