@@ -628,7 +628,7 @@ async fn a_call_that_asks_for_ever_comes_to_an_end() {
     .await;
     let options = McpPeerOptions { max_rounds: 3, ..options() };
     let error = call(&McpPeer::new(PeerLocation::Url(url), options)).await.unwrap_err();
-    assert!(error.to_string().contains("asked for more 3 times"), "{error}");
+    assert!(error.to_string().contains("asked for input 3 times"), "{error}");
 }
 
 #[tokio::test]
