@@ -58,6 +58,8 @@ enum Mood {
     Hangs,
     /// Its streams are cut, and every request gets this status.
     Answers(u16),
+    /// Its streams are cut, and every request is to be sent again in a second.
+    Busy,
     /// The work is done.
     Done,
 }
@@ -164,6 +166,11 @@ async fn respond(
     match mood {
         Mood::Hangs => return std::future::pending().await,
         Mood::Answers(status) => return whole(status, &json!({})),
+        Mood::Busy => {
+            let mut response = whole(429, &json!({}));
+            response.headers_mut().insert("retry-after", "1".parse().unwrap());
+            return response;
+        }
         Mood::Well | Mood::Done => {}
     }
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
@@ -183,7 +190,7 @@ fn streamed(shared: &Shared, events: &[(u32, Value)]) -> Response {
     let text: String = events.iter().map(|(id, data)| format!("id: {id}\ndata: {data}\n\n")).collect();
     let mut mood = shared.mood.subscribe();
     let cut = stream::once(async move {
-        let _ = mood.wait_for(|mood| matches!(mood, Mood::Hangs | Mood::Answers(_))).await;
+        let _ = mood.wait_for(|mood| matches!(mood, Mood::Hangs | Mood::Answers(_) | Mood::Busy)).await;
         Err(std::io::Error::other("cut"))
     });
     let body = Body::from_stream(stream::iter([Ok(Bytes::from(text))]).chain(cut));
@@ -335,6 +342,42 @@ async fn a_running_call_behind_a_proxy_that_answers_502_fails_when_away_has_pass
         let task = ends_in_time(&server, task, Instant::now(), &format!("{speaks:?} 502")).await;
         assert!(peer.shared.retries.load(Ordering::SeqCst) > 2, "{speaks:?}: {:?}", ending(&task));
         assert_eq!(peer.calls(), 1, "{speaks:?}: {:?}", ending(&task));
+    });
+    futures_util::future::join_all(each).await;
+}
+
+#[tokio::test]
+async fn a_busy_peer_of_a_running_call_is_asked_when_it_said_and_no_longer_than_away() {
+    let each = ALL.map(|speaks| async move {
+        let peer = MortalPeer::start(speaks).await;
+        let server = peer.server(json!({})).await;
+        let task = peer.working(&server).await;
+        peer.turn(Mood::Busy);
+        let task = ends_in_time(&server, task, Instant::now(), &format!("{speaks:?} busy")).await;
+        // At once, after a second, and when the time is over; the backoff alone would ask more often.
+        let retries = peer.shared.retries.load(Ordering::SeqCst);
+        assert!((2..=4).contains(&retries), "{speaks:?}: {retries} requests: {:?}", ending(&task));
+        assert_eq!(peer.calls(), 1, "{speaks:?}: {:?}", ending(&task));
+    });
+    futures_util::future::join_all(each).await;
+}
+
+#[tokio::test]
+async fn a_call_that_is_resumed_after_a_restart_waits_no_longer_either() {
+    let each = ALL.into_iter().flat_map(|speaks| [(speaks, true), (speaks, false)]);
+    let each = each.map(|(speaks, dies)| async move {
+        let mut peer = MortalPeer::start(speaks).await;
+        let server = peer.server(json!({ "lost": "fail" })).await;
+        let task = peer.working(&server).await;
+        match dies {
+            true => peer.die(),
+            false => peer.turn(Mood::Hangs),
+        }
+        let server = server.restart().await;
+        let since = Instant::now();
+        let what = format!("{speaks:?}, a restart while the peer {}", if dies { "is dead" } else { "hangs" });
+        ends_in_time(&server, task, since, &what).await;
+        assert_eq!(peer.calls(), 1, "{what}");
     });
     futures_util::future::join_all(each).await;
 }
