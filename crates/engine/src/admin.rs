@@ -58,6 +58,9 @@ pub trait Eraser: Send + Sync {
 pub(crate) struct Admin {
     /// Tenants whose callers are refused.
     closed: RwLock<HashMap<String, OrderState>>,
+    /// Held from reading the orders to applying them: of two readers the one with the older orders applies them
+    /// first, so a tenant that was just suspended or resumed stays so.
+    following: tokio::sync::Mutex<()>,
     /// Wakes the loop that carries out orders.
     wake: Notify,
     /// Orders in progress on this node.

@@ -1,7 +1,8 @@
 //! A FIFO cache of finished tasks, bounded by bytes.
 //!
-//! A finished task never changes, so an entry needs no validation with other nodes. Entries are only removed:
-//! by age, as in the store, or when the operator deletes a task.
+//! A finished task never changes, so an entry needs no validation with other nodes. An entry is removed to make
+//! room, when its task is deleted, or with all others when a notification of a deletion may have been lost. One
+//! past its retention is not returned.
 
 use std::{
     collections::{HashMap, VecDeque},

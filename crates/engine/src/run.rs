@@ -21,7 +21,7 @@ use crate::{
     agent::{AgentError, Profile},
     clock::Timestamp,
     content::Message,
-    engine::{EngineCore as Engine, TreeUse},
+    engine::{EngineCore, TreeUse},
     event::{Entry, Event, Status},
     journal::{JournalEntry, MessageReceipt, ReplayJournal, ordinal_in},
     question::{Answer, QuestionOutcome},
@@ -39,7 +39,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 
 /// One attempt at one task.
 pub(crate) struct TaskRun {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Arc<EngineCore>,
     pub(crate) origin: Origin,
     pub(crate) profile: Arc<Profile>,
     /// The caller's messages up to the start of this run, oldest first.
@@ -173,7 +173,7 @@ pub(crate) type NextStatus = (String, State, Timestamp);
 impl TaskRun {
     /// A run of a task in the state `task`. `born`: the store has the task already.
     pub(crate) fn new(
-        engine: Arc<Engine>,
+        engine: Arc<EngineCore>,
         profile: Arc<Profile>,
         task: &Task,
         head: TaskHeader,

@@ -3,7 +3,8 @@
 //! A store keeps, per task: a row (identity, state, the node that runs it, when it is due), the log (opaque
 //! batches), the journal (opaque records), a snapshot, its webhooks, and idempotency keys. Beside the tasks
 //! it keeps clients' sessions. It knows no protocol and interprets no event. It assigns sequence numbers,
-//! checks preconditions, and retains what it acknowledged. Every method states what a crash means.
+//! checks preconditions, and retains what it acknowledged. A method that writes returns when the
+//! write is durable, unless it says otherwise.
 
 use std::{sync::Arc, time::Duration};
 

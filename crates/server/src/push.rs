@@ -190,7 +190,7 @@ impl WebhookSender for HttpWebhookSender {
             Ok(Some(answer)) => judge(&answer, self.clock.now()),
             Ok(None) => DeliveryResult::NothingToSend,
             Err(WebhookConfigError::Key(reason)) => DeliveryResult::Retry { after: None, reason },
-            // The only address error that a retry may fix.
+            // For example a name that did not resolve, or a refused connection: a retry may succeed.
             Err(WebhookConfigError::Url(error)) if !error.is_permanent() => {
                 DeliveryResult::Retry { after: None, reason: error.to_string() }
             }

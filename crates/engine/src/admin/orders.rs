@@ -161,6 +161,7 @@ impl EngineCore {
     /// Reads all orders: refuses callers of the tenants concerned, and begins orders that no node carries
     /// out.
     pub(crate) async fn follow_orders(self: &Arc<Self>) -> Result<(), Error> {
+        let _following = self.admin.following.lock().await;
         let mut shut = HashMap::new();
         let now = self.clock.now();
         for (id, order) in self.all_orders().await? {

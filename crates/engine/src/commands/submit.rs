@@ -1,7 +1,7 @@
 //! The submit command: creates a task.
 //!
 //! The agent is polled once before the first commit. An agent that only computes has finished by then, and
-//! its whole task, from the message to the result, is one row written with one commit.
+//! its whole task, from the message to the result, is written with one commit, as one batch of the log.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -196,7 +196,8 @@ impl EngineCore {
         if self.is_closing() {
             return Err(stopping());
         }
-        // A call from a running task does not pass the access check on this path.
+        // The access check refuses callers of a closed tenant, but a call from a running task is checked by
+        // `allow_call` only. So it is checked here as well.
         self.admin.check_open(caller.tenant())?;
         self.check_ids(&submit)?;
         if submit.idempotency_key.is_none()
@@ -212,9 +213,9 @@ impl EngineCore {
             Some(id) => self.find_row(caller, id).await.ok().map(|_| id),
             None => None,
         };
-        // The idempotency key is checked before the chosen id: a repeat of the send that created the task is
-        // not its second message. It is looked up after the id, because both were committed together, and
-        // that commit may be in progress.
+        // A known key wins over a known client id, so that a repeat of the first send does not become a second
+        // message. The key is read after the id: a commit that ends between the two reads is then seen by the
+        // second.
         if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
             && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
         {

@@ -45,7 +45,7 @@ pub struct Options {
     pub stop_within: Duration,
     /// Whether a repeated message id counts as a retry of the same send, without an idempotency key.
     pub idempotent_message_ids: bool,
-    /// Caps on the size of one task.
+    /// Caps on one task and its call tree, on a page of a list, on foreign schemas, and on tenants' processor time.
     pub limits: Limits,
     /// Caps on the size and the searches of the memory bank.
     pub memory: MemoryLimits,

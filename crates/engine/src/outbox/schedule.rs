@@ -19,7 +19,7 @@ pub struct RetrySchedule {
 }
 
 impl Default for RetrySchedule {
-    /// 1, 2, 4 … seconds, from the twelfth on every hour, for a day: 36 attempts.
+    /// 1, 2, 4 … 2048 seconds, then every hour, for a day: 36 attempts.
     fn default() -> Self {
         Self {
             first: Duration::from_secs(1),

@@ -16,7 +16,7 @@ use crate::{
     access::tenant_of,
     catalog::RegisteredAgent,
     content::{Message, Role},
-    engine::{CalledSlot, EngineCore as Engine, Slot, wait_until_closing},
+    engine::{CalledSlot, EngineCore, Slot, wait_until_closing},
     error::Error,
     event::{Event, Status},
     journal::ReplayJournal,
@@ -34,7 +34,7 @@ const SLOT_AGAIN: Duration = Duration::from_secs(1);
 const WAITING_CLAIMS: usize = 1_024;
 
 /// Claims due tasks until the engine stops.
-pub(crate) async fn claim_loop(engine: Arc<Engine>) {
+pub(crate) async fn claim_loop(engine: Arc<EngineCore>) {
     let mut closing = engine.closing();
     loop {
         let wait = match claim_some(&engine).await {
@@ -53,7 +53,7 @@ pub(crate) async fn claim_loop(engine: Arc<Engine>) {
 }
 
 /// Claims due tasks that have a slot, tenants in turn. Returns the delay until the next attempt.
-async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
+async fn claim_some(engine: &Arc<EngineCore>) -> Result<Duration, Error> {
     loop {
         // Tasks that are handed back at a stop are due at once, and are meant for other nodes.
         if engine.is_closing() {
@@ -101,7 +101,7 @@ async fn claim_some(engine: &Arc<Engine>) -> Result<Duration, Error> {
 
 /// Resumes a task that another task called, once it has a slot. When too many wait for one, it is given back for
 /// a moment so that the tasks it may be waiting for are claimed too.
-async fn resume_called(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<(), Error> {
+async fn resume_called(engine: &Arc<EngineCore>, claimed: &ClaimedTask) -> Result<(), Error> {
     let (row, head) = (&claimed.row, TaskHeader::decode(&claimed.row.head)?);
     let root = root_of(engine, claimed, &head).await?;
     let granted = match engine.called_slot(&row.owner, root, head.depth) {
@@ -127,7 +127,7 @@ async fn resume_called(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<()
 }
 
 /// The root of the call tree that a task belongs to. Headers of older tasks lack it: their parents are followed.
-async fn root_of(engine: &Engine, claimed: &ClaimedTask, head: &TaskHeader) -> Result<TaskId, Error> {
+async fn root_of(engine: &EngineCore, claimed: &ClaimedTask, head: &TaskHeader) -> Result<TaskId, Error> {
     if let Some(root) = head.root {
         return Ok(root);
     }
@@ -141,11 +141,11 @@ async fn root_of(engine: &Engine, claimed: &ClaimedTask, head: &TaskHeader) -> R
 }
 
 /// A claimed task that waits for a slot. This node holds it although no run of it exists yet.
-struct WaitingClaim<'a>(&'a Engine, TaskId);
+struct WaitingClaim<'a>(&'a EngineCore, TaskId);
 
 impl<'a> WaitingClaim<'a> {
     /// `None`: too many wait already.
-    fn enter(engine: &'a Engine, task: TaskId) -> Option<Self> {
+    fn enter(engine: &'a EngineCore, task: TaskId) -> Option<Self> {
         let mut waiting = engine.waiting_claims.lock();
         if waiting.len() >= WAITING_CLAIMS {
             return None;
@@ -162,7 +162,7 @@ impl Drop for WaitingClaim<'_> {
 }
 
 /// Resumes a task where its log and journal end.
-async fn resume(engine: Arc<Engine>, claimed: &ClaimedTask, slot: Slot) -> Result<(), Error> {
+async fn resume(engine: Arc<EngineCore>, claimed: &ClaimedTask, slot: Slot) -> Result<(), Error> {
     let Some((run, mut lease)) = read(&engine, claimed).await? else { return Ok(()) };
     let entered = engine.enter(&run);
     // After the run is registered: a webhook that is added from now on finds the run.
@@ -235,7 +235,7 @@ enum ClaimAdmission {
 
 /// Waits for a trial if the task is a suspect, see `probation.rs`.
 async fn wait_for_trial(
-    engine: &Arc<Engine>,
+    engine: &Arc<EngineCore>,
     claimed: &ClaimedTask,
     run: &TaskRun,
     registered: &RegisteredAgent,
@@ -272,7 +272,7 @@ async fn wait_for_trial(
 }
 
 /// Why the result is no longer wanted, for a task whose caller waits on a connection.
-fn abandoned(engine: &Engine, claimed: &ClaimedTask, run: &TaskRun) -> Option<&'static str> {
+fn abandoned(engine: &EngineCore, claimed: &ClaimedTask, run: &TaskRun) -> Option<&'static str> {
     let waiting = run.waiting()?;
     let row = &claimed.row;
     if row.attempts > 0 {
@@ -283,7 +283,10 @@ fn abandoned(engine: &Engine, claimed: &ClaimedTask, run: &TaskRun) -> Option<&'
 }
 
 /// Reads the part of a task's past that a run needs. The rest is not held in memory.
-async fn read(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<Option<(Arc<TaskRun>, Lease)>, Error> {
+async fn read(
+    engine: &Arc<EngineCore>,
+    claimed: &ClaimedTask,
+) -> Result<Option<(Arc<TaskRun>, Lease)>, Error> {
     let row = &claimed.row;
     let Some(opened) = engine.store.open(&TaskKey::Id(row.id)).await? else { return Ok(None) };
     let task = engine.fold(&opened).await?;
@@ -303,7 +306,7 @@ async fn read(engine: &Arc<Engine>, claimed: &ClaimedTask) -> Result<Option<(Arc
 
 /// Gives a task back for a while: it could not be read (a disk error, or a task of a newer version), or its agent
 /// is missing.
-async fn leave_alone(engine: &Engine, claimed: &ClaimedTask, wait: Duration) {
+async fn leave_alone(engine: &EngineCore, claimed: &ClaimedTask, wait: Duration) {
     let mut change = Change::new(Precondition::Runner { task: claimed.row.no, epoch: claimed.row.epoch })
         .of_owner(&claimed.row.owner);
     change.run = RunChange::Due(engine.clock.now().after(wait));

@@ -117,7 +117,7 @@ impl Driver {
         let engine = Arc::clone(&run.engine);
         let ended = engine.cpu.meter(&run.origin.owner, self.work(&mut lease)).await;
         self.trace(began, &ended);
-        // Drop the agent before another runner can claim its task.
+        // Drop the agent before `finish` or `hand_back` releases the task. A parked task is released already.
         drop(self);
         match ended {
             Ok(Some(end)) => Box::pin(lease.finish(&run, end)).await,

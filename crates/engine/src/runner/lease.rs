@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::{STORE_RETRY, Suspicion};
 use crate::{
     clock::Timestamp,
-    engine::{EngineCore as Engine, ends},
+    engine::{EngineCore, ends},
     error::Error,
     event::{self, Event},
     journal::ReplayJournal,
@@ -40,7 +40,7 @@ pub(super) enum ParkResult {
 
 /// The right to write for a task, and how much of its log the run has seen.
 pub(crate) struct Lease {
-    engine: Arc<Engine>,
+    engine: Arc<EngineCore>,
     task: TaskNo,
     epoch: u64,
     /// The run has seen everything up to this version.
@@ -54,7 +54,7 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(crate) fn new(engine: Arc<Engine>, committed: &CommitReceipt) -> Self {
+    pub(crate) fn new(engine: Arc<EngineCore>, committed: &CommitReceipt) -> Self {
         Self {
             engine,
             task: committed.task,
@@ -66,7 +66,7 @@ impl Lease {
         }
     }
 
-    pub(super) fn claimed(engine: Arc<Engine>, claimed: &ClaimedTask, snapshot: u64) -> Self {
+    pub(super) fn claimed(engine: Arc<EngineCore>, claimed: &ClaimedTask, snapshot: u64) -> Self {
         let row = &claimed.row;
         Self {
             engine,
@@ -100,8 +100,8 @@ impl Lease {
                 Some((question, state, since)) if run.is_oldest(question) => {
                     (runner.clone(), Some((*state, *since)))
                 }
-                // Which question the row shows depends on whether the previous one is still open. That is decided
-                // on a version, like everything that other writers may decide too.
+                // The row shows the oldest open question. An answer to the previous one may be committed at the
+                // same time, so this commit requires the version that the run has seen.
                 Some(_) => (Precondition::Version { task: self.task, version: self.version }, work.state),
             };
             let error = match self.engine.store.commit(change.clone()).await {
@@ -161,7 +161,8 @@ impl Lease {
     }
 
     /// Takes a snapshot when the log since the last one has outgrown it, so that all snapshots of a task together
-    /// are about as long as its log. One more is taken when the task ends: lists and readers then need no log.
+    /// are about as long as its log. At its end a task gets one more if more than `SNAPSHOT_BYTES` of log follow the
+    /// last: lists and readers then need no log.
     fn snapshot_if_due(&self, run: &TaskRun, unfolded: u64, has_ended: bool) {
         let size = self.snapshot.load(Ordering::Acquire);
         if unfolded <= if has_ended { SNAPSHOT_BYTES } else { size } {
@@ -291,7 +292,7 @@ impl Lease {
 }
 
 /// Stores the current fold of a task as its snapshot. Returns its size.
-async fn take_snapshot(engine: &Engine, key: &TaskKey) -> Result<u64, Error> {
+async fn take_snapshot(engine: &EngineCore, key: &TaskKey) -> Result<u64, Error> {
     let Some(opened) = engine.store.open(key).await? else { return Ok(0) };
     let task = engine.fold(&opened).await?;
     let bytes = task_header::encode_snapshot(&task);

@@ -26,7 +26,7 @@ use tokio::{
 };
 
 use crate::{
-    engine::{EngineCore as Engine, wait_until_closing},
+    engine::{EngineCore, wait_until_closing},
     store::TaskRow,
 };
 
@@ -144,7 +144,7 @@ impl Probation {
     /// Waits until a suspect may start. `None`: the engine is stopping.
     pub(super) async fn admit(
         &self,
-        engine: &Arc<Engine>,
+        engine: &Arc<EngineCore>,
         row: &TaskRow,
         mut suspicion: Suspicion,
     ) -> Option<TrialPermit> {
@@ -200,7 +200,7 @@ impl Probation {
 }
 
 /// Starts groups of suspects until none waits.
-async fn conduct(engine: Arc<Engine>) {
+async fn conduct(engine: Arc<EngineCore>) {
     let (probation, length) = (&engine.probation, engine.options.probation);
     let mut closing = engine.closing();
     let mut size = 1;

@@ -186,6 +186,33 @@ async fn a_suspended_tenant_is_refused_until_it_is_resumed_and_its_questions_wai
     engine.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_order_holds_at_once_whatever_else_reads_the_orders() {
+    let (world, operator) = (world(), Caller::local());
+    let engine = world.start().await;
+    let ada = token("acme/ada", "t");
+    let mut beside = tokio::task::JoinSet::new();
+    for _ in 0..24 {
+        let (engine, operator) = (engine.clone(), operator.clone());
+        beside.spawn(async move {
+            // There is nothing to resume: it only reads the orders.
+            loop {
+                engine.resume_tenant(&operator, "other").await.unwrap();
+            }
+        });
+    }
+    for round in 0..16 {
+        engine.suspend_tenant(&operator, "acme", None).await.unwrap();
+        let refused = engine.submit(&ada, to("echo", "x")).await;
+        assert!(matches!(refused, Err(Error::Suspended(..))), "round {round}: a suspended tenant was served");
+        engine.resume_tenant(&operator, "acme").await.unwrap();
+        let served = engine.submit(&ada, to("echo", "x")).await;
+        assert!(served.is_ok(), "round {round}: {:?}", served.err());
+    }
+    beside.shutdown().await;
+    engine.stop().await;
+}
+
 async fn fill(engine: &Engine, owner: &str, tenant: &str) -> Vec<Task> {
     let caller = token(owner, "t");
     let mut tasks = vec![];

@@ -31,7 +31,7 @@ pub(crate) struct A2aRequestMeta {
     pub(crate) trace: Option<String>,
 }
 
-/// What a call comes to.
+/// The reply to a call.
 pub(crate) enum A2aReply {
     Result(A2aResult),
     /// The events of a task, as they come.
@@ -40,7 +40,7 @@ pub(crate) enum A2aReply {
     NoExtendedCard,
 }
 
-/// The result of a call that has one.
+/// A reply that is one document.
 pub(crate) enum A2aResult {
     Task { task: Arc<Task>, detail: TaskDetail },
     Sent { task: Box<Task>, detail: TaskDetail },

@@ -217,7 +217,8 @@ impl A2aExchange<'_> {
         }
     }
 
-    /// Follows first: the follower has read the task's row, which also names the dialect.
+    /// Answers a subscription that names no version. The follower reads the task's row anyway, so the dialect is taken
+    /// from there and costs no second read.
     async fn subscribe_by_task(&self, task: &str) -> Response<Body> {
         let events = match self.last_event_id() {
             Ok(cursor) => self.handler().subscribe(Dialect::V0_3, task, cursor).await,

@@ -16,7 +16,7 @@ use super::{
     task_stream::{TaskStream, TaskStreamPurpose},
 };
 
-/// How many seen events are read again to restore the progress. The next notification must be further, also if
+/// Events before the cursor that are read again to find the last progress number. Numbers must grow, also after
 /// interrupted work has started over.
 const LOOKED_AT: u64 = 1000;
 

@@ -24,7 +24,7 @@ pub(super) async fn heartbeat(
              INSERT INTO node (id, alive_until) VALUES ($1, time_or($2) + $3)
              ON CONFLICT (id) DO UPDATE SET alive_until = excluded.alive_until
            ), gone AS (
-             -- Long dead, and nobody's lease depends on it: without a row a node is as dead.
+             -- A node without a row counts as dead, so rows that expired a day ago can go.
              DELETE FROM node WHERE id <> $1 AND alive_until < time_or($2) - 86400000
            ), idle AS (
              DELETE FROM writer WHERE at < time_or($2) - 86400000
