@@ -26,11 +26,8 @@ use crate::{
     peer::{Backoff, PeerError},
 };
 
-/// The longest wait for new events on a resumed stream.
+/// The longest wait for the next event on a resumed stream, before the stream is opened once more.
 const LONGEST_QUIET: Duration = Duration::from_secs(15);
-/// An event that arrives this long after a stream was resumed is not a replay: the server is sending live
-/// events.
-const REPLAYED: Duration = Duration::from_secs(1);
 
 /// Messages of a stream that are buffered for the call; then the reader stops reading (backpressure).
 const AHEAD: usize = 16;
@@ -53,7 +50,9 @@ enum ExchangeStart {
 
 /// The position in a stream.
 struct StreamPosition {
-    /// The id of the last event received.
+    /// The id of the last event with data, or of the first event of all. An empty event after that does not
+    /// count: a server that stores a message while it replays sends the empty event's id without the message,
+    /// and the message comes before it.
     cursor: Option<String>,
     /// The reconnection delay that the server requested.
     retry: Option<Duration>,
@@ -63,7 +62,8 @@ struct StreamPosition {
     outage: Backoff,
     /// The pause that follows the last of them.
     pause: Option<Duration>,
-    /// How long to wait for more on a resumed stream, until a live event has followed the replayed ones.
+    /// How long to wait for the next event if the stream is a resumed one. A server may replay what was missed
+    /// and send what follows to the old stream; only another replay shows it.
     quiet: Option<Duration>,
 }
 
@@ -247,8 +247,7 @@ impl StreamableHttp {
     ) -> Result<StreamEnd, McpRequestError> {
         let mut parser = sse::SseParser::new(self.http.options.max_message);
         let mut pieces = stream.bytes_stream();
-        let begun = Instant::now();
-        let mut last = begun;
+        let mut last = Instant::now();
         loop {
             // Any end without a response is a cut. Keep-alive comments do not count as events: a server may
             // keep a resumed stream open after it has forgotten the request.
@@ -268,10 +267,8 @@ impl StreamableHttp {
             }
             for event in events {
                 (at.news, last) = (true, Instant::now());
-                if begun.elapsed() > REPLAYED {
-                    at.quiet = None;
-                }
-                if !event.data.is_empty() {
+                let is_empty = event.data.is_empty();
+                if !is_empty {
                     let messages = incoming::read(event.data.as_bytes())
                         .map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
                     for message in messages {
@@ -280,19 +277,19 @@ impl StreamableHttp {
                         }
                     }
                 }
-                if let Some(cursor) = event.id.filter(|cursor| !cursor.is_empty()) {
+                if let Some(cursor) = event.id.filter(|_| !is_empty || at.cursor.is_none()) {
                     self.record_cursor(cursor, at, tell).await;
                 }
             }
             // An event id may arrive without data.
-            if let Some(cursor) = parser.last_id().filter(|cursor| !cursor.is_empty()) {
+            if let Some(cursor) = parser.last_id().filter(|_| at.cursor.is_none()) {
                 self.record_cursor(cursor.to_owned(), at, tell).await;
             }
         }
     }
 
     async fn record_cursor(&self, cursor: String, at: &mut StreamPosition, tell: &ExchangeSender) {
-        if at.cursor.as_ref() == Some(&cursor) || self.version.is_stateless() {
+        if cursor.is_empty() || at.cursor.as_ref() == Some(&cursor) || self.version.is_stateless() {
             return;
         }
         at.cursor = Some(cursor.clone());

@@ -230,6 +230,40 @@ async fn a_stream_that_was_taken_up_and_stays_quiet_is_asked_for_again() {
     assert_eq!((gets.get(), conflicts.get()), (10, 1));
 }
 
+/// A server stores a message between its replay and the empty event that follows the replay (the official Python
+/// SDK can): after that event's id the message would never be sent.
+#[tokio::test]
+async fn an_empty_event_does_not_move_the_position_past_what_was_missed() {
+    let gets = Arc::new(Mutex::new(vec![]));
+    let noted = Arc::clone(&gets);
+    let url = serve(move |asked| match (asked.verb.as_str(), asked.header("last-event-id")) {
+        ("POST", _) if asked.method() == "tools/call" => {
+            Reply::Events(event(&format!("{}-1", asked.body["id"]), ""), Ends::Now)
+        }
+        ("GET", Some(cursor)) => {
+            noted.lock().unwrap().push(cursor.split_once('-').unwrap().1.to_owned());
+            let (id, after) = cursor.split_once('-').unwrap();
+            let id: u64 = id.parse().unwrap();
+            let events = match after {
+                "1" => event(&format!("{id}-2"), log("one")) + &event(&format!("{id}-4"), ""),
+                "2" => {
+                    let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+                    event(&format!("{id}-3"), answer)
+                }
+                _ => ": nothing after that\n\n".into(),
+            };
+            Reply::Events(events, Ends::Never)
+        }
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let options =
+        McpPeerOptions { away: Duration::from_secs(1), quiet: Duration::from_millis(20), ..options() };
+    let seen = within(call(&McpPeer::new(PeerLocation::Url(url), options))).await.unwrap();
+    assert_eq!((seen.told.join(", "), seen.text()), ("one".into(), "done".into()));
+    assert_eq!(*gets.lock().unwrap(), ["1", "2"]);
+}
+
 #[tokio::test]
 async fn a_server_that_lets_go_says_when_to_come_again() {
     let (gets, when) = (Count::default(), Arc::new(Mutex::new(vec![Instant::now()])));
