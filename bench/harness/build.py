@@ -22,7 +22,7 @@ def ours(repo: Path, skip: bool, example: str | None = None) -> Path:
 def host(repo: Path, skip: bool) -> tuple[Path, Path]:
     """The server, and the program that runs plans. Together, so that what both stand on is built once."""
     if not skip:
-        cargo(repo, "build", "--release", "--package", "nuncio", "--bin", "nuncio", "--example", PLAN_BENCH)
+        cargo(repo, "build", "--release", "--package", "nuncio", "--package", "nuncio-cli", "--bin", "nuncio", "--example", PLAN_BENCH)
     release = target_directory(repo) / "release"
     return release / "nuncio", release / "examples" / PLAN_BENCH
 
