@@ -2,8 +2,8 @@
 //! each schema under `/schemas`. A client generates code from these, so a change has to be meant. After a meant
 //! change, run this test with `NUNCIO_BLESS=1` and review the difference of the golden files.
 //!
-//! The comparison ignores the order of keys, of `required` and of the types in a list of types: none of them
-//! changes what a schema accepts.
+//! The comparison ignores what does not change the meaning of a schema: the order of keys, of `required` and of
+//! a list of types, a `required` that is empty, and the type `string` beside an `enum` of strings.
 
 use std::{fs, path::PathBuf};
 
@@ -56,7 +56,8 @@ fn agents_take_what_the_golden_files_say() {
         .iter()
         .filter_map(|agent| {
             let profile = agent.profile();
-            let schemas = json!({ "inputSchema": profile.input_schema, "outputSchema": profile.output_schema });
+            let schemas =
+                json!({ "inputSchema": profile.input_schema, "outputSchema": profile.output_schema });
             compare("agents", &profile.name, &schemas)
         })
         .collect();
@@ -121,17 +122,28 @@ fn differences(at: &str, golden: &Value, published: &Value, found: &mut Vec<Stri
 
 fn normal(value: Value) -> Value {
     match value {
-        Value::Object(members) => members
-            .into_iter()
-            .map(|(key, value)| match (key.as_str(), normal(value)) {
-                ("required" | "type", Value::Array(mut names)) => {
-                    names.sort_by_key(ToString::to_string);
-                    (key, Value::Array(names))
-                }
-                (_, value) => (key, value),
-            })
-            .collect(),
+        Value::Object(mut members) => {
+            if members.get("required").is_some_and(|names| names.as_array().is_some_and(Vec::is_empty)) {
+                members.shift_remove("required");
+            }
+            if members.get("enum").is_some_and(Value::is_array)
+                && members.get("type") == Some(&json!("string"))
+            {
+                members.shift_remove("type");
+            }
+            members.into_iter().map(normal_member).collect()
+        }
         Value::Array(items) => items.into_iter().map(normal).collect(),
         other => other,
+    }
+}
+
+fn normal_member((key, value): (String, Value)) -> (String, Value) {
+    match (key.as_str(), normal(value)) {
+        ("required" | "type", Value::Array(mut names)) => {
+            names.sort_by_key(ToString::to_string);
+            (key, Value::Array(names))
+        }
+        (_, value) => (key, value),
     }
 }
