@@ -193,10 +193,9 @@ impl MemoryBank {
         modified: Timestamp,
         value: &impl Serialize,
     ) -> MemoryReadResult {
-        let value = serde_json::to_value(value).map_err(|error| HandlerError::Internal(error.to_string()))?;
         let policy = CachePolicy::Dynamic;
         let about = ResourceDetails { kind: AccessKind::Memory, name: namespace, schema, modified, policy };
-        Ok(HandlerReply::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, &value)]))
+        Ok(HandlerReply::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)]))
     }
 
     /// Completes namespaces, or keys of the chosen namespace, that the caller may read. If they cannot be read
