@@ -366,7 +366,9 @@ impl RoleJob {
             ..self.worked(*phase, PhaseWorkOutcome::Passed)
         };
         self.cx
-            .artifact(Chunk::data(phase.name(), plain_value(&worked)).named(format!("The {phase}")).last())
+            .artifact(
+                Chunk::data(phase.name(), plain_value(&worked)).named(format!("The {phase}")).complete(),
+            )
             .await?;
         Ok(Outcome::said(format!("The {phase} (version {version}) has passed its gate.")))
     }
@@ -391,7 +393,7 @@ impl RoleJob {
             reason: Some(reason.to_owned()),
             ..self.worked(work.phase, PhaseWorkOutcome::WentBack)
         };
-        self.cx.artifact(Chunk::data(work.phase.name(), plain_value(&worked)).last()).await?;
+        self.cx.artifact(Chunk::data(work.phase.name(), plain_value(&worked)).complete()).await?;
         Ok(Outcome::said(format!("The workflow is back at {to}: {reason}")))
     }
 
@@ -415,7 +417,7 @@ impl RoleJob {
             reason: Some(why.to_owned()),
             ..self.worked(work.phase, PhaseWorkOutcome::Blocked)
         };
-        self.cx.artifact(Chunk::data(work.phase.name(), plain_value(&worked)).last()).await?;
+        self.cx.artifact(Chunk::data(work.phase.name(), plain_value(&worked)).complete()).await?;
         Ok(Outcome::failed(format!("The {} is blocked: {why}", work.phase)))
     }
 
