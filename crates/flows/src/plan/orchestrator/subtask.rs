@@ -14,10 +14,11 @@ use super::{PlanExecution, agent_choice};
 use crate::plan::{
     PART, PLAN,
     agent_choice::{AgentChoice, AttemptHistory},
+    api::UnavailableAgent,
     check::Roster,
     file::{PlanTask, format_duration},
     reference::{render, render_value},
-    status::{SubtaskChange, SubtaskState, UnavailableAgent},
+    status::{SubtaskChange, SubtaskState},
     synthesis::{PlanResults, SubtaskOutput, SubtaskResult},
 };
 
