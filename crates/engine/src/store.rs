@@ -23,7 +23,7 @@ use crate::{
     tenant_store::TenantStore,
 };
 
-/// A storage backend. All of them pass the same conformance suite (`nuncio_store::conformance`).
+/// A storage backend. All of them pass the same conformance suite (`conformance` in `nuncio-testkit`).
 #[async_trait]
 pub trait Store: TaskStore + WebhookStore + SessionStore {
     /// The part of the store that holds data which outlives tasks.

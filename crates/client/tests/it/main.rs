@@ -7,4 +7,3 @@ mod mcp;
 mod model;
 mod oauth;
 mod peer;
-mod stand_in;

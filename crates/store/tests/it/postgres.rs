@@ -65,14 +65,14 @@ macro_rules! suite {
                 #[tokio::test(flavor = "multi_thread")]
                 async fn $check() {
                     if let Some(url) = super::server() {
-                        nuncio_store::conformance::$check($fresh(url)).await;
+                        nuncio_testkit::conformance::$check($fresh(url)).await;
                     }
                 }
             )*
         }
     };
 }
-nuncio_store::for_each_check! { suite, super::fresh }
+nuncio_testkit::for_each_check! { suite, super::fresh }
 
 async fn open(url: &str, options: PostgresOptions) -> PostgresStore {
     PostgresStore::open(url, options).await.unwrap()

@@ -14,7 +14,8 @@ use nuncio_engine::{
     surface::{HandlerReply, Surface, ToolOutput, ToolProfile, tool},
 };
 use nuncio_server::{Server, ServerOptions};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 use tempfile::TempDir;

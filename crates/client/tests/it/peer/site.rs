@@ -7,7 +7,8 @@ use nuncio_engine::{
     Agent, AgentError, Catalog, Chunk, Engine, EngineParts, Outcome, Profile, TaskContext, question::Answer,
 };
 use nuncio_server::{Server, ServerOptions};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
