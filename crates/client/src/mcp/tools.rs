@@ -99,7 +99,7 @@ impl ToolClient {
             .retry(retry::never())
             .no_proxy()
             .connect_timeout(options.connect_timeout)
-            .user_agent(crate::outbound::USER_AGENT)
+            .user_agent(nuncio_outbound::USER_AGENT)
             .build()
             .map_err(|error| ToolError::Setup(error.to_string()))?;
         let bearer = options.bearer.as_ref().map(|token| {

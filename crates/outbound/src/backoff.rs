@@ -55,12 +55,12 @@ impl Backoff {
     }
 
     /// The pause that the next failed attempt leads to, unless the peer names another.
-    pub(crate) fn next_pause(&self) -> Duration {
+    pub fn next_pause(&self) -> Duration {
         self.pause
     }
 
     /// Another request has found that the peer has been unreachable for that long.
-    pub(crate) fn record_outage(&mut self, lasted: Duration) {
+    pub fn record_outage(&mut self, lasted: Duration) {
         let began = Instant::now().checked_sub(lasted);
         self.since = self.since.into_iter().chain(began).min();
     }

@@ -14,8 +14,7 @@ use reqwest::{
     dns::{Addrs, Name, Resolve, Resolving},
     redirect,
 };
-use url::Host;
-pub use url::Url;
+use url::{Host, Url};
 
 use crate::address::{AddressPolicy, RefusedAddress};
 
@@ -173,7 +172,7 @@ impl Outbound {
     }
 
     /// Sends a request; the caller reads the response piece by piece and bounds what it reads.
-    pub(crate) async fn open(
+    pub async fn open(
         &self,
         method: Method,
         url: &Url,
@@ -219,7 +218,7 @@ impl Outbound {
         Ok(())
     }
 
-    pub(crate) fn explain(&self, error: reqwest::Error) -> OutboundError {
+    pub fn explain(&self, error: reqwest::Error) -> OutboundError {
         let error = error.without_url();
         let mut source = error.source();
         while let Some(cause) = source {

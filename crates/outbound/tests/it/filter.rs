@@ -15,9 +15,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
-use nuncio_client::{
-    address::AddressPolicy,
-    outbound::{HostLookup, Outbound, OutboundError, OutboundOptions, OutboundResponse, Url},
+use nuncio_outbound::{
+    AddressPolicy, HostLookup, Outbound, OutboundError, OutboundOptions, OutboundResponse, Url,
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -473,7 +472,7 @@ async fn a_redirect_is_an_answer_and_is_not_followed() {
 async fn a_proxy_of_the_environment_is_not_used() {
     let proxy = Target::answering(OK).await;
     let mut child = tokio::process::Command::new(std::env::current_exe().unwrap());
-    child.args(["--exact", "outbound::private_addresses_pass_when_they_are_allowed"]);
+    child.args(["--exact", "filter::private_addresses_pass_when_they_are_allowed"]);
     for name in ["HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"] {
         child.env(name, proxy.url());
     }
