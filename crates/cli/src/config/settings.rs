@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
-    AuthMode, Provider, TrustedProxy, UnknownProvider,
+    AuthMode, PostgresOptions, Provider, StoreLocation, TrustedProxy, UnknownProvider,
     engine::{
         AccessKind, AuditLevel, Grants, MeteredResource, Share, access_control::RateError, memory::Privacy,
         redact::Redactor,
@@ -11,7 +11,7 @@ use nuncio::{
     flows::sparc::SparcModel,
 };
 
-use super::{Config, LogFormat, ModelConfig, StoreUrl};
+use super::{Config, LogFormat, ModelConfig};
 use crate::duration;
 
 pub(crate) struct Setting {
@@ -121,11 +121,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(config.data.display().to_string()),
         |config, text| { config.data = text.into(); Ok(()) }),
     row("store", SettingShape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR, or postgres://USER@HOST/DATABASE for many servers",
-        |config| config.store.as_ref().map(|url| match url {
-            StoreUrl::Sqlite(dir) => format!("sqlite:{}", dir.display()),
-            StoreUrl::Postgres(url) => url.clone(),
-        }),
-        |config, text| store(text).map(|url| config.store = Some(url))),
+        |config| config.store.as_ref().map(ToString::to_string),
+        |config, text| store(text).map(|place| config.store = Some(place))),
     row("store-schema", SettingShape::Text, "NAME", "The schema of the PostgreSQL database that holds the tables",
         |config| Some(config.postgres.schema.clone()),
         |config, text| { config.postgres.schema = text.into(); Ok(()) }),
@@ -436,18 +433,9 @@ fn model(config: &mut Config) -> &mut SparcModel {
     config.flows.sparc.model.get_or_insert_with(unset)
 }
 
-/// Parses a store URL.
-pub(crate) fn store(text: &str) -> Result<StoreUrl, String> {
-    match text.split_once(':') {
-        Some(("sqlite", dir)) if !dir.is_empty() => {
-            let dir = dir.strip_prefix("//").unwrap_or(dir);
-            Ok(StoreUrl::Sqlite(PathBuf::from(dir)))
-        }
-        Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-            Ok(StoreUrl::Postgres(text.into()))
-        }
-        _ => Err(format!("expected sqlite:DIR or postgres://USER@HOST/DATABASE, not {text:?}")),
-    }
+/// Parses a store URL. The options of PostgreSQL are settings of their own.
+fn store(text: &str) -> Result<StoreLocation, String> {
+    StoreLocation::parse(text, PostgresOptions::default()).map_err(|error| error.to_string())
 }
 
 fn unsafe_settings(text: &str) -> Result<Vec<String>, String> {

@@ -35,8 +35,6 @@ mod security;
 mod serve;
 mod server_process;
 mod sparc_crash;
-#[path = "../../../client/tests/it/stand_in.rs"]
-mod stand_in;
 mod stores;
 mod streams;
 mod test_agents;

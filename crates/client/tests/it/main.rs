@@ -8,4 +8,3 @@ mod model;
 mod oauth;
 mod outbound;
 mod peer;
-mod stand_in;

@@ -104,7 +104,7 @@ impl Agent for Orchestrator {
             // The same format as the tool that makes plans by rules.
             let made = json!({ "plan": plan.to_value(), "file": file, "matches": [] });
             let parts = vec![Part::text(file), Part::data(made)];
-            cx.artifact(Chunk::parts(PLAN, parts).named("Plan").last()).await?;
+            cx.artifact(Chunk::parts(PLAN, parts).named("Plan").complete()).await?;
             return Ok(Outcome::said(format!("The plan has {} tasks.", plan.tasks.len())));
         }
         let running = PlanExecution::new(&self.core, &cx, &plan, &begun);
@@ -182,7 +182,7 @@ impl<'a> PlanExecution<'a> {
         let failed = self.failed(&ended);
         if !failed.is_empty() {
             let result = json!({ "name": self.plan.name, "parts": synthesis::provenance(self.plan, &ended) });
-            self.cx.artifact(Chunk::data(RESULT, result).named("Result").last()).await?;
+            self.cx.artifact(Chunk::data(RESULT, result).named("Result").complete()).await?;
             return Ok(Outcome::failed(format!(
                 "{} was not completed.\n{}",
                 self.plan.name,
@@ -196,7 +196,7 @@ impl<'a> PlanExecution<'a> {
             "parts": synthesis::provenance(self.plan, &ended),
         });
         let parts = vec![Part::text(text), Part::data(result)];
-        self.cx.artifact(Chunk::parts(RESULT, parts).named("Result").last()).await?;
+        self.cx.artifact(Chunk::parts(RESULT, parts).named("Result").complete()).await?;
         let done = ended.iter().filter(|ended| ended.state == SubtaskState::Done).count();
         Ok(Outcome::said(format!("{}: {done} of {} subtasks are done.", self.plan.name, ended.len())))
     }

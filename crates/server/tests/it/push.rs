@@ -24,7 +24,8 @@ use nuncio_engine::{
     webhook::{Authentication, WebhookConfig},
 };
 use nuncio_server::{push::HttpWebhookSender, signature::SigningSecret};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::Value;
 use tokio::{sync::watch, task::JoinHandle};
 

@@ -1,6 +1,6 @@
 //! A model agent in the real server, which is killed between what the model said and what its tool did, before the
 //! model's next word, and in the middle of its answer: nothing that had ended is done again, and the answer is whole.
-//! The model is a stand-in: `stand_in.rs` says what that shows and what it does not.
+//! The model is a stand-in: `nuncio_testkit::model_provider` says what that shows and what it does not.
 
 use std::{fs, sync::Arc};
 
@@ -8,11 +8,8 @@ use serde_json::{Value, json};
 use tokio::{runtime::Runtime, sync::Notify};
 
 use super::{lines, until};
-use crate::{
-    http::rpc,
-    server_process::ServerProcess,
-    stand_in::{Reply, StandIn},
-};
+use crate::{http::rpc, server_process::ServerProcess};
+use nuncio_testkit::model_provider::{StandIn, StandInReply};
 
 const FINAL: &str = "Twice three is six, as far as anybody knows.";
 
@@ -66,10 +63,10 @@ fn a_kill_at_any_point_repeats_nothing_that_had_ended() {
     let runtime = Runtime::new().unwrap();
     let never = Arc::new(Notify::new());
     let replies = [
-        Reply::calls("", &[("c1", "double", "{\"text\":\"3\"}")], (10, 5)),
-        Reply::text(FINAL, (30, 8)).behind(&never),
-        Reply::text("Twice three is certainly seven.", (30, 8)).open_after(3),
-        Reply::text(FINAL, (30, 8)),
+        StandInReply::calls("", &[("c1", "double", "{\"text\":\"3\"}")], (10, 5)),
+        StandInReply::text(FINAL, (30, 8)).behind(&never),
+        StandInReply::text("Twice three is certainly seven.", (30, 8)).open_after(3),
+        StandInReply::text(FINAL, (30, 8)),
     ];
     let stand_in = runtime.block_on(StandIn::start(replies));
     let asked = || stand_in.asked().len();

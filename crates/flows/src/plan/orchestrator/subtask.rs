@@ -90,7 +90,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 let parts = whole(&task);
                 if !parts.is_empty() {
                     let artifact = Chunk::parts(format!("{PART}{}", self.task.id), parts);
-                    self.branch.artifact(artifact.named(self.task.id.clone()).last()).await?;
+                    self.branch.artifact(artifact.named(self.task.id.clone()).complete()).await?;
                 }
                 self.end(SubtaskState::Done, None, output, Some(task.status_at)).await
             }

@@ -191,7 +191,7 @@ async fn show(cx: &TaskContext, phase: SparcPhase, child: &Task) -> Result<(), A
     let part = Part { media_type: Some("application/json".into()), ..Part::text(text) };
     let chunk = Chunk::parts(format!("{phase}-{}", worked["version"]), vec![part]);
     let described = worked["uri"].as_str().unwrap_or_default();
-    cx.artifact(chunk.named(format!("The {phase}")).described(described).last()).await
+    cx.artifact(chunk.named(format!("The {phase}")).described(described).complete()).await
 }
 
 /// Implements `batchtoolsEnabled`: one batch stores the passed artifacts in the memory bank, each under
@@ -253,7 +253,7 @@ async fn finish(
         "phases": now.passed.len(),
     });
     cx.progress_with(5.0, Some(5.0), "All five phases have passed", event).await?;
-    cx.artifact(Chunk::data("workflow", ran).named("What the workflow came to").last()).await?;
+    cx.artifact(Chunk::data("workflow", ran).named("What the workflow came to").complete()).await?;
     Ok(Outcome::said(format!("All five phases of {context_id:?} have passed.")))
 }
 

@@ -63,7 +63,7 @@ impl Agent for GateAgent {
             Err(why) => Ok(Outcome::Failed(why)),
             Ok(submitted) => {
                 let value = view::submitted(&input.context_id, &submitted);
-                cx.artifact(Chunk::data("gate", value).named("What the gate said").last()).await?;
+                cx.artifact(Chunk::data("gate", value).named("What the gate said").complete()).await?;
                 Ok(Outcome::said(view::submitted_in_words(&submitted)))
             }
         }

@@ -361,7 +361,7 @@ impl RoleJob {
         worked["version"] = (*version).into();
         worked["uri"] = artifact_uri(&self.context_id, *phase, *version).into();
         worked["artifact"] = artifact;
-        self.cx.artifact(Chunk::data(phase.name(), worked).named(format!("The {phase}")).last()).await?;
+        self.cx.artifact(Chunk::data(phase.name(), worked).named(format!("The {phase}")).complete()).await?;
         Ok(Outcome::said(format!("The {phase} (version {version}) has passed its gate.")))
     }
 
@@ -383,7 +383,7 @@ impl RoleJob {
         let mut worked = self.worked(work.phase, "went_back");
         worked["to"] = json!(to);
         worked["reason"] = reason.into();
-        self.cx.artifact(Chunk::data(work.phase.name(), worked).last()).await?;
+        self.cx.artifact(Chunk::data(work.phase.name(), worked).complete()).await?;
         Ok(Outcome::said(format!("The workflow is back at {to}: {reason}")))
     }
 
@@ -405,7 +405,7 @@ impl RoleJob {
         }
         let mut worked = self.worked(work.phase, "blocked");
         worked["reason"] = why.into();
-        self.cx.artifact(Chunk::data(work.phase.name(), worked).last()).await?;
+        self.cx.artifact(Chunk::data(work.phase.name(), worked).complete()).await?;
         Ok(Outcome::failed(format!("The {} is blocked: {why}", work.phase)))
     }
 

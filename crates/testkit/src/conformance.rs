@@ -6,21 +6,14 @@
 //!
 //! ```text
 //! fn fresh() -> impl AsyncFn() -> Arc<dyn Store> { … }
-//! nuncio_store::conformance!(fresh);
+//! nuncio_testkit::conformance!(fresh);
 //! ```
 //!
 //! Nothing here depends on a clock: all times are arguments, as the trait requires.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::expect_used,
-    reason = "a test suite: a failure is a panic with its place"
-)]
-
 mod commit;
 mod contention;
 mod expiry;
-mod fault_injection;
 mod fixtures;
 mod guards;
 mod knowledge_audit;
@@ -29,7 +22,6 @@ mod knowledge_records;
 mod knowledge_search;
 mod lease;
 mod list;
-mod open;
 mod outbox;
 mod reading;
 mod sessions;
@@ -42,7 +34,6 @@ pub use self::{
     commit::{an_ended_task_rests, unfolded_bytes_are_counted},
     contention::{colliding_creates_make_one_task, sequence_has_no_gaps},
     expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},
-    fault_injection::{CommitMoment, CrashAfterCommits, HookFuture, HookedStore, proceed},
     guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
     knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
@@ -63,7 +54,6 @@ pub use self::{
     },
     lease::{concurrent_claims_never_share, load_and_next_due, progress_forgives_attempts},
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
-    open::open_in,
     outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
     outbox::{a_retry_keeps_its_time, a_settlement_beside_a_commit_loses_nothing},
     outbox::{webhooks_are_kept_per_task, webhooks_follow_the_log},

@@ -5,8 +5,6 @@
 //! the pieces that a test wants, and broken off where a test wants that. What it shows is how this client behaves
 //! towards such a server; it does not show that a provider is such a server.
 
-#![allow(dead_code, reason = "the tests of two crates use it, each what it needs")]
-
 use std::{
     collections::VecDeque,
     sync::{
@@ -28,9 +26,9 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 /// A provider's API at an address of its own.
-pub(crate) struct StandIn {
+pub struct StandIn {
     /// Where it is.
-    pub(crate) url: String,
+    pub url: String,
     told: Arc<Told>,
 }
 
@@ -39,26 +37,26 @@ struct Told {
     asked: Mutex<Vec<Asked>>,
     /// The headers of those who only looked whether it is there.
     looked: Mutex<Vec<HeaderMap>>,
-    replies: Mutex<VecDeque<Reply>>,
+    replies: Mutex<VecDeque<StandInReply>>,
     /// Connections that were let go before the answer had ended.
     left: AtomicUsize,
 }
 
 /// A request as it came.
 #[derive(Clone)]
-pub(crate) struct Asked {
+pub struct Asked {
     /// The path and the query.
-    pub(crate) place: String,
+    pub place: String,
     /// The headers.
-    pub(crate) headers: HeaderMap,
+    pub headers: HeaderMap,
     /// The body.
-    pub(crate) body: Value,
+    pub body: Value,
     /// When.
-    pub(crate) at: Instant,
+    pub at: Instant,
 }
 
 /// What is answered.
-pub(crate) struct Reply {
+pub struct StandInReply {
     status: u16,
     headers: Vec<(&'static str, String)>,
     pieces: Vec<String>,
@@ -76,38 +74,38 @@ enum End {
     Open,
 }
 
-impl Reply {
+impl StandInReply {
     /// An answer in one piece.
-    pub(crate) fn new(status: u16, content_type: &str, body: impl Into<String>) -> Self {
+    pub fn new(status: u16, content_type: &str, body: impl Into<String>) -> Self {
         Self::pieces(status, content_type, vec![body.into()])
     }
 
     /// An answer in pieces.
-    pub(crate) fn pieces(status: u16, content_type: &str, pieces: Vec<String>) -> Self {
+    pub fn pieces(status: u16, content_type: &str, pieces: Vec<String>) -> Self {
         let headers = vec![("content-type", content_type.to_owned())];
         Self { status, headers, pieces, end: End::Whole, gate: None }
     }
 
     /// Server-sent events, each a piece.
-    pub(crate) fn events(events: impl IntoIterator<Item = impl ToString>) -> Self {
+    pub fn events(events: impl IntoIterator<Item = impl ToString>) -> Self {
         let pieces = events.into_iter().map(|data| format!("data: {}\n\n", data.to_string()));
         Self::pieces(200, "text/event-stream", pieces.collect())
     }
 
     /// Lines of JSON, each a piece.
-    pub(crate) fn lines(lines: impl IntoIterator<Item = impl ToString>) -> Self {
+    pub fn lines(lines: impl IntoIterator<Item = impl ToString>) -> Self {
         let pieces = lines.into_iter().map(|line| format!("{}\n", line.to_string()));
         Self::pieces(200, "application/x-ndjson", pieces.collect())
     }
 
     /// An error of OpenAI's.
-    pub(crate) fn refusal(status: u16, message: &str) -> Self {
+    pub fn refusal(status: u16, message: &str) -> Self {
         let body = json!({ "error": { "message": message, "type": "some_error" } });
         Self::new(status, "application/json", body.to_string())
     }
 
     /// A text of OpenAI's, one piece a word, that took so many tokens.
-    pub(crate) fn text(text: &str, tokens: (u64, u64)) -> Self {
+    pub fn text(text: &str, tokens: (u64, u64)) -> Self {
         let mut events: Vec<String> = text
             .split_inclusive(' ')
             .map(|word| json!({ "choices": [{ "index": 0, "delta": { "content": word } }] }).to_string())
@@ -117,7 +115,7 @@ impl Reply {
     }
 
     /// Calls of tools (id, name, arguments) of OpenAI's, after a text, the arguments in pieces.
-    pub(crate) fn calls(text: &str, calls: &[(&str, &str, &str)], tokens: (u64, u64)) -> Self {
+    pub fn calls(text: &str, calls: &[(&str, &str, &str)], tokens: (u64, u64)) -> Self {
         let piece = |n: usize, call: Value| {
             let mut call = call;
             call["index"] = n.into();
@@ -145,33 +143,33 @@ impl Reply {
     }
 
     /// With a header.
-    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+    pub fn header(mut self, name: &'static str, value: &str) -> Self {
         self.headers.push((name, value.to_owned()));
         self
     }
 
     /// Only the first pieces; then the connection breaks.
-    pub(crate) fn cut_after(mut self, pieces: usize) -> Self {
+    pub fn cut_after(mut self, pieces: usize) -> Self {
         self.pieces.truncate(pieces);
         self.end = End::Cut;
         self
     }
 
     /// Only the first pieces; then the answer ends as if that were all.
-    pub(crate) fn ended_after(mut self, pieces: usize) -> Self {
+    pub fn ended_after(mut self, pieces: usize) -> Self {
         self.pieces.truncate(pieces);
         self
     }
 
     /// Only the first pieces; then nothing more comes.
-    pub(crate) fn open_after(mut self, pieces: usize) -> Self {
+    pub fn open_after(mut self, pieces: usize) -> Self {
         self.pieces.truncate(pieces);
         self.end = End::Open;
         self
     }
 
     /// The answer begins when this is notified.
-    pub(crate) fn behind(mut self, gate: &Arc<Notify>) -> Self {
+    pub fn behind(mut self, gate: &Arc<Notify>) -> Self {
         self.gate = Some(Arc::clone(gate));
         self
     }
@@ -188,7 +186,7 @@ fn openai_end(why: &str, (input, output): (u64, u64)) -> [String; 3] {
 
 impl StandIn {
     /// Starts one that will give these answers, one after another.
-    pub(crate) async fn start(replies: impl IntoIterator<Item = Reply>) -> Self {
+    pub async fn start(replies: impl IntoIterator<Item = StandInReply>) -> Self {
         let told = Arc::new(Told { replies: Mutex::new(replies.into_iter().collect()), ..Told::default() });
         let app = Router::new().fallback(answer).with_state(Arc::clone(&told));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -198,22 +196,22 @@ impl StandIn {
     }
 
     /// What was asked so far.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
+    pub fn asked(&self) -> Vec<Asked> {
         self.told.asked.lock().unwrap().clone()
     }
 
     /// The headers of those who only looked whether it is there.
-    pub(crate) fn looked(&self) -> Vec<HeaderMap> {
+    pub fn looked(&self) -> Vec<HeaderMap> {
         self.told.looked.lock().unwrap().clone()
     }
 
     /// How often somebody went away before the answer had ended.
-    pub(crate) fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.told.left.load(Ordering::SeqCst)
     }
 
     /// Whether all answers were given.
-    pub(crate) fn is_done(&self) -> bool {
+    pub fn is_done(&self) -> bool {
         self.told.replies.lock().unwrap().is_empty()
     }
 }
@@ -250,8 +248,9 @@ async fn answer(
     let body = serde_json::from_slice(&body).unwrap_or_default();
     told.asked.lock().unwrap().push(Asked { place: uri.to_string(), headers, body, at: Instant::now() });
     let next = told.replies.lock().unwrap().pop_front();
-    let Reply { status, headers, pieces, end, gate } = next
-        .unwrap_or_else(|| Reply::refusal(400, "the stand-in was asked more often than the test told it"));
+    let StandInReply { status, headers, pieces, end, gate } = next.unwrap_or_else(|| {
+        StandInReply::refusal(400, "the stand-in was asked more often than the test told it")
+    });
     let mut leaving = Leaving(Some(Arc::clone(&told)));
     if let Some(gate) = gate {
         gate.notified().await;

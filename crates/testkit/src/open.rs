@@ -7,8 +7,7 @@ use std::{
 };
 
 use nuncio_engine::store::Store;
-
-use crate::{PostgresOptions, PostgresStore, SqliteOptions, SqliteStore};
+use nuncio_store::{PostgresOptions, PostgresStore, SqliteOpenError, SqliteOptions, SqliteStore};
 
 /// How long the previous holder of a folder may take to close it.
 const CLOSING: Duration = Duration::from_secs(60);
@@ -23,7 +22,7 @@ pub async fn open_in(folder: &Path, sqlite: SqliteOptions) -> Arc<dyn Store> {
         loop {
             match SqliteStore::open(folder, sqlite.clone()) {
                 Ok(store) => return Arc::new(store),
-                Err(crate::SqliteOpenError::Locked { .. }) if Instant::now() < deadline => {}
+                Err(SqliteOpenError::Locked { .. }) if Instant::now() < deadline => {}
                 Err(error) => panic!("{error}"),
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
