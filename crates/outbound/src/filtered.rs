@@ -218,6 +218,7 @@ impl Outbound {
         Ok(())
     }
 
+    /// The error that stands for one of the HTTP client.
     pub fn explain(&self, error: reqwest::Error) -> OutboundError {
         let error = error.without_url();
         let mut source = error.source();
