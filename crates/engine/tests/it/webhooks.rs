@@ -5,7 +5,7 @@ use nuncio_engine::{
     store::{Change, CommitError, Precondition, StoreError},
     webhook::WebhookConfig,
 };
-use nuncio_store::conformance::CrashAfterCommits;
+use nuncio_testkit::fault_injection::CrashAfterCommits;
 use serde_json::json;
 
 use crate::world::{

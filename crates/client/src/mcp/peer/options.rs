@@ -3,11 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
+use nuncio_outbound::Backoff;
 use nuncio_wire::mcp::{McpVersion, TASKS};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
-use crate::{auth::Authorizer, peer::Backoff};
+use crate::auth::Authorizer;
 
 /// The first backoff.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
