@@ -21,15 +21,12 @@ use std::{
 use nuncio::{
     FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
     StoreLocation,
-    engine::{AccessOptions, Options, outbox::OutboxOptions},
+    engine::{Options, outbox::OutboxOptions},
 };
 
 pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, SettingShape};
 pub(crate) use trust::{is_trusted, trust};
-
-/// How long the lines of the audit log are retained.
-const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
 
 #[derive(Clone)]
 pub(crate) struct Config {
@@ -104,10 +101,7 @@ impl Default for Config {
             https_only_webhooks: false,
             log: "info".into(),
             log_format: LogFormat::Text,
-            engine: Options {
-                access: AccessOptions { audit_retention: Some(AUDIT_RETENTION), ..AccessOptions::default() },
-                ..Options::default()
-            },
+            engine: Options::default(),
             outbox: OutboxOptions::default(),
             server: ServerOptions::default(),
             flows: FlowsOptions::default(),

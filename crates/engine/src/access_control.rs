@@ -29,7 +29,7 @@ const LINE: usize = 512;
 const LOOKED_AT: usize = 2 * LINE;
 
 /// The operator's access settings.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct AccessOptions {
     /// The rate limit of one caller, by resource type. Types that are not listed have no limit.
     pub rates: Vec<(AccessKind, Rate)>,
@@ -39,6 +39,17 @@ pub struct AccessOptions {
     pub audit_retention: Option<Duration>,
     /// Filters secrets out of log lines, audit entries and previews.
     pub redactor: Arc<Redactor>,
+}
+
+impl Default for AccessOptions {
+    fn default() -> Self {
+        Self {
+            rates: vec![],
+            audit: AuditLevel::default(),
+            audit_retention: Some(Duration::from_secs(90 * 24 * 3600)),
+            redactor: Arc::default(),
+        }
+    }
 }
 
 /// An access that a caller requests.

@@ -22,7 +22,7 @@ use tokio::{
 };
 
 pub use measure::StorageMeter;
-pub use options::{Limits, Options};
+pub use options::{CallLimits, Limits, Options};
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 
 pub use crate::commands::submit::StartedTask;
@@ -158,7 +158,7 @@ impl Engine {
     /// Starts an engine. It resumes the tasks that an earlier process left, and runs until [`Engine::stop`].
     pub async fn start(parts: EngineParts) -> Result<Self, Error> {
         let EngineParts { store, catalog, options, clock, check_webhook, tracer, sampler } = parts;
-        crate::surface::limit_foreign_cost(options.limits.schema_cost);
+        crate::surface::limit_foreign_cost(options.schema_cost);
         let ended = FinishedTaskCache::new(options.ended_cache_bytes);
         let master_key = MasterKey::load(&*store, &*clock).await?;
         let usage = UsageLedger::new(options.usage.clone());
@@ -167,7 +167,7 @@ impl Engine {
             guard: AccessControl::new(&options.access),
             admin: Admin::default(),
             usage,
-            cpu: CpuShares::new(options.limits.cpu_percent),
+            cpu: CpuShares::new(options.cpu_percent),
             ready: runner::ReadyQueues::new(),
             meters: Mutex::default(),
             measure: Notify::new(),

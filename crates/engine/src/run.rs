@@ -278,13 +278,13 @@ impl TaskRun {
         let limits = &self.engine.options.limits;
         if shared.events.max(shared.replay.records()) >= limits.events_per_task {
             return Err(AgentError::Misuse(format!(
-                "events_per_task: a task has at most {} events, and as many steps",
+                "limits.events-per-task: a task has at most {} events, and as many steps",
                 limits.events_per_task
             )));
         }
         if shared.head.bytes + size as u64 > limits.bytes_per_task {
             return Err(AgentError::Misuse(format!(
-                "bytes_per_task: a task holds at most {} bytes",
+                "limits.bytes-per-task: a task holds at most {} bytes",
                 limits.bytes_per_task
             )));
         }

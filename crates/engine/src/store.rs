@@ -476,7 +476,7 @@ pub enum StoreError {
 #[derive(Debug, thiserror::Error)]
 pub enum WebhookError {
     /// The task has the maximum number of webhooks.
-    #[error("webhooks_per_task: a task has at most {0} webhooks")]
+    #[error("limits.webhooks-per-task: a task has at most {0} webhooks")]
     TooMany(usize),
     /// The task does not exist, or was deleted.
     #[error("there is no such task")]

@@ -74,7 +74,7 @@ impl EngineCore {
         let page = self.store.list(&query(caller, list)?).await?;
         let mut listed =
             FoldedTaskPage { tasks: vec![], next_page_token: page.next.map(write_token), total: page.total };
-        let page_bytes = self.options.limits.page_bytes;
+        let page_bytes = self.options.page_bytes;
         let (mut shown, mut read, mut before) = (0, 0, None);
         for opened in page.tasks {
             let row = opened.row;

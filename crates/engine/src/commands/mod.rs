@@ -23,7 +23,7 @@ const DECIDE_AGAIN: usize = 32;
 fn check_id(what: &str, id: &str, limits: &Limits) -> Result<(), Error> {
     if id.is_empty() || id.len() > limits.id_bytes || id.chars().any(char::is_control) {
         return Err(Error::Invalid(format!(
-            "{what}: an id has 1 to {} bytes (id_bytes) and no control characters",
+            "{what}: an id has 1 to {} bytes (limits.id-bytes) and no control characters",
             limits.id_bytes
         )));
     }

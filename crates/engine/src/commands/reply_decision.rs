@@ -116,7 +116,7 @@ fn check_reply(rules: &ReplyRules<'_>, task: &Task, row: &TaskRow, reply: &Reply
     }
     let limit = rules.limits.messages_per_task;
     if task.history.len() >= limit {
-        return Err(Error::Limit(format!("messages_per_task: a task has at most {limit} messages")));
+        return Err(Error::Limit(format!("limits.messages-per-task: a task has at most {limit} messages")));
     }
     check_id("messageId", &reply.message.id, rules.limits)?;
     if let Some(key) = &reply.idempotency_key {
@@ -133,7 +133,7 @@ fn check_reply(rules: &ReplyRules<'_>, task: &Task, row: &TaskRow, reply: &Reply
 fn check_room(limits: &Limits, task: &Task, row: &TaskRow, message: &Message) -> Result<(), Error> {
     if row.seq >= limits.events_per_task {
         return Err(Error::Limit(format!(
-            "events_per_task: a task has at most {} events",
+            "limits.events-per-task: a task has at most {} events",
             limits.events_per_task
         )));
     }
@@ -142,7 +142,7 @@ fn check_room(limits: &Limits, task: &Task, row: &TaskRow, message: &Message) ->
     let held = TaskHeader::decode(&row.head)?.bytes + (said + message.size()) as u64;
     if held > limits.bytes_per_task {
         return Err(Error::Limit(format!(
-            "bytes_per_task: a task holds at most {} bytes",
+            "limits.bytes-per-task: a task holds at most {} bytes",
             limits.bytes_per_task
         )));
     }

@@ -276,10 +276,10 @@ impl EngineCore {
         let Some(parent) = &submit.parent else {
             return Err(Error::Internal("a call without a caller".into()));
         };
-        if parent.depth >= self.options.limits.call_depth {
+        if parent.depth >= self.options.calls.call_depth {
             return Err(Error::Limit(format!(
-                "call_depth: at most {} tasks call each other in a row",
-                self.options.limits.call_depth
+                "limits.call-depth: at most {} tasks call each other in a row",
+                self.options.calls.call_depth
             )));
         }
         let caller = parent.caller.clone();
@@ -454,7 +454,7 @@ impl EngineCore {
             () = run.canceled() => Err(canceled()),
             () = wait_until_closing(&mut closing) => Err(stopping()),
             () = tokio::time::sleep(left) => Err(Error::Busy {
-                why: "called tasks hold all slots (max_running, running_per_root)".into(),
+                why: "called tasks hold all slots (max-running, limits.running-per-root)".into(),
                 retry_after: CALL_AGAIN,
             }),
         }
@@ -534,7 +534,7 @@ impl EngineCore {
         let Some(queueing) = self.enqueue(&new.owner) else {
             return Err(CreateError::Other(Error::Busy {
                 why: format!(
-                    "{} tasks run and {} wait (max_running, max_queued)",
+                    "{} tasks run and {} wait (max-running, max-queued)",
                     self.options.max_running, self.options.max_queued
                 ),
                 retry_after: Duration::from_secs(5),
@@ -573,7 +573,7 @@ impl EngineCore {
         check_message(&submit.message, profile, limits)?;
         if submit.webhooks.len() > limits.webhooks_per_task {
             return Err(Error::Limit(format!(
-                "webhooks_per_task: a task has at most {} push notification configs",
+                "limits.webhooks-per-task: a task has at most {} push notification configs",
                 limits.webhooks_per_task
             )));
         }
@@ -649,14 +649,14 @@ pub(super) fn check_message(message: &Message, profile: &Profile, limits: &Limit
     }
     if message.parts.len() > limits.parts_per_message {
         return Err(Error::Limit(format!(
-            "parts_per_message: a message has at most {} parts, this one has {}",
+            "limits.parts-per-message: a message has at most {} parts, this one has {}",
             limits.parts_per_message,
             message.parts.len()
         )));
     }
     if message.size() as u64 > limits.bytes_per_task {
         return Err(Error::Limit(format!(
-            "bytes_per_task: a task holds at most {} bytes",
+            "limits.bytes-per-task: a task holds at most {} bytes",
             limits.bytes_per_task
         )));
     }

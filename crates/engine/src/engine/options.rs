@@ -45,8 +45,18 @@ pub struct Options {
     pub stop_within: Duration,
     /// Whether a repeated message id counts as a retry of the same send, without an idempotency key.
     pub idempotent_message_ids: bool,
-    /// Caps on one task and its call tree, on a page of a list, on foreign schemas, and on tenants' processor time.
+    /// Caps on the size of one task.
     pub limits: Limits,
+    /// Caps on tasks that call each other.
+    pub calls: CallLimits,
+    /// Bytes of content on one page of a list. A page holds at least one task, whatever its size.
+    pub page_bytes: u64,
+    /// The percentage of the processors that tenants share while several are active. A tenant that uses more than
+    /// its fair part of it waits. 0: no limit.
+    pub cpu_percent: u32,
+    /// The cost limit for tool schemas of other servers: how many schemas one value is checked against, with
+    /// references expanded. One limit for the whole process.
+    pub schema_cost: u64,
     /// Caps on the size and the searches of the memory bank.
     pub memory: MemoryLimits,
     /// What to do with values of the memory bank that look like secrets.
@@ -70,14 +80,19 @@ pub struct Limits {
     pub events_per_task: u64,
     /// Bytes of content in its log.
     pub bytes_per_task: u64,
-    /// Bytes of content on one page of a list. A page holds at least one task, whatever its size.
-    pub page_bytes: u64,
     /// Messages in its history.
     pub messages_per_task: usize,
     /// Parts of one message.
     pub parts_per_message: usize,
     /// Webhooks of one task.
     pub webhooks_per_task: usize,
+    /// Bytes of an id chosen by a client (task, context, message, key, webhook).
+    pub id_bytes: usize,
+}
+
+/// Caps on tasks that call each other.
+#[derive(Debug, Clone)]
+pub struct CallLimits {
     /// The longest chain of tasks that call each other.
     pub call_depth: u32,
     /// Tasks ever created in the call tree below one task that a caller sent.
@@ -85,14 +100,6 @@ pub struct Limits {
     /// How many tasks of one call tree are in memory on one node at once; the others wait. Each depth may exceed
     /// it by a few.
     pub running_per_root: usize,
-    /// The percentage of the processors that tenants share while several are active. A tenant that uses more than
-    /// its fair part of it waits. 0: no limit.
-    pub cpu_percent: u32,
-    /// Bytes of an id chosen by a client (task, context, message, key, webhook).
-    pub id_bytes: usize,
-    /// The cost limit for tool schemas of other servers: how many schemas one value is checked against, with
-    /// references expanded. One limit for the whole process.
-    pub schema_cost: u64,
 }
 
 impl Default for Options {
@@ -114,6 +121,10 @@ impl Default for Options {
             stop_within: Duration::from_secs(20),
             idempotent_message_ids: false,
             limits: Limits::default(),
+            calls: CallLimits::default(),
+            page_bytes: 4 * 1024 * 1024,
+            cpu_percent: 75,
+            schema_cost: crate::surface::MAX_SCHEMA_COST,
             memory: MemoryLimits::default(),
             privacy: Privacy::default(),
             reads_flush: Duration::from_secs(3),
@@ -130,17 +141,17 @@ impl Default for Limits {
         Self {
             events_per_task: 500_000,
             bytes_per_task: 32 * 1024 * 1024,
-            page_bytes: 4 * 1024 * 1024,
             messages_per_task: 10_000,
             parts_per_message: 1_000,
             webhooks_per_task: 16,
-            call_depth: 16,
-            tasks_per_root: 20_000,
-            running_per_root: 1_000,
-            cpu_percent: 75,
             id_bytes: 256,
-            schema_cost: crate::surface::MAX_SCHEMA_COST,
         }
+    }
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self { call_depth: 16, tasks_per_root: 20_000, running_per_root: 1_000 }
     }
 }
 

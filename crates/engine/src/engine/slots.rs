@@ -272,7 +272,7 @@ impl Slots {
 
 impl EngineCore {
     fn caps(&self) -> Caps {
-        Caps { running: self.options.max_running, per_root: self.options.limits.running_per_root }
+        Caps { running: self.options.max_running, per_root: self.options.calls.running_per_root }
     }
 
     fn slot(self: &Arc<Self>, owner: &str, place: SlotScope) -> Slot {
@@ -375,7 +375,7 @@ impl EngineCore {
     /// unknown count is read from the store, so the budget survives a restart. It is read again from time to time
     /// when other nodes may create tasks too.
     pub(crate) async fn make_below(self: &Arc<Self>, root: TaskId) -> Result<DescendantReservation, Error> {
-        let most = self.options.limits.tasks_per_root;
+        let most = self.options.calls.tasks_per_root;
         let known = self.slots.lock().trees.get(&root).and_then(|tree| tree.counted);
         let shared = self.store.is_shared();
         if known.is_none_or(|(_, at)| shared && at.elapsed() > COUNT_AGAIN) {
@@ -392,7 +392,7 @@ impl EngineCore {
         let tree = pools.trees.entry(root).or_default();
         if tree.made() >= most {
             return Err(Error::Limit(format!(
-                "tasks_per_root: at most {most} tasks are made below one task, by calls within calls"
+                "limits.tasks-per-root: at most {most} tasks are made below one task, by calls within calls"
             )));
         }
         tree.made_since += 1;

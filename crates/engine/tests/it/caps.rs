@@ -51,13 +51,13 @@ async fn events_per_task() {
     // The message and the beginning are two of them; the end always finds room.
     let task = allowed(&engine, "log 18").await;
     assert_eq!(task.seq, 21);
-    refused(&engine, "log 19", "events_per_task").await;
-    refused(&engine, "said 19", "events_per_task").await;
+    refused(&engine, "log 19", "limits.events-per-task").await;
+    refused(&engine, "said 19", "limits.events-per-task").await;
     // As many steps, for they are kept too.
     allowed(&engine, "step 20").await;
-    refused(&engine, "step 21", "events_per_task").await;
+    refused(&engine, "step 21", "limits.events-per-task").await;
     allowed(&engine, "sleep 20").await;
-    refused(&engine, "sleep 21", "events_per_task").await;
+    refused(&engine, "sleep 21", "limits.events-per-task").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,7 +72,7 @@ async fn events_per_task_stops_questions_and_messages_and_no_answers() {
         task = engine.settled(&told).await;
     }
     assert_eq!(task.state, State::Failed);
-    assert!(last_words(&task).starts_with("events_per_task: "), "{task:?}");
+    assert!(last_words(&task).starts_with("limits.events-per-task: "), "{task:?}");
 
     let task = engine.send(to("greedy", "wait 1")).await;
     until("it is at work", async || (engine.row(task.origin.id).await.seq == 2).then_some(())).await;
@@ -80,7 +80,7 @@ async fn events_per_task_stops_questions_and_messages_and_no_answers() {
         engine.say(&task, said("more")).await.unwrap();
     }
     let error = engine.say(&task, said("more")).await.unwrap_err();
-    assert!(matches!(&error, Error::Limit(why) if why.starts_with("events_per_task: ")), "{error}");
+    assert!(matches!(&error, Error::Limit(why) if why.starts_with("limits.events-per-task: ")), "{error}");
     let task = engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
     assert!(task.state.is_terminal(), "the end always finds room");
 }
@@ -89,9 +89,9 @@ async fn events_per_task_stops_questions_and_messages_and_no_answers() {
 async fn bytes_per_task() {
     let engine = greedy().options(|options| options.limits.bytes_per_task = 10_000).start().await;
     allowed(&engine, "chunk 9").await;
-    refused(&engine, "chunk 10", "bytes_per_task").await;
+    refused(&engine, "chunk 10", "limits.bytes-per-task").await;
     allowed(&engine, "result 9").await;
-    refused(&engine, "result 10", "bytes_per_task").await;
+    refused(&engine, "result 10", "limits.bytes-per-task").await;
 
     let task = engine.send(to("greedy", "wait 1")).await;
     for _ in 0..9 {
@@ -99,12 +99,12 @@ async fn bytes_per_task() {
     }
     for much in ["x".repeat(1_000), "x".repeat(10_001)] {
         let error = engine.say(&task, said(much)).await.unwrap_err();
-        assert!(matches!(&error, Error::Limit(why) if why.starts_with("bytes_per_task: ")), "{error}");
+        assert!(matches!(&error, Error::Limit(why) if why.starts_with("limits.bytes-per-task: ")), "{error}");
     }
     let letters = |count: usize| format!("log {}0", "0".repeat(count - 5));
     engine.send(to("greedy", &letters(10_000))).await;
     let error = engine.submit(&me(), to("greedy", &letters(10_001))).await.unwrap_err();
-    assert!(matches!(&error, Error::Limit(why) if why.starts_with("bytes_per_task: ")), "{error}");
+    assert!(matches!(&error, Error::Limit(why) if why.starts_with("limits.bytes-per-task: ")), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -115,7 +115,7 @@ async fn messages_per_task() {
     engine.say(&task, said("three")).await.unwrap();
     let before = engine.row(task.origin.id).await;
     let error = engine.say(&task, said("four")).await.unwrap_err();
-    assert!(matches!(&error, Error::Limit(why) if why.starts_with("messages_per_task: ")), "{error}");
+    assert!(matches!(&error, Error::Limit(why) if why.starts_with("limits.messages-per-task: ")), "{error}");
     assert_eq!(engine.row(task.origin.id).await, before);
 }
 
@@ -132,7 +132,10 @@ async fn parts_per_message() {
     let submitted = engine.submit(&me(), Submit::new("greedy", of(4))).await.unwrap_err();
     let replied = engine.say(&task, of(4)).await.unwrap_err();
     for error in [submitted, replied] {
-        assert!(matches!(&error, Error::Limit(why) if why.starts_with("parts_per_message: ")), "{error}");
+        assert!(
+            matches!(&error, Error::Limit(why) if why.starts_with("limits.parts-per-message: ")),
+            "{error}"
+        );
     }
 }
 
@@ -165,7 +168,7 @@ async fn id_bytes() {
         for bad in [long.as_str(), "a\nb", "a\0b"] {
             let error = engine.submit(&me(), with(set, bad)).await.unwrap_err().to_string();
             assert!(
-                error.starts_with(&format!("{what}: ")) && error.contains("id_bytes"),
+                error.starts_with(&format!("{what}: ")) && error.contains("limits.id-bytes"),
                 "{what} {bad:?}: {error}"
             );
         }
@@ -173,10 +176,17 @@ async fn id_bytes() {
     let task = engine.send(Submit::new("greedy", Message::text("m", Role::User, "wait 1"))).await;
     let reply = |id: &str| reply_to(&task, Message::text(id, Role::User, "hi"));
     engine.reply(&me(), reply(&fits)).await.unwrap();
-    assert!(engine.reply(&me(), reply(&long)).await.unwrap_err().to_string().contains("id_bytes"));
+    assert!(engine.reply(&me(), reply(&long)).await.unwrap_err().to_string().contains("limits.id-bytes"));
     let name = task.origin.id.to_string();
     engine.put_webhook(&me(), &name, hook(fits)).await.unwrap();
-    assert!(engine.put_webhook(&me(), &name, hook(long)).await.unwrap_err().to_string().contains("id_bytes"));
+    assert!(
+        engine
+            .put_webhook(&me(), &name, hook(long))
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("limits.id-bytes")
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -195,7 +205,10 @@ async fn webhooks_per_task() {
         submit
     };
     let is_refused = |error: Error| {
-        assert!(matches!(&error, Error::Limit(why) if why.starts_with("webhooks_per_task: ")), "{error}");
+        assert!(
+            matches!(&error, Error::Limit(why) if why.starts_with("limits.webhooks-per-task: ")),
+            "{error}"
+        );
     };
     is_refused(engine.submit(&me(), of(&["a", "b", "c"])).await.unwrap_err());
     let task = engine.send(of(&["a", "b"])).await;
@@ -217,7 +230,7 @@ async fn webhooks_per_task() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn call_depth() {
-    let world = World::new().options(|options| options.limits.call_depth = 3).agent(
+    let world = World::new().options(|options| options.calls.call_depth = 3).agent(
         "nest",
         async |cx: TaskContext| match cx.text().split_once(' ') {
             Some((_, deeper)) => {
@@ -234,5 +247,5 @@ async fn call_depth() {
     assert_eq!(engine.run(to("nest", "x x x end")).await.state, State::Completed);
     let task = engine.run(to("nest", "x x x x end")).await;
     assert_eq!(task.state, State::Failed);
-    assert!(last_words(&task).starts_with("call_depth: "), "{task:?}");
+    assert!(last_words(&task).starts_with("limits.call-depth: "), "{task:?}");
 }

@@ -209,7 +209,7 @@ async fn a_list_shows_of_large_tasks_what_their_fold_would_show() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_page_ends_at_its_bytes_and_the_next_goes_on_after_it() {
-    let engine = makers().options(|options| options.limits.page_bytes = 2_500_000).start().await;
+    let engine = makers().options(|options| options.page_bytes = 2_500_000).start().await;
     let mut made = vec![];
     for size in ["1", "3", "0", "1", "1", "0"] {
         made.push(engine.run(to("maker", size)).await.origin.id.to_string());

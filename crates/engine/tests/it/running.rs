@@ -529,7 +529,7 @@ async fn so_many_run_so_many_wait_and_the_rest_is_told_when_to_come_back() {
     for _ in 0..3 {
         match engine.submit(&me(), to("worker", "go")).await {
             Err(Error::Busy { why, retry_after }) => {
-                assert!(why.contains("max_running, max_queued"), "{why}");
+                assert!(why.contains("max-running, max-queued"), "{why}");
                 assert!(retry_after > Duration::ZERO);
             }
             other => panic!("{other:?}"),

@@ -177,12 +177,12 @@ async fn one_tenants_long_queue_does_not_stand_before_anothers_short_one() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tree_of_calls_makes_no_more_tasks_than_its_budget() {
     let (crowd, gate) = (Arc::new(Crowd::default()), Arc::new(Semaphore::new(1_000)));
-    let engine = fans(&crowd, &gate).options(|options| options.limits.tasks_per_root = 10).start().await;
+    let engine = fans(&crowd, &gate).options(|options| options.calls.tasks_per_root = 10).start().await;
     let ada = Caller::named("acme/ada");
     let task = engine.submit(&ada, to("fan", "4 4 4")).await.unwrap();
     let task = ended(&engine, &ada, &task).await;
     assert_eq!(task.state, State::Failed);
-    assert!(last_words(&task).starts_with("tasks_per_root: "), "{}", last_words(&task));
+    assert!(last_words(&task).starts_with("limits.tasks-per-root: "), "{}", last_words(&task));
     assert_eq!(engine.store_for_tests().descendants(task.origin.id, 1_000).await.unwrap(), 10);
     // Another root has a budget of its own.
     let task = engine.submit(&ada, to("fan", "10")).await.unwrap();
@@ -193,7 +193,7 @@ async fn a_tree_of_calls_makes_no_more_tasks_than_its_budget() {
 async fn the_budget_of_a_tree_survives_a_restart() {
     let form = json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
     let world = World::new()
-        .options(|options| options.limits.tasks_per_root = 3)
+        .options(|options| options.calls.tasks_per_root = 3)
         .agent("serial", move |cx: TaskContext| {
             let form = form.clone();
             async move {
@@ -215,7 +215,7 @@ async fn the_budget_of_a_tree_survives_a_restart() {
     engine.say(&task, said("yes")).await.unwrap();
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Failed);
-    assert!(last_words(&task).starts_with("tasks_per_root: "), "{}", last_words(&task));
+    assert!(last_words(&task).starts_with("limits.tasks-per-root: "), "{}", last_words(&task));
     assert_eq!(engine.store_for_tests().descendants(task.origin.id, 1_000).await.unwrap(), 3);
 }
 
@@ -224,7 +224,7 @@ async fn a_tree_of_calls_has_only_so_many_at_work_and_is_canceled_at_once() {
     let (crowd, gate) = (Arc::new(Crowd::default()), Arc::new(Semaphore::new(0)));
     // Those at work do not look up: each is let go after the grace period.
     let world = fans(&crowd, &gate).options(|options| {
-        options.limits.running_per_root = 8;
+        options.calls.running_per_root = 8;
         options.cancel_grace = Duration::from_millis(200);
     });
     let engine = world.start().await;
@@ -300,7 +300,7 @@ async fn two_tenants_one_hostile() {
         .options(|options| {
             options.max_running = 200;
             options.max_queued = 500;
-            options.limits.running_per_root = 100;
+            options.calls.running_per_root = 100;
             options.cancel_grace = Duration::from_millis(500);
         })
         .agent("echo", async |cx: TaskContext| Ok(Outcome::said(cx.text())))

@@ -381,7 +381,7 @@ async fn what_is_too_much() {
     let check = async |message: Value, words: &[&str]| {
         refusals.params("1.0", "SendMessage", &send(message), words).await;
     };
-    check(with("parts", parts(1001).into()), &["parts_per_message", "1000", "1001"]).await;
+    check(with("parts", parts(1001).into()), &["limits.parts-per-message", "1000", "1001"]).await;
     check(with("messageId", long.as_str().into()), &["messageId", "256"]).await;
     check(with("contextId", long.as_str().into()), &["contextId", "256"]).await;
     check(with("messageId", "a\u{7}b".into()), &["messageId", "control"]).await;
@@ -395,7 +395,7 @@ async fn what_is_too_much() {
     // In 0.1 a cap has a code of its own.
     let message = json!({ "role": "user", "parts": vec![json!({ "type": "text", "text": "x" }); 1001] });
     let body = request("tasks/send", &json!({ "id": "t", "message": message }));
-    refusals.check("0.1 parts", post("/", &[], body), 200, -32010, &["parts_per_message"]).await;
+    refusals.check("0.1 parts", post("/", &[], body), 200, -32010, &["limits.parts-per-message"]).await;
 
     // Neither is the whole of it said back.
     let body = request("GetTask", &json!({ "id": "x".repeat(1 << 20) }));
