@@ -6,38 +6,40 @@
 //! barriers that wait for their commit.
 
 mod calls;
+mod chunk;
 mod digest;
 mod messages;
+mod questions;
 mod report;
+mod step;
 
 use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     access::Caller,
     agent::AgentError,
     clock::Timestamp,
-    commands::withdraw::QuestionWithdrawer,
-    content::{Message, Metadata, Part, Role},
+    content::{Message, Role},
     engine::Engine,
-    event::{ArtifactChunk, Event, Level, LogLine, Progress},
+    event::{Event, Level, LogLine, Progress},
     follow::Nudge,
     journal::JournalEntry,
-    question::{Answer, Ask, Question, QuestionOutcome},
     redact::KnownSecrets,
     run::{ArtifactIndex, ScopeWait, TaskRun},
-    surface::CompiledSchema,
-    task::{self, Task, TaskId},
+    task::{self, TaskId},
     task_header::EmitCursor,
     trace::Trace,
 };
 
-pub use self::calls::Call;
 pub(crate) use self::calls::CancelTrigger;
+pub use self::calls::{Call, CallEnd, CallResult};
+pub use self::chunk::Chunk;
 pub use self::report::FailureReport;
+pub use self::step::StepContext;
 pub use crate::run::ParkableGuard;
 
 /// A sleep longer than this releases the task to the store; it is run again when the sleep is over.
@@ -398,137 +400,6 @@ impl TaskContext {
         engine.trace(span);
     }
 
-    /// Asks the caller, or its representative, to fill in a form: a JSON Schema of a flat object of
-    /// primitives. The task waits, for a minute or a week, and holds no resources meanwhile.
-    pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
-        self.put_question(text, Ask::Form { schema }).await.and_then(answered)
-    }
-
-    /// Asks for one text. `None`: it was declined or dismissed, or the caller cannot answer questions.
-    ///
-    /// For the reason, and for anything but one text, see [`TaskContext::ask`].
-    pub async fn ask_text(&self, text: impl Into<String>) -> Result<Option<String>, AgentError> {
-        #[derive(serde::Deserialize)]
-        struct TextForm {
-            text: String,
-        }
-        let schema = json!({
-            "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"],
-        });
-        Ok(self.ask(text, schema).await?.accepted::<TextForm>().map(|form| form.text))
-    }
-
-    /// Asks a question that may be withdrawn while it waits, by a [`TaskContext::withdrawer`]. Like
-    /// [`TaskContext::ask`], [`TaskContext::sample`] and [`TaskContext::authorize`], it returns Unavailable
-    /// at once if the caller cannot answer questions.
-    pub async fn put_question(
-        &self,
-        text: impl Into<String>,
-        ask: Ask,
-    ) -> Result<QuestionOutcome, AgentError> {
-        if let Ask::Form { schema } = &ask {
-            check_form(schema)?;
-        }
-        let abilities = self.run.abilities();
-        let can = match &ask {
-            Ask::Form { .. } => abilities.ask,
-            Ask::Sample { .. } => abilities.sample,
-            Ask::Authorization { .. } => abilities.authorize,
-        };
-        match ask {
-            ask if can => self.question(text.into(), ask).await,
-            Ask::Sample { system, max_tokens } if self.run.has_own_model() => {
-                let sampled = self.sample_here(text.into(), system, max_tokens).await;
-                sampled.map(QuestionOutcome::Answered)
-            }
-            _ => Ok(QuestionOutcome::Answered(Answer::Unavailable)),
-        }
-    }
-
-    /// The id that the next question of this scope will have.
-    pub fn next_question_id(&self) -> String {
-        question_id(&format!("{}#{}", self.scope, self.lock().ordinal + 1))
-    }
-
-    /// A handle that withdraws questions of this task, also while the task is parked.
-    pub fn withdrawer(&self) -> QuestionWithdrawer {
-        QuestionWithdrawer {
-            engine: Arc::clone(&self.run.engine),
-            caller: self.run.caller(),
-            task: self.run.origin.id,
-        }
-    }
-
-    /// Asks the caller's model for a text of at most `max_tokens`, or the server's own model if the caller
-    /// has none. `Unavailable` if neither exists.
-    pub async fn sample(
-        &self,
-        prompt: impl Into<String>,
-        system: Option<String>,
-        max_tokens: u32,
-    ) -> Result<Answer, AgentError> {
-        self.put_question(prompt, Ask::Sample { system, max_tokens }).await.and_then(answered)
-    }
-
-    /// Whether [`TaskContext::sample`] uses the server's own model, because the caller has none.
-    pub fn samples_own_model(&self) -> bool {
-        !self.run.abilities().sample && self.run.has_own_model()
-    }
-
-    /// Asks the server's own model, as a step. A failure counts as having no model; the task's log gets the
-    /// reason.
-    async fn sample_here(
-        &self,
-        prompt: String,
-        system: Option<String>,
-        max_tokens: u32,
-    ) -> Result<Answer, AgentError> {
-        let sampler = self.run.engine.sampler.clone();
-        let text: Option<String> = self
-            .step("sample", async |step| {
-                let Some(sampler) = sampler else { return Ok(None) };
-                let sampled = tokio::select! {
-                    biased;
-                    () = step.canceled() => return Err(AgentError::Canceled),
-                    sampled = sampler.sample(&prompt, system.as_deref(), max_tokens) => sampled,
-                };
-                match sampled {
-                    Ok(text) => Ok(Some(text)),
-                    Err(why) => {
-                        step.report(Level::Warning, format!("the server's model gave no text: {why}"))
-                            .await?;
-                        Ok(None)
-                    }
-                }
-            })
-            .await?;
-        Ok(text.map_or(Answer::Unavailable, |text| Answer::Accept(Value::String(text))))
-    }
-
-    /// Asks for an authorization that a person grants at a link.
-    pub async fn authorize(
-        &self,
-        text: impl Into<String>,
-        url: impl Into<String>,
-    ) -> Result<Answer, AgentError> {
-        self.put_question(text, Ask::Authorization { url: url.into() }).await.and_then(answered)
-    }
-
-    async fn question(&self, text: String, ask: Ask) -> Result<QuestionOutcome, AgentError> {
-        let (at, _occupied) = self.next_barrier()?;
-        let id = question_id(&at);
-        if !self.run.replayed(|replay| replay.asked(&at, &text))? {
-            let question = Question { id: id.clone(), text: text.clone(), ask };
-            self.run.record(JournalEntry::Asked { at, text }, Some(Event::Question(question))).await?;
-        }
-        // Not parked yet, or another branch is working: a cancel must not wait for the grace period.
-        tokio::select! {
-            biased;
-            outcome = self.run.wait_for_outcome(&id, &self.scope) => Ok(outcome),
-            () = self.run.canceled() => Err(AgentError::Canceled),
-        }
-    }
-
     /// Waits. A long sleep holds no resources and survives restarts.
     pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
         let (at, _occupied) = self.next_barrier()?;
@@ -653,26 +524,6 @@ impl Drop for TaskContext {
     }
 }
 
-/// The result of a call.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CallResult {
-    /// How the call ended, with the called task.
-    pub end: CallEnd,
-    /// Whether it had ended before this run began.
-    pub replayed: bool,
-}
-
-/// How a call ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum CallEnd {
-    /// The called task ended by itself, in any terminal state.
-    Ended(Task),
-    /// The call's deadline passed, and the called task was canceled.
-    Late(Task),
-    /// The task was not created, for this reason.
-    Refused(String),
-}
-
 struct BarrierGuard<'a>(&'a TaskContext);
 
 impl Drop for BarrierGuard<'_> {
@@ -703,189 +554,6 @@ impl Drop for Branch {
     }
 }
 
-/// The context inside a step. It can report, but offers no effect that would have to be recorded on its own.
-///
-/// When the step is repeated after a crash, it emits everything again, and its artifacts begin anew.
-pub struct StepContext {
-    run: Arc<TaskRun>,
-    scope: String,
-    begun: Mutex<HashSet<String>>,
-}
-
-impl StepContext {
-    /// Reports how far the work has come.
-    pub async fn progress(
-        &self,
-        done: f64,
-        total: Option<f64>,
-        text: impl Into<String>,
-    ) -> Result<(), AgentError> {
-        let text = text.into();
-        self.run.emit(None, text.len() + 32, |_| Ok(Event::Progress(progress(done, total, text)))).await
-    }
-
-    /// Reports how far the work has come, with data for programs: an object with a `type`.
-    pub async fn progress_with(
-        &self,
-        done: f64,
-        total: Option<f64>,
-        text: impl Into<String>,
-        data: Value,
-    ) -> Result<(), AgentError> {
-        let said = Progress { data: Some(data), ..progress(done, total, text.into()) };
-        let size = Event::Progress(said.clone()).size() + 32;
-        self.run.emit(None, size, |_| Ok(Event::Progress(said))).await
-    }
-
-    /// Adds a line to the task's log.
-    pub async fn log(&self, level: Level, text: impl Into<String>) -> Result<(), AgentError> {
-        let line = LogLine { level, text: text.into() };
-        self.run.emit(None, line.text.len() + 32, |_| Ok(Event::Log(line))).await
-    }
-
-    /// Writes to an artifact that belongs to this step.
-    pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
-        let append = !self.begun.lock().insert(chunk.id.clone());
-        let append = append && !chunk.anew;
-        let (id, size, anew) = (chunk.id.clone(), chunk.size(), chunk.anew);
-        self.run
-            .emit(None, size, |artifacts| {
-                Ok(chunk.event(artifacts.index_for_writer(&id, &self.scope, anew)?, append))
-            })
-            .await
-    }
-
-    /// Whether cancelling was requested.
-    pub fn is_canceled(&self) -> bool {
-        self.run.is_canceled()
-    }
-
-    /// Waits until cancelling is requested.
-    pub async fn canceled(&self) {
-        self.run.canceled().await;
-    }
-
-    /// Waits; returns early with an error if cancelling is requested.
-    pub async fn sleep(&self, length: Duration) -> Result<(), AgentError> {
-        tokio::select! {
-            () = tokio::time::sleep(length) => Ok(()),
-            () = self.run.canceled() => Err(AgentError::Canceled),
-        }
-    }
-
-    /// Declares that the step only waits for a question of a branch, until the guard is dropped. The task may
-    /// be parked meanwhile; the step then starts over when the question is answered.
-    pub fn allow_parking(&self) -> ParkableGuard<'_> {
-        self.run.allow_parking()
-    }
-
-    /// A key that is the same whenever this step is repeated: for services that accept an idempotency key.
-    pub fn idempotency_key(&self) -> String {
-        format!("{}/{}", self.run.origin.id, self.scope)
-    }
-}
-
-/// A chunk of an artifact, as an agent writes it.
-#[derive(Debug, Clone)]
-pub struct Chunk {
-    id: String,
-    name: Option<String>,
-    description: Option<String>,
-    parts: Vec<Part>,
-    last: bool,
-    metadata: Option<Metadata>,
-    extensions: Vec<String>,
-    /// Whether it replaces the existing content.
-    anew: bool,
-}
-
-impl Chunk {
-    /// Text for the artifact of that id.
-    pub fn text(id: impl Into<String>, text: impl Into<String>) -> Self {
-        Self::parts(id, vec![Part::text(text)])
-    }
-
-    /// A structured value for the artifact of that id.
-    pub fn data(id: impl Into<String>, value: Value) -> Self {
-        Self::parts(id, vec![Part::data(value)])
-    }
-
-    /// Parts for the artifact of that id.
-    pub fn parts(id: impl Into<String>, parts: Vec<Part>) -> Self {
-        Self {
-            id: id.into(),
-            name: None,
-            description: None,
-            parts,
-            last: false,
-            metadata: None,
-            extensions: vec![],
-            anew: false,
-        }
-    }
-
-    /// A chunk of a remote agent's artifact, as received. Unless it appends, it replaces the existing
-    /// content, including what an earlier step of the same scope has written.
-    pub fn from_elsewhere(chunk: ArtifactChunk) -> Self {
-        let ArtifactChunk { id, parts, append, last, name, description, metadata, extensions, index: _ } =
-            chunk;
-        Self { id, name, description, parts, last, metadata, extensions, anew: !append }
-    }
-
-    /// Sets the artifact's display name.
-    #[must_use]
-    pub fn named(mut self, name: impl Into<String>) -> Self {
-        self.name = Some(name.into());
-        self
-    }
-
-    /// Sets the artifact's description.
-    #[must_use]
-    pub fn described(mut self, description: impl Into<String>) -> Self {
-        self.description = Some(description.into());
-        self
-    }
-
-    /// Marks the artifact as complete with this chunk.
-    #[must_use]
-    pub fn complete(mut self) -> Self {
-        self.last = true;
-        self
-    }
-
-    /// Begins the artifact anew: this chunk replaces all existing content, including that of other steps.
-    #[must_use]
-    pub fn anew(mut self) -> Self {
-        self.anew = true;
-        self
-    }
-
-    /// Sets the artifact's attributes, replacing those that it has.
-    #[must_use]
-    pub fn with_metadata(mut self, metadata: Metadata) -> Self {
-        self.metadata = Some(metadata);
-        self
-    }
-
-    fn size(&self) -> usize {
-        self.parts.iter().map(Part::size).sum::<usize>() + 48
-    }
-
-    fn event(self, index: u32, append: bool) -> Event {
-        Event::Artifact(ArtifactChunk {
-            id: self.id,
-            index,
-            parts: self.parts,
-            append,
-            last: self.last,
-            name: self.name,
-            description: self.description,
-            metadata: self.metadata,
-            extensions: self.extensions,
-        })
-    }
-}
-
 /// Replaces NaN (0/0) and infinities: JSON, and therefore the log, cannot represent them.
 fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
     Progress {
@@ -901,39 +569,4 @@ fn progress(done: f64, total: Option<f64>, text: String) -> Progress {
 fn extend(trail: u32, kind: &str) -> u32 {
     let seed = if trail == 0 { 0x811c_9dc5 } else { trail };
     kind.bytes().chain([0xff]).fold(seed, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
-}
-
-/// The id of the question at a barrier.
-fn question_id(at: &str) -> String {
-    at.replace('#', "q")
-}
-
-/// The answer to a question that only its own agent could have withdrawn.
-fn answered(outcome: QuestionOutcome) -> Result<Answer, AgentError> {
-    match outcome {
-        QuestionOutcome::Answered(answer) => Ok(answer),
-        QuestionOutcome::Withdrawn => Err(AgentError::Misuse(
-            "the question was withdrawn, but the agent waits for an answer: use put_question".into(),
-        )),
-    }
-}
-
-/// Forms on the wire are flat objects of primitives; some protocol would refuse anything else.
-fn check_form(schema: &Value) -> Result<(), AgentError> {
-    let refuse = |why: &str| Err(AgentError::Misuse(format!("a form is a flat object of primitives: {why}")));
-    if schema["type"] != "object" {
-        return refuse("its type is not \"object\"");
-    }
-    let Some(properties) = schema["properties"].as_object() else {
-        return refuse("it has no properties");
-    };
-    for (name, property) in properties {
-        if !matches!(property["type"].as_str(), Some("string" | "number" | "integer" | "boolean")) {
-            return refuse(&format!("{name:?} is not a string, number, integer or boolean"));
-        }
-    }
-    match CompiledSchema::compile(schema) {
-        Ok(_) => Ok(()),
-        Err(error) => refuse(&error.to_string()),
-    }
 }

@@ -4,6 +4,10 @@
 //! The agent's side only puts things in and waits. The driver's side (`runner/driver.rs`) takes them out,
 //! commits them, and reports how far it got. Neither holds the lock across an await.
 
+mod artifact_index;
+mod messages;
+mod scopes;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::{
@@ -23,7 +27,7 @@ use crate::{
     content::Message,
     engine::{EngineCore, TreeUse},
     event::{Entry, Event, Status},
-    journal::{JournalEntry, MessageReceipt, ReplayJournal, ordinal_in},
+    journal::{JournalEntry, ReplayJournal},
     question::QuestionOutcome,
     redact::KnownSecrets,
     runner::Suspicion,
@@ -32,6 +36,10 @@ use crate::{
     task::{self, Origin, State, Task, TaskId, state_while_asking},
     task_header::{EmitCursor, TaskHeader},
 };
+
+pub use self::scopes::ParkableGuard;
+pub(crate) use self::{artifact_index::ArtifactIndex, messages::Position, scopes::ScopeWait};
+use self::{artifact_index::SHARED, scopes::ScopeState};
 
 /// How many entries may wait for a commit before an emitting agent has to wait (backpressure).
 const BUFFER_ENTRIES: usize = 256;
@@ -101,58 +109,6 @@ struct RunState {
     incomplete_scope: Option<String>,
     /// The caller's messages without answers, beginning with the one that created the task.
     received: Vec<Message>,
-}
-
-/// A position within a scope, and how far the scope has come there.
-#[derive(Clone)]
-pub(crate) struct Position {
-    pub(crate) scope: String,
-    pub(crate) ordinal: u32,
-    pub(crate) emitted: u64,
-    /// The barrier of this ordinal is in progress, or its result has not been returned to the agent yet.
-    pub(crate) within: bool,
-    /// An earlier run came further.
-    pub(crate) replays: bool,
-}
-
-impl Position {
-    fn has_reached(&self, received: &MessageReceipt) -> bool {
-        // A position in another scope can never be waited for.
-        let Some(ordinal) = ordinal_in(&self.scope, &received.at) else { return true };
-        match self.ordinal.cmp(&ordinal) {
-            std::cmp::Ordering::Less => false,
-            std::cmp::Ordering::Greater => true,
-            std::cmp::Ordering::Equal => {
-                received.within || (!self.within && self.emitted >= received.emitted)
-            }
-        }
-    }
-}
-
-/// A message to be delivered to the agent.
-pub(crate) struct DueMessage {
-    pub(crate) message: Message,
-    /// Whether an earlier run received it.
-    pub(crate) is_recorded: bool,
-}
-
-/// The state of one scope: the root, or a branch.
-#[derive(Default)]
-struct ScopeState {
-    /// The number of its live branches. While there are any, it waits for them and only they count.
-    branches: usize,
-    /// What it waits for, if it does.
-    waits: Option<ScopeWait>,
-}
-
-/// What a scope waits for outside of the run.
-pub(crate) enum ScopeWait {
-    /// The answer to this question.
-    Answer(String),
-    /// This point in time.
-    Until(Timestamp),
-    /// The answer to this question, or this point in time.
-    AnswerBy(String, Timestamp),
 }
 
 /// What the driver takes out to commit.
@@ -369,96 +325,9 @@ impl TaskRun {
         }
     }
 
-    /// Starts delivering messages that arrive while the agent works, including those that arrived before.
-    pub(crate) fn receive_messages(&self) {
-        self.receives.store(true, Ordering::Release);
-        if !self.messages_read.load(Ordering::Acquire) {
-            self.notify_external_write();
-        }
-    }
-
-    /// Waits until messages have been read at least once after `receive_messages`.
-    pub(crate) async fn wait_for_messages(&self) {
-        self.until(|_| self.messages_read.load(Ordering::Acquire).then_some(())).await;
-    }
-
-    /// The message of that number, if it is due at this position: where an earlier run received it, or
-    /// anywhere beyond all that earlier runs did.
-    pub(crate) fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {
-        self.lock().due_message(number, here)
-    }
-
-    /// Waits until the message of that number is due at this position.
-    pub(crate) async fn wait_for_message(&self, number: u64, here: &Position) {
-        self.until(|shared| shared.due_message(number, here).map(|_| ())).await;
-    }
-
-    /// Marks a scope as waiting for an answer or a point in time, until the guard is dropped.
-    pub(crate) fn wait_in<'a>(&'a self, scope: &'a str, wait: ScopeWait) -> ScopeWaitGuard<'a> {
-        if let Some(line) = self.lock().lines.get_mut(scope) {
-            line.waits = Some(wait);
-        }
-        self.driver.notify_one();
-        ScopeWaitGuard { run: self, scope }
-    }
-
-    /// Marks work in progress, during which the driver must not park the run, until the guard is dropped.
-    pub(crate) fn busy(&self) -> BusyGuard<'_> {
-        self.lock().busy += 1;
-        BusyGuard(self)
-    }
-
-    /// Marks work in progress as waiting, so that the run may be parked, until the guard is dropped.
-    pub(crate) fn allow_parking(&self) -> ParkableGuard<'_> {
-        self.lock().busy -= 1;
-        self.driver.notify_one();
-        ParkableGuard(self)
-    }
-
-    /// Marks the run as waiting for another task, until the guard is dropped.
-    pub(crate) fn calling(&self) -> CallGuard<'_> {
-        let mut shared = self.lock();
-        shared.calls += 1;
-        if shared.calls == 1 {
-            self.engine.begin_calling(&self.origin.owner, self.depth);
-        }
-        drop(shared);
-        CallGuard { _busy: self.busy(), run: self }
-    }
-
     /// Keeps the count of tasks created below the root for as long as this run lasts.
     pub(crate) fn enter_tree(&self) {
         self.tree.get_or_init(|| self.engine.enter_tree(self.root));
-    }
-
-    /// Begins a scope; returns false if one of that name existed in this run.
-    pub(crate) fn enter_branch(&self, scope: &str) -> bool {
-        let mut shared = self.lock();
-        if !shared.scopes.insert(scope.to_owned()) {
-            return false;
-        }
-        shared.lines.insert(scope.to_owned(), ScopeState::default());
-        if let Some(outer) = shared.lines.get_mut(outer_scope(scope)) {
-            outer.branches += 1;
-        }
-        true
-    }
-
-    /// Ends a scope. Its emit cursor moves from the header to the journal: a branch is not entered twice.
-    pub(crate) fn leave_branch(&self, scope: &str) {
-        let mut shared = self.lock();
-        if let Some(mark) = shared.head.marks.remove(scope) {
-            let left = JournalEntry::Left { scope: scope.to_owned(), mark };
-            let encoded = left.encode();
-            shared.put(left, encoded);
-        }
-        if shared.lines.remove(scope).is_some()
-            && let Some(outer) = shared.lines.get_mut(outer_scope(scope))
-        {
-            outer.branches -= 1;
-        }
-        drop(shared);
-        self.driver.notify_one();
     }
 
     async fn until<T>(&self, mut ready: impl FnMut(&RunState) -> Option<T>) -> T {
@@ -526,27 +395,6 @@ impl TaskRun {
         self.agent.notify_waiters();
     }
 
-    /// Whether messages are to be read now. `has_news`: another process has written to the task.
-    pub(crate) fn wants_messages(&self, has_news: bool) -> bool {
-        if has_news {
-            // Also while the agent does not receive: if it begins to later, they are read then.
-            self.messages_read.store(false, Ordering::Release);
-        }
-        self.receives.load(Ordering::Acquire) && !self.messages_read.load(Ordering::Acquire)
-    }
-
-    /// Passes all messages of the caller so far, without answers, to the run.
-    pub(crate) fn learn_messages(&self, messages: Vec<Message>) {
-        {
-            let mut shared = self.lock();
-            if messages.len() > shared.received.len() {
-                shared.received = messages;
-            }
-        }
-        self.messages_read.store(true, Ordering::Release);
-        self.agent.notify_waiters();
-    }
-
     /// Whether all earlier questions are answered, as far as the run knows.
     pub(crate) fn is_oldest(&self, question: &str) -> bool {
         self.lock().open.first().is_some_and(|oldest| oldest == question)
@@ -605,32 +453,6 @@ impl TaskRun {
         self.agent.notify_waiters();
     }
 
-    /// Whether the agent does nothing but wait, so that the run can be parked; with the time at which it is
-    /// due again by itself.
-    pub(crate) fn parkable(&self) -> Option<Option<Timestamp>> {
-        let shared = self.lock();
-        let idle = shared.busy == 0 && shared.entries.is_empty() && shared.journal.is_empty();
-        if !idle || !shared.is_created {
-            return None;
-        }
-        let mut wake_at: Option<Timestamp> = None;
-        for line in shared.lines.values().filter(|line| line.branches == 0) {
-            match line.waits.as_ref()? {
-                // Answered, but the agent has not taken the answer yet: do not park in between.
-                ScopeWait::Answer(question) | ScopeWait::AnswerBy(question, _)
-                    if shared.replay.outcome(question).is_some() =>
-                {
-                    return None;
-                }
-                ScopeWait::Answer(_) => {}
-                ScopeWait::Until(at) | ScopeWait::AnswerBy(_, at) => {
-                    wake_at = Some(wake_at.map_or(*at, |earlier| earlier.min(*at)));
-                }
-            }
-        }
-        Some(wake_at)
-    }
-
     /// Adds to the time that the agent has run.
     pub(crate) fn ran(&self, ms: u64) {
         self.lock().head.ran_ms += ms;
@@ -638,23 +460,6 @@ impl TaskRun {
 
     pub(crate) fn ran_ms(&self) -> u64 {
         self.lock().head.ran_ms
-    }
-
-    /// Records that a scope was dropped before it had emitted what an earlier run had.
-    pub(crate) fn note_incomplete_scope(&self, scope: &str) {
-        self.lock().incomplete_scope = Some(scope.to_owned());
-    }
-
-    /// An agent that returns after emitting less than before its restart is nondeterministic. A canceled
-    /// agent may emit less.
-    pub(crate) fn check_replayed(&self) -> Result<(), AgentError> {
-        match &self.lock().incomplete_scope {
-            _ if self.is_canceled() => Ok(()),
-            None => Ok(()),
-            Some(scope) => Err(AgentError::Nondeterministic(format!(
-                "in scope {scope:?} it ended before it had emitted what it emitted before the restart"
-            ))),
-        }
     }
 
     /// The caller in whose name the agent acts.
@@ -681,15 +486,6 @@ impl TaskRun {
 }
 
 impl RunState {
-    fn due_message(&self, number: u64, here: &Position) -> Option<DueMessage> {
-        let message = self.received.get(usize::try_from(number).ok()?)?;
-        let (is_due, is_recorded) = match self.replay.received(number) {
-            Some(received) => (here.has_reached(received), true),
-            None => (!here.replays, false),
-        };
-        is_due.then(|| DueMessage { message: message.clone(), is_recorded })
-    }
-
     fn has_room(&self) -> bool {
         self.entries.len() < BUFFER_ENTRIES && self.entry_bytes < BUFFER_BYTES
     }
@@ -737,106 +533,6 @@ impl RunState {
     fn close_answered(&mut self) {
         let Self { open, replay, .. } = self;
         open.retain(|question| replay.outcome(question).is_none());
-    }
-}
-
-/// The scope from which a branch was made.
-fn outer_scope(scope: &str) -> &str {
-    scope.rsplit_once('/').map_or("", |(outer, _)| outer)
-}
-
-/// The scope that a step belongs to; a scope that is not a step is its own.
-fn line_of(scope: &str) -> &str {
-    scope.split_once('#').map_or(scope, |(line, _)| line)
-}
-
-/// The task's artifacts by position, while the lock is held.
-pub(crate) struct ArtifactIndex<'a>(&'a mut Vec<(String, Option<String>)>);
-
-impl ArtifactIndex<'_> {
-    /// The position of an artifact that this scope writes. `anew`: it replaces the existing content, which
-    /// may then have been written by an earlier step of the same scope that has ended and is not repeated.
-    pub(crate) fn index_for_writer(&mut self, id: &str, scope: &str, anew: bool) -> Result<u32, AgentError> {
-        let index = match self.0.iter().position(|(known, _)| known == id) {
-            Some(index) => index,
-            None => {
-                self.0.push((id.to_owned(), None));
-                self.0.len() - 1
-            }
-        };
-        let writer = &mut self.0[index].1;
-        match writer {
-            Some(writer) if writer == scope => {}
-            Some(writer) if anew && line_of(writer) == line_of(scope) => scope.clone_into(writer),
-            // A repeated step replaces what it wrote, so no other scope may have written there.
-            Some(writer) => {
-                return Err(AgentError::Misuse(format!(
-                    "artifact {id:?} is written by {writer:?} and by {scope:?}: a step or a branch writes its own artifacts"
-                )));
-            }
-            None => *writer = Some(scope.to_owned()),
-        }
-        Ok(index as u32)
-    }
-}
-
-impl ArtifactIndex<'_> {
-    /// The position of an artifact to which all scopes append, and whether it existed.
-    pub(crate) fn shared_index(&mut self, id: &str) -> Result<(u32, bool), AgentError> {
-        let known = self.0.iter().any(|(known, _)| known == id);
-        Ok((self.index_for_writer(id, SHARED, false)?, known))
-    }
-}
-
-/// The writer of an artifact to which all scopes append. No scope has this name.
-const SHARED: &str = "#";
-
-/// Marks a scope as waiting.
-pub(crate) struct ScopeWaitGuard<'a> {
-    run: &'a TaskRun,
-    scope: &'a str,
-}
-
-impl Drop for ScopeWaitGuard<'_> {
-    fn drop(&mut self) {
-        if let Some(line) = self.run.lock().lines.get_mut(self.scope) {
-            line.waits = None;
-        }
-    }
-}
-
-/// Marks a call in progress.
-pub(crate) struct CallGuard<'a> {
-    _busy: BusyGuard<'a>,
-    run: &'a TaskRun,
-}
-
-impl Drop for CallGuard<'_> {
-    fn drop(&mut self) {
-        let mut shared = self.run.lock();
-        shared.calls -= 1;
-        if shared.calls == 0 {
-            self.run.engine.end_calling(&self.run.origin.owner, self.run.depth);
-        }
-    }
-}
-
-/// Marks a step that waits for a question of a branch; see [`crate::StepContext::allow_parking`].
-pub struct ParkableGuard<'a>(&'a TaskRun);
-
-impl Drop for ParkableGuard<'_> {
-    fn drop(&mut self) {
-        self.0.lock().busy += 1;
-    }
-}
-
-/// Marks work during which the run must not be parked.
-pub(crate) struct BusyGuard<'a>(&'a TaskRun);
-
-impl Drop for BusyGuard<'_> {
-    fn drop(&mut self) {
-        self.0.lock().busy -= 1;
-        self.0.driver.notify_one();
     }
 }
 

@@ -10,7 +10,7 @@ use futures_util::{
     future::{BoxFuture, pending},
 };
 
-use super::{BarrierGuard, CallEnd, CallResult, TaskContext};
+use super::{BarrierGuard, TaskContext};
 use crate::{
     agent::AgentError,
     clock::Timestamp,
@@ -217,4 +217,24 @@ impl Call<'_> {
             }
         }
     }
+}
+
+/// The result of a call.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CallResult {
+    /// How the call ended, with the called task.
+    pub end: CallEnd,
+    /// Whether it had ended before this run began.
+    pub replayed: bool,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum CallEnd {
+    /// The called task ended by itself, in any terminal state.
+    Ended(Task),
+    /// The call's deadline passed, and the called task was canceled.
+    Late(Task),
+    /// The task was not created, for this reason.
+    Refused(String),
 }
