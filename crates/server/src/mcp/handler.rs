@@ -86,33 +86,29 @@ impl Mcp {
             Some(state) => self.state_signer.verify_state(&client.caller, &digest(), now, state)?,
             None => RequestState { task: None, answers: Answers::new(), state: None },
         };
-        if handling.input_responses.as_ref().is_some_and(|given| !given.is_empty()) {
-            // Runs the handler once to learn its questions: they decide which answers are accepted, and their
-            // schema.
-            if let Ok(HandlerReply::Ask(asking)) = (handling.handler)(round(client, &handling, &kept)).await {
-                for (key, response) in handling.input_responses.iter().flatten() {
-                    let answer = answer_in_result(response).ok();
-                    let fits =
-                        asking.questions.get(key).zip(answer).filter(|(asked, answer)| asked.takes(answer));
-                    // Any other answer was not requested, or is invalid: its question is sent again if it is
-                    // still open.
-                    if let Some((_, answer)) = fits {
-                        kept.answers.insert(key.clone(), answer);
-                    }
+        let mut end = self.run_round(client, id, &handling, round(client, &handling, &kept)).await;
+        // The questions decide which answers are accepted, and their schema. A handler that asks nothing is done: it is not
+        // run again for answers that it did not ask for.
+        if let RoundEnd::Ask(asking) = &end {
+            let mut answered = false;
+            for (key, response) in handling.input_responses.iter().flatten() {
+                let answer = answer_in_result(response).ok();
+                let fits =
+                    asking.questions.get(key).zip(answer).filter(|(asked, answer)| asked.takes(answer));
+                // Any other answer was not requested, or is invalid: its question is sent again if it is
+                // still open.
+                if let Some((_, answer)) = fits {
+                    kept.answers.insert(key.clone(), answer);
+                    answered = true;
                 }
             }
+            if answered {
+                end = self.run_round(client, id, &handling, round(client, &handling, &kept)).await;
+            }
         }
-        let round = round(client, &handling, &kept);
-        let asking = match (handling.handler)(round).await {
-            Ok(HandlerReply::Done(output)) => {
-                return Ok(McpReply::Now((handling.write)(self, client, id, Ok(output))));
-            }
-            Ok(HandlerReply::HandOver { agent, arguments }) => {
-                let (along, digest) = (handling.options.clone(), digest());
-                return self.hand_over(client, id, &agent, arguments, along, digest).await;
-            }
-            Ok(HandlerReply::Ask(asking)) => asking,
-            Err(error) => return self.refuse(client, id, &handling, error),
+        let asking = match end {
+            RoundEnd::Ask(asking) => asking,
+            RoundEnd::Reply(reply) => return reply,
         };
         check_abilities(client, &asking)?;
         if client.version.is_stateless() {
@@ -151,15 +147,30 @@ impl Mcp {
         Ok(McpReply::Call(CallStream::Handler(stream.of(work.abort_handle(), session, request))))
     }
 
-    fn refuse<T>(
-        &self,
+    /// Runs one round of a handler. A handler that is done, failed, or handed over to an agent, has its reply; it is not run
+    /// again.
+    async fn run_round<T>(
+        self: &Arc<Self>,
         client: &McpClient,
         id: &RpcId,
         handling: &HandlerCall<T>,
-        error: HandlerError,
-    ) -> Result<McpReply, McpFault> {
-        let fault = self.fault_of(client, error);
-        Ok(McpReply::Now((handling.write)(self, client, id, Err(fault))))
+        round: Round,
+    ) -> RoundEnd {
+        let result = match (handling.handler)(round).await {
+            Ok(HandlerReply::Ask(asking)) => return RoundEnd::Ask(asking),
+            Ok(HandlerReply::HandOver { agent, arguments }) => {
+                // Only a stateless call is recognized by its digest.
+                let digest = match client.version.is_stateless() {
+                    true => digest(handling.method, &handling.name, &handling.arguments),
+                    false => String::new(),
+                };
+                let options = handling.options.clone();
+                return RoundEnd::Reply(self.hand_over(client, id, &agent, arguments, options, digest).await);
+            }
+            Ok(HandlerReply::Done(output)) => Ok(output),
+            Err(error) => Err(self.fault_of(client, error)),
+        };
+        RoundEnd::Reply(Ok(McpReply::Now((handling.write)(self, client, id, result))))
     }
 
     pub(super) fn fault_of(&self, client: &McpClient, error: HandlerError) -> McpFault {
@@ -216,6 +227,14 @@ fn check_abilities(client: &McpClient, asking: &HandlerQuestions) -> Result<(), 
     }
 }
 
+/// How one round of a handler ended.
+enum RoundEnd {
+    /// The handler needs answers first.
+    Ask(HandlerQuestions),
+    /// The reply to the call.
+    Reply(Result<McpReply, McpFault>),
+}
+
 /// Why a handler's question has no answer. No default replaces one: the call ends.
 enum UnansweredQuestion {
     /// The client has closed the call's stream.
@@ -248,21 +267,13 @@ impl<T: Send + 'static> HandlerRounds<'_, T> {
                 state: asking.state.take(),
                 abilities: self.client.abilities(),
             };
-            let fault = match (self.handling.handler)(round).await {
-                Ok(HandlerReply::Done(output)) => return self.send_result(Ok(output)).await,
-                Ok(HandlerReply::HandOver { agent, arguments }) => {
-                    return self.hand_over(&agent, arguments).await;
-                }
-                Ok(HandlerReply::Ask(next)) => match check_abilities(self.client, &next) {
-                    Ok(()) => {
-                        asking = next;
-                        continue;
-                    }
-                    Err(fault) => fault,
+            match self.mcp.run_round(self.client, self.id, self.handling, round).await {
+                RoundEnd::Ask(next) => match check_abilities(self.client, &next) {
+                    Ok(()) => asking = next,
+                    Err(fault) => return self.send_result(Err(fault)).await,
                 },
-                Err(error) => self.mcp.fault_of(self.client, error),
-            };
-            return self.send_result(Err(fault)).await;
+                RoundEnd::Reply(reply) => return self.send_reply(reply).await,
+            }
         }
         let fault = McpFault::internal(format!("it asked {MAX_ROUNDS} times and did not come to an end"));
         self.send_result(Err(fault)).await;
@@ -310,10 +321,8 @@ impl<T: Send + 'static> HandlerRounds<'_, T> {
         let _ = self.frames.send(McpFrame::plain(response.body)).await;
     }
 
-    async fn hand_over(&self, agent: &str, arguments: Map<String, Value>) {
-        let along = self.handling.options.clone();
-        let handed = self.mcp.hand_over(self.client, self.id, agent, arguments, along, String::new()).await;
-        let mut stream = match handed {
+    async fn send_reply(&self, reply: Result<McpReply, McpFault>) {
+        let mut stream = match reply {
             Ok(McpReply::Call(stream)) => stream,
             Ok(McpReply::Now(response)) => {
                 return drop(self.frames.send(McpFrame::plain(response.body)).await);

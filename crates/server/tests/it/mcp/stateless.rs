@@ -1,8 +1,15 @@
 //! Calls of 2026-07-28: each request stands for itself, and what it wants to find again travels with its client.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
+use nuncio_engine::surface::{HandlerReply, ToolOutput, ToolProfile, tool};
 use ring::hmac;
 use serde_json::{Value, json};
 
@@ -282,4 +289,31 @@ async fn a_state_is_good_after_a_restart() {
     let client = client.moved_to(&stage);
     let result = client.ok("tools/call", again(&call, &state, json!({ &keys[0]: accept(true) }))).await;
     assert_eq!(text_of(&result), "yes");
+}
+
+/// A tool that is done has been run: answers that it did not ask for do not make it run again.
+#[tokio::test]
+async fn answers_that_no_tool_asked_for_do_not_run_it_twice() {
+    let stage = Stage::new().await;
+    let client = Client::stateless(&stage, asks());
+    let runs = Arc::new(AtomicU32::new(0));
+    for (name, hands_over) in [("counting", false), ("handing-over", true)] {
+        let counted = Arc::clone(&runs);
+        let counting = tool(ToolProfile::new(name, "Counts its runs."), move |request| {
+            let run = counted.fetch_add(1, Ordering::SeqCst) + 1;
+            async move {
+                Ok(match hands_over {
+                    true => HandlerReply::HandOver { agent: "player".into(), arguments: request.arguments },
+                    false => HandlerReply::Done(ToolOutput::text(run.to_string())),
+                })
+            }
+        });
+        stage.engine.catalog().surface().add_tool(counting).unwrap();
+        let mut call = saying("player", "tell 1");
+        call["name"] = name.into();
+        call["inputResponses"] = json!({ "name": accept(true) });
+        client.ok("tools/call", call).await;
+        assert_eq!(runs.swap(0, Ordering::SeqCst), 1, "{name}");
+    }
+    assert_eq!(stage.total().await, 1, "one task was begun");
 }
