@@ -5,16 +5,26 @@ use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{cancel::ended_by_request, reply_decision::apply_message};
+use super::{
+    cancel::{Workplace, decide_cancel_request, decide_end},
+    reply::Reply,
+    reply_decision::{ReplyRules, decide_reply},
+    withdraw::decide_withdrawal,
+};
 use crate::{
+    agent::Profile,
     clock::Timestamp,
+    commit::{Decision, Effect},
     content::{Message, Part, Role},
+    engine::Limits,
     error::Error,
     event::{self, ArtifactChunk, Entry, Event, Level, LogLine, Progress, Status},
-    question::{Ask, Question},
-    store::{NodeId, OpenedTask, StoredBatch, TaskNo, TaskRow},
+    journal::JournalEntry,
+    question::{Ask, Question, QuestionOutcome},
+    store::{NodeId, OpenedTask, Precondition, RunChange, StoredBatch, TaskNo, TaskRow},
     task::{Origin, State, Task, TaskId, state_while_asking},
     task_header,
+    webhook::WebhookConfig,
 };
 
 #[derive(Debug, Clone)]
@@ -23,8 +33,11 @@ enum Command {
     Reply {
         text: &'static str,
         names: Option<usize>,
+        place: Place,
     },
-    Cancel,
+    /// A question, by its position among all that were ever asked.
+    Withdraw(usize, Place),
+    Cancel(Place),
     /// The runner's actions: begin, emit, ask, end.
     Begin,
     Progress,
@@ -32,6 +45,15 @@ enum Command {
     Chunk,
     Ask(u8),
     End(State),
+}
+
+/// Where the task is when a command arrives.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    /// A node runs it.
+    is_held: bool,
+    /// Another task called it.
+    is_called: bool,
 }
 
 #[test]
@@ -56,8 +78,10 @@ fn any_command() -> impl Strategy<Value = Command> {
     let names = prop_oneof![3 => Just(None), 1 => (0..6_usize).prop_map(Some)];
     let ends = vec![State::Completed, State::Failed, State::Rejected, State::Canceled];
     prop_oneof![
-        6 => (select(texts), names).prop_map(|(text, names)| Command::Reply { text, names }),
-        1 => Just(Command::Cancel),
+        6 => (select(texts), names, any_place())
+            .prop_map(|(text, names, place)| Command::Reply { text, names, place }),
+        2 => ((0..6_usize), any_place()).prop_map(|(question, place)| Command::Withdraw(question, place)),
+        1 => any_place().prop_map(Command::Cancel),
         4 => Just(Command::Begin),
         2 => Just(Command::Progress),
         1 => Just(Command::Log),
@@ -65,6 +89,10 @@ fn any_command() -> impl Strategy<Value = Command> {
         6 => (0..6_u8).prop_map(Command::Ask),
         1 => select(ends).prop_map(Command::End),
     ]
+}
+
+fn any_place() -> impl Strategy<Value = Place> {
+    (any::<bool>(), any::<bool>()).prop_map(|(is_held, is_called)| Place { is_held, is_called })
 }
 
 /// One task and its whole log.
@@ -83,16 +111,40 @@ impl Model {
 
     fn take(&mut self, command: &Command) {
         let now = Timestamp(self.log.len() as i64);
-        let ended = self.task.state.is_terminal();
         let entries = match command {
+            Command::Reply { text, names, place } => {
+                let reply = to_task(reply(text, *names));
+                let decided =
+                    self.decide(*place, now, |row, task| decide_reply(&rules(), row, task, &[], &reply, now));
+                match decided {
+                    Ok(entries) => entries,
+                    Err(Error::Ended(_)) if self.task.state.is_terminal() => return,
+                    Err(Error::Answer(_) | Error::Invalid(_) | Error::NotAsked(_)) => return,
+                    Err(other) => panic!("{command:?}: {other}"),
+                }
+            }
+            Command::Withdraw(question, place) => {
+                let question = format!("q{question}");
+                let decided =
+                    self.decide(*place, now, |row, task| decide_withdrawal(row, task, &question, now));
+                match decided {
+                    Ok(entries) => entries,
+                    Err(Error::Ended(_)) if self.task.state.is_terminal() => return,
+                    Err(other) => panic!("{command:?}: {other}"),
+                }
+            }
             // The preconditions of the commits: nothing is written to a task that has ended.
-            _ if ended => return,
-            Command::Reply { text, names } => match apply_message(&self.task, &reply(text, *names), now) {
-                Ok(heard) => heard.entries,
-                Err(Error::Answer(_) | Error::Invalid(_) | Error::NotAsked(_)) => return,
-                Err(other) => panic!("{command:?}: {other}"),
-            },
-            Command::Cancel => vec![ended_by_request(now)],
+            _ if self.task.state.is_terminal() => return,
+            Command::Cancel(place) if place.is_held => {
+                let row = self.row(*place);
+                let decision = decide_cancel_request(&row, Workplace::Run, now);
+                assert_eq!((decision.change.cancel, decision.entries.len()), (Some(true), 0));
+                assert_eq!(decision.effects, [Effect::CancelRun]);
+                return;
+            }
+            Command::Cancel(place) => {
+                self.decide(*place, now, |row, task| Ok(Some(decide_end(row, task, true, now)))).unwrap()
+            }
             Command::Begin if self.task.state != State::Submitted => return,
             Command::Begin => vec![Entry(now, status(State::Working))],
             Command::End(state) => vec![Entry(now, status(*state))],
@@ -107,6 +159,83 @@ impl Model {
             }
         };
         self.commit(entries);
+    }
+
+    /// Decides a command on the task as it is, and checks what holds of every decision. Returns its events.
+    fn decide(
+        &self,
+        place: Place,
+        now: Timestamp,
+        decide: impl FnOnce(&TaskRow, &mut Task) -> Result<Option<Decision>, Error>,
+    ) -> Result<Vec<Entry>, Error> {
+        let (row, mut after) = (self.row(place), self.task.clone());
+        let Some(decision) = decide(&row, &mut after)? else {
+            assert_eq!(after, self.task, "without a decision nothing changes");
+            return Ok(vec![]);
+        };
+        assert!(!self.task.state.is_terminal(), "a task that has ended stays as it is: {decision:?}");
+        let Decision { change, entries, effects } = &decision;
+        // Another command, or the run, may have written meanwhile: then it is decided again.
+        assert!(
+            matches!(change.guard, Precondition::Version { task, version } if (task, version) == (row.no, row.version)),
+            "{change:?}"
+        );
+        // What is stored, what followers get, and what the caller is told, is one thing.
+        let stored = change.events.as_ref().map(|batch| event::decode(&batch.bytes).unwrap());
+        assert_eq!(stored.as_deref().unwrap_or_default(), &entries[..]);
+        assert_eq!(self.task.clone().fold(&**entries), after);
+        let state = (after.state, after.status_at);
+        assert_eq!(change.state.unwrap_or((self.task.state, self.task.status_at)), state);
+        // The outcome of a question is in the log, in the journal, and with the run; without a run the task is due.
+        let ended = |entry: &Entry| match entry.event() {
+            Event::Answer(answer) => Some((answer.question.clone(), Some(answer.answer.clone()))),
+            Event::Withdrawn(withdrawal) => Some((withdrawal.question.clone(), None)),
+            _ => None,
+        };
+        let ended: Vec<_> = entries.iter().filter_map(ended).collect();
+        let journal: Vec<JournalEntry> =
+            change.journal.iter().map(|record| JournalEntry::decode(record).unwrap()).collect();
+        let records: Vec<JournalEntry> = ended
+            .iter()
+            .map(|(question, answer)| match answer.clone() {
+                Some(answer) => JournalEntry::Answered { question: question.clone(), answer },
+                None => JournalEntry::Withdrawn { question: question.clone() },
+            })
+            .collect();
+        assert_eq!(journal, records);
+        for (question, answer) in &ended {
+            let outcome = answer.clone().map_or(QuestionOutcome::Withdrawn, QuestionOutcome::Answered);
+            let told = Effect::EndQuestion { question: question.clone(), outcome };
+            assert_eq!(effects.contains(&told), place.is_held);
+            assert_eq!(effects.contains(&Effect::Due(now)), !place.is_held);
+            assert_eq!(change.run == RunChange::Due(now), !place.is_held);
+            let passed = effects.iter().any(|effect| match effect {
+                Effect::AnswerCaller { question: passed, .. } => passed == question,
+                Effect::WithdrawFromCaller { questions, .. } => questions.contains(question),
+                _ => false,
+            });
+            assert_eq!(passed, place.is_called);
+        }
+        // A task that has ended is not scheduled, and its caller no longer asks for it.
+        if after.state.is_terminal() {
+            assert_eq!(change.run, RunChange::Rest);
+            assert!(effects.contains(&Effect::CancelRun));
+            let withdrawn = effects.iter().any(|effect| matches!(effect, Effect::WithdrawFromCaller { .. }));
+            assert_eq!(withdrawn, place.is_called && !self.task.questions.is_empty());
+        }
+        Ok(entries.to_vec())
+    }
+
+    fn row(&self, place: Place) -> TaskRow {
+        TaskRow {
+            parent: place.is_called.then(|| TaskId(Uuid::from_u128(3))),
+            node: place.is_held.then(|| NodeId(Uuid::nil())),
+            state: self.task.state,
+            status_at: self.task.status_at,
+            seq: self.task.seq,
+            version: self.task.seq,
+            ..row()
+        }
     }
 
     fn commit(&mut self, entries: Vec<Entry>) {
@@ -152,6 +281,59 @@ impl Model {
             log: batches.collect(),
         }
     }
+}
+
+#[test]
+fn webhooks_of_a_reply_begin_with_its_message_and_a_repeat_changes_nothing() {
+    let model = Model::new();
+    let row = TaskRow { seq: model.task.seq, ..row() };
+    let hook = WebhookConfig {
+        id: "w".into(),
+        url: "https://a.example".into(),
+        token: None,
+        authentication: None,
+        dialect: "engine".into(),
+    };
+    let reply = Reply {
+        idempotency_key: Some("k".into()),
+        webhooks: vec![hook],
+        ..to_task(Message::text("r", Role::User, "more"))
+    };
+    let profile = Profile::new("a", "an agent of a test");
+    let rules = ReplyRules { profile: Some(&profile), ..rules() };
+    let decide = |journal: &[JournalEntry], reply: &Reply| {
+        decide_reply(&rules, &row, &mut model.task.clone(), journal, reply, Timestamp(1))
+    };
+    let decision = decide(&[], &reply).unwrap().unwrap();
+    let added = decision.change.webhooks.unwrap();
+    assert_eq!((added.hooks.len(), added.cap), (1, rules.limits.webhooks_per_task));
+    assert_eq!(added.hooks[0].cursor, row.seq, "the message is the first event that it gets");
+    assert_eq!(decision.effects, [Effect::WatchWebhooks, Effect::NotifyRun]);
+    let journal: Vec<JournalEntry> =
+        decision.change.journal.iter().map(|record| JournalEntry::decode(record).unwrap()).collect();
+    assert!(decide(&journal, &reply).unwrap().is_none(), "the same message under the same key");
+    let other = Reply { message: Message::text("r", Role::User, "other"), ..reply.clone() };
+    assert!(matches!(decide(&journal, &other), Err(Error::KeyReused)));
+    let silent = Profile { push_notifications: false, ..profile.clone() };
+    let rules = ReplyRules { profile: Some(&silent), ..rules };
+    let refused = decide_reply(&rules, &row, &mut model.task.clone(), &[], &reply, Timestamp(1));
+    assert!(matches!(refused, Err(Error::PushUnsupported)));
+}
+
+fn rules() -> ReplyRules<'static> {
+    static LIMITS: std::sync::LazyLock<Limits> = std::sync::LazyLock::new(Limits::default);
+    ReplyRules {
+        limits: &LIMITS,
+        idempotent_message_ids: false,
+        profile: None,
+        webhook_policy: &|_| Ok(()),
+        passes_up: true,
+    }
+}
+
+fn to_task(message: Message) -> Reply {
+    let task = origin().id.to_string();
+    Reply { task, context: None, message, idempotency_key: None, webhooks: vec![] }
 }
 
 fn reply(text: &str, names: Option<usize>) -> Message {
