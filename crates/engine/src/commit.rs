@@ -127,11 +127,24 @@ impl EngineCore {
     /// and decide again.
     pub(crate) async fn commit_command(
         self: &Arc<Self>,
-        writer: Writer<'_>,
+        origin: &Origin,
         name: &str,
         decision: Decision,
     ) -> Result<Option<CommitReceipt>, Error> {
-        match self.commit_and_apply(writer, decision).await {
+        // In a separate tokio task: the caller may disconnect meanwhile, and what is durable has to reach the run and the
+        // followers.
+        let (engine, origin) = (Arc::clone(self), origin.clone());
+        let committing =
+            tokio::spawn(async move { engine.commit_and_apply(Writer::Command(&origin), decision).await });
+        let committed = match committing.await {
+            Ok(committed) => committed,
+            Err(error) if error.is_panic() => {
+                return Err(Error::Internal("the commit of a command panicked".into()));
+            }
+            // The runtime is shutting down. The caller must not record that as a failure.
+            Err(_) => std::future::pending().await,
+        };
+        match committed {
             Ok(committed) => Ok(Some(committed)),
             Err(CommitError::Moved) => Ok(None),
             Err(CommitError::Gone) => Err(Error::NoSuchTask(name.to_owned())),

@@ -6,7 +6,6 @@ use futures_util::{StreamExt as _, stream};
 
 use crate::{
     commands::cancel::{Workplace, decide_cancel_request},
-    commit::Writer,
     engine::EngineCore,
     error::Error,
     store::{ListCursor, TaskKey, TaskRow},
@@ -106,7 +105,9 @@ impl EngineCore {
                 return Ok(false);
             }
             let decision = decide_cancel_request(row, workplace, self.clock.now());
-            if self.commit_command(Writer::Node(row), &row.id.to_string(), decision).await?.is_none() {
+            // A header that cannot be decoded must not keep the operator from stopping the task.
+            let origin = TaskHeader::decode(&row.head).unwrap_or_default().origin(row);
+            if self.commit_command(&origin, &row.id.to_string(), decision).await?.is_none() {
                 continue;
             }
             return Ok(true);

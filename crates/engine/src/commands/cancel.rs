@@ -51,7 +51,7 @@ impl EngineCore {
                 true => self.apply(&Writer::Command(&task.origin), Effect::CancelRun),
                 false => {
                     let decision = decide_cancel_request(row, workplace, self.clock.now());
-                    if self.commit_command(Writer::Command(&task.origin), &id, decision).await?.is_none() {
+                    if self.commit_command(&task.origin, &id, decision).await?.is_none() {
                         continue;
                     }
                 }
@@ -80,7 +80,7 @@ impl EngineCore {
     ) -> Result<bool, Error> {
         self.cancel_children(row.id).await;
         let decision = decide_end(row, task, tell, self.clock.now());
-        Ok(self.commit_command(Writer::Command(&task.origin), &row.id.to_string(), decision).await?.is_some())
+        Ok(self.commit_command(&task.origin, &row.id.to_string(), decision).await?.is_some())
     }
 
     pub(crate) fn workplace(&self, row: &TaskRow) -> Workplace {

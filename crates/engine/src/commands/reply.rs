@@ -12,7 +12,6 @@ use super::{
 };
 use crate::{
     access::{Caller, tenant_of},
-    commit::Writer,
     content::Message,
     engine::EngineCore,
     error::Error,
@@ -124,7 +123,7 @@ impl EngineCore {
                 self.usage.accept_stored(tenant_of(&row.owner), MeteredResource::Webhooks, amount)?;
                 webhooks_counted = true;
             }
-            if self.commit_command(Writer::Command(&task.origin), &reply.task, decision).await?.is_some() {
+            if self.commit_command(&task.origin, &reply.task, decision).await?.is_some() {
                 return Ok(task);
             }
         }

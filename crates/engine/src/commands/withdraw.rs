@@ -12,7 +12,7 @@ use super::{
 use crate::{
     access::Caller,
     clock::Timestamp,
-    commit::{Decision, Effect, Writer},
+    commit::{Decision, Effect},
     engine::EngineCore,
     error::Error,
     event::{Entry, Event, QuestionWithdrawal},
@@ -59,7 +59,7 @@ impl EngineCore {
             let Some(decision) = decide_withdrawal(&opened.row, &mut task, question, now)? else {
                 return Ok(false);
             };
-            if self.commit_command(Writer::Command(&task.origin), &name, decision).await?.is_some() {
+            if self.commit_command(&task.origin, &name, decision).await?.is_some() {
                 return Ok(true);
             }
         }

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
 use nuncio_engine::{
     AgentError, Error, Event, Level, List, Outcome, State, Task, TaskContext,
     store::{Change, NodeId, Precondition, RunChange},
@@ -376,4 +376,68 @@ async fn a_wish_that_cannot_be_met_in_time_is_kept() {
     let task = engine.ended(&task).await;
     assert_eq!(task.state, State::Canceled);
     assert!(matches!(engine.log(task.origin.id).await.last().unwrap().event(), Event::Status(_)));
+}
+
+/// A caller that disconnects during the commit does not keep the run from what is durable.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_reaches_the_run_although_its_caller_is_gone() {
+    let (world, gate) = (World::new().agent("patient", patient), Gate::new());
+    let is_request = |change: &Change| change.cancel == Some(true);
+    let engine = world.start_on(gate.on(world.open().await, CommitMoment::After, is_request)).await;
+    let task = patient_task(&engine).await;
+    let caller = tokio::spawn({
+        let (engine, task) = (engine.clone(), task.clone());
+        async move { cancel(&engine, &task).await }
+    });
+    gate.arrival().await;
+    caller.abort();
+    assert!(caller.await.is_err_and(|error| error.is_cancelled()));
+    gate.open();
+    assert_eq!(engine.ended(&task).await.state, State::Canceled);
+}
+
+async fn patient(cx: TaskContext) -> Result<Outcome, AgentError> {
+    cx.step("begin", async |_| Ok(())).await?;
+    cx.canceled().await;
+    Err(AgentError::Canceled)
+}
+
+/// A task whose run only waits: nothing of it is still to be committed.
+async fn patient_task(engine: &nuncio_engine::Engine) -> Task {
+    let task = engine.send(to("patient", "go")).await;
+    until("the step is done", async || {
+        let no = engine.row(task.origin.id).await.no;
+        (engine.store_for_tests().journal(no).await.unwrap().len() == 1).then_some(())
+    })
+    .await;
+    task
+}
+
+/// The same for a message: followers and an agent that receives messages get it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_reaches_its_followers_although_its_sender_is_gone() {
+    let (world, gate) = (World::new().agent("patient", patient), Gate::new());
+    let is_message =
+        |change: &Change| matches!(change.guard, Precondition::Version { .. }) && change.events.is_some();
+    let engine = world.start_on(gate.on(world.open().await, CommitMoment::After, is_message)).await;
+    let task = patient_task(&engine).await;
+    let id = task.origin.id;
+    let seq = engine.row(id).await.seq;
+    let mut follower = engine.follow(&me(), &id.to_string(), seq).await.unwrap();
+    let mut next = Box::pin(follower.next());
+    let waits = next.as_mut().now_or_never().is_none();
+    assert!(waits, "it has read the log, and waits for what is published");
+    let sender = tokio::spawn({
+        let (engine, task) = (engine.clone(), task.clone());
+        async move { engine.say(&task, said("more")).await }
+    });
+    gate.arrival().await;
+    sender.abort();
+    assert!(sender.await.is_err_and(|error| error.is_cancelled()));
+    gate.open();
+    match within(next).await.unwrap() {
+        nuncio_engine::Next::Batch(batch) => assert_eq!(batch.first_seq, seq + 1),
+        other => panic!("{other:?}"),
+    }
+    cancel(&engine, &task).await.unwrap();
 }
