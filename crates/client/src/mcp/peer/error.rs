@@ -1,8 +1,8 @@
 //! Why an MCP request has no result, and how each case maps to a `PeerError`.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use nuncio_wire::{
     jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcErrorObject},
     mcp::{FORBIDDEN, HEADER_MISMATCH, MISSING_CAPABILITY, TOO_FAST, UNAUTHENTICATED, UNSUPPORTED_VERSION},
@@ -94,8 +94,7 @@ pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8])
     match (status, error) {
         (429 | 503, error) => {
             let exact = message["error"]["data"]["retryAfterMs"].as_u64().map(Duration::from_millis);
-            let seconds =
-                || headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs);
+            let seconds = || nuncio_outbound::retry_after(headers, SystemTime::now());
             let why = error.map_or_else(|| format!("{at} answered HTTP {status}"), |error| error.message);
             PeerError::Busy { why, retry_after: exact.or_else(seconds) }.into()
         }
@@ -144,6 +143,8 @@ mod tests {
 
     #[test]
     fn a_status_is_read_with_its_body() {
+        use http::header;
+
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("3"));
         let busy = of_status("there", 503, &headers, b"later").into_peer("there");
