@@ -25,7 +25,7 @@ use nuncio::{
 };
 
 pub(crate) use agents::AgentTables;
-pub(crate) use settings::{SETTINGS, Setting, SettingShape, store as store_url};
+pub(crate) use settings::{SETTINGS, Setting, SettingShape};
 pub(crate) use trust::{is_trusted, trust};
 
 /// How long the lines of the audit log are retained.
@@ -37,7 +37,7 @@ pub(crate) struct Config {
     pub(crate) allow_remote: bool,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) data: PathBuf,
-    pub(crate) store: Option<StoreUrl>,
+    pub(crate) store: Option<StoreLocation>,
     pub(crate) postgres: PostgresOptions,
     pub(crate) default_agent: Option<String>,
     pub(crate) agent_step: Duration,
@@ -76,25 +76,6 @@ impl ModelConfig {
             tracing::warn!("model.key-variable: the variable {name} of the environment is not set");
         }
         ModelOptions { url: self.base_url.clone(), key, ..ModelOptions::of(self.provider, &self.name) }
-    }
-}
-
-/// Where tasks are stored, if not in the data folder.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum StoreUrl {
-    /// An SQLite database in a folder.
-    Sqlite(PathBuf),
-    /// A PostgreSQL database.
-    Postgres(String),
-}
-
-impl StoreUrl {
-    /// The store that the URL names.
-    pub(crate) fn store_location(&self, options: &PostgresOptions) -> StoreLocation {
-        match self {
-            Self::Sqlite(dir) => StoreLocation::Sqlite(dir.clone()),
-            Self::Postgres(url) => StoreLocation::Postgres { url: url.clone(), options: options.clone() },
-        }
     }
 }
 
@@ -143,7 +124,10 @@ impl Config {
     /// Where the tasks are stored.
     pub(crate) fn store_location(&self) -> StoreLocation {
         match &self.store {
-            Some(url) => url.store_location(&self.postgres),
+            Some(StoreLocation::Postgres { url, .. }) => {
+                StoreLocation::Postgres { url: url.clone(), options: self.postgres.clone() }
+            }
+            Some(place) => place.clone(),
             None => StoreLocation::Sqlite(self.data.clone()),
         }
     }

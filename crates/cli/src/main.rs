@@ -33,6 +33,7 @@ mod sparc;
 mod store;
 mod table;
 mod task;
+mod task_follower;
 mod tenant;
 mod text;
 mod token;

@@ -9,7 +9,6 @@ use nuncio_engine::store::Store;
 use nuncio_outbound::{
     HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError, ProxyRule,
 };
-use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use serde_json::Value;
 use url::Url;
 
@@ -50,22 +49,16 @@ impl OperatorBackend {
                 return Ok(Self::Server(server));
             }
         }
-        let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
-        let store: Arc<dyn Store> = match config.store_location() {
-            StoreLocation::Postgres { url, options } => {
-                Arc::new(PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?)
-            }
-            StoreLocation::Sqlite(dir) => {
-                if !dir.join("nuncio.db").is_file() {
-                    return Err(CliError::Store(format!(
-                        "there is no server and no store in {}: --data names another folder",
-                        dir.display()
-                    )));
-                }
-                let store = SqliteStore::open(&dir, SqliteOptions::default());
-                Arc::new(store.map_err(|error| broken(&error))?)
-            }
-        };
+        let place = config.store_location();
+        if let StoreLocation::Sqlite(dir) = &place
+            && !dir.join("nuncio.db").is_file()
+        {
+            return Err(CliError::Store(format!(
+                "there is no server and no store in {}: --data names another folder",
+                dir.display()
+            )));
+        }
+        let store = place.open().await.map_err(|error| CliError::Store(error.to_string()))?;
         Ok(Self::Store(store))
     }
 

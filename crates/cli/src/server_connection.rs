@@ -14,7 +14,7 @@ use std::{
 
 use clap::Args;
 use nuncio::{RunningServer, data_dir::PublishedServer};
-use nuncio_client::mcp::{ToolClient, ToolError, ToolOptions, ToolTaskView};
+use nuncio_client::mcp::{ToolClient, ToolError, ToolOptions, ToolStart, ToolTaskView};
 use serde_json::{Value, json};
 use tokio::{net::TcpStream, time::Instant};
 use url::Url;
@@ -200,6 +200,19 @@ fn server_url(text: &str) -> Result<String, CliError> {
 }
 
 impl ServerConnection {
+    /// A connection to a server at a URL, without credentials.
+    #[cfg(test)]
+    pub(crate) fn to(url: &str) -> Self {
+        Self {
+            tools: ToolClient::new(&format!("{url}/mcp"), ToolOptions::default()).unwrap(),
+            target: AgentTarget { origin: TargetOrigin::Given, flags: String::new() },
+            format: Format::Text,
+            own: None,
+            seen: RefCell::default(),
+            reached: Cell::new(false),
+        }
+    }
+
     pub(crate) fn is_json(&self) -> bool {
         self.format == Format::Json
     }
@@ -232,6 +245,13 @@ impl ServerConnection {
     pub(crate) async fn call(&self, tool: &str, arguments: Value) -> Result<Value, CliError> {
         let called = self.tools.call(tool, arguments).await.map_err(|error| self.failed(error))?;
         Ok(called.structured.unwrap_or_else(|| json!({ "text": called.text })))
+    }
+
+    /// Calls a tool whose work may take long: the result may be a running task.
+    pub(crate) async fn start(&self, tool: &str, arguments: Value) -> Result<ToolStart, CliError> {
+        let started = self.tools.start(tool, arguments).await.map_err(|error| self.failed(error))?;
+        self.reached.set(true);
+        Ok(started)
     }
 
     /// The same for one of many calls: retries a call that was certainly not executed.
@@ -277,6 +297,11 @@ impl ServerConnection {
         }
     }
 
+    /// Whether the server has answered once, so that an outage may be waited out.
+    pub(crate) fn was_reached(&self) -> bool {
+        self.reached.get()
+    }
+
     /// The client itself.
     pub(crate) fn tools(&self) -> &ToolClient {
         &self.tools
@@ -285,6 +310,11 @@ impl ServerConnection {
     /// Reads a resource as JSON.
     pub(crate) async fn read(&self, uri: &str) -> Result<Value, CliError> {
         self.tools.read_json(uri).await.map_err(|error| self.failed(error))
+    }
+
+    /// The error of a response that broke off.
+    pub(crate) fn cut(&self, why: &str) -> ToolError {
+        ToolError::Cut { at: self.tools.endpoint().to_owned(), why: why.to_owned() }
     }
 
     pub(crate) fn failed(&self, error: ToolError) -> CliError {
@@ -321,7 +351,7 @@ impl ServerConnection {
 }
 
 /// Whether retrying a read-only call may help.
-fn may_pass(error: &ToolError) -> bool {
+pub(crate) fn may_pass(error: &ToolError) -> bool {
     error.is_transient() || matches!(error, ToolError::Cut { .. })
 }
 

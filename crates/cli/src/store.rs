@@ -3,17 +3,17 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use clap::Subcommand;
 use nuncio::{PostgresOptions, StoreLocation};
 use nuncio_store::{
-    PostgresStore, SqliteOptions, SqliteStore,
+    SqliteStore,
     archive::{Archive, copy},
 };
 
 use super::{error::CliError, local_server, output};
-use crate::config::store_url;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -81,24 +81,16 @@ impl Command {
     }
 }
 
-async fn open(url: &str, schema: &str, must_exist: bool) -> Result<Box<dyn Archive>, CliError> {
-    let broken = |error: &dyn std::fmt::Display| CliError::Store(error.to_string());
-    match store_url(url)
-        .map_err(CliError::Usage)?
-        .store_location(&PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() })
+async fn open(url: &str, schema: &str, must_exist: bool) -> Result<Arc<dyn Archive>, CliError> {
+    let options = PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() };
+    let place = StoreLocation::parse(url, options).map_err(|error| CliError::Usage(error.to_string()))?;
+    if let StoreLocation::Sqlite(dir) = &place
+        && must_exist
+        && !dir.join("nuncio.db").is_file()
     {
-        StoreLocation::Sqlite(dir) => {
-            if must_exist && !dir.join("nuncio.db").is_file() {
-                return Err(CliError::Store(format!("there is no store in {}", dir.display())));
-            }
-            let store = SqliteStore::open(&dir, SqliteOptions::default()).map_err(|error| broken(&error))?;
-            Ok(Box::new(store))
-        }
-        StoreLocation::Postgres { url, options } => {
-            let store = PostgresStore::open(&url, options).await.map_err(|error| broken(&error))?;
-            Ok(Box::new(store))
-        }
+        return Err(CliError::Store(format!("there is no store in {}", dir.display())));
     }
+    place.open().await.map_err(|error| CliError::Store(error.to_string()))
 }
 
 /// Copies the database, and the secret that signs webhooks.

@@ -40,6 +40,13 @@ pub trait Store: TaskStore + WebhookStore + SessionStore {
         false
     }
 
+    /// A secret that all nodes share: the stored one of this name, else `candidate`, which is then stored. `None`
+    /// if the store is not shared.
+    async fn shared_secret(&self, name: &str, candidate: &str) -> Result<Option<String>, StoreError> {
+        let _ = (name, candidate);
+        Ok(None)
+    }
+
     /// Notifications of what other processes do to the same store, from now on. Only the first caller gets
     /// the receiver. They only save time: every change, notified or not, is also found by polling.
     fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {

@@ -5,8 +5,10 @@
 
 pub mod archive;
 mod knowledge;
+mod location;
 mod postgres;
 mod sqlite;
 
+pub use location::{StoreLocation, StoreOpenError, open};
 pub use postgres::{PostgresOpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{SqliteOpenError, SqliteOptions, SqliteStore};

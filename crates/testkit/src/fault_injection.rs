@@ -302,6 +302,10 @@ impl Store for HookedStore {
         self.store.is_shared()
     }
 
+    async fn shared_secret(&self, name: &str, candidate: &str) -> Result<Option<String>, StoreError> {
+        self.store.shared_secret(name, candidate).await
+    }
+
     fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
         self.store.notifications()
     }

@@ -80,7 +80,7 @@ impl Agent for Tool {
         if n < 0 {
             return Ok(Outcome::failed("it takes no negative numbers"));
         }
-        cx.artifact(Chunk::text("result", doubled.to_string()).last()).await?;
+        cx.artifact(Chunk::text("result", doubled.to_string()).complete()).await?;
         Ok(Outcome::done())
     }
 }

@@ -1,25 +1,23 @@
 //! `nuncio batch watch`: shows a batch while it runs, and its result. Survives a restart of the server.
 
-use std::{
-    process::ExitCode,
-    time::{Duration, Instant},
-};
+use std::{process::ExitCode, time::Instant};
 
+use nuncio_flows::batch::QUEUE_URI;
 use serde_json::{Value, json};
 
 use super::show::{self, BatchStatusCounts};
 use crate::{
-    error::CliError, output, progress::ProgressDisplay, server_connection::ServerConnection, text::TextOutput,
+    error::CliError, output, progress::ProgressDisplay, server_connection::ServerConnection,
+    task_follower::TaskFollower, text::TextOutput,
 };
-
-/// The first poll interval.
-const OFTEN: Duration = Duration::from_millis(100);
-const SELDOM: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCode, CliError> {
     shared.record_task(batch);
     let mut progress = ProgressDisplay::new(shared.is_json());
-    let (begun, mut pause, mut before) = (Instant::now(), OFTEN, None);
+    let (begun, mut before) = (Instant::now(), None);
+    // The batch's task, and the queue: a batch that is paused has no event.
+    let mut follower =
+        TaskFollower::of_resources(shared, vec![format!("a2a://tasks/{batch}"), QUEUE_URI.to_owned()]);
     let status = loop {
         let status = shared.poll_tool("batch_status", &json!({ "batchId": batch })).await?;
         let counts = BatchStatusCounts::of(&status);
@@ -29,8 +27,7 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
         if show::is_over(&status) {
             break status;
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 5 / 4).min(SELDOM);
+        follower.next_change().await?;
     };
     drop(progress);
     if shared.is_json() {

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
-    AuthMode, Provider, TrustedProxy, UnknownProvider,
+    AuthMode, PostgresOptions, Provider, StoreLocation, TrustedProxy, UnknownProvider,
     engine::{
         AccessKind, AuditLevel, Grants, MeteredResource, Share, access_control::RateError, memory::Privacy,
         redact::Redactor,
@@ -11,7 +11,7 @@ use nuncio::{
     flows::sparc::SparcModel,
 };
 
-use super::{Config, LogFormat, ModelConfig, StoreUrl};
+use super::{Config, LogFormat, ModelConfig};
 use crate::duration;
 
 pub(crate) struct Setting {
@@ -121,11 +121,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(config.data.display().to_string()),
         |config, text| { config.data = text.into(); Ok(()) }),
     row("store", SettingShape::Text, "URL", "Where tasks are kept, if not in the data folder: sqlite:DIR, or postgres://USER@HOST/DATABASE for many servers",
-        |config| config.store.as_ref().map(|url| match url {
-            StoreUrl::Sqlite(dir) => format!("sqlite:{}", dir.display()),
-            StoreUrl::Postgres(url) => url.clone(),
-        }),
-        |config, text| store(text).map(|url| config.store = Some(url))),
+        |config| config.store.as_ref().map(ToString::to_string),
+        |config, text| store(text).map(|place| config.store = Some(place))),
     row("store-schema", SettingShape::Text, "NAME", "The schema of the PostgreSQL database that holds the tables",
         |config| Some(config.postgres.schema.clone()),
         |config, text| { config.postgres.schema = text.into(); Ok(()) }),
@@ -297,8 +294,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.give-up-after", duration, "The sum of the waits after which a delivery becomes a dead letter", outbox.schedule.give_up_after),
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
-    field!("memory.search-keys", whole, "Keys that one search of the memory bank looks at before it is cut", engine.memory.search_keys),
-    field!("memory.search-within", duration, "How long one search of the memory bank may take before it is cut", engine.memory.search_within),
+    field!("memory.search-keys", whole, "Keys that one search of the memory bank looks at; a search that needs more is refused", engine.memory.search_keys),
+    field!("memory.search-within", duration, "How long one search of the memory bank may take; a longer one is refused", engine.memory.search_within),
     field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
     field!("memory.bytes-per-tenant", whole, "Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each", engine.memory.bytes_per_tenant),
     field!("memory.namespaces-per-tenant", whole, "Namespaces of a tenant", engine.memory.namespaces_per_tenant),
@@ -436,18 +433,9 @@ fn model(config: &mut Config) -> &mut SparcModel {
     config.flows.sparc.model.get_or_insert_with(unset)
 }
 
-/// Parses a store URL.
-pub(crate) fn store(text: &str) -> Result<StoreUrl, String> {
-    match text.split_once(':') {
-        Some(("sqlite", dir)) if !dir.is_empty() => {
-            let dir = dir.strip_prefix("//").unwrap_or(dir);
-            Ok(StoreUrl::Sqlite(PathBuf::from(dir)))
-        }
-        Some(("postgres" | "postgresql", rest)) if rest.starts_with("//") => {
-            Ok(StoreUrl::Postgres(text.into()))
-        }
-        _ => Err(format!("expected sqlite:DIR or postgres://USER@HOST/DATABASE, not {text:?}")),
-    }
+/// Parses a store URL. The options of PostgreSQL are settings of their own.
+fn store(text: &str) -> Result<StoreLocation, String> {
+    StoreLocation::parse(text, PostgresOptions::default()).map_err(|error| error.to_string())
 }
 
 fn unsafe_settings(text: &str) -> Result<Vec<String>, String> {

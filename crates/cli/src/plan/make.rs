@@ -1,6 +1,6 @@
 //! `nuncio plan make`: makes a plan file from a request.
 
-use std::{io::Write as _, path::PathBuf, process::ExitCode, time::Duration};
+use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use clap::Args;
 use nuncio_client::mcp::{ToolAnswer, ToolStart, ToolTaskStatus};
@@ -14,11 +14,9 @@ use crate::{
     progress::ProgressDisplay,
     server_connection::{ServerConnection, quoted},
     sparc::answer,
+    task_follower::TaskFollower,
     text::plain,
 };
-
-/// The longest poll interval.
-const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 pub(super) struct PlanMakeFlags {
@@ -70,18 +68,18 @@ impl PlanMakeFlags {
 
 /// Has an agent or a model make the plan, which may take time and ask questions.
 async fn by_other(shared: &ServerConnection, arguments: Value) -> Result<Value, CliError> {
-    let started = shared.tools().start("plan_make", arguments).await;
-    let task = match started.map_err(|error| shared.failed(error))? {
+    let task = match shared.start("plan_make", arguments).await? {
         ToolStart::Task(task) => task.id,
         ToolStart::Done(called) => return document(called),
     };
     shared.record_task(&task);
     let mut progress = ProgressDisplay::new(shared.is_json());
+    let mut follower = TaskFollower::of_task(shared, &task, vec![]);
     loop {
-        let seen = shared.task(&task).await?;
+        let seen = follower.next_change().await?.map_or(ToolTaskStatus::Working, |seen| seen.status);
         progress.update_progress(0, None, "making the plan");
-        match seen.status {
-            ToolTaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+        match seen {
+            ToolTaskStatus::Working => {}
             ToolTaskStatus::Asks(questions) => {
                 progress.hide();
                 if !answer::is_attended(shared) || !answer::answer(shared, &task, &questions).await? {
@@ -89,6 +87,7 @@ async fn by_other(shared: &ServerConnection, arguments: Value) -> Result<Value, 
                         "task {task} asks something: nuncio task get {task}"
                     )));
                 }
+                follower.record_answered(answer::answerable(&questions));
                 progress.show();
             }
             ToolTaskStatus::Completed(called) => return document(called),

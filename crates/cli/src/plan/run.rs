@@ -1,7 +1,7 @@
 //! `nuncio plan run`: runs a plan to its end, or to a question that the user does not answer. The plan is a
 //! task: it continues when the command ends, and `--attach` reattaches to it.
 
-use std::{collections::HashSet, process::ExitCode, time::Duration};
+use std::{collections::HashSet, process::ExitCode};
 
 use clap::Args;
 use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
@@ -18,11 +18,9 @@ use crate::{
     program,
     server_connection::ServerConnection,
     sparc::answer,
+    task_follower::TaskFollower,
     text::TextOutput,
 };
-
-/// The longest poll interval.
-const PAUSE: Duration = Duration::from_millis(200);
 
 #[derive(Args)]
 pub(super) struct PlanRunFlags {
@@ -80,10 +78,9 @@ impl PlanRunRequest {
         let (task, detach) = match self {
             Self::Attach(task) => (task, false),
             Self::Begin { arguments, detach } => {
-                let started = shared.tools().start("plan_run", arguments).await;
-                match started.map_err(|error| shared.failed(error))? {
+                match shared.start("plan_run", arguments).await? {
                     ToolStart::Task(task) => (task.id, detach),
-                    // It ended at once and has no task to poll.
+                    // It ended at once and has no task to follow.
                     ToolStart::Done(called) => {
                         shared.print(&json!({ "text": called.text }), |_| format!("{}\n", called.text))?;
                         return Ok(ExitCode::SUCCESS);
@@ -120,15 +117,15 @@ fn detached(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliError>
 async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliError> {
     let mut view = PlanDisplay::new(shared.is_json());
     let mut told = HashSet::new();
+    let mut follower = TaskFollower::of_task(shared, task, vec![]);
     loop {
         // In this order: once the task has ended, the plan's result is there.
-        let seen = shared.task(task).await?;
+        let seen = follower.next_change().await?.map_or(ToolTaskStatus::Working, |seen| seen.status);
         let status = shared.poll_tool("plan_status", &json!({ "planId": task })).await?;
         view.update_status(&status);
-        match seen.status {
+        match seen {
             ToolTaskStatus::Working => {
                 print_new_results(shared, task, &status, &view, &mut told).await?;
-                tokio::time::sleep(seen.poll.min(PAUSE)).await;
             }
             ToolTaskStatus::Asks(questions) => {
                 print_new_results(shared, task, &status, &view, &mut told).await?;
@@ -137,6 +134,7 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
                 if !goes_on {
                     return waits(shared, task, &questions);
                 }
+                follower.record_answered(answer::answerable(&questions));
                 view.show();
             }
             ToolTaskStatus::Completed(_) => {
@@ -163,7 +161,7 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
     }
 }
 
-/// Prints the results of tasks that completed since the last poll.
+/// Prints the results of tasks that completed since the last change.
 async fn print_new_results(
     shared: &ServerConnection,
     task: &str,

@@ -25,7 +25,7 @@ pub(crate) async fn answer(
     questions: &[ToolTaskQuestion],
 ) -> Result<bool, CliError> {
     let mut answered = false;
-    for question in questions.iter().filter(|question| question.method == "elicitation/create") {
+    for question in answerable(questions) {
         loop {
             let message = question.params["message"].as_str().unwrap_or_default();
             let answer = if question.params["mode"] == "url" {
@@ -53,6 +53,11 @@ pub(crate) async fn answer(
     Ok(answered)
 }
 
+/// The questions that a user can answer at a terminal.
+pub(crate) fn answerable(questions: &[ToolTaskQuestion]) -> impl Iterator<Item = &ToolTaskQuestion> {
+    questions.iter().filter(|question| question.method == "elicitation/create")
+}
+
 /// Shows a link for the user to open, and its host. The answer only tells whether the user did or declines.
 async fn wait_for_visit(message: &str, url: &Value) -> Result<Option<Value>, CliError> {
     let url = url.as_str().unwrap_or_default();
@@ -70,19 +75,20 @@ async fn wait_for_visit(message: &str, url: &Value) -> Result<Option<Value>, Cli
     })
 }
 
-/// Answers the first question with the given content.
-pub(super) async fn submit_answer(
+/// Answers the first question with the given content. Returns that question.
+pub(super) async fn submit_answer<'q>(
     shared: &ServerConnection,
     task: &str,
-    questions: &[ToolTaskQuestion],
+    questions: &'q [ToolTaskQuestion],
     content: Map<String, Value>,
-) -> Result<(), CliError> {
-    let question = questions.iter().find(|question| question.method == "elicitation/create");
+) -> Result<&'q ToolTaskQuestion, CliError> {
+    let question = answerable(questions).next();
     let question = question
         .ok_or_else(|| CliError::Usage("what the task waits for is not answered with a form".to_owned()))?;
     let answer = json!({ "action": "accept", "content": content });
     let answers = Map::from_iter([(question.key.clone(), answer)]);
-    shared.tools().answer(task, answers).await.map_err(|error| shared.failed(error))
+    shared.tools().answer(task, answers).await.map_err(|error| shared.failed(error))?;
+    Ok(question)
 }
 
 /// The open questions as JSON, for a client that answers them later.

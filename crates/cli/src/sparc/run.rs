@@ -1,10 +1,11 @@
 //! `nuncio sparc run` and `nuncio sparc follow`: a workflow run by the role agents, to its end or to a
 //! question that the user does not answer. The workflow is a task: it continues when the command ends.
 
-use std::{process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, process::ExitCode};
 
 use clap::Args;
 use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
+use nuncio_engine::surface::expand;
 use serde_json::{Map, Value, json};
 
 use super::{answer, show};
@@ -14,11 +15,9 @@ use crate::{
     program,
     progress::ProgressDisplay,
     server_connection::{ServerConnection, quoted},
+    task_follower::TaskFollower,
     text::{TextOutput, plain},
 };
-
-/// The longest poll interval.
-const PAUSE: Duration = Duration::from_millis(500);
 
 #[derive(Args)]
 pub(super) struct SparcRunFlags {
@@ -38,8 +37,7 @@ impl SparcRunFlags {
         // The id is chosen here, so that the workflow can be read from the beginning.
         let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
         let arguments = json!({ "goal": self.goal, "contextId": context });
-        let started = shared.tools().start("sparc_run", arguments).await;
-        let task = match started.map_err(|error| shared.failed(error))? {
+        let task = match shared.start("sparc_run", arguments).await? {
             ToolStart::Task(task) => task.id,
             // It ended at once.
             ToolStart::Done(_) => {
@@ -106,19 +104,30 @@ async fn follow(
     mut given: Option<Map<String, Value>>,
 ) -> Result<ExitCode, CliError> {
     let mut progress = ProgressDisplay::new(shared.is_json());
+    // The workflow changes with its task, and by hand.
+    let mut follower = TaskFollower::of_task(shared, task, vec![workflow_uri(context)]);
+    let mut message = None;
     loop {
-        let seen = shared.task(task).await?;
+        let seen = match follower.next_change().await? {
+            Some(seen) => {
+                message = seen.message;
+                seen.status
+            }
+            None => ToolTaskStatus::Working,
+        };
         // The workflow may not exist yet.
         let workflow =
             shared.poll_tool("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
         let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
-        let said = seen.message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
+        let said = message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
         let words = format!("phases passed, at {phase}{}", said.unwrap_or_default());
         progress.update_progress(show::passed(&workflow), Some(5), &words);
-        match seen.status {
-            ToolTaskStatus::Working => tokio::time::sleep(seen.poll.min(PAUSE)).await,
+        match seen {
+            ToolTaskStatus::Working => {}
             ToolTaskStatus::Asks(questions) if given.is_some() => {
-                answer::submit_answer(shared, task, &questions, given.take().unwrap_or_default()).await?;
+                let content = given.take().unwrap_or_default();
+                let answered = answer::submit_answer(shared, task, &questions, content).await?;
+                follower.record_answered([answered]);
             }
             ToolTaskStatus::Asks(questions) => {
                 progress.hide();
@@ -126,6 +135,7 @@ async fn follow(
                 if !goes_on {
                     return waits(shared, task, context, &questions);
                 }
+                follower.record_answered(answer::answerable(&questions));
                 progress.show();
             }
             ToolTaskStatus::Completed(called) => {
@@ -147,6 +157,12 @@ async fn follow(
             }
         }
     }
+}
+
+/// The resource that changes with the workflow.
+fn workflow_uri(context: &str) -> String {
+    let values = BTreeMap::from([("contextId".to_owned(), context.to_owned())]);
+    expand("sparc://workflow/{contextId}", &values)
 }
 
 /// Prints the workflow if it exists, else the result of its task.

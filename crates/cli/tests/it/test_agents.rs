@@ -153,7 +153,7 @@ impl Agent for Ledger {
                     step.sleep(pause).await?;
                     self.write(format!("{name} {n} {me}\n")).await?;
                     step.sleep(pause).await?;
-                    step.artifact(say(format!("done by {me}")).last()).await?;
+                    step.artifact(say(format!("done by {me}")).complete()).await?;
                     Ok(me.clone())
                 })
                 .await?;
@@ -212,7 +212,7 @@ impl Agent for Listener {
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
         let text = cx.text();
-        let heard = |what: &str| Chunk::text("heard", what).last();
+        let heard = |what: &str| Chunk::text("heard", what).complete();
         if text.starts_with("cancel") {
             cx.artifact(Chunk::text("ready", "ready")).await?;
             cx.canceled().await;
@@ -274,7 +274,7 @@ impl Agent for Story {
         self.pass(&cx, 6).await?;
         cx.log(Level::Info, "it goes on").await?;
         self.pass(&cx, 7).await?;
-        cx.artifact(text("third line of the text\n").last()).await?;
+        cx.artifact(text("third line of the text\n").complete()).await?;
         self.pass(&cx, 8).await?;
         Ok(Outcome::done())
     }

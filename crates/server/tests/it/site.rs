@@ -289,7 +289,7 @@ impl Agent for Actor {
                 return Ok(Outcome::said(format!("{}, {}", confirmed(&left?), confirmed(&right?))));
             }
             "fail" => return Ok(Outcome::failed(argument)),
-            _ => cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).last()).await?,
+            _ => cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).complete()).await?,
         }
         Ok(Outcome::done())
     }

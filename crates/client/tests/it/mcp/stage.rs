@@ -178,8 +178,8 @@ impl Agent for Player {
                 Ok(Outcome::said(answer.text().unwrap_or("no model").to_owned()))
             }
             "book" => {
-                cx.artifact(Chunk::text("one", "Chapter 1").last()).await?;
-                cx.artifact(Chunk::text("two", "Chapter 2").last()).await?;
+                cx.artifact(Chunk::text("one", "Chapter 1").complete()).await?;
+                cx.artifact(Chunk::text("two", "Chapter 2").complete()).await?;
                 Ok(Outcome::done())
             }
             "fail" => Ok(Outcome::failed(argument)),

@@ -109,7 +109,7 @@ impl Agent for Actor {
                     Answer::Accept(data) => format!("{} is {}", data["name"], data["age"]),
                     other => format!("{other:?}"),
                 };
-                cx.artifact(Chunk::text("talk", words).last()).await?;
+                cx.artifact(Chunk::text("talk", words).complete()).await?;
                 Ok(Outcome::done())
             }
             "authorize" => match cx.authorize("Allow it.", "https://login.example/").await? {
@@ -124,7 +124,7 @@ impl Agent for Actor {
             "fail" => Ok(Outcome::failed(rest)),
             "reject" => Ok(Outcome::rejected(rest)),
             _ => {
-                cx.artifact(Chunk::text("echo", text.clone()).last()).await?;
+                cx.artifact(Chunk::text("echo", text.clone()).complete()).await?;
                 Ok(Outcome::done())
             }
         }
