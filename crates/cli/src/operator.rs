@@ -7,7 +7,7 @@ use nuncio::{StoreLocation, data_dir::PublishedServer};
 use nuncio_engine::store::Store;
 use serde_json::Value;
 
-use super::{error::CliError, text::plain};
+use super::{error::CliError, server, text::plain};
 use crate::config::Config;
 
 /// The timeout of a request to the local server.
@@ -31,7 +31,7 @@ pub(super) struct OperatorServer {
 
 impl OperatorBackend {
     pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
-        if let Some(published) = PublishedServer::read(&config.data) {
+        if let Some(published) = server::published(&config.data) {
             // An error means that a provider is installed already, which is fine.
             let _ = rustls::crypto::ring::default_provider().install_default();
             let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(admin)?;
