@@ -12,7 +12,7 @@ use nuncio_outbound::{
 use serde_json::Value;
 use url::Url;
 
-use super::{error::CliError, text::plain};
+use super::{error::CliError, server, text::plain};
 use crate::config::Config;
 
 /// The timeout of a request to the local server.
@@ -41,7 +41,7 @@ pub(super) struct OperatorServer {
 
 impl OperatorBackend {
     pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
-        if let Some(published) = PublishedServer::read(&config.data) {
+        if let Some(published) = server::published(&config.data) {
             let http = HttpClient::new(client_options()).map_err(|error| admin(&error))?;
             let server = OperatorServer { published, http };
             // Without the operator token: another process may have taken the port of a server that has gone.

@@ -17,8 +17,8 @@ use crate::{
     output::{self, note},
     program,
     server_connection::ServerConnection,
-    sparc::answer,
     task_follower::TaskFollower,
+    task_questions,
     text::TextOutput,
 };
 
@@ -130,11 +130,12 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
             ToolTaskStatus::Asks(questions) => {
                 print_new_results(shared, task, &status, &view, &mut told).await?;
                 view.hide();
-                let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
+                let goes_on = task_questions::is_attended(shared)
+                    && task_questions::answer(shared, task, &questions).await?;
                 if !goes_on {
                     return waits(shared, task, &questions);
                 }
-                follower.record_answered(answer::answerable(&questions));
+                follower.record_answered(task_questions::answerable(&questions));
                 view.show();
             }
             ToolTaskStatus::Completed(_) => {
@@ -194,8 +195,7 @@ fn waits(
     task: &str,
     questions: &[ToolTaskQuestion],
 ) -> Result<ExitCode, CliError> {
-    let asked = |question: &ToolTaskQuestion| json!({ "key": question.key, "method": question.method, "params": question.params });
-    let questions: Vec<Value> = questions.iter().map(asked).collect();
+    let questions = task_questions::documents(questions);
     let document = json!({ "planId": task, "state": "input-required", "questions": questions });
     if shared.is_json() {
         output::json_text(&document.to_string())?;

@@ -8,7 +8,7 @@ use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
 use nuncio_engine::surface::expand;
 use serde_json::{Map, Value, json};
 
-use super::{answer, show};
+use super::show;
 use crate::{
     error::CliError,
     output::{self, note},
@@ -16,6 +16,7 @@ use crate::{
     progress::ProgressDisplay,
     server_connection::{ServerConnection, quoted},
     task_follower::TaskFollower,
+    task_questions,
     text::{TextOutput, plain},
 };
 
@@ -126,16 +127,17 @@ async fn follow(
             ToolTaskStatus::Working => {}
             ToolTaskStatus::Asks(questions) if given.is_some() => {
                 let content = given.take().unwrap_or_default();
-                let answered = answer::submit_answer(shared, task, &questions, content).await?;
+                let answered = task_questions::submit_answer(shared, task, &questions, content).await?;
                 follower.record_answered([answered]);
             }
             ToolTaskStatus::Asks(questions) => {
                 progress.hide();
-                let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
+                let goes_on = task_questions::is_attended(shared)
+                    && task_questions::answer(shared, task, &questions).await?;
                 if !goes_on {
                     return waits(shared, task, context, &questions);
                 }
-                follower.record_answered(answer::answerable(&questions));
+                follower.record_answered(task_questions::answerable(&questions));
                 progress.show();
             }
             ToolTaskStatus::Completed(called) => {
@@ -180,7 +182,12 @@ fn waits(
     context: &str,
     questions: &[ToolTaskQuestion],
 ) -> Result<ExitCode, CliError> {
-    let document = answer::document(context, task, questions);
+    let document = json!({
+        "taskId": task,
+        "contextId": context,
+        "status": "input_required",
+        "questions": task_questions::documents(questions),
+    });
     if shared.is_json() {
         output::json_text(&document.to_string())?;
     } else {
