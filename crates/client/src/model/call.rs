@@ -12,8 +12,8 @@ use nuncio_outbound::{HttpResponse, OutboundError};
 use nuncio_wire::sse::SseParser;
 
 use super::{
-    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, gemini, messages::ModelReply,
-    ollama, openai, retry,
+    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, messages::ModelReply, openai,
+    retry,
 };
 
 /// Bytes of an error response that are read.
@@ -123,8 +123,6 @@ fn origin(model: &Model) -> String {
 enum ModelFraming {
     /// Server-sent events.
     Events(SseParser),
-    /// One JSON object per line.
-    Lines(Vec<u8>),
     /// A single body.
     Whole(Vec<u8>),
 }
@@ -145,10 +143,9 @@ impl ModelStream {
         let (provider, max) = (model.options.provider, model.options.max_answer);
         let content_type = response.header(header::CONTENT_TYPE).unwrap_or("something unnamed");
         let framing = match provider {
-            Provider::Ollama => ModelFraming::Lines(vec![]),
             _ if response.is_event_stream() => ModelFraming::Events(SseParser::new(max)),
-            Provider::OpenAi => ModelFraming::Whole(vec![]),
-            Provider::Anthropic | Provider::Gemini => {
+            Provider::OpenAi | Provider::Gemini | Provider::Ollama => ModelFraming::Whole(vec![]),
+            Provider::Anthropic => {
                 return Err(ModelError::Answer(format!("expected a stream of events, not {content_type}")));
             }
         };
@@ -165,8 +162,8 @@ impl ModelStream {
                 if !self.at_end {
                     let _ = tokio::time::timeout(DRAIN, self.response.chunk()).await;
                 }
-                // The other APIs have an end marker.
-                let stop_is_end = matches!(self.model.options.provider, Provider::OpenAi | Provider::Gemini);
+                // Not every OpenAI-compatible server sends the end marker.
+                let stop_is_end = self.model.options.provider != Provider::Anthropic;
                 return std::mem::take(&mut self.collector).finish(stop_is_end).map(ModelEvent::Reply);
             }
             match self.response.chunk().await {
@@ -195,26 +192,14 @@ impl ModelStream {
                     self.read(&event.data)?;
                 }
             }
-            ModelFraming::Lines(rest) => {
-                rest.extend_from_slice(bytes);
-                let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
-                let after = rest.split_off(end + 1);
-                let lines = std::mem::replace(rest, after);
-                self.read_lines(&lines)?;
-            }
         }
         Ok(())
     }
 
-    /// A last message without a separator is complete if it can be parsed.
+    /// The response has ended.
     fn end(&mut self) -> Result<(), ModelError> {
         match &mut self.framing {
             ModelFraming::Events(_) => Ok(()),
-            ModelFraming::Lines(rest) => {
-                let rest = std::mem::take(rest);
-                // Half a line is a cut, not an error of the server.
-                self.read_lines(&rest).map_err(|_| ModelError::Cut)
-            }
             ModelFraming::Whole(whole) => {
                 let whole = std::mem::take(whole);
                 openai::read_whole(&mut self.collector, &String::from_utf8_lossy(&whole))
@@ -222,19 +207,10 @@ impl ModelStream {
         }
     }
 
-    fn read_lines(&mut self, lines: &[u8]) -> Result<(), ModelError> {
-        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-            self.read(&String::from_utf8_lossy(line))?;
-        }
-        Ok(())
-    }
-
     fn read(&mut self, data: &str) -> Result<(), ModelError> {
         match self.model.options.provider {
-            Provider::OpenAi => openai::read(&mut self.collector, data),
             Provider::Anthropic => anthropic::read(&mut self.collector, data),
-            Provider::Gemini => gemini::read(&mut self.collector, data),
-            Provider::Ollama => ollama::read(&mut self.collector, data),
+            Provider::OpenAi | Provider::Gemini | Provider::Ollama => openai::read(&mut self.collector, data),
         }
     }
 }
