@@ -15,6 +15,7 @@ pub mod commands;
 pub mod content;
 pub mod context;
 pub mod cpu_share;
+pub mod duration;
 pub mod engine;
 pub mod error;
 pub mod event;
