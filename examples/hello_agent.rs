@@ -18,15 +18,10 @@ impl Agent for Hello {
         // `run` begins again after an answer and after a restart. A step is done once; its result is kept.
         let came = cx.step("look at the clock", async |_| Ok(SystemTime::now())).await?;
 
-        let form =
-            json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
-        let name = match cx.ask("What is your name?", form).await? {
-            Answer::Accept(form) => form["name"].as_str().unwrap_or_default().to_owned(),
-            Answer::Decline(_) | Answer::Cancel | Answer::Unavailable => "stranger".to_owned(),
-        };
+        let name = cx.ask_text("What is your name?").await?.unwrap_or_else(|| "stranger".to_owned());
         let waited = came.elapsed().unwrap_or_default().as_secs();
         let greeting = format!("Hello, {name}! It took you {waited} s to tell me.");
-        cx.artifact(Chunk::text("greeting", greeting).last()).await?;
+        cx.artifact(Chunk::text("greeting", greeting).complete()).await?;
         Ok(Outcome::done())
     }
 }

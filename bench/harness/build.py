@@ -8,23 +8,26 @@ from pathlib import Path
 from .servers import PEERS
 
 PLAN_BENCH = "plan_bench"
+# The profile of what is published; the peers are built alike.
+PROFILE = "dist"
 
 
 def ours(repo: Path, skip: bool, example: str | None = None) -> Path:
     """The server, or a program that stands on it."""
     if not skip:
         what = ("--bin", "nuncio") if example is None else ("--package", "nuncio", "--example", example)
-        cargo(repo, "build", "--release", *what)
-    release = target_directory(repo) / "release"
-    return release / "nuncio" if example is None else release / "examples" / example
+        cargo(repo, "build", "--profile", PROFILE, *what)
+    built = target_directory(repo) / PROFILE
+    return built / "nuncio" if example is None else built / "examples" / example
 
 
 def host(repo: Path, skip: bool) -> tuple[Path, Path]:
     """The server, and the program that runs plans. Together, so that what both stand on is built once."""
     if not skip:
-        cargo(repo, "build", "--release", "--package", "nuncio", "--bin", "nuncio", "--example", PLAN_BENCH)
-    release = target_directory(repo) / "release"
-    return release / "nuncio", release / "examples" / PLAN_BENCH
+        packages = ("--package", "nuncio", "--package", "nuncio-cli")
+        cargo(repo, "build", "--profile", PROFILE, *packages, "--bin", "nuncio", "--example", PLAN_BENCH)
+    built = target_directory(repo) / PROFILE
+    return built / "nuncio", built / "examples" / PLAN_BENCH
 
 
 def bench(

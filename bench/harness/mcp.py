@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable
 
 from . import report
-from .servers import L0, OURS, Server, Spec
+from .servers import L0, OURS, OURS_BESIDE, Server, Spec
 from .targets import Target, Verdict
 from .workloads import UNBOUNDED, Measurements
 
@@ -45,7 +45,9 @@ FULL = Size(4.0, 5_000, 300)
 QUICK = Size(1.0, 1_000, 60)
 
 
-def catalog(ours: Path, built: Path, bench: Path, wanted: list[str]) -> list[Spec]:
+def catalog(
+    ours: Path, built: Path, bench: Path, wanted: list[str], beside: Path | None = None
+) -> list[Spec]:
     """Every server in every era that it knows; a peer that cannot be set up is left out."""
 
     def spec(name: str, era: str, about: str, command: Callable, *more: str) -> Spec:
@@ -62,15 +64,20 @@ def catalog(ours: Path, built: Path, bench: Path, wanted: list[str]) -> list[Spe
                 "bare axum: parses, answers with the same JSON, checks nothing and keeps no session",
                 lambda port, _: [str(built / "limit"), "serve", str(port)],
             ),
-            spec(
-                OURS,
-                era,
-                "this repository (`examples/mcp_bench.rs`); a durable call is one of the echo agent",
-                lambda port, data: [str(ours), "--listen", f"127.0.0.1:{port}", "--data", str(data)],
-                "durable",
-                *(["first"] if era == SESSIONS else []),
-            ),
         ]
+        about = "this repository (`examples/mcp_bench.rs`); a durable call is one of the echo agent"
+        more = ("durable", *(["first"] if era == SESSIONS else []))
+        for name, binary in ((OURS, ours), (OURS_BESIDE, beside)):
+            if binary:
+                specs.append(
+                    spec(
+                        name,
+                        era,
+                        about if name == OURS else str(binary),
+                        lambda port, data, b=binary: [str(b), "--listen", f"127.0.0.1:{port}", "--data", str(data)],
+                        *more,
+                    )
+                )
         if RMCP in wanted:
             about = "rmcp 3.8.0, in memory; sessions as it comes (SSE), stateless with JSON answers"
             specs.append(
@@ -203,7 +210,7 @@ def figures(era: str, measured: Measurements) -> str:
         # What is in memory only is the measure of what is durable.
         base = "call" if workload == "durable" else workload
         for conns in CONNECTIONS:
-            for server in (L0, OURS, RMCP, PYTHON, TYPESCRIPT):
+            for server in (L0, OURS, OURS_BESIDE, RMCP, PYTHON, TYPESCRIPT):
                 name = f"{era} {workload} {conns}"
                 cells = [report.median(measured, server, name, figure, show) for figure, show in columns]
                 if not any(cells):

@@ -22,6 +22,8 @@ ENDS_WITHIN = 5.0
 LOAD_GRACE = 90.0
 
 OURS = "nuncio"
+# Another build of ours: an older one, or one of another profile.
+OURS_BESIDE = "nuncio, beside"
 L0 = "L0"
 L2 = "L2"
 RA2A = "ra2a"
@@ -39,11 +41,18 @@ class Spec:
     dialect: str = "a2a"
 
 
-def catalog(ours: Path, built: Path) -> dict[str, Spec]:
+def catalog(ours: Path, built: Path, beside: Path | None = None) -> dict[str, Spec]:
     """Every server, by name; `built` is where the bench workspace's programs are."""
 
     def program(name: str) -> str:
         return str(built / name)
+
+    def serving(name: str, about: str, binary: Path, asked: tuple[str, ...]) -> Spec:
+        def command(port: int, data: Path) -> list[str]:
+            listen = ["--listen", f"127.0.0.1:{port}", "--data", str(data)]
+            return [str(binary), "serve", *listen, "--bench-agent"]
+
+        return Spec(name, about, command, asked)
 
     specs = [
         Spec(
@@ -58,15 +67,8 @@ def catalog(ours: Path, built: Path) -> dict[str, Spec]:
             lambda port, data: [program("limit"), "serve", str(port), "--data", str(data)],
             ("send", "get"),
         ),
-        Spec(
-            OURS,
-            "this repository, durable",
-            lambda port, data: [
-                *(str(ours), "serve", "--listen", f"127.0.0.1:{port}"),
-                *("--data", str(data), "--bench-agent"),
-            ],
-            ("send", "get", "stream", "idle", "grow"),
-        ),
+        serving(OURS, "this repository, durable", ours, ("send", "get", "stream", "idle", "grow")),
+        *([serving(OURS_BESIDE, str(beside), beside, ("send", "get", "stream", "idle"))] if beside else []),
         Spec(
             RA2A,
             "ra2a 0.10.1, in memory; it never closes a stream, so there is no figure for those",

@@ -49,7 +49,7 @@ impl Agent for BenchAgent {
             for _ in 1..CHUNKS {
                 cx.artifact(Chunk::text("stream", CHUNK)).await?;
             }
-            cx.artifact(Chunk::text("stream", CHUNK).last()).await?;
+            cx.artifact(Chunk::text("stream", CHUNK).complete()).await?;
         } else if text.starts_with("wait") {
             // Not `cx.sleep`: a sleep of this length would suspend the task, and this one has to keep
             // running.
@@ -58,7 +58,7 @@ impl Agent for BenchAgent {
                 () = tokio::time::sleep(WAIT) => {}
             }
         } else {
-            cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).last()).await?;
+            cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).complete()).await?;
         }
         Ok(Outcome::done())
     }

@@ -42,7 +42,7 @@ impl Agent for EchoAgent {
     }
 
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
-        cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).named("echo").last()).await?;
+        cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).named("echo").complete()).await?;
         Ok(Outcome::done())
     }
 }

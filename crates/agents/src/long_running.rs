@@ -103,7 +103,7 @@ impl Agent for LongRunningAgent {
             }
         }
         let result = Part::data(json!({ "steps": steps }));
-        cx.artifact(Chunk::parts("result", vec![result]).named("Result").last()).await?;
+        cx.artifact(Chunk::parts("result", vec![result]).named("Result").complete()).await?;
         Ok(Outcome::said(format!("All {steps} steps are done.")))
     }
 }

@@ -112,7 +112,7 @@ impl Agent for ResearchAgent {
             true => "\n## Next\n\nCheck sources.\n",
             false => "\n## Next\n\nCheck the open points against sources.\n",
         };
-        cx.artifact(report(next.into()).last()).await?;
+        cx.artifact(report(next.into()).complete()).await?;
 
         cx.progress(100.0, Some(100.0), "The report is complete").await?;
         Ok(Outcome::said(format!("The report on {topic} is complete. {}", summary.by)))
@@ -141,7 +141,7 @@ impl ResearchWishes {
 
 /// Ends with the sections written so far.
 async fn stopped(cx: &TaskContext, topic: &str) -> Result<Outcome, AgentError> {
-    cx.artifact(Chunk::text("report", "\n_Stopped here, as asked._\n").last()).await?;
+    cx.artifact(Chunk::text("report", "\n_Stopped here, as asked._\n").complete()).await?;
     cx.progress(100.0, Some(100.0), "Stopped, as asked").await?;
     Ok(Outcome::said(format!("The report on {topic} ends where you stopped it.")))
 }

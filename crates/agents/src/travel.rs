@@ -133,7 +133,7 @@ impl TravelAgent {
             data["summary"] = summary.into();
         }
         let itinerary = Chunk::parts("itinerary", vec![Part::text(&words), Part::data(data)]);
-        cx.artifact(itinerary.named(format!("Trip to {destination}")).last()).await?;
+        cx.artifact(itinerary.named(format!("Trip to {destination}")).complete()).await?;
         cx.progress(100.0, Some(100.0), "Booked").await?;
         Ok(Outcome::said(words))
     }
@@ -170,7 +170,7 @@ async fn quote(cx: &TaskContext, destination: &str) -> Result<Outcome, AgentErro
         "The trip to {destination} costs ${PRICE}. Price quoted, not booked: nobody could be asked to confirm it."
     );
     let quote = vec![Part::text(&words), Part::data(offer(destination, "quoted"))];
-    cx.artifact(Chunk::parts("quote", quote).named(format!("Quote for {destination}")).last()).await?;
+    cx.artifact(Chunk::parts("quote", quote).named(format!("Quote for {destination}")).complete()).await?;
     cx.progress(100.0, Some(100.0), "Quoted, not booked").await?;
     Ok(Outcome::said(words))
 }

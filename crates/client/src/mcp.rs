@@ -9,6 +9,6 @@ pub use peer::{DeclaredCapabilities, McpLogLevel, McpPeer, McpPeerOptions};
 pub use probe::{HandshakeMethod, ProbeError, ServerIntroduction, probe};
 pub use relay::{EndpointFinder, Relay, RelayEndpoint, RelayError};
 pub use tools::{
-    ToolAnswer, ToolClient, ToolError, ToolOptions, ToolProgress, ToolStart, ToolTaskQuestion,
-    ToolTaskStatus, ToolTaskView,
+    ToolAnswer, ToolChange, ToolChanges, ToolClient, ToolError, ToolOptions, ToolProgress, ToolStart,
+    ToolSubscription, ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
 };

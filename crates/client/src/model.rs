@@ -21,6 +21,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use nuncio_engine::Sampler;
+use nuncio_outbound::{AddressPolicy, Outbound, OutboundError, OutboundOptions, Url};
 
 pub use self::{
     call::{ModelCall, ModelEvent},
@@ -29,10 +30,6 @@ pub use self::{
         ModelReply, ModelRequest, ModelTool, ModelToolCall, ModelToolResult, ModelTurn, ModelUsage,
         StopReason,
     },
-};
-use crate::{
-    address::AddressPolicy,
-    outbound::{Outbound, OutboundError, OutboundOptions, Url},
 };
 
 /// The API of a model.

@@ -16,7 +16,8 @@ use nuncio_engine::{
     Agent, AgentError, AuditLevel, Caller, Catalog, Engine, EngineParts, Message, Outcome, Profile, Role,
     Submit, TaskContext,
 };
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 
 /// Sends that are under way at once.
 const AT_ONCE: usize = 64;

@@ -14,7 +14,7 @@ use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use parking_lot::Mutex;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     access::Caller,
@@ -402,6 +402,20 @@ impl TaskContext {
     /// primitives. The task waits, for a minute or a week, and holds no resources meanwhile.
     pub async fn ask(&self, text: impl Into<String>, schema: Value) -> Result<Answer, AgentError> {
         self.put_question(text, Ask::Form { schema }).await.and_then(answered)
+    }
+
+    /// Asks for one text. `None`: it was declined or dismissed, or the caller cannot answer questions.
+    ///
+    /// For the reason, and for anything but one text, see [`TaskContext::ask`].
+    pub async fn ask_text(&self, text: impl Into<String>) -> Result<Option<String>, AgentError> {
+        #[derive(serde::Deserialize)]
+        struct TextForm {
+            text: String,
+        }
+        let schema = json!({
+            "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"],
+        });
+        Ok(self.ask(text, schema).await?.accepted::<TextForm>().map(|form| form.text))
     }
 
     /// Asks a question that may be withdrawn while it waits, by a [`TaskContext::withdrawer`]. Like
@@ -834,7 +848,7 @@ impl Chunk {
 
     /// Marks the artifact as complete with this chunk.
     #[must_use]
-    pub fn last(mut self) -> Self {
+    pub fn complete(mut self) -> Self {
         self.last = true;
         self
     }

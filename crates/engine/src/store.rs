@@ -23,7 +23,7 @@ use crate::{
     tenant_store::TenantStore,
 };
 
-/// A storage backend. All of them pass the same conformance suite (`nuncio_store::conformance`).
+/// A storage backend. All of them pass the same conformance suite (`conformance` in `nuncio-testkit`).
 #[async_trait]
 pub trait Store: TaskStore + WebhookStore + SessionStore {
     /// The part of the store that holds data which outlives tasks.
@@ -38,6 +38,13 @@ pub trait Store: TaskStore + WebhookStore + SessionStore {
     /// Whether other processes write to the same store, so that notifications may come from them.
     fn is_shared(&self) -> bool {
         false
+    }
+
+    /// A secret that all nodes share: the stored one of this name, else `candidate`, which is then stored. `None`
+    /// if the store is not shared.
+    async fn shared_secret(&self, name: &str, candidate: &str) -> Result<Option<String>, StoreError> {
+        let _ = (name, candidate);
+        Ok(None)
     }
 
     /// Notifications of what other processes do to the same store, from now on. Only the first caller gets

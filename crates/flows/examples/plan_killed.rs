@@ -28,10 +28,8 @@ use nuncio_flows::{
     plan::{AGENT, PlanEngine, PlanOptions, RESULT},
     registry::{Registry, RegistryOptions},
 };
-use nuncio_store::{
-    SqliteOptions, SqliteStore,
-    conformance::{CommitMoment, HookedStore, proceed},
-};
+use nuncio_store::{SqliteOptions, SqliteStore};
+use nuncio_testkit::fault_injection::{CommitMoment, HookedStore, proceed};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Map, Value, json};
 

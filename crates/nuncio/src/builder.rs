@@ -11,25 +11,11 @@ use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Catalog, Options, Surface, catalog::CatalogError, outbox::OutboxOptions};
 use nuncio_flows::{Flows, FlowsOptions};
 use nuncio_server::ServerOptions;
-use nuncio_store::PostgresOptions;
+use nuncio_store::StoreLocation;
 
 use crate::{
     OtlpOptions, RunningServer, SecurityOptions, ServerEnd, ShutdownSignals, StartError, running_server,
 };
-
-/// Where tasks are stored.
-#[derive(Debug, Clone)]
-pub enum StoreLocation {
-    /// In an SQLite database in this folder, for one server.
-    Sqlite(PathBuf),
-    /// In a PostgreSQL database, which any number of servers share.
-    Postgres {
-        /// The database's address: `postgres://user@host:5432/database`.
-        url: String,
-        /// The schema, pool sizes, timeout and durability checks.
-        options: PostgresOptions,
-    },
-}
 
 /// A server that has not started yet.
 ///

@@ -4,7 +4,7 @@ use std::{io, net::SocketAddr, path::PathBuf};
 
 use nuncio_agents::configured::SpecError;
 use nuncio_engine::catalog::CatalogError;
-use nuncio_store::{PostgresError, SqliteOpenError};
+use nuncio_store::StoreOpenError;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +49,7 @@ pub enum StartError {
     },
     /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] SqliteOpenError),
-    /// The PostgreSQL database cannot be used.
-    #[error(transparent)]
-    Postgres(#[from] PostgresError),
+    Store(#[from] StoreOpenError),
     /// The engine cannot start.
     #[error(transparent)]
     Engine(#[from] nuncio_engine::Error),
@@ -74,7 +71,7 @@ pub enum StartError {
     },
     /// Webhooks cannot be delivered.
     #[error(transparent)]
-    Outbound(#[from] nuncio_client::outbound::OutboundError),
+    Outbound(#[from] nuncio_outbound::OutboundError),
     /// The operating system refused something that the server needs.
     #[error("{0}")]
     System(String),

@@ -33,7 +33,7 @@ mod running_server;
 pub mod security;
 mod socket;
 
-pub use builder::{Nuncio, StoreLocation};
+pub use builder::Nuncio;
 pub use descriptors::raise_limit as raise_descriptor_limit;
 pub use error::StartError;
 pub use nuncio_agents as agents;
@@ -41,7 +41,7 @@ pub use nuncio_client::model::{ModelOptions, Provider, UnknownProvider};
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions, TrustedProxy};
-pub use nuncio_store::PostgresOptions;
+pub use nuncio_store::{PostgresOptions, StoreLocation};
 pub use otlp::OtlpOptions;
 pub use running_server::{RunningServer, ServerEnd, ShutdownSignals};
 pub use security::{AuthMode, SecurityOptions};

@@ -14,16 +14,12 @@ use std::{
 };
 
 use nuncio_agents::Fleet;
-use nuncio_client::{
-    address::AddressPolicy,
-    model::{Model, ModelOptions},
-    outbound::{Outbound, OutboundOptions},
-};
+use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, store::Store};
+use nuncio_outbound::{AddressPolicy, Outbound, OutboundOptions};
 use nuncio_server::{
     Server, ServerOptions, push::HttpWebhookSender, signature::SigningSecret, webhook_keys::WebhookKeys,
 };
-use nuncio_store::{PostgresStore, SqliteOptions, SqliteStore};
 use tokio::{
     io::{AsyncBufRead, AsyncWrite},
     net::TcpListener,
@@ -160,30 +156,23 @@ async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, NodeSecrets), StartErr
         webhooks: data_dir::webhook_secret(&nuncio.data)?,
         states: data_dir::state_secret(&nuncio.data)?,
     };
-    let dir = match &nuncio.store {
-        None => &nuncio.data,
-        Some(StoreLocation::Sqlite(dir)) => dir,
-        Some(StoreLocation::Postgres { url, options }) => {
-            let store = PostgresStore::open(url, options.clone()).await?;
-            let secrets = NodeSecrets {
-                webhooks: shared_secret(&store, "webhooks", &own.webhooks).await?,
-                states: shared_secret(&store, "states", &own.states).await?,
-            };
-            return Ok((Arc::new(store), secrets));
-        }
+    let place = nuncio.store.clone().unwrap_or_else(|| StoreLocation::Sqlite(nuncio.data.clone()));
+    let store: Arc<dyn Store> = place.open().await?;
+    let secrets = NodeSecrets {
+        webhooks: node_secret(&*store, "webhooks", own.webhooks).await?,
+        states: node_secret(&*store, "states", own.states).await?,
     };
-    Ok((Arc::new(SqliteStore::open(dir, SqliteOptions::default())?), own))
+    Ok((store, secrets))
 }
 
-/// The secret of this name that all nodes share: the one that the first node created.
-async fn shared_secret(
-    store: &PostgresStore,
-    name: &str,
-    own: &SigningSecret,
-) -> Result<SigningSecret, StartError> {
-    let shared = store.secret(name, &own.reveal()).await.map_err(nuncio_engine::Error::from)?;
-    SigningSecret::parse(&shared)
-        .map_err(|error| StartError::System(format!("the shared secret {name:?} is damaged: {error}")))
+/// The secret of this name: the one that the first node created, if the store is shared by nodes, else this node's
+/// own.
+async fn node_secret(store: &dyn Store, name: &str, own: SigningSecret) -> Result<SigningSecret, StartError> {
+    match store.shared_secret(name, &own.reveal()).await.map_err(nuncio_engine::Error::from)? {
+        None => Ok(own),
+        Some(shared) => SigningSecret::parse(&shared)
+            .map_err(|error| StartError::System(format!("the shared secret {name:?} is damaged: {error}"))),
+    }
 }
 
 /// Builds the sender of webhook deliveries.

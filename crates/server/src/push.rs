@@ -1,13 +1,12 @@
 //! The webhook sender over HTTP: builds the payload in the dialect in which the webhook was registered, and the
 //! headers that authenticate it to the receiver. The engine's outbox decides when and in which order to
-//! deliver; the client's `outbound` decides which addresses are allowed.
+//! deliver; `nuncio-outbound` decides which addresses are allowed.
 
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use jiff::fmt::rfc2822;
-use nuncio_client::outbound::{Outbound, OutboundError, OutboundResponse, Url};
 use nuncio_engine::{
     access::tenant_of,
     clock::{Clock, Timestamp},
@@ -15,6 +14,7 @@ use nuncio_engine::{
     trace::{Span, SpanKind, Trace, Tracer},
     webhook::WebhookConfig,
 };
+use nuncio_outbound::{Outbound, OutboundError, OutboundResponse, Url};
 use nuncio_wire::a2a::Dialect;
 
 use crate::{signature::SigningSecret, webhook_keys::WebhookKeys};
@@ -275,8 +275,8 @@ fn is_token(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use nuncio_client::outbound::OutboundOptions;
     use nuncio_engine::{clock::SystemClock, webhook::Authentication};
+    use nuncio_outbound::OutboundOptions;
 
     use super::*;
 

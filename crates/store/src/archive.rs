@@ -19,12 +19,10 @@ use nuncio_engine::{
     task::TaskId,
 };
 
-/// Tasks or sessions that are copied concurrently.
-const AT_ONCE: usize = 32;
-/// Ids per page.
-const PAGE: usize = 512;
-/// Memory entries, records and audit lines per page; each comes with its content.
-const KNOWLEDGE_PAGE: usize = 64;
+/// Items per page; they are in memory at the same time.
+const PAGE: usize = 64;
+/// Items that are read, or tasks that are written, concurrently.
+pub(crate) const AT_ONCE: usize = 16;
 /// Approximate bytes of a log per read.
 const READ_BYTES: usize = 4 << 20;
 
@@ -89,52 +87,97 @@ pub struct RecordDump {
     pub expires_at: Option<Timestamp>,
 }
 
-/// A store whose tasks, sessions and knowledge can be exported and imported whole.
+/// What a store holds, in the order in which it is copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ArchiveKind {
+    /// Tasks with their logs, journals, webhooks and dead letters.
+    Tasks,
+    /// Sessions of clients.
+    Sessions,
+    /// Entries of the memory bank.
+    Memory,
+    /// Records of flows and of the operator.
+    Records,
+    /// Lines of the audit.
+    Audit,
+}
+
+impl ArchiveKind {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Tasks, Self::Sessions, Self::Memory, Self::Records, Self::Audit];
+}
+
+/// What an item is found by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArchiveKey {
+    /// A task.
+    Task(TaskId),
+    /// A session, by its id.
+    Session(String),
+    /// An entry of the memory bank.
+    Memory(MemoryKey),
+    /// A record.
+    Record(RecordKey),
+    /// A line of the audit, by its number.
+    Audit(u64),
+}
+
+/// One item with all its data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ArchiveItem {
+    /// A task.
+    Task(Box<TaskDump>),
+    /// A session as it is stored: its time is by the store's own clock, not adjusted to any node's clock.
+    Session(Session),
+    /// An entry of the memory bank.
+    Memory(Box<MemoryDump>),
+    /// A record.
+    Record(Box<RecordDump>),
+    /// A line of the audit, with its number.
+    Audit(u64, Box<AuditEntry>),
+}
+
+impl ArchiveItem {
+    /// About how many bytes it has.
+    pub(crate) fn weight(&self) -> usize {
+        match self {
+            Self::Task(dump) => dump.log.iter().map(|batch| batch.bytes.len()).sum(),
+            Self::Session(session) => session.body.len(),
+            Self::Memory(dump) => dump.entry.value.len() + 2 * dump.text.len(),
+            Self::Record(dump) => dump.record.body.len(),
+            Self::Audit(..) => 256,
+        }
+    }
+
+    /// The error for an item that is another one in the other store.
+    fn differs(&self) -> CopyError {
+        match self {
+            Self::Task(dump) => CopyError::Differs(dump.row.id),
+            Self::Session(session) => CopyError::SessionDiffers(session.owner.clone()),
+            Self::Memory(dump) => CopyError::KnowledgeDiffers(format!("{:?}", dump.key)),
+            Self::Record(dump) => CopyError::KnowledgeDiffers(format!("{:?}", dump.key)),
+            Self::Audit(no, _) => CopyError::KnowledgeDiffers(format!("line {no} of the audit")),
+        }
+    }
+}
+
+/// A store whose content can be exported and imported whole.
 #[async_trait]
 pub trait Archive: Store {
-    /// A page of task ids after this one, in ascending order.
-    async fn ids(&self, after: Option<TaskId>, limit: usize) -> Result<Vec<TaskId>, StoreError>;
-
-    /// The data of a task that `Store` does not expose.
-    async fn details(&self, task: TaskNo) -> Result<TaskDetails, StoreError>;
-
-    /// Inserts a task; false if it exists already. Atomic, also in a crash.
-    async fn restore(&self, dump: TaskDump) -> Result<bool, StoreError>;
-
-    /// A page of session ids after this one, in ascending order.
-    async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError>;
-
-    /// A session as it is stored: its time is by the store's own clock, not adjusted to any node's clock.
-    async fn dump_session(&self, id: &str) -> Result<Option<Session>, StoreError>;
-
-    /// Inserts a session, whatever the limit of its owner; false if it exists already. Atomic, also in a crash.
-    async fn restore_session(&self, session: Session) -> Result<bool, StoreError>;
-
-    /// A page of memory entries after this one, by tenant, namespace and key.
-    async fn dump_memory(
+    /// A page of keys of a kind after this one, in an order of the store's own that does not change.
+    async fn keys(
         &self,
-        after: Option<&MemoryKey>,
+        kind: ArchiveKind,
+        after: Option<&ArchiveKey>,
         limit: usize,
-    ) -> Result<Vec<MemoryDump>, StoreError>;
+    ) -> Result<Vec<ArchiveKey>, StoreError>;
 
-    /// Inserts a memory entry, whatever the limits; false if its key exists already.
-    async fn restore_memory(&self, dump: MemoryDump) -> Result<bool, StoreError>;
+    /// An item with all its data, expired or not; `None` if there is none.
+    async fn read_item(&self, key: &ArchiveKey) -> Result<Option<ArchiveItem>, StoreError>;
 
-    /// A page of records after this one, by tenant, kind and id.
-    async fn dump_records(
-        &self,
-        after: Option<&RecordKey>,
-        limit: usize,
-    ) -> Result<Vec<RecordDump>, StoreError>;
-
-    /// Inserts a record; false if its id exists already.
-    async fn restore_record(&self, dump: RecordDump) -> Result<bool, StoreError>;
-
-    /// A page of audit lines after the one with this number, oldest first.
-    async fn dump_audit(&self, after: u64, limit: usize) -> Result<Vec<(u64, AuditEntry)>, StoreError>;
-
-    /// Inserts audit lines under their numbers. Skips numbers that exist already.
-    async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError>;
+    /// Inserts items, whatever the limits, and returns how many. Those whose keys exist already are left as they
+    /// are. Each is inserted whole or not at all, also in a crash.
+    async fn restore(&self, items: Vec<ArchiveItem>) -> Result<u64, StoreError>;
 
     /// Whether a server uses the store now.
     async fn in_use(&self) -> Result<bool, StoreError>;
@@ -195,151 +238,63 @@ pub async fn copy(
         }
     }
     let mut copied = CopyReport::default();
-    let mut after = None;
-    loop {
-        let ids = from.ids(after, PAGE).await?;
-        let Some(last) = ids.last() else { break };
-        after = Some(*last);
-        let puts = stream::iter(ids).map(async |id| -> Result<Option<bool>, CopyError> {
-            // Checked before the read: on a second attempt most tasks exist already.
-            if to.row(&TaskKey::Id(id)).await?.is_some() {
-                return Ok(Some(false));
+    for kind in ArchiveKind::ALL {
+        let mut after = None;
+        loop {
+            let keys = from.keys(kind, after.as_ref(), PAGE).await?;
+            let Some(last) = keys.last() else { break };
+            after = Some(last.clone());
+            let (all, inserted) = copy_page(from, to, keys).await?;
+            match kind {
+                ArchiveKind::Tasks => {
+                    copied.copied += inserted;
+                    copied.there += all - inserted;
+                    copied.verified += all;
+                }
+                ArchiveKind::Sessions => copied.sessions += all,
+                ArchiveKind::Memory => copied.memory += all,
+                ArchiveKind::Records => copied.records += all,
+                ArchiveKind::Audit => copied.audit += all,
             }
-            match dump(from, id).await? {
-                Some(dump) => Ok(Some(to.restore(dump).await?)),
-                None => Ok(None),
-            }
-        });
-        let mut puts = puts.buffer_unordered(AT_ONCE);
-        while let Some(put) = puts.try_next().await? {
-            match put {
-                Some(true) => copied.copied += 1,
-                Some(false) => copied.there += 1,
-                None => {}
-            }
+            tell(copied);
         }
-        tell(copied);
     }
-    let mut after = None;
-    loop {
-        let ids = from.ids(after, PAGE).await?;
-        let Some(last) = ids.last() else { break };
-        after = Some(*last);
-        let looks = stream::iter(ids).map(async |id| -> Result<(), CopyError> {
-            let (here, there) = (dump(from, id).await?, dump(to, id).await?);
-            if here == there { Ok(()) } else { Err(CopyError::Differs(id)) }
-        });
-        let mut looks = looks.buffer_unordered(AT_ONCE);
-        while looks.try_next().await?.is_some() {
-            copied.verified += 1;
-        }
-        tell(copied);
-    }
-    let mut after: Option<String> = None;
-    loop {
-        let ids = from.session_ids(after.as_deref(), PAGE).await?;
-        let Some(last) = ids.last() else { break };
-        after = Some(last.clone());
-        let mut moves =
-            stream::iter(ids).map(async |id| copy_session(from, to, &id).await).buffer_unordered(AT_ONCE);
-        while let Some(there) = moves.try_next().await? {
-            copied.sessions += u64::from(there);
-        }
-        tell(copied);
-    }
-    copy_knowledge(from, to, &mut copied, &tell).await?;
     Ok(copied)
 }
 
-/// Copies memory, records and the audit, page by page, and compares each page with the target's.
-async fn copy_knowledge(
+/// Copies the items of these keys and compares both sides. Returns how many there are, and how many of them were
+/// inserted.
+async fn copy_page(
     from: &dyn Archive,
     to: &dyn Archive,
-    copied: &mut CopyReport,
-    tell: &(impl Fn(CopyReport) + Send + Sync),
-) -> Result<(), CopyError> {
-    let mut after: Option<MemoryKey> = None;
-    loop {
-        let page = from.dump_memory(after.as_ref(), KNOWLEDGE_PAGE).await?;
-        let Some(last) = page.last().map(|dump| dump.key.clone()) else { break };
-        for dump in &page {
-            to.restore_memory(dump.clone()).await?;
-        }
-        // The target may hold others in between, from before the copy.
-        let mut there = to.dump_memory(after.as_ref(), KNOWLEDGE_PAGE).await?;
-        while there.last().is_some_and(|arrived| arrived.key < last) {
-            let more = to.dump_memory(there.last().map(|arrived| &arrived.key), KNOWLEDGE_PAGE).await?;
-            if more.is_empty() {
-                break;
-            }
-            there.extend(more);
-        }
-        if let Some(lost) = page.iter().find(|dump| !there.contains(dump)) {
-            return Err(CopyError::KnowledgeDiffers(format!("{:?}", lost.key)));
-        }
-        copied.memory += page.len() as u64;
-        after = Some(last);
-        tell(*copied);
-    }
-    let mut after: Option<RecordKey> = None;
-    loop {
-        let page = from.dump_records(after.as_ref(), KNOWLEDGE_PAGE).await?;
-        let Some(last) = page.last().map(|dump| dump.key.clone()) else { break };
-        let place = |key: &RecordKey| (key.tenant.clone(), key.kind.clone(), key.id.clone());
-        for dump in &page {
-            to.restore_record(dump.clone()).await?;
-        }
-        let mut there = to.dump_records(after.as_ref(), KNOWLEDGE_PAGE).await?;
-        while there.last().is_some_and(|arrived| place(&arrived.key) < place(&last)) {
-            let more = to.dump_records(there.last().map(|arrived| &arrived.key), KNOWLEDGE_PAGE).await?;
-            if more.is_empty() {
-                break;
-            }
-            there.extend(more);
-        }
-        if let Some(lost) = page.iter().find(|dump| !there.contains(dump)) {
-            return Err(CopyError::KnowledgeDiffers(format!("{:?}", lost.key)));
-        }
-        copied.records += page.len() as u64;
-        after = Some(last);
-        tell(*copied);
-    }
-    let mut after = 0;
-    loop {
-        let page = from.dump_audit(after, KNOWLEDGE_PAGE).await?;
-        let Some((last, _)) = page.last() else { break };
-        let last = *last;
-        to.restore_audit(page.clone()).await?;
-        let mut there = to.dump_audit(after, KNOWLEDGE_PAGE).await?;
-        while let Some((reached, _)) = there.last().filter(|(no, _)| *no < last) {
-            let more = to.dump_audit(*reached, KNOWLEDGE_PAGE).await?;
-            if more.is_empty() {
-                break;
-            }
-            there.extend(more);
-        }
-        if let Some((no, _)) = page.iter().find(|line| !there.contains(line)) {
-            return Err(CopyError::KnowledgeDiffers(format!("line {no} of the audit")));
-        }
-        copied.audit += page.len() as u64;
-        after = last;
-        tell(*copied);
-    }
-    Ok(())
+    keys: Vec<ArchiveKey>,
+) -> Result<(u64, u64), CopyError> {
+    // Without those that were deleted since the keys were read.
+    let read =
+        async |key: ArchiveKey| Ok::<_, StoreError>(from.read_item(&key).await?.map(|item| (key, item)));
+    let items: Vec<(ArchiveKey, ArchiveItem)> = stream::iter(keys)
+        .map(read)
+        .buffered(AT_ONCE)
+        .try_filter_map(async |item| Ok(item))
+        .try_collect()
+        .await?;
+    let inserted = to.restore(items.iter().map(|(_, item)| item.clone()).collect()).await?;
+    let mut compared = stream::iter(&items)
+        .map(async |(key, item)| match to.read_item(key).await? {
+            Some(arrived) if arrived == *item => Ok(()),
+            _ => Err(item.differs()),
+        })
+        .buffer_unordered(AT_ONCE);
+    while compared.try_next().await?.is_some() {}
+    Ok((items.len() as u64, inserted))
 }
 
-/// Copies a session and compares both sides; false if it no longer exists in the source.
-async fn copy_session(from: &dyn Archive, to: &dyn Archive, id: &str) -> Result<bool, CopyError> {
-    let Some(session) = from.dump_session(id).await? else { return Ok(false) };
-    to.restore_session(session.clone()).await?;
-    match to.dump_session(id).await? {
-        Some(arrived) if arrived == session => Ok(true),
-        _ => Err(CopyError::SessionDiffers(session.owner)),
-    }
-}
-
-/// Exports a task with all its data.
-pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<TaskDump>, StoreError> {
+/// A task with all its data; `details` reads what `Store` does not expose.
+pub(crate) async fn read_task<S: Store>(
+    store: &S,
+    id: TaskId,
+    details: impl AsyncFnOnce(TaskNo) -> Result<TaskDetails, StoreError>,
+) -> Result<Option<ArchiveItem>, StoreError> {
     let Some(mut row) = store.row(&TaskKey::Id(id)).await? else { return Ok(None) };
     let no = row.no;
     let (mut log, mut after) = (vec![], 0);
@@ -351,9 +306,9 @@ pub async fn dump(store: &dyn Archive, id: TaskId) -> Result<Option<TaskDump>, S
         log.extend(more);
     }
     let journal = store.journal(no).await?;
-    let details = store.details(no).await?;
+    let details = details(no).await?;
     let hooks = details.hooks.clone().into_iter().chain(std::iter::repeat(WebhookState::default()));
     let webhooks = store.webhooks(no).await?.into_iter().zip(hooks).collect();
     (row.no, row.node) = (TaskNo(0), None);
-    Ok(Some(TaskDump { row, log, journal, webhooks, details }))
+    Ok(Some(ArchiveItem::Task(Box::new(TaskDump { row, log, journal, webhooks, details }))))
 }

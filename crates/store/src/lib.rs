@@ -1,13 +1,14 @@
-//! The storage backends: SQLite (embedded), PostgreSQL (many nodes), and one conformance suite that every
-//! backend passes.
+//! The storage backends: SQLite (embedded) and PostgreSQL (many nodes).
 //!
-//! The contract is `nuncio_engine::store::Store`. A backend interprets no event and knows no protocol.
+//! The contract is `nuncio_engine::store::Store`; the conformance suite that every backend passes is in
+//! `nuncio-testkit`. A backend interprets no event and knows no protocol.
 
 pub mod archive;
-pub mod conformance;
 mod knowledge;
+mod location;
 mod postgres;
 mod sqlite;
 
+pub use location::{StoreLocation, StoreOpenError, open};
 pub use postgres::{PostgresOpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{SqliteOpenError, SqliteOptions, SqliteStore};

@@ -12,8 +12,8 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use nuncio_client::outbound::USER_AGENT;
 use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, StepContext, TaskContext};
+use nuncio_outbound::USER_AGENT;
 use reqwest::{Client, Response, redirect, retry};
 use serde_json::{Map, Value};
 use tokio::net::TcpStream;

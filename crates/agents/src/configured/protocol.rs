@@ -177,7 +177,7 @@ impl ReportTarget<'_> {
 
     /// Writes `data` of the final message as an artifact.
     pub(super) async fn result(&self, data: Value) -> Result<(), AgentError> {
-        self.artifact(Chunk::data(RESULT, data).last()).await
+        self.artifact(Chunk::data(RESULT, data).complete()).await
     }
 
     async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
@@ -217,7 +217,7 @@ impl ArtifactPiece {
         if let Some(description) = self.description {
             chunk = chunk.described(description);
         }
-        Ok(if self.last.unwrap_or(true) { chunk.last() } else { chunk })
+        Ok(if self.last.unwrap_or(true) { chunk.complete() } else { chunk })
     }
 }
 

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use nuncio_engine::{AgentError, Catalog, EngineParts, Outcome, Profile, TaskContext};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::json;
 use tokio::sync::mpsc;
 

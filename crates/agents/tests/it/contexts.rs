@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::{
     program::{Program, agent},
     server::{Server, submit, within},
-    stand_in::{Reply, StandIn},
 };
+use nuncio_testkit::model_provider::{StandIn, StandInReply};
 
 /// The input that a program got for a task of that caller, and its variables of the environment.
 const TELLS: &str = r#"
@@ -69,7 +69,7 @@ async fn a_program_that_prints_lines_gets_no_word_of_the_caller_either() {
 
 #[tokio::test]
 async fn an_endpoint_gets_another_name_of_the_conversation_for_each_owner() {
-    let answer = || Reply::new(200, "application/json", "{}");
+    let answer = || StandInReply::new(200, "application/json", "{}");
     let endpoint = StandIn::start([answer(), answer()]).await;
     let table = json!({ "name": "endpoint", "kind": "http", "url": endpoint.url });
     let server = Server::with(vec![agent(table)]).await;

@@ -1,5 +1,5 @@
 //! Agents that are language models, on a real engine and a real store, against a stand-in for a provider: see
-//! `stand_in.rs`, which says what that shows and what it does not.
+//! `nuncio_testkit::model_provider`, which says what that shows and what it does not.
 
 mod asking;
 mod budgets;
@@ -20,10 +20,8 @@ use nuncio_engine::{Agent, AgentError, Chunk, Event, Outcome, Part, Profile, Tas
 use serde_json::{Value, json};
 use tokio::sync::{Barrier, Notify};
 
-use crate::{
-    server::{Server, submit},
-    stand_in::StandIn,
-};
+use crate::server::{Server, submit};
+use nuncio_testkit::model_provider::StandIn;
 
 const AGENT: &str = "helper";
 const KEY: &str = "k-very-secret";
@@ -82,7 +80,7 @@ impl Agent for Tool {
         if n < 0 {
             return Ok(Outcome::failed("it takes no negative numbers"));
         }
-        cx.artifact(Chunk::text("result", doubled.to_string()).last()).await?;
+        cx.artifact(Chunk::text("result", doubled.to_string()).complete()).await?;
         Ok(Outcome::done())
     }
 }

@@ -20,6 +20,4 @@ mod redirects;
 mod remote;
 mod research;
 mod server;
-#[path = "../../../client/tests/it/stand_in.rs"]
-mod stand_in;
 mod travel;

@@ -9,7 +9,8 @@ use nuncio_engine::{
     Sampler, State, Submit, Task,
     store::{TaskKey, TaskRow},
 };
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::Value;
 use tempfile::TempDir;
 

@@ -10,12 +10,12 @@ use std::{
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use nuncio_outbound::USER_AGENT;
 use nuncio_wire::a2a::Dialect;
 use reqwest::{redirect, retry};
 use url::{Host, Url};
 
 use super::{A2aClientError, AgentCard};
-use crate::outbound::USER_AGENT;
 
 /// Options of the HTTP layer.
 #[derive(Debug, Clone)]

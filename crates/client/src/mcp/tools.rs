@@ -6,6 +6,7 @@
 
 mod error;
 mod exchange;
+mod subscription;
 mod task;
 
 use std::{
@@ -20,6 +21,7 @@ use serde_json::{Map, Value, json};
 
 pub use self::{
     error::ToolError,
+    subscription::{ToolChange, ToolChanges, ToolSubscription},
     task::{ToolTaskQuestion, ToolTaskStatus, ToolTaskView},
 };
 
@@ -34,6 +36,9 @@ pub struct ToolOptions {
     pub connect_timeout: Duration,
     /// Limit for a response. Tools may run commands, so it is long.
     pub answer_timeout: Duration,
+    /// How long a stream of changes may be silent before it counts as cut. A server sends a comment every few
+    /// seconds.
+    pub silence: Duration,
     /// Bytes of a response.
     pub max_answer: usize,
 }
@@ -45,6 +50,7 @@ impl Default for ToolOptions {
             trace: None,
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),
+            silence: Duration::from_secs(60),
             max_answer: 256 * 1024 * 1024,
         }
     }
@@ -99,7 +105,7 @@ impl ToolClient {
             .retry(retry::never())
             .no_proxy()
             .connect_timeout(options.connect_timeout)
-            .user_agent(crate::outbound::USER_AGENT)
+            .user_agent(nuncio_outbound::USER_AGENT)
             .build()
             .map_err(|error| ToolError::Setup(error.to_string()))?;
         let bearer = options.bearer.as_ref().map(|token| {
@@ -110,6 +116,11 @@ impl ToolClient {
         });
         let bearer = bearer.transpose()?;
         Ok(Self { client, endpoint: endpoint.to_owned(), bearer, options, next: AtomicU64::new(1) })
+    }
+
+    /// The URL of the server's MCP endpoint.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
     }
 
     /// Calls a tool and waits for its result.
@@ -192,10 +203,20 @@ impl ToolClient {
     async fn request(
         &self,
         method: &str,
-        mut params: Value,
+        params: Value,
         capabilities: &Value,
         seen: &mut dyn FnMut(ToolProgress),
     ) -> Result<Value, ToolError> {
+        let request = self.prepare(method, params, capabilities);
+        let limit = self.options.answer_timeout;
+        match tokio::time::timeout(limit, self.exchange(&request, seen)).await {
+            Ok(answer) => answer,
+            Err(_) => Err(ToolError::Timeout { at: self.endpoint.clone(), limit }),
+        }
+    }
+
+    /// A request with what the protocol wants in each.
+    fn prepare(&self, method: &str, mut params: Value, capabilities: &Value) -> Value {
         let meta = &mut params["_meta"];
         meta["io.modelcontextprotocol/protocolVersion"] = McpVersion::V2026_07_28.name().into();
         meta["io.modelcontextprotocol/clientCapabilities"] = capabilities.clone();
@@ -205,12 +226,7 @@ impl ToolClient {
             meta["traceparent"] = trace.as_str().into();
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let request = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
-        let limit = self.options.answer_timeout;
-        match tokio::time::timeout(limit, self.exchange(&request, seen)).await {
-            Ok(answer) => answer,
-            Err(_) => Err(ToolError::Timeout { at: self.endpoint.clone(), limit }),
-        }
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
     }
 }
 

@@ -5,13 +5,13 @@ use std::{collections::BTreeSet, time::Duration};
 use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
 use futures_util::StreamExt;
 use http::header;
+use nuncio_outbound::USER_AGENT;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{OAuthClient, OAuthGrant, discovery::OAuthEndpoints, now};
-use crate::outbound::USER_AGENT;
 
 /// Bytes of a response.
 const MAX_ANSWER: usize = 1024 * 1024;

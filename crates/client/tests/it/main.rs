@@ -6,6 +6,4 @@ mod a2a;
 mod mcp;
 mod model;
 mod oauth;
-mod outbound;
 mod peer;
-mod stand_in;

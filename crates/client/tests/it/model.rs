@@ -1,4 +1,4 @@
-//! Models over the wires of four providers, against a stand-in: see `stand_in.rs`.
+//! Models over the wires of four providers, against a stand-in: see `nuncio_testkit::model_provider`.
 
 use std::time::{Duration, Instant};
 
@@ -6,9 +6,8 @@ use nuncio_client::model::{
     Model, ModelError, ModelEvent, ModelOptions, ModelReply, ModelRequest, ModelTool, ModelTurn, ModelUsage,
     Provider, StopReason,
 };
+use nuncio_testkit::model_provider::{StandIn, StandInReply};
 use serde_json::{Value, json};
-
-use crate::stand_in::{Reply, StandIn};
 
 const KEY: &str = "k-very-secret";
 
@@ -63,10 +62,10 @@ fn texts(happened: &[ModelEvent]) -> Vec<&str> {
 }
 
 /// The same answer, "I add." and a call of `add`, as each provider says it.
-fn adding(provider: Provider) -> Reply {
+fn adding(provider: Provider) -> StandInReply {
     match provider {
-        Provider::OpenAi => Reply::calls("I add.", &[("c1", "add", "{\"n\":1}")], (12, 7)),
-        Provider::Anthropic => Reply::events([
+        Provider::OpenAi => StandInReply::calls("I add.", &[("c1", "add", "{\"n\":1}")], (12, 7)),
+        Provider::Anthropic => StandInReply::events([
             json!({ "type": "message_start", "message": { "usage": { "input_tokens": 12, "output_tokens": 1 } } }),
             json!({ "type": "content_block_start", "index": 0, "content_block": { "type": "text", "text": "" } }),
             json!({ "type": "content_block_delta", "index": 0, "delta": { "type": "text_delta", "text": "I add." } }),
@@ -80,14 +79,14 @@ fn adding(provider: Provider) -> Reply {
             json!({ "type": "message_delta", "delta": { "stop_reason": "tool_use" }, "usage": { "output_tokens": 7 } }),
             json!({ "type": "message_stop" }),
         ]),
-        Provider::Gemini => Reply::events([
+        Provider::Gemini => StandInReply::events([
             json!({ "candidates": [{ "content": { "parts": [{ "text": "I add." }] } }] }),
             json!({ "candidates": [{ "content": { "parts": [
                 { "functionCall": { "id": "c1", "name": "add", "args": { "n": 1 } }, "thoughtSignature": "sig" } ] } }] }),
             json!({ "candidates": [{ "finishReason": "STOP" }],
                 "usageMetadata": { "promptTokenCount": 12, "candidatesTokenCount": 7 } }),
         ]),
-        Provider::Ollama => Reply::lines([
+        Provider::Ollama => StandInReply::lines([
             json!({ "message": { "role": "assistant", "content": "I add." }, "done": false }),
             json!({ "message": { "content": "", "tool_calls": [
                 { "function": { "name": "add", "arguments": { "n": 1 } } }] }, "done": false }),
@@ -137,7 +136,7 @@ async fn an_answer_that_is_cut_anywhere_is_asked_for_again_from_its_start() {
         // OpenAI's usage and end marker come after it has said why it stopped, which is an end as well.
         let end = if provider == Provider::OpenAi { pieces - 2 } else { pieces };
         for at in 0..end {
-            for cut in [Reply::cut_after, Reply::ended_after] {
+            for cut in [StandInReply::cut_after, StandInReply::ended_after] {
                 tries.push(async move {
                     let server = StandIn::start([cut(adding(provider), at), adding(provider)]).await;
                     let (happened, said) = everything(&model(provider, &server)).await;
@@ -155,12 +154,12 @@ async fn an_answer_that_is_cut_anywhere_is_asked_for_again_from_its_start() {
 #[tokio::test]
 async fn a_provider_that_says_when_is_asked_then() {
     let waits = [
-        Reply::refusal(429, "slow down").header("retry-after-ms", "700"),
-        Reply::refusal(429, "slow down").header("retry-after", "0.7"),
-        Reply::refusal(429, "slow down")
+        StandInReply::refusal(429, "slow down").header("retry-after-ms", "700"),
+        StandInReply::refusal(429, "slow down").header("retry-after", "0.7"),
+        StandInReply::refusal(429, "slow down")
             .header("x-ratelimit-remaining-requests", "0")
             .header("x-ratelimit-reset-requests", "700ms"),
-        Reply::new(
+        StandInReply::new(
             429,
             "application/json",
             json!({ "error": { "code": 429, "message": "slow down", "details": [
@@ -169,7 +168,7 @@ async fn a_provider_that_says_when_is_asked_then() {
         ),
     ];
     for refused in waits {
-        let server = StandIn::start([refused, Reply::text("Two.", (1, 1))]).await;
+        let server = StandIn::start([refused, StandInReply::text("Two.", (1, 1))]).await;
         let (happened, said) = everything(&model(Provider::OpenAi, &server)).await;
         assert_eq!(said.unwrap().text, "Two.");
         let ModelEvent::Retry { why, wait } = &happened[0] else { panic!("{happened:?}") };
@@ -184,17 +183,18 @@ async fn a_provider_that_says_when_is_asked_then() {
 #[tokio::test]
 async fn a_provider_that_fails_is_asked_again() {
     for status in [500, 502, 503, 529, 408] {
-        let server = StandIn::start([Reply::refusal(status, "oh"), Reply::text("Two.", (1, 1))]).await;
+        let server =
+            StandIn::start([StandInReply::refusal(status, "oh"), StandInReply::text("Two.", (1, 1))]).await;
         let (_, said) = everything(&model(Provider::OpenAi, &server)).await;
         assert_eq!(said.unwrap().text, "Two.");
         assert_eq!(server.asked().len(), 2, "{status}");
     }
     // In the middle of an answer, too.
-    let broken = Reply::events([
+    let broken = StandInReply::events([
         json!({ "choices": [{ "delta": { "content": "One" } }] }),
         json!({ "error": { "message": "The server had an error", "type": "server_error" } }),
     ]);
-    let server = StandIn::start([broken, Reply::text("Two.", (1, 1))]).await;
+    let server = StandIn::start([broken, StandInReply::text("Two.", (1, 1))]).await;
     let (happened, said) = everything(&model(Provider::OpenAi, &server)).await;
     assert_eq!((said.unwrap().text.as_str(), shown(&happened).as_str()), ("Two.", "Two."));
 }
@@ -202,7 +202,7 @@ async fn a_provider_that_fails_is_asked_again() {
 #[tokio::test]
 async fn what_does_not_pass_is_said_once_and_without_the_key() {
     for status in [400, 401, 403, 404, 422] {
-        let server = StandIn::start([Reply::refusal(status, &format!("not with {KEY}"))]).await;
+        let server = StandIn::start([StandInReply::refusal(status, &format!("not with {KEY}"))]).await;
         let (happened, said) = everything(&model(Provider::OpenAi, &server)).await;
         let error = said.unwrap_err();
         assert!(happened.is_empty());
@@ -210,7 +210,7 @@ async fn what_does_not_pass_is_said_once_and_without_the_key() {
         assert!(!format!("{error:?}").contains(KEY), "{error:?}");
         assert_eq!(server.asked().len(), 1, "{status}");
     }
-    let server = StandIn::start([Reply::events([json!({ "error": {
+    let server = StandIn::start([StandInReply::events([json!({ "error": {
         "message": format!("bad {KEY}"), "type": "invalid_request_error" } })])])
     .await;
     let error = everything(&model(Provider::OpenAi, &server)).await.1.unwrap_err();
@@ -219,7 +219,7 @@ async fn what_does_not_pass_is_said_once_and_without_the_key() {
 
 #[tokio::test]
 async fn tries_come_to_an_end() {
-    let again = || Reply::refusal(503, "busy").header("retry-after-ms", "1");
+    let again = || StandInReply::refusal(503, "busy").header("retry-after-ms", "1");
     let server = StandIn::start([again(), again(), again(), again()]).await;
     let two = ModelOptions { retries: 2, ..options(Provider::OpenAi, &server) };
     let (happened, said) = everything(&Model::new(&two).unwrap()).await;
@@ -230,7 +230,8 @@ async fn tries_come_to_an_end() {
     );
     assert_eq!(server.asked().len(), 3);
 
-    let server = StandIn::start([Reply::refusal(429, "tomorrow").header("retry-after", "86400")]).await;
+    let server =
+        StandIn::start([StandInReply::refusal(429, "tomorrow").header("retry-after", "86400")]).await;
     let error = everything(&model(Provider::OpenAi, &server)).await.1.unwrap_err().to_string();
     assert!(error.contains("tomorrow") && error.contains("86400 s") && error.contains("max_wait"), "{error}");
     assert_eq!(server.asked().len(), 1);
@@ -238,13 +239,13 @@ async fn tries_come_to_an_end() {
 
 #[tokio::test]
 async fn an_answer_has_a_longest_length_and_a_longest_time() {
-    let server = StandIn::start([Reply::text(&"word ".repeat(100), (1, 1))]).await;
+    let server = StandIn::start([StandInReply::text(&"word ".repeat(100), (1, 1))]).await;
     let short = ModelOptions { max_answer: 1000, ..options(Provider::OpenAi, &server) };
     let error = everything(&Model::new(&short).unwrap()).await.1.unwrap_err().to_string();
     assert_eq!(error, "the model's answer cannot be used: it is longer than 1000 bytes (max_answer)");
     assert_eq!(server.asked().len(), 1, "another try would be as long");
 
-    let server = StandIn::start([Reply::text("One two", (1, 1)).open_after(1)]).await;
+    let server = StandIn::start([StandInReply::text("One two", (1, 1)).open_after(1)]).await;
     let hasty = ModelOptions {
         timeout: Duration::from_millis(300),
         retries: 0,
@@ -257,7 +258,7 @@ async fn an_answer_has_a_longest_length_and_a_longest_time() {
 
 #[tokio::test]
 async fn a_question_that_is_dropped_is_not_answered_further() {
-    let server = StandIn::start([Reply::text("One two", (1, 1)).open_after(1)]).await;
+    let server = StandIn::start([StandInReply::text("One two", (1, 1)).open_after(1)]).await;
     let mut asking = model(Provider::OpenAi, &server).ask(&request());
     assert_eq!(asking.next().await.unwrap(), ModelEvent::Text("One ".into()));
     assert_eq!(server.left(), 0);
@@ -272,14 +273,14 @@ async fn a_question_that_is_dropped_is_not_answered_further() {
 #[tokio::test]
 async fn a_server_that_does_not_stream_is_understood() {
     let whole = json!({ "choices": [{ "message": { "content": "Two." }, "finish_reason": "stop" }] });
-    let server = StandIn::start([Reply::new(200, "application/json", whole.to_string())]).await;
+    let server = StandIn::start([StandInReply::new(200, "application/json", whole.to_string())]).await;
     let text = model(Provider::OpenAi, &server).complete(Some("Be short."), "1+1?", 9).await.unwrap();
     assert_eq!(text, "Two.");
     let body = &server.asked()[0].body;
     assert_eq!((&body["max_tokens"], &body["messages"][0]["content"]), (&json!(9), &json!("Be short.")));
     assert!(server.is_done());
 
-    let server = StandIn::start([Reply::new(200, "text/html", "<html>")]).await;
+    let server = StandIn::start([StandInReply::new(200, "text/html", "<html>")]).await;
     let error = model(Provider::Anthropic, &server).complete(None, "1+1?", 9).await.unwrap_err().to_string();
     assert!(error.contains("expected a stream of events, not text/html"), "{error}");
     assert_eq!(Value::from(error.contains(KEY)), json!(false));

@@ -194,6 +194,31 @@ async fn an_authorization_is_asked_for_and_a_model_is_asked_where_there_is_one()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_text_is_asked_for_in_one_line() {
+    let world = World::new().agent("curious", async |cx: TaskContext| {
+        let name = cx.ask_text("What is it called?").await?;
+        cx.artifact(Chunk::text("answer", format!("{name:?}")).complete()).await?;
+        Ok(Outcome::done())
+    });
+    let engine = world.start().await;
+    let answers = [
+        (said("Ada"), r#"Some("Ada")"#),
+        (said("42"), r#"Some("42")"#),
+        (data(json!({"text": "Ada"})), r#"Some("Ada")"#),
+        (said(r#"{"action": "decline"}"#), "None"),
+        (data(json!({"action": "cancel"})), "None"),
+    ];
+    for (message, expected) in answers {
+        let task = engine.run(to("curious", "go")).await;
+        let task = engine.say(&task, message).await.unwrap();
+        assert_eq!(text_of(&engine.ended(&task).await, "answer"), expected);
+    }
+    let mut deaf = to("curious", "go");
+    deaf.abilities = Abilities::default();
+    assert_eq!(text_of(&engine.send(deaf).await, "answer"), "None");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_cannot_be_asked_is_not_asked() {
     let world = World::new().agent("curious", async |cx: TaskContext| {
         let answers = [

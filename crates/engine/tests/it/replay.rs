@@ -78,7 +78,7 @@ async fn journey(cx: TaskContext, outside: Arc<Outside>) -> Result<Outcome, Agen
     let answer = cx.ask("Shall we?", yes_or_no()).await?;
     cx.artifact(Chunk::text("report", format!("{} ", answer.accepted::<Value>().unwrap()["go"]))).await?;
     let called = cx.call("helper", said("help")).await?;
-    cx.artifact(Chunk::text("report", text_of(&called, "help")).last()).await?;
+    cx.artifact(Chunk::text("report", text_of(&called, "help")).complete()).await?;
     cx.progress(4.0, Some(4.0), "home").await?;
     cx.step_unwaited("rest", async |_| outside.done("rest")).await?;
     Ok(Outcome::said("there and back"))
@@ -124,7 +124,7 @@ async fn crossroads(cx: TaskContext, outside: Arc<Outside>) -> Result<Outcome, A
     };
     let (left, right) = tokio::join!(left, right);
     left.and(right)?;
-    cx.artifact(Chunk::text("root", "after").last()).await?;
+    cx.artifact(Chunk::text("root", "after").complete()).await?;
     Ok(Outcome::done())
 }
 
@@ -665,7 +665,7 @@ async fn a_run_that_begins_again_from_the_top_finds_what_it_did() {
             cx.remark(Level::Info, "twice").await?;
             cx.step("second", async |step| {
                 outside.begin("second");
-                step.artifact(Chunk::text("list", "whole").last()).await
+                step.artifact(Chunk::text("list", "whole").complete()).await
             })
             .await?;
             Ok(Outcome::done())

@@ -422,7 +422,7 @@ async fn an_agent_that_panics_fails_its_task_and_nobody_elses() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_only_computes_is_one_commit() {
     let world = World::new().agent("echo", async |cx: TaskContext| {
-        cx.artifact(Chunk::text("echo", cx.text()).last()).await?;
+        cx.artifact(Chunk::text("echo", cx.text()).complete()).await?;
         Ok(Outcome::done())
     });
     let engine = world.start().await;

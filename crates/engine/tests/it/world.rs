@@ -20,8 +20,9 @@ use nuncio_engine::{
     store::{Change, CommitError, Store, TaskKey, TaskRow},
     trace::Tracer,
 };
-pub(crate) use nuncio_store::conformance::{CommitMoment, HookedStore, proceed};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+pub(crate) use nuncio_testkit::fault_injection::{CommitMoment, HookedStore, proceed};
+use nuncio_testkit::open_in;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::{runtime::Runtime, sync::Semaphore};

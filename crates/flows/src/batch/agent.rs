@@ -167,7 +167,7 @@ impl BatchAgent {
 }
 
 fn result(value: Value) -> Chunk {
-    Chunk::data(RESULT, value).named("Result").described("What became of every operation").last()
+    Chunk::data(RESULT, value).named("Result").described("What became of every operation").complete()
 }
 
 /// Joins the outputs of all operations, as the strategy requires.

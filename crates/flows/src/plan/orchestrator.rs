@@ -19,7 +19,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use nuncio_client::model::Model;
 use nuncio_engine::{
     Agent, AgentError, Answer, CallEnd, Chunk, Level, Message, Outcome, Part, Profile, Role, State,
-    TaskContext, TaskUse, clock::Timestamp,
+    TaskContext, TaskUse, clock::Timestamp, surface::input_schema,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,11 +27,11 @@ use tokio::sync::Semaphore;
 
 use super::{
     AGENT, PLAN, PlanCore, RESULT, agent_choice,
+    api::OrchestratorRequest,
     check::Roster,
     file::{Plan, PlanTarget, Synthesis},
     graph::PlanGraph,
     poll_slice::{PollSlice, SlicedFuture},
-    schemas,
     status::SubtaskState,
     subtask_permits::{self, SubtaskPermit},
     synthesis::{self, PlanResults, SubtaskResult},
@@ -54,6 +54,15 @@ struct AdmittedPlan {
     skills: HashMap<String, BTreeSet<String>>,
 }
 
+/// The schema of the arguments. It is open: a plan may also be given as the message's data itself.
+fn input() -> Value {
+    let mut schema = input_schema::<OrchestratorRequest>();
+    if let Value::Object(schema) = &mut schema {
+        schema.shift_remove("additionalProperties");
+    }
+    schema
+}
+
 #[async_trait]
 impl Agent for Orchestrator {
     fn profile(&self) -> Profile {
@@ -63,7 +72,7 @@ impl Agent for Orchestrator {
              retries, timeouts and fallbacks, rerouted where an agent is down, and put together at the end with where \
              each part came from. Give it a plan, or a request of which it makes one.",
         )
-        .input(schemas::orchestrator());
+        .input(input());
         profile.tasks = TaskUse::Offered;
         profile.time_limit = Some(self.core.options.time_limit);
         let skill = &mut profile.skills[0];
@@ -104,7 +113,7 @@ impl Agent for Orchestrator {
             // The same format as the tool that makes plans by rules.
             let made = json!({ "plan": plan.to_value(), "file": file, "matches": [] });
             let parts = vec![Part::text(file), Part::data(made)];
-            cx.artifact(Chunk::parts(PLAN, parts).named("Plan").last()).await?;
+            cx.artifact(Chunk::parts(PLAN, parts).named("Plan").complete()).await?;
             return Ok(Outcome::said(format!("The plan has {} tasks.", plan.tasks.len())));
         }
         let running = PlanExecution::new(&self.core, &cx, &plan, &begun);
@@ -182,7 +191,7 @@ impl<'a> PlanExecution<'a> {
         let failed = self.failed(&ended);
         if !failed.is_empty() {
             let result = json!({ "name": self.plan.name, "parts": synthesis::provenance(self.plan, &ended) });
-            self.cx.artifact(Chunk::data(RESULT, result).named("Result").last()).await?;
+            self.cx.artifact(Chunk::data(RESULT, result).named("Result").complete()).await?;
             return Ok(Outcome::failed(format!(
                 "{} was not completed.\n{}",
                 self.plan.name,
@@ -196,7 +205,7 @@ impl<'a> PlanExecution<'a> {
             "parts": synthesis::provenance(self.plan, &ended),
         });
         let parts = vec![Part::text(text), Part::data(result)];
-        self.cx.artifact(Chunk::parts(RESULT, parts).named("Result").last()).await?;
+        self.cx.artifact(Chunk::parts(RESULT, parts).named("Result").complete()).await?;
         let done = ended.iter().filter(|ended| ended.state == SubtaskState::Done).count();
         Ok(Outcome::said(format!("{}: {done} of {} subtasks are done.", self.plan.name, ended.len())))
     }

@@ -27,7 +27,8 @@ use nuncio_engine::{
     },
 };
 use nuncio_flows::memory::{MemoryBank, MemoryOptions, install};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use uuid::Uuid;

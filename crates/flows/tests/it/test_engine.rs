@@ -15,7 +15,8 @@ use nuncio_engine::{
         CompiledSchema, HandlerError, HandlerReply, HandlerRequest, ResourceBody, ResourceContent, ToolOutput,
     },
 };
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::{Map, Value};
 use tempfile::TempDir;
 use uuid::Uuid;

@@ -1,43 +1,5 @@
-//! The binary as its users have it: real processes, real sockets, real files. And the library, embedded.
+//! The library in another program.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on has failed")]
-#![allow(clippy::print_stdout, reason = "seeds, and the one line that sums a long run up")]
 
-mod authority;
-mod batch_crash;
-mod caller;
-mod chat;
-mod client;
-mod cluster;
-mod command;
-mod config;
-mod configured;
-mod crash;
-mod crowd;
-mod delivery;
 mod embedding;
-mod fake_agent;
-mod http;
-mod knowledge;
-mod mcp;
-mod memory_use;
-mod nginx;
-mod output;
-mod plan;
-mod planted;
-mod push;
-mod random;
-mod registry;
-mod resume;
-mod secrets;
-mod security;
-mod serve;
-mod server_process;
-mod sparc_crash;
-#[path = "../../../client/tests/it/stand_in.rs"]
-mod stand_in;
-mod stores;
-mod streams;
-mod test_agents;
-mod traces;
-mod webhook_keys;

@@ -28,7 +28,7 @@ use super::{
     request_state::{RequestState, digest},
 };
 
-/// How often one question is sent to a client that answers it wrongly; then it counts as dismissed.
+/// How often one question is sent to a client that answers it wrongly; then the call fails.
 const MAX_ASKS: usize = 3;
 /// Maximum rounds of questions within one call of a session.
 const MAX_ROUNDS: usize = 32;

@@ -17,7 +17,8 @@ use nuncio_engine::{
     Profile, Surface, TaskContext,
 };
 use nuncio_server::{Server, ServerOptions};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -288,7 +289,7 @@ impl Agent for Actor {
                 return Ok(Outcome::said(format!("{}, {}", confirmed(&left?), confirmed(&right?))));
             }
             "fail" => return Ok(Outcome::failed(argument)),
-            _ => cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).last()).await?,
+            _ => cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).complete()).await?,
         }
         Ok(Outcome::done())
     }

@@ -1,29 +1,82 @@
-//! Export and import of whole tasks and sessions. See `crate::archive`.
+//! Export and import of a whole store. See `crate::archive`.
 
 use async_trait::async_trait;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{AuditEntry, MemoryKey, RecordKey},
-    store::{DeadLetter, Session, StoreError, TaskNo},
+    store::{DeadLetter, StoreError, TaskNo},
     task::TaskId,
 };
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::{PostgresStore, knowledge::archived, names::NameKind, read::number, session, tenant};
-use crate::archive::{Archive, MemoryDump, RecordDump, TaskDetails, TaskDump, WebhookState};
+use crate::archive::{
+    AT_ONCE, Archive, ArchiveItem, ArchiveKey, ArchiveKind, TaskDetails, TaskDump, WebhookState, read_task,
+};
 
 #[async_trait]
 impl Archive for PostgresStore {
-    async fn ids(&self, after: Option<TaskId>, limit: usize) -> Result<Vec<TaskId>, StoreError> {
-        let (after, limit) = (after.map_or(Uuid::nil(), |id| id.0), limit as i64);
-        let rows = self
-            .pool
-            .read("SELECT id FROM task WHERE id > $1 ORDER BY id LIMIT $2", &[&after, &limit])
-            .await?;
-        Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
+    async fn keys(
+        &self,
+        kind: ArchiveKind,
+        after: Option<&ArchiveKey>,
+        limit: usize,
+    ) -> Result<Vec<ArchiveKey>, StoreError> {
+        match kind {
+            ArchiveKind::Tasks => {
+                let after = if let Some(ArchiveKey::Task(id)) = after { id.0 } else { Uuid::nil() };
+                let sql = "SELECT id FROM task WHERE id > $1 ORDER BY id LIMIT $2";
+                let rows = self.pool.read(sql, &[&after, &(limit as i64)]).await?;
+                Ok(rows.iter().map(|row| ArchiveKey::Task(TaskId(row.get(0)))).collect())
+            }
+            ArchiveKind::Sessions => {
+                let after = if let Some(ArchiveKey::Session(id)) = after { id.as_str() } else { "" };
+                let ids = session::ids(&self.pool, after, limit).await?;
+                Ok(ids.into_iter().map(ArchiveKey::Session).collect())
+            }
+            ArchiveKind::Memory => archived::memory_keys(&self.pool, after, limit).await,
+            ArchiveKind::Records => archived::record_keys(&self.pool, after, limit).await,
+            ArchiveKind::Audit => archived::audit_keys(&self.pool, after, limit).await,
+        }
     }
 
+    async fn read_item(&self, key: &ArchiveKey) -> Result<Option<ArchiveItem>, StoreError> {
+        match key {
+            ArchiveKey::Task(id) => read_task(self, *id, async |no| self.details(no).await).await,
+            ArchiveKey::Session(id) => {
+                Ok(session::find_stored(&self.pool, id).await?.map(ArchiveItem::Session))
+            }
+            ArchiveKey::Memory(key) => archived::memory(&self.pool, key).await,
+            ArchiveKey::Record(key) => archived::record(&self.pool, key).await,
+            ArchiveKey::Audit(no) => archived::audit_line(&self.pool, *no).await,
+        }
+    }
+
+    async fn restore(&self, items: Vec<ArchiveItem>) -> Result<u64, StoreError> {
+        // Lines of the audit move the sequence of their numbers, entries of memory the counters of their namespace:
+        // one after another. Tasks are the many, and independent.
+        let independent = items.iter().all(|item| matches!(item, ArchiveItem::Task(_)));
+        let inserted = stream::iter(items)
+            .map(async |item| match item {
+                ArchiveItem::Task(dump) => self.restore_task(&dump).await,
+                ArchiveItem::Session(kept) => session::insert(&self.pool, &kept).await,
+                ArchiveItem::Memory(dump) => archived::put_memory(&self.pool, &dump).await,
+                ArchiveItem::Record(dump) => archived::put_record(&self.pool, &dump).await,
+                ArchiveItem::Audit(no, line) => archived::put_audit(&self.pool, no, &line).await,
+            })
+            .buffer_unordered(if independent { AT_ONCE } else { 1 });
+        inserted.try_fold(0, async |sum, inserted| Ok(sum + u64::from(inserted))).await
+    }
+
+    async fn in_use(&self) -> Result<bool, StoreError> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM node WHERE alive_until >= time_or($1))";
+        let row = self.pool.read_one(sql, &[&self.clock.test_time()]).await?;
+        Ok(row.is_some_and(|row| row.get(0)))
+    }
+}
+
+impl PostgresStore {
     async fn details(&self, task: TaskNo) -> Result<TaskDetails, StoreError> {
         let (tenant, no) = (tenant(task), task.0);
         let sql = "SELECT t.due_at, t.node IS NOT NULL, i.key, i.digest FROM task t
@@ -60,7 +113,7 @@ impl Archive for PostgresStore {
         })
     }
 
-    async fn restore(&self, dump: TaskDump) -> Result<bool, StoreError> {
+    async fn restore_task(&self, dump: &TaskDump) -> Result<bool, StoreError> {
         let (row, details) = (&dump.row, &dump.details);
         let client = self.pool.client().await?;
         let owner = self.names.number(&client, NameKind::Owner, &row.owner).await?;
@@ -124,56 +177,6 @@ impl Archive for PostgresStore {
             )
             .await?;
         Ok(rows.first().is_some_and(|row| row.get(0)))
-    }
-
-    async fn session_ids(&self, after: Option<&str>, limit: usize) -> Result<Vec<String>, StoreError> {
-        session::ids(&self.pool, after.unwrap_or_default(), limit).await
-    }
-
-    async fn dump_session(&self, id: &str) -> Result<Option<Session>, StoreError> {
-        session::find_stored(&self.pool, id).await
-    }
-
-    async fn restore_session(&self, kept: Session) -> Result<bool, StoreError> {
-        session::insert(&self.pool, &kept).await
-    }
-
-    async fn dump_memory(
-        &self,
-        after: Option<&MemoryKey>,
-        limit: usize,
-    ) -> Result<Vec<MemoryDump>, StoreError> {
-        archived::memory(&self.pool, after, limit).await
-    }
-
-    async fn restore_memory(&self, dump: MemoryDump) -> Result<bool, StoreError> {
-        archived::put_memory(&self.pool, &dump).await
-    }
-
-    async fn dump_records(
-        &self,
-        after: Option<&RecordKey>,
-        limit: usize,
-    ) -> Result<Vec<RecordDump>, StoreError> {
-        archived::records(&self.pool, after, limit).await
-    }
-
-    async fn restore_record(&self, dump: RecordDump) -> Result<bool, StoreError> {
-        archived::put_record(&self.pool, &dump).await
-    }
-
-    async fn dump_audit(&self, after: u64, limit: usize) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
-        archived::audit(&self.pool, after, limit).await
-    }
-
-    async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> Result<(), StoreError> {
-        archived::put_audit(&self.pool, &lines).await
-    }
-
-    async fn in_use(&self) -> Result<bool, StoreError> {
-        let sql = "SELECT EXISTS (SELECT 1 FROM node WHERE alive_until >= time_or($1))";
-        let row = self.pool.read_one(sql, &[&self.clock.test_time()]).await?;
-        Ok(row.is_some_and(|row| row.get(0)))
     }
 }
 

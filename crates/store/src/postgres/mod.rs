@@ -124,14 +124,6 @@ impl PostgresStore {
         let puts = MemoryWriteQueue::new(Arc::clone(&pool));
         Ok(Self { pool, searches, names, clock, writer, puts, bell, news, patience: options.patience })
     }
-
-    /// A secret that all nodes share: returns the stored one, or stores `candidate`.
-    pub async fn secret(&self, name: &str, candidate: &str) -> Result<String, StoreError> {
-        let sql = "INSERT INTO secret (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
-        self.pool.run(sql, &[&name, &candidate]).await?;
-        let found = self.pool.read_one("SELECT value FROM secret WHERE name = $1", &[&name]).await?;
-        found.map(|row| row.get(0)).ok_or_else(|| StoreError::Broken("a secret is gone".into()))
-    }
 }
 
 /// Connections for searches.
@@ -359,6 +351,13 @@ impl Store for PostgresStore {
 
     fn is_shared(&self) -> bool {
         true
+    }
+
+    async fn shared_secret(&self, name: &str, candidate: &str) -> Result<Option<String>, StoreError> {
+        let sql = "INSERT INTO secret (name, value) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+        self.pool.run(sql, &[&name, &candidate]).await?;
+        let found = self.pool.read_one("SELECT value FROM secret WHERE name = $1", &[&name]).await?;
+        found.map(|row| Some(row.get(0))).ok_or_else(|| StoreError::Broken("a secret is gone".into()))
     }
 
     fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {

@@ -1,12 +1,11 @@
-//! Export and import of whole tasks and sessions. See `crate::archive`.
+//! Export and import of a whole store. See `crate::archive`.
 
 use std::path::Path;
 
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
-    knowledge::{AuditEntry, MemoryKey, RecordKey},
-    store::{DeadLetter, Session as ClientSession, StoreError, TaskNo},
+    store::{DeadLetter, StoreError},
     task::TaskId,
 };
 use rusqlite::{Connection, OptionalExtension as _, Result, params};
@@ -14,94 +13,77 @@ use rusqlite::{Connection, OptionalExtension as _, Result, params};
 use super::{SqliteStore, knowledge::archived, read, schema, session, write_session::WriteSession};
 use crate::{
     SqliteOpenError,
-    archive::{Archive, MemoryDump, RecordDump, TaskDetails, TaskDump, WebhookState},
+    archive::{
+        Archive, ArchiveItem, ArchiveKey, ArchiveKind, TaskDetails, TaskDump, WebhookState, read_task,
+    },
 };
 
 #[async_trait]
 impl Archive for SqliteStore {
-    async fn ids(&self, after: Option<TaskId>, limit: usize) -> std::result::Result<Vec<TaskId>, StoreError> {
-        self.scan(move |conn, _| {
-            let after = after.map_or_else(Vec::new, |id| id.0.as_bytes().to_vec());
-            conn.prepare_cached("SELECT id FROM task WHERE id > ?1 ORDER BY id LIMIT ?2")?
-                .query_map(params![after, limit as i64], |row| read::task_id(row, 0))?
-                .collect()
+    async fn keys(
+        &self,
+        kind: ArchiveKind,
+        after: Option<&ArchiveKey>,
+        limit: usize,
+    ) -> std::result::Result<Vec<ArchiveKey>, StoreError> {
+        let after = after.cloned();
+        self.scan(move |conn, _| match kind {
+            ArchiveKind::Tasks => task_keys(conn, after.as_ref(), limit),
+            ArchiveKind::Sessions => {
+                let after = if let Some(ArchiveKey::Session(id)) = &after { id.as_str() } else { "" };
+                let ids = session::ids(conn, after, limit)?;
+                Ok(ids.into_iter().map(ArchiveKey::Session).collect())
+            }
+            ArchiveKind::Memory => archived::memory_keys(conn, after.as_ref(), limit),
+            ArchiveKind::Records => archived::record_keys(conn, after.as_ref(), limit),
+            ArchiveKind::Audit => archived::audit_keys(conn, after.as_ref(), limit),
         })
         .await
     }
 
-    async fn details(&self, task: TaskNo) -> std::result::Result<TaskDetails, StoreError> {
-        self.read(|conn, _| details(conn, task.0))
+    async fn read_item(&self, key: &ArchiveKey) -> std::result::Result<Option<ArchiveItem>, StoreError> {
+        if let ArchiveKey::Task(id) = key {
+            return read_task(self, *id, async |no| self.read(|conn, _| details(conn, no.0))).await;
+        }
+        self.read(|conn, names| match key {
+            ArchiveKey::Task(_) => Ok(None),
+            // The embedded store has no clock of its own, so no time needs translation.
+            ArchiveKey::Session(id) => Ok(session::find(conn, names, id)?.map(ArchiveItem::Session)),
+            ArchiveKey::Memory(key) => archived::memory(conn, key),
+            ArchiveKey::Record(key) => archived::record(conn, key),
+            ArchiveKey::Audit(no) => archived::audit_line(conn, names, *no),
+        })
     }
 
-    async fn restore(&self, dump: TaskDump) -> std::result::Result<bool, StoreError> {
-        let weight = dump.log.iter().map(|batch| batch.bytes.len()).sum();
-        self.writer.write(weight, move |session| restore(session, &dump)).await
-    }
-
-    async fn session_ids(
-        &self,
-        after: Option<&str>,
-        limit: usize,
-    ) -> std::result::Result<Vec<String>, StoreError> {
-        let after = after.unwrap_or_default().to_owned();
-        self.scan(move |conn, _| session::ids(conn, &after, limit)).await
-    }
-
-    async fn dump_session(&self, id: &str) -> std::result::Result<Option<ClientSession>, StoreError> {
-        // The embedded store has no clock of its own, so no time needs translation.
-        self.read(|conn, names| session::find(conn, names, id))
-    }
-
-    async fn restore_session(&self, kept: ClientSession) -> std::result::Result<bool, StoreError> {
-        let weight = kept.body.len();
-        self.writer.write(weight, move |session| session::insert(session, &kept)).await
-    }
-
-    async fn dump_memory(
-        &self,
-        after: Option<&MemoryKey>,
-        limit: usize,
-    ) -> std::result::Result<Vec<MemoryDump>, StoreError> {
-        let after = after.cloned();
-        self.scan(move |conn, _| archived::memory(conn, after.as_ref(), limit)).await
-    }
-
-    async fn restore_memory(&self, dump: MemoryDump) -> std::result::Result<bool, StoreError> {
-        let weight = dump.entry.value.len() + 2 * dump.text.len();
-        self.writer.write(weight, move |session| archived::put_memory(session, &dump)).await
-    }
-
-    async fn dump_records(
-        &self,
-        after: Option<&RecordKey>,
-        limit: usize,
-    ) -> std::result::Result<Vec<RecordDump>, StoreError> {
-        let after = after.cloned();
-        self.scan(move |conn, _| archived::records(conn, after.as_ref(), limit)).await
-    }
-
-    async fn restore_record(&self, dump: RecordDump) -> std::result::Result<bool, StoreError> {
-        let weight = dump.record.body.len();
-        self.writer.write(weight, move |session| archived::put_record(session, &dump)).await
-    }
-
-    async fn dump_audit(
-        &self,
-        after: u64,
-        limit: usize,
-    ) -> std::result::Result<Vec<(u64, AuditEntry)>, StoreError> {
-        self.scan(move |conn, names| archived::audit(conn, names, after, limit)).await
-    }
-
-    async fn restore_audit(&self, lines: Vec<(u64, AuditEntry)>) -> std::result::Result<(), StoreError> {
-        let weight = 256 * lines.len();
-        self.writer.write(weight, move |session| archived::put_audit(session, &lines)).await
+    async fn restore(&self, items: Vec<ArchiveItem>) -> std::result::Result<u64, StoreError> {
+        let weight = items.iter().map(ArchiveItem::weight).sum();
+        let insert = |session: &mut WriteSession, item: &ArchiveItem| match item {
+            ArchiveItem::Task(dump) => restore(session, dump),
+            ArchiveItem::Session(kept) => session::insert(session, kept),
+            ArchiveItem::Memory(dump) => archived::put_memory(session, dump),
+            ArchiveItem::Record(dump) => archived::put_record(session, dump),
+            ArchiveItem::Audit(no, line) => archived::put_audit(session, *no, line),
+        };
+        let write = move |session: &mut WriteSession| {
+            items.iter().try_fold(0, |inserted, item| Ok(inserted + u64::from(insert(session, item)?)))
+        };
+        self.writer.write(weight, write).await
     }
 
     async fn in_use(&self) -> std::result::Result<bool, StoreError> {
         // The folder is locked, so this process is the only one that has it open.
         Ok(false)
     }
+}
+
+fn task_keys(conn: &Connection, after: Option<&ArchiveKey>, limit: usize) -> Result<Vec<ArchiveKey>> {
+    let after: &[u8] = match after {
+        Some(ArchiveKey::Task(id)) => id.0.as_bytes(),
+        _ => &[],
+    };
+    conn.prepare_cached("SELECT id FROM task WHERE id > ?1 ORDER BY id LIMIT ?2")?
+        .query_map(params![after, limit as i64], |row| read::task_id(row, 0).map(ArchiveKey::Task))?
+        .collect()
 }
 
 /// Copies the database of a folder to a file, also while a server writes to it: the copy is a consistent

@@ -20,7 +20,7 @@ use nuncio_engine::{
 };
 use nuncio_store::{
     SqliteOptions, SqliteStore,
-    archive::{Archive, CopyError, CopyReport, copy, dump},
+    archive::{Archive, ArchiveItem, ArchiveKey, ArchiveKind, CopyError, CopyReport, TaskDump, copy},
 };
 use uuid::Uuid;
 
@@ -103,9 +103,29 @@ pub(crate) async fn fill_sessions(store: &dyn Store, numbers: Range<u64>) {
 
 /// Exactly those sessions are there.
 pub(crate) async fn compare_sessions(store: &dyn Archive, numbers: Range<u64>) {
-    assert_eq!(store.session_ids(None, 10_000).await.unwrap().len(), numbers.clone().count());
+    let keys = store.keys(ArchiveKind::Sessions, None, 10_000).await.unwrap();
+    assert_eq!(keys.len(), numbers.clone().count());
     for n in numbers {
-        assert_eq!(store.dump_session(&session(n).id).await.unwrap(), Some(session(n)));
+        let kept = store.read_item(&ArchiveKey::Session(session(n).id)).await.unwrap();
+        assert_eq!(kept, Some(ArchiveItem::Session(session(n))));
+    }
+}
+
+/// Everything of a kind.
+pub(crate) async fn all(store: &dyn Archive, kind: ArchiveKind) -> Vec<ArchiveItem> {
+    let mut items = vec![];
+    for key in store.keys(kind, None, 10_000).await.unwrap() {
+        items.push(store.read_item(&key).await.unwrap().unwrap());
+    }
+    items
+}
+
+/// A task with all its data.
+pub(crate) async fn dump(store: &dyn Archive, id: TaskId) -> Option<TaskDump> {
+    match store.read_item(&ArchiveKey::Task(id)).await.unwrap() {
+        Some(ArchiveItem::Task(dump)) => Some(*dump),
+        Some(other) => panic!("{other:?} is no task"),
+        None => None,
     }
 }
 
@@ -179,15 +199,14 @@ pub(crate) async fn fill_credentials(store: &dyn Store, numbers: Range<u64>) {
 
 /// The same knowledge is in both, in every way in which it is asked for.
 pub(crate) async fn compare_knowledge(left: &dyn Archive, right: &dyn Archive, count: usize) {
-    let here = left.dump_memory(None, 10_000).await.unwrap();
-    assert_eq!(here.len(), count);
-    assert_eq!(here, right.dump_memory(None, 10_000).await.unwrap());
-    let here = left.dump_records(None, 10_000).await.unwrap();
-    assert_eq!(here.len(), count);
-    assert_eq!(here, right.dump_records(None, 10_000).await.unwrap());
-    let here = left.dump_audit(0, 10_000).await.unwrap();
+    for kind in [ArchiveKind::Memory, ArchiveKind::Records] {
+        let here = all(left, kind).await;
+        assert_eq!(here.len(), count);
+        assert_eq!(here, all(right, kind).await);
+    }
+    let here = all(left, ArchiveKind::Audit).await;
     assert!(here.len() >= count);
-    assert_eq!(here, right.dump_audit(0, 10_000).await.unwrap());
+    assert_eq!(here, all(right, ArchiveKind::Audit).await);
     for (tenant, namespace) in
         [("home", "space-0"), ("acme", "space-0"), ("acme", "space-1"), ("acme", "none")]
     {
@@ -227,7 +246,7 @@ async fn a_copy_is_the_same_store() {
     // More sessions than one page.
     fill_sessions(&from, 0..700).await;
     fill_knowledge(&from, 0..150).await;
-    let all = CopyReport {
+    let report = CopyReport {
         copied: 200,
         there: 0,
         verified: 200,
@@ -236,12 +255,12 @@ async fn a_copy_is_the_same_store() {
         records: 150,
         audit: 150,
     };
-    assert_eq!(copied(&from, &to).await.unwrap(), all);
+    assert_eq!(copied(&from, &to).await.unwrap(), report);
     compare(&from, &to, &ids).await;
     compare_sessions(&to, 0..700).await;
     compare_knowledge(&from, &to, 150).await;
     // Again, and nothing is there twice.
-    assert_eq!(copied(&from, &to).await.unwrap(), CopyReport { copied: 0, there: 200, ..all });
+    assert_eq!(copied(&from, &to).await.unwrap(), CopyReport { copied: 0, there: 200, ..report });
     compare_sessions(&to, 0..700).await;
     compare_knowledge(&from, &to, 150).await;
     // What is held in one place can be claimed in the other.
@@ -251,7 +270,7 @@ async fn a_copy_is_the_same_store() {
 
 async fn compare(from: &dyn Archive, to: &dyn Archive, ids: &[TaskId]) {
     for id in ids {
-        let (left, right) = (dump(from, *id).await.unwrap(), dump(to, *id).await.unwrap());
+        let (left, right) = (dump(from, *id).await, dump(to, *id).await);
         assert!(left.is_some());
         assert_eq!(left, right);
     }
@@ -284,15 +303,15 @@ async fn a_copy_that_was_interrupted_goes_on() {
     let (from, to) = (sqlite(here.path()), sqlite(there.path()));
     let ids = fill(&from, 0..60).await;
     for id in &ids[..25] {
-        let dump = dump(&from, *id).await.unwrap().unwrap();
-        assert!(to.restore(dump).await.unwrap());
+        let dump = dump(&from, *id).await.unwrap();
+        assert_eq!(to.restore(vec![ArchiveItem::Task(Box::new(dump))]).await.unwrap(), 1);
     }
     fill_sessions(&from, 0..9).await;
-    for (n, there) in [(3, true), (3, false), (7, true)] {
-        assert_eq!(to.restore_session(session(n)).await.unwrap(), there);
+    for (n, inserted) in [(3, 1), (3, 0), (7, 1)] {
+        assert_eq!(to.restore(vec![ArchiveItem::Session(session(n))]).await.unwrap(), inserted);
     }
-    let all = CopyReport { copied: 35, there: 25, verified: 60, sessions: 9, ..CopyReport::default() };
-    assert_eq!(copied(&from, &to).await.unwrap(), all);
+    let report = CopyReport { copied: 35, there: 25, verified: 60, sessions: 9, ..CopyReport::default() };
+    assert_eq!(copied(&from, &to).await.unwrap(), report);
     compare(&from, &to, &ids).await;
     compare_sessions(&to, 0..9).await;
 }
@@ -356,9 +375,9 @@ async fn a_backup_of_a_store_that_is_written_to_is_whole() {
     tokio::task::spawn_blocking(move || SqliteStore::back_up(&dir, &to)).await.unwrap().unwrap();
     writing.await.unwrap();
     let copy = sqlite(there.path());
-    for id in copy.ids(None, 1_000).await.unwrap() {
+    for item in all(&copy, ArchiveKind::Tasks).await {
         // Whole: its log is as long as its row says.
-        let dump = dump(&copy, id).await.unwrap().unwrap();
+        let ArchiveItem::Task(dump) = item else { panic!("{item:?} is no task") };
         let events: usize = dump.log.iter().map(|batch| event::decode(&batch.bytes).unwrap().len()).sum();
         assert_eq!(events as u64, dump.row.seq);
     }
@@ -382,7 +401,7 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
         ..crate::postgres::options()
     };
     let middle = nuncio_store::PostgresStore::open(&url, options).await.unwrap();
-    let all = CopyReport {
+    let report = CopyReport {
         copied: 200,
         there: 0,
         verified: 200,
@@ -391,16 +410,16 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
         records: 150,
         audit: 150,
     };
-    assert_eq!(copied(&from, &middle).await.unwrap(), all);
+    assert_eq!(copied(&from, &middle).await.unwrap(), report);
     compare(&from, &middle, &ids).await;
     compare_sessions(&middle, 0..700).await;
     compare_knowledge(&from, &middle, 150).await;
     // What is new comes after all that was copied.
-    let last = middle.dump_audit(0, 10_000).await.unwrap().pop().unwrap();
-    middle.append_audit(vec![last.1.clone()]).await.unwrap();
-    let lines = middle.dump_audit(last.0, 10).await.unwrap();
-    assert_eq!(lines.len(), 1);
-    assert_eq!(copied(&middle, &back).await.unwrap(), CopyReport { audit: 151, ..all });
+    let Some(ArchiveItem::Audit(no, line)) = all(&middle, ArchiveKind::Audit).await.pop() else { panic!() };
+    middle.append_audit(vec![*line]).await.unwrap();
+    let after = middle.keys(ArchiveKind::Audit, Some(&ArchiveKey::Audit(no)), 10).await.unwrap();
+    assert_eq!(after.len(), 1);
+    assert_eq!(copied(&middle, &back).await.unwrap(), CopyReport { audit: 151, ..report });
     compare(&from, &back, &ids).await;
     compare_sessions(&back, 0..700).await;
     compare_knowledge(&middle, &back, 150).await;

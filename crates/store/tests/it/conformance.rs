@@ -14,4 +14,4 @@ fn fresh() -> impl AsyncFn() -> Arc<dyn Store> {
     }
 }
 
-nuncio_store::conformance!(fresh);
+nuncio_testkit::conformance!(fresh);

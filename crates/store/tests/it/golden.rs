@@ -12,12 +12,13 @@ use nuncio_engine::{
 };
 use nuncio_store::{
     SqliteStore,
-    archive::{Archive as _, dump},
+    archive::{ArchiveItem, ArchiveKind},
 };
 use uuid::Uuid;
 
 use crate::archive::{
-    compare_knowledge, compare_sessions, fill, fill_credentials, fill_knowledge, fill_sessions, sqlite,
+    all, compare_knowledge, compare_sessions, dump, fill, fill_credentials, fill_knowledge, fill_sessions,
+    sqlite,
 };
 
 /// Tasks of every kind, and no sessions yet.
@@ -113,8 +114,14 @@ async fn holds_all_and_lets_claim(version: i64, sql: &str) {
     fill_knowledge(&new, 0..17).await;
     fill_credentials(&new, 0..3).await;
     compare_knowledge(&new, &old, 17).await;
-    let lines = old.dump_audit(0, 100).await.unwrap();
-    let credentials: Vec<_> = lines.into_iter().filter_map(|(_, line)| line.credential).collect();
+    let credentials: Vec<_> = all(&old, ArchiveKind::Audit)
+        .await
+        .into_iter()
+        .filter_map(|item| match item {
+            ArchiveItem::Audit(_, line) => line.credential,
+            other => panic!("{other:?} is no line of the audit"),
+        })
+        .collect();
     assert_eq!(credentials, ["credential-0", "credential-1", "credential-2"]);
     let [new, old] = [other, folder].map(|folder| weights(folder.path()));
     assert!(new.len() == 2 && new == old, "what is counted of names: {new:?} {old:?}");
@@ -157,12 +164,19 @@ async fn holds_what_fill_made(old: &SqliteStore) {
     let folder = tempfile::tempdir().unwrap();
     let new = sqlite(folder.path());
     let expected = fill(&new, 0..17).await;
-    let found = old.ids(None, 100).await.unwrap();
+    let found: Vec<_> = all(old, ArchiveKind::Tasks)
+        .await
+        .into_iter()
+        .map(|item| match item {
+            ArchiveItem::Task(dump) => dump.row.id,
+            other => panic!("{other:?} is no task"),
+        })
+        .collect();
     assert_eq!(found.len(), expected.len());
     for (was, is) in expected.into_iter().zip(found) {
         let mut dumps = vec![];
         for (store, id) in [(&new, was), (old, is)] {
-            let mut dump = dump(store, id).await.unwrap().unwrap();
+            let mut dump = dump(store, id).await.unwrap();
             let own = TaskId::of_own_context(&dump.row.context) == Some(id);
             dump.row.context = if own { "its own".into() } else { dump.row.context };
             dump.row.parent = dump.row.parent.map(|_| TaskId(Uuid::nil()));

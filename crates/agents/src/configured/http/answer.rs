@@ -87,7 +87,7 @@ impl HttpAnswerBody {
                 }
                 let media_type = (!kind.is_empty()).then_some(kind);
                 let file = Part { media_type, ..Part::from(Content::Bytes(body)) };
-                step.artifact(Chunk::parts("result", vec![file]).last()).await?;
+                step.artifact(Chunk::parts("result", vec![file]).complete()).await?;
                 Ok(HttpTurn::Done { text: None })
             }
         }

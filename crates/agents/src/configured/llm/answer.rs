@@ -113,7 +113,7 @@ impl LlmAgent {
         spent.add(answered);
         if talk.shown || !said.text.is_empty() {
             let used = spent.metadata(&said.stop);
-            step.artifact(Chunk::text(ANSWER, "").with_metadata(used).last()).await?;
+            step.artifact(Chunk::text(ANSWER, "").with_metadata(used).complete()).await?;
         }
         step.log(Level::Info, format!("model {}: {spent}", self.spec.model)).await
     }

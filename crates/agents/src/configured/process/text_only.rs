@@ -85,7 +85,7 @@ async fn once(
     stderr.drain(cx).await?;
     if status.is_some_and(|status| status.success()) {
         if printed {
-            step.artifact(Chunk::text(OUTPUT, "").last()).await?;
+            step.artifact(Chunk::text(OUTPUT, "").complete()).await?;
         }
         return Ok((TextRunResult::Well, false));
     }

@@ -3,13 +3,12 @@
 
 use std::time::Duration;
 
-use nuncio_client::peer::{
-    Backoff, CallEvent, CallHandle, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError,
-};
+use nuncio_client::peer::{CallEvent, CallHandle, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError};
 use nuncio_engine::{
     AgentError, Answer, Level, Message, StepContext, TaskContext, event::ArtifactChunk, question::Question,
     task::State,
 };
+use nuncio_outbound::Backoff;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 

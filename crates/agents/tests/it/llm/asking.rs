@@ -6,13 +6,15 @@ use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Answer, State};
 
 use super::*;
-use crate::stand_in::Reply;
+use nuncio_testkit::model_provider::StandInReply;
 
 #[tokio::test]
 async fn a_person_is_asked_and_nothing_is_asked_twice() {
     let form = r#"{"question":"Which day?","fields":[{"name":"day","type":"string","options":["mon","tue"],"required":true}]}"#;
     let calls = [("c1", "ask_person", form), ("c2", "double", "{\"n\":2}")];
-    let stand_in = StandIn::start([Reply::calls("", &calls, (1, 1)), Reply::text("Monday.", (1, 1))]).await;
+    let stand_in =
+        StandIn::start([StandInReply::calls("", &calls, (1, 1)), StandInReply::text("Monday.", (1, 1))])
+            .await;
     let double = Tool::new("double");
     let runs = Arc::clone(&double.runs);
     let server = Server::with(vec![llm(&stand_in, json!({ "tools": ["double"] })), Arc::new(double)]).await;
@@ -36,7 +38,7 @@ async fn a_person_is_asked_and_nothing_is_asked_twice() {
 
 #[tokio::test]
 async fn who_cannot_be_asked_is_not_offered_to_the_model() {
-    let stand_in = StandIn::start([Reply::text("Fine.", (1, 1))]).await;
+    let stand_in = StandIn::start([StandInReply::text("Fine.", (1, 1))]).await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
     let mut deaf = question("Book it.");
     deaf.abilities.ask = false;
@@ -67,7 +69,8 @@ impl Agent for Curious {
 #[tokio::test]
 async fn what_a_tool_asks_is_asked_through_the_agent() {
     let call = [("c1", "curious", "{\"text\":\"Go\"}")];
-    let stand_in = StandIn::start([Reply::calls("", &call, (1, 1)), Reply::text("Done.", (1, 1))]).await;
+    let stand_in =
+        StandIn::start([StandInReply::calls("", &call, (1, 1)), StandInReply::text("Done.", (1, 1))]).await;
     let server = Server::with(vec![llm(&stand_in, json!({ "tools": ["curious"] })), Arc::new(Curious)]).await;
     let task = server.send(AGENT, Part::text("Go.")).await;
     assert_eq!((task.state, task.questions[0].1.text.as_str()), (State::InputRequired, "Why?"));
@@ -81,9 +84,9 @@ async fn what_a_tool_asks_is_asked_through_the_agent() {
 #[tokio::test]
 async fn a_conversation_goes_on_in_its_context() {
     let stand_in = StandIn::start([
-        Reply::text("Hello, Ada.", (1, 1)),
-        Reply::text("You are Ada.", (1, 1)),
-        Reply::text("I do not know.", (1, 1)),
+        StandInReply::text("Hello, Ada.", (1, 1)),
+        StandInReply::text("You are Ada.", (1, 1)),
+        StandInReply::text("I do not know.", (1, 1)),
     ])
     .await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
@@ -107,7 +110,9 @@ async fn a_conversation_goes_on_in_its_context() {
 #[tokio::test]
 async fn what_is_said_meanwhile_is_heard_with_the_next_question() {
     let call = [("c1", "double", "{\"n\":2}")];
-    let stand_in = StandIn::start([Reply::calls("", &call, (1, 1)), Reply::text("In French.", (1, 1))]).await;
+    let stand_in =
+        StandIn::start([StandInReply::calls("", &call, (1, 1)), StandInReply::text("In French.", (1, 1))])
+            .await;
     let gate = Arc::new(Notify::new());
     let double = Tool { gate: Some(Arc::clone(&gate)), ..Tool::new("double") };
     let runs = Arc::clone(&double.runs);
@@ -137,9 +142,9 @@ async fn other_providers_answer_as_well() {
     let ollama = [json!({ "message": { "content": "Six." }, "done": true, "done_reason": "stop",
         "prompt_eval_count": 3, "eval_count": 2 })];
     let all = [
-        ("anthropic", Reply::events(anthropic), "/v1/messages"),
-        ("gemini", Reply::events(gemini), "/models/small:streamGenerateContent?alt=sse"),
-        ("ollama", Reply::lines(ollama), "/api/chat"),
+        ("anthropic", StandInReply::events(anthropic), "/v1/messages"),
+        ("gemini", StandInReply::events(gemini), "/models/small:streamGenerateContent?alt=sse"),
+        ("ollama", StandInReply::lines(ollama), "/api/chat"),
     ];
     for (provider, reply, place) in all {
         let stand_in = StandIn::start([reply]).await;
@@ -155,7 +160,8 @@ async fn other_providers_answer_as_well() {
 #[tokio::test]
 async fn the_servers_own_model_is_asked_where_the_caller_has_none() {
     let stand_in =
-        StandIn::start([Reply::text("Tides come and go.", (1, 1)), Reply::refusal(400, "no")]).await;
+        StandIn::start([StandInReply::text("Tides come and go.", (1, 1)), StandInReply::refusal(400, "no")])
+            .await;
     let model = Model::new(&ModelOptions::new(&stand_in.url, "small")).unwrap();
     let research = Arc::new(ResearchAgent::new(&AgentOptions { step: Duration::ZERO }));
     let server = Server::with_model(vec![research], Arc::new(model)).await;
@@ -176,7 +182,7 @@ async fn the_servers_own_model_is_asked_where_the_caller_has_none() {
 
 #[tokio::test]
 async fn what_the_servers_model_said_is_not_asked_again_whatever_the_configuration_says_now() {
-    let stand_in = StandIn::start([Reply::text("Tides come and go.", (1, 1))]).await;
+    let stand_in = StandIn::start([StandInReply::text("Tides come and go.", (1, 1))]).await;
     let model = Model::new(&ModelOptions::new(&stand_in.url, "small")).unwrap();
     let research = Arc::new(ResearchAgent::new(&AgentOptions { step: Duration::from_millis(400) }));
     let server = Server::with_model(vec![research], Arc::new(model)).await;

@@ -3,11 +3,12 @@
 use nuncio_engine::State;
 
 use super::*;
-use crate::{server::ending, stand_in::Reply};
+use crate::server::ending;
+use nuncio_testkit::model_provider::StandInReply;
 
 const CALL: [(&str, &str, &str); 1] = [("c1", "double", "{\"n\":3}")];
 
-async fn fails(replies: Vec<Reply>, more: Value) -> (String, usize) {
+async fn fails(replies: Vec<StandInReply>, more: Value) -> (String, usize) {
     let stand_in = StandIn::start(replies).await;
     let mut table = more;
     table["tools"] = json!(["double"]);
@@ -19,7 +20,7 @@ async fn fails(replies: Vec<Reply>, more: Value) -> (String, usize) {
 
 #[tokio::test]
 async fn tokens_run_out() {
-    let replies = vec![Reply::calls("", &CALL, (60, 30)), Reply::calls("", &CALL, (5, 5))];
+    let replies = vec![StandInReply::calls("", &CALL, (60, 30)), StandInReply::calls("", &CALL, (5, 5))];
     let (why, asked) = fails(replies, json!({ "budget-tokens": 100 })).await;
     assert!(
         why.starts_with("budget-tokens: 100 tokens are used up (2 questions, 2 calls of tools, "),
@@ -32,7 +33,7 @@ async fn tokens_run_out() {
 #[tokio::test]
 async fn tokens_that_nobody_counts_are_guessed_and_said_to_be() {
     let silent = |text: &str| {
-        Reply::events([
+        StandInReply::events([
             json!({ "choices": [{ "delta": { "content": text } }] }).to_string(),
             json!({ "choices": [{ "delta": { "tool_calls": [{ "index": 0, "id": "c", "function": {
                 "name": "double", "arguments": "{\"n\":1}" } }] }, "finish_reason": "tool_calls" }] })
@@ -43,7 +44,7 @@ async fn tokens_that_nobody_counts_are_guessed_and_said_to_be() {
     let (why, _) = fails(vec![silent(&"word ".repeat(200))], json!({ "budget-tokens": 200 })).await;
     assert!(why.contains("(the provider does not say)"), "{why}");
 
-    let stand_in = StandIn::start([Reply::events([
+    let stand_in = StandIn::start([StandInReply::events([
         json!({ "choices": [{ "delta": { "content": "Six." }, "finish_reason": "stop" }] }).to_string(),
         "[DONE]".into(),
     ])])
@@ -55,12 +56,12 @@ async fn tokens_that_nobody_counts_are_guessed_and_said_to_be() {
 
 #[tokio::test]
 async fn calls_run_out() {
-    let replies = vec![Reply::calls("", &CALL, (1, 1)), Reply::calls("", &CALL, (1, 1))];
+    let replies = vec![StandInReply::calls("", &CALL, (1, 1)), StandInReply::calls("", &CALL, (1, 1))];
     let (why, asked) = fails(replies, json!({ "budget-calls": 2 })).await;
     assert!(why.starts_with("budget-calls: the model may be asked 2 times (2 questions, 2 calls"), "{why}");
     assert_eq!(asked, 2);
     let three = [("a", "double", "{\"n\":1}"), ("b", "double", "{\"n\":1}"), ("c", "double", "{\"n\":1}")];
-    let (why, _) = fails(vec![Reply::calls("", &three, (1, 1))], json!({ "budget-calls": 2 })).await;
+    let (why, _) = fails(vec![StandInReply::calls("", &three, (1, 1))], json!({ "budget-calls": 2 })).await;
     assert!(
         why.starts_with("budget-calls: 2 tools may be called, and 3 more are wanted (1 questions, 0"),
         "{why}"
@@ -69,7 +70,8 @@ async fn calls_run_out() {
 
 #[tokio::test]
 async fn time_runs_out() {
-    let replies = vec![Reply::calls("", &CALL, (1, 1)), Reply::text("One two", (1, 1)).open_after(1)];
+    let replies =
+        vec![StandInReply::calls("", &CALL, (1, 1)), StandInReply::text("One two", (1, 1)).open_after(1)];
     let (why, _) = fails(replies, json!({ "budget-time": "500ms" })).await;
     assert!(why.starts_with("budget-time: the model may take 500ms in all; "), "{why}");
     assert!(why.contains("1 questions, 1 calls of tools"), "{why}");
@@ -77,7 +79,8 @@ async fn time_runs_out() {
 
 #[tokio::test]
 async fn an_answer_is_no_longer_than_the_budget_has_left() {
-    let stand_in = StandIn::start([Reply::calls("", &CALL, (60, 30)), Reply::text("Six.", (5, 2))]).await;
+    let stand_in =
+        StandIn::start([StandInReply::calls("", &CALL, (60, 30)), StandInReply::text("Six.", (5, 2))]).await;
     let table = json!({ "tools": ["double"], "budget-tokens": 100, "max-tokens": 50, "temperature": 0.5 });
     let server = Server::with(vec![llm(&stand_in, table), Arc::new(Tool::new("double"))]).await;
     let task = server.send(AGENT, Part::text("Double 3.")).await;
@@ -90,7 +93,7 @@ async fn an_answer_is_no_longer_than_the_budget_has_left() {
 #[tokio::test]
 async fn an_answer_that_is_none_is_said_to_be_none() {
     let ends = |why: &str, text: &str| {
-        Reply::events([
+        StandInReply::events([
             json!({ "choices": [{ "delta": { "content": text }, "finish_reason": why }] }).to_string(),
             "[DONE]".into(),
         ])
@@ -113,11 +116,11 @@ async fn an_answer_that_is_none_is_said_to_be_none() {
 
 #[tokio::test]
 async fn a_turn_that_says_nothing_leaves_nothing_of_an_earlier_one() {
-    let empty = Reply::events([
+    let empty = StandInReply::events([
         json!({ "choices": [{ "delta": {}, "finish_reason": "stop" }] }).to_string(),
         "[DONE]".into(),
     ]);
-    let stand_in = StandIn::start([Reply::calls("Let me see.", &CALL, (1, 1)), empty]).await;
+    let stand_in = StandIn::start([StandInReply::calls("Let me see.", &CALL, (1, 1)), empty]).await;
     let server =
         Server::with(vec![llm(&stand_in, json!({ "tools": ["double"] })), Arc::new(Tool::new("double"))])
             .await;

@@ -3,18 +3,19 @@
 use nuncio_engine::{Event, Level, List, State};
 
 use super::*;
-use crate::{
-    server::{caller, ending, lines},
-    stand_in::Reply,
-};
+use crate::server::{caller, ending, lines};
+use nuncio_testkit::model_provider::StandInReply;
 
 const TWO: [(&str, &str, &str); 2] = [("c1", "double", "{\"n\":3}"), ("c2", "twice", "{\"n\":4}")];
 const FINAL: &str = "They are 6 and 8 — both even.";
 
 #[tokio::test]
 async fn two_tools_are_called_at_once_and_their_results_answered() {
-    let stand_in =
-        StandIn::start([Reply::calls("Let me see.", &TWO, (10, 5)), Reply::text(FINAL, (30, 8))]).await;
+    let stand_in = StandIn::start([
+        StandInReply::calls("Let me see.", &TWO, (10, 5)),
+        StandInReply::text(FINAL, (30, 8)),
+    ])
+    .await;
     // Each waits for the other: one after another they would never end.
     let barrier = Some(Arc::new(Barrier::new(2)));
     let (double, twice) =
@@ -54,7 +55,8 @@ async fn two_tools_are_called_at_once_and_their_results_answered() {
 
 #[tokio::test]
 async fn a_restart_while_tools_run_repeats_no_question_and_no_tool() {
-    let stand_in = StandIn::start([Reply::calls("", &TWO, (10, 5)), Reply::text(FINAL, (30, 8))]).await;
+    let stand_in =
+        StandIn::start([StandInReply::calls("", &TWO, (10, 5)), StandInReply::text(FINAL, (30, 8))]).await;
     let gate = Arc::new(Notify::new());
     let double = Tool::new("double");
     let twice = Tool { gate: Some(Arc::clone(&gate)), ..Tool::new("twice") };
@@ -82,10 +84,10 @@ async fn a_restart_while_tools_run_repeats_no_question_and_no_tool() {
 #[tokio::test]
 async fn a_tool_that_was_not_there_is_not_called_after_a_restart() {
     let stand_in = StandIn::start([
-        Reply::calls("", &TWO[1..], (10, 5)),
-        Reply::calls("", &TWO[..1], (10, 5)),
-        Reply::text(FINAL, (30, 8)).open_after(2),
-        Reply::text(FINAL, (30, 8)),
+        StandInReply::calls("", &TWO[1..], (10, 5)),
+        StandInReply::calls("", &TWO[..1], (10, 5)),
+        StandInReply::text(FINAL, (30, 8)).open_after(2),
+        StandInReply::text(FINAL, (30, 8)),
     ])
     .await;
     let gate = Arc::new(Notify::new());
@@ -109,9 +111,9 @@ async fn a_tool_that_was_not_there_is_not_called_after_a_restart() {
 #[tokio::test]
 async fn a_restart_in_the_middle_of_an_answer_begins_it_anew() {
     let stand_in = StandIn::start([
-        Reply::calls("", &TWO[..1], (10, 5)),
-        Reply::text(FINAL, (30, 8)).open_after(2),
-        Reply::text(FINAL, (30, 8)),
+        StandInReply::calls("", &TWO[..1], (10, 5)),
+        StandInReply::text(FINAL, (30, 8)).open_after(2),
+        StandInReply::text(FINAL, (30, 8)),
     ])
     .await;
     let double = Tool::new("double");
@@ -130,10 +132,10 @@ async fn a_restart_in_the_middle_of_an_answer_begins_it_anew() {
 #[tokio::test]
 async fn refusals_are_waited_for_and_cuts_are_asked_again() {
     let stand_in = StandIn::start([
-        Reply::refusal(429, &format!("slow down, {KEY}")).header("retry-after-ms", "600"),
-        Reply::refusal(500, "oh").header("retry-after-ms", "1"),
-        Reply::text("Something else entirely", (1, 1)).cut_after(2),
-        Reply::text(FINAL, (30, 8)),
+        StandInReply::refusal(429, &format!("slow down, {KEY}")).header("retry-after-ms", "600"),
+        StandInReply::refusal(500, "oh").header("retry-after-ms", "1"),
+        StandInReply::text("Something else entirely", (1, 1)).cut_after(2),
+        StandInReply::text(FINAL, (30, 8)),
     ])
     .await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
@@ -156,7 +158,7 @@ async fn refusals_are_waited_for_and_cuts_are_asked_again() {
 
 #[tokio::test]
 async fn what_the_provider_refuses_fails_the_task_in_its_words() {
-    let stand_in = StandIn::start([Reply::refusal(401, &format!("no such key: {KEY}"))]).await;
+    let stand_in = StandIn::start([StandInReply::refusal(401, &format!("no such key: {KEY}"))]).await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
     let task = server.send(AGENT, Part::text("Hello")).await;
     let words = "the model answered 401 Unauthorized: no such key: [key] (some_error)";
@@ -167,7 +169,7 @@ async fn what_the_provider_refuses_fails_the_task_in_its_words() {
 
 #[tokio::test]
 async fn a_cancel_stops_the_request_in_flight() {
-    let stand_in = StandIn::start([Reply::text(FINAL, (30, 8)).open_after(2)]).await;
+    let stand_in = StandIn::start([StandInReply::text(FINAL, (30, 8)).open_after(2)]).await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
     let task = server.submit(question("Double 3.")).await;
     server.log_until(&task, |event| matches!(event, Event::Artifact(_))).await;
@@ -178,7 +180,7 @@ async fn a_cancel_stops_the_request_in_flight() {
 
 #[tokio::test]
 async fn a_cancel_stops_a_wait_that_the_provider_asked_for() {
-    let stand_in = StandIn::start([Reply::refusal(429, "later").header("retry-after", "60")]).await;
+    let stand_in = StandIn::start([StandInReply::refusal(429, "later").header("retry-after", "60")]).await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
     let task = server.submit(question("Double 3.")).await;
     server.log_until(&task, |event| matches!(event, Event::Log(_))).await;

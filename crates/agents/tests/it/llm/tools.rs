@@ -3,10 +3,8 @@
 use nuncio_engine::{Caller, Grants, Skill, State, Submit, knowledge::ExpectedVersion};
 
 use super::*;
-use crate::{
-    server::{caller, ending, lines},
-    stand_in::Reply,
-};
+use crate::server::{caller, ending, lines};
+use nuncio_testkit::model_provider::StandInReply;
 
 /// What the model was told of its calls, in the last request.
 fn results(stand_in: &StandIn) -> Vec<String> {
@@ -25,7 +23,8 @@ async fn what_goes_wrong_with_a_tool_is_told_to_the_model() {
         ("c4", "double", "{\"n\":"),
     ];
     let stand_in =
-        StandIn::start([Reply::calls("", &calls, (1, 1)), Reply::text("I give up.", (1, 1))]).await;
+        StandIn::start([StandInReply::calls("", &calls, (1, 1)), StandInReply::text("I give up.", (1, 1))])
+            .await;
     let double = Tool::new("double");
     let runs = Arc::clone(&double.runs);
     let agent = llm(&stand_in, json!({ "tools": ["double", "missing", "double/none"] }));
@@ -71,7 +70,8 @@ impl Agent for Server2 {
 #[tokio::test]
 async fn an_mcp_server_is_one_tool_for_each_skill() {
     let calls = [("c1", "files__read", "{\"path\":\"a\"}"), ("c2", "files__list", "")];
-    let stand_in = StandIn::start([Reply::calls("", &calls, (1, 1)), Reply::text("Done.", (1, 1))]).await;
+    let stand_in =
+        StandIn::start([StandInReply::calls("", &calls, (1, 1)), StandInReply::text("Done.", (1, 1))]).await;
     let server = Server::with(vec![llm(&stand_in, json!({ "tools": ["files"] })), Arc::new(Server2)]).await;
     let task = server.send(AGENT, Part::text("Read a.")).await;
     assert_eq!(answer(&task), "Done.");
@@ -79,10 +79,14 @@ async fn an_mcp_server_is_one_tool_for_each_skill() {
     assert_eq!(results(&stand_in), expected);
 }
 
-fn remembering() -> [Reply; 3] {
+fn remembering() -> [StandInReply; 3] {
     [
-        Reply::calls("", &[("c1", "memory_set", r#"{"key":"colour","value":"blue as the sea"}"#)], (1, 1)),
-        Reply::calls(
+        StandInReply::calls(
+            "",
+            &[("c1", "memory_set", r#"{"key":"colour","value":"blue as the sea"}"#)],
+            (1, 1),
+        ),
+        StandInReply::calls(
             "",
             &[
                 ("c2", "memory_get", r#"{"key":"colour"}"#),
@@ -91,7 +95,7 @@ fn remembering() -> [Reply; 3] {
             ],
             (1, 1),
         ),
-        Reply::text("Blue.", (1, 1)),
+        StandInReply::text("Blue.", (1, 1)),
     ]
 }
 
@@ -128,8 +132,8 @@ async fn a_model_may_do_no_more_than_its_caller() {
 
 #[tokio::test]
 async fn a_model_calls_no_agent_that_its_caller_may_not() {
-    let call = Reply::calls("", &[("c1", "double", "{\"n\":2}")], (1, 1));
-    let stand_in = StandIn::start([call, Reply::text("I may not.", (1, 1))]).await;
+    let call = StandInReply::calls("", &[("c1", "double", "{\"n\":2}")], (1, 1));
+    let stand_in = StandIn::start([call, StandInReply::text("I may not.", (1, 1))]).await;
     let double = Tool::new("double");
     let runs = Arc::clone(&double.runs);
     let agent = llm(&stand_in, json!({ "tools": ["double"] }));
@@ -145,7 +149,7 @@ async fn a_model_calls_no_agent_that_its_caller_may_not() {
 
 #[tokio::test]
 async fn files_are_named_and_data_is_shown() {
-    let stand_in = StandIn::start([Reply::text("A picture.", (1, 1))]).await;
+    let stand_in = StandIn::start([StandInReply::text("A picture.", (1, 1))]).await;
     let server = Server::with(vec![llm(&stand_in, json!({}))]).await;
     let mut file = Part::from(nuncio_engine::Content::Bytes(vec![0; 10]));
     file.filename = Some("a.png".into());

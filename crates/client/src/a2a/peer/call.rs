@@ -15,6 +15,7 @@ use nuncio_engine::{
     content::{Message, Role},
     task::State,
 };
+use nuncio_outbound::Backoff;
 use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     a2a::{A2aClient, A2aClientError, A2aTaskEvents},
-    peer::{Backoff, CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
+    peer::{CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
 };
 
 /// The first backoff after a disconnect, and the longest.

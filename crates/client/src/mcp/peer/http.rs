@@ -5,6 +5,7 @@ use std::{error::Error as _, sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderValue, Method, header};
+use nuncio_outbound::USER_AGENT;
 use reqwest::{Client, Response, redirect, retry};
 use url::Url;
 
@@ -12,7 +13,7 @@ use super::{
     error::{McpRequestError, body_excerpt},
     options::McpPeerOptions,
 };
-use crate::{auth::Authorizer, outbound::USER_AGENT, peer::PeerError};
+use crate::{auth::Authorizer, peer::PeerError};
 
 /// Redirects that are followed, within the same origin.
 const REDIRECTS: usize = 3;

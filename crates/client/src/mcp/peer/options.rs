@@ -3,10 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
+use nuncio_outbound::Backoff;
 use nuncio_wire::mcp::{ClientCapabilities, ClientDescription, Implementation, McpVersion};
 use parking_lot::Mutex;
 
-use crate::{auth::Authorizer, peer::Backoff};
+use crate::auth::Authorizer;
 
 /// The first backoff.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);

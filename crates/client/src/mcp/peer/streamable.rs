@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use nuncio_outbound::Backoff;
 use nuncio_wire::{mcp::McpVersion, sse};
 use reqwest::Response;
 use serde_json::Value;
@@ -21,10 +22,7 @@ use super::{
     incoming::{self, McpMessage, McpPeerResponse},
     router::{MessageRouter, RouteResult},
 };
-use crate::{
-    mcp::relay::envelope::encoded,
-    peer::{Backoff, PeerError},
-};
+use crate::{mcp::relay::envelope::encoded, peer::PeerError};
 
 /// The longest wait for the next event on a resumed stream, before the stream is opened once more.
 const LONGEST_QUIET: Duration = Duration::from_secs(15);

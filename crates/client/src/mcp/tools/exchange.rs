@@ -16,18 +16,27 @@ impl ToolClient {
         request: &Value,
         seen: &mut dyn FnMut(ToolProgress),
     ) -> Result<Value, ToolError> {
+        let answered = self.send(request).await?;
+        match is_stream(&answered) {
+            true => self.follow(answered, seen).await,
+            false => self.read_whole(answered).await,
+        }
+    }
+
+    /// Sends a request. Returns the response before its body.
+    pub(super) async fn send(&self, request: &Value) -> Result<reqwest::Response, ToolError> {
         let body = request.to_string();
         tracing::debug!(%body, "to {}", self.endpoint);
         let mut post = self.client.post(&self.endpoint).headers(headers(request)).body(body);
         if let Some(bearer) = &self.bearer {
             post = post.header(header::AUTHORIZATION, bearer.clone());
         }
-        let answered = post.send().await.map_err(|error| self.not_sent(error))?;
+        post.send().await.map_err(|error| self.not_sent(error))
+    }
+
+    /// Reads a response that is not a stream.
+    pub(super) async fn read_whole(&self, answered: reqwest::Response) -> Result<Value, ToolError> {
         let (status, headers) = (answered.status().as_u16(), answered.headers().clone());
-        let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
-        if status == 200 && kind.starts_with("text/event-stream") {
-            return self.follow(answered, seen).await;
-        }
         let body = self.whole(answered).await?;
         tracing::debug!(status, body = %String::from_utf8_lossy(&body), "from {}", self.endpoint);
         match status {
@@ -98,6 +107,12 @@ impl ToolClient {
     }
 }
 
+/// Whether the body is a stream of messages.
+pub(super) fn is_stream(answered: &reqwest::Response) -> bool {
+    let kind = answered.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    answered.status().as_u16() == 200 && kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
+}
+
 fn read(outcome: Result<&serde_json::value::RawValue, jsonrpc::RpcErrorObject>) -> Result<Value, ToolError> {
     let result = outcome.map_err(ToolError::Rpc)?;
     serde_json::from_str(result.get()).map_err(|error| ToolError::Malformed(error.to_string()))
@@ -143,7 +158,7 @@ fn retry_after(headers: &HeaderMap, body: &[u8]) -> Option<Duration> {
 }
 
 /// The innermost cause: the outer ones repeat the address.
-fn root_of(error: reqwest::Error) -> String {
+pub(super) fn root_of(error: reqwest::Error) -> String {
     let error = error.without_url();
     let mut innermost: &dyn std::error::Error = &error;
     while let Some(source) = innermost.source() {

@@ -14,7 +14,8 @@ use nuncio_engine::{
     surface::{HandlerReply, Surface, ToolOutput, ToolProfile, tool},
 };
 use nuncio_server::{Server, ServerOptions};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use nuncio_wire::mcp::McpVersion;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -177,8 +178,8 @@ impl Agent for Player {
                 Ok(Outcome::said(answer.text().unwrap_or("no model").to_owned()))
             }
             "book" => {
-                cx.artifact(Chunk::text("one", "Chapter 1").last()).await?;
-                cx.artifact(Chunk::text("two", "Chapter 2").last()).await?;
+                cx.artifact(Chunk::text("one", "Chapter 1").complete()).await?;
+                cx.artifact(Chunk::text("two", "Chapter 2").complete()).await?;
                 Ok(Outcome::done())
             }
             "fail" => Ok(Outcome::failed(argument)),

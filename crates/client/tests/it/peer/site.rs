@@ -7,7 +7,8 @@ use nuncio_engine::{
     Agent, AgentError, Catalog, Chunk, Engine, EngineParts, Outcome, Profile, TaskContext, question::Answer,
 };
 use nuncio_server::{Server, ServerOptions};
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::json;
 use tempfile::TempDir;
 use tokio::{net::TcpListener, sync::oneshot, task::JoinHandle};
@@ -108,7 +109,7 @@ impl Agent for Actor {
                     Answer::Accept(data) => format!("{} is {}", data["name"], data["age"]),
                     other => format!("{other:?}"),
                 };
-                cx.artifact(Chunk::text("talk", words).last()).await?;
+                cx.artifact(Chunk::text("talk", words).complete()).await?;
                 Ok(Outcome::done())
             }
             "authorize" => match cx.authorize("Allow it.", "https://login.example/").await? {
@@ -123,7 +124,7 @@ impl Agent for Actor {
             "fail" => Ok(Outcome::failed(rest)),
             "reject" => Ok(Outcome::rejected(rest)),
             _ => {
-                cx.artifact(Chunk::text("echo", text.clone()).last()).await?;
+                cx.artifact(Chunk::text("echo", text.clone()).complete()).await?;
                 Ok(Outcome::done())
             }
         }

@@ -14,10 +14,11 @@ use super::{PlanExecution, agent_choice};
 use crate::plan::{
     PART, PLAN,
     agent_choice::{AgentChoice, AttemptHistory},
+    api::UnavailableAgent,
     check::Roster,
     file::{PlanTask, format_duration},
     reference::{render, render_value},
-    status::{SubtaskChange, SubtaskState, UnavailableAgent},
+    status::{SubtaskChange, SubtaskState},
     synthesis::{PlanResults, SubtaskOutput, SubtaskResult},
 };
 
@@ -90,7 +91,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
                 let parts = whole(&task);
                 if !parts.is_empty() {
                     let artifact = Chunk::parts(format!("{PART}{}", self.task.id), parts);
-                    self.branch.artifact(artifact.named(self.task.id.clone()).last()).await?;
+                    self.branch.artifact(artifact.named(self.task.id.clone()).complete()).await?;
                 }
                 self.end(SubtaskState::Done, None, output, Some(task.status_at)).await
             }

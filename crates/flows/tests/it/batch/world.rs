@@ -21,7 +21,8 @@ use nuncio_flows::{
     batch::{BatchEngine, BatchOptions, LoadProbe},
     memory::{MemoryBank, MemoryOptions},
 };
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;

@@ -10,7 +10,8 @@ use nuncio_engine::{
     memory::Privacy,
 };
 use nuncio_flows::memory::MemoryOptions;
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::json;
 
 use super::{Bank, me};

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use nuncio_engine::{AgentError, Outcome, Part, State, Task, TaskContext};
-use nuncio_store::conformance::CrashAfterCommits;
+use nuncio_testkit::fault_injection::CrashAfterCommits;
 use tokio::runtime::Runtime;
 
 use super::world::{Counts, Health, Server, World, completed, does, elsewhere, part, result, sleeper, until};

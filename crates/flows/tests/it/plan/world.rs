@@ -18,7 +18,8 @@ use nuncio_flows::{
     plan::{AGENT, PlanEngine, PlanOptions},
     registry::{Registry, RegistryOptions},
 };
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::Value;
 use tempfile::TempDir;
 

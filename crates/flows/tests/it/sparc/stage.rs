@@ -17,7 +17,8 @@ use nuncio_flows::{
     memory::{MemoryBank, MemoryOptions},
     sparc::{PhaseTemplate, SparcEngine, SparcOptions, SparcPhase, Workflows},
 };
-use nuncio_store::{SqliteOptions, conformance::open_in};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::open_in;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 

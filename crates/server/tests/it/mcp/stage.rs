@@ -247,9 +247,9 @@ impl Agent for Player {
             }
             // Two chapters, the second when the gate opens.
             "book" => {
-                cx.artifact(Chunk::text("one", "Chapter 1").last()).await?;
+                cx.artifact(Chunk::text("one", "Chapter 1").complete()).await?;
                 self.pass(&cx, 1).await?;
-                cx.artifact(Chunk::text("two", "Chapter 2").last()).await?;
+                cx.artifact(Chunk::text("two", "Chapter 2").complete()).await?;
                 Ok(Outcome::done())
             }
             // One of everything, with a question in the middle.
@@ -260,7 +260,7 @@ impl Agent for Player {
                 cx.artifact(Chunk::text("text", "One\n")).await?;
                 cx.ask("Really?", confirmation()).await?;
                 cx.log(Level::Warning, "the answer came").await?;
-                cx.artifact(Chunk::text("text", "Two\n").last()).await?;
+                cx.artifact(Chunk::text("text", "Two\n").complete()).await?;
                 cx.progress(90.0, Some(100.0), "nearly").await?;
                 Ok(Outcome::done())
             }

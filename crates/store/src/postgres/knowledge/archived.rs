@@ -5,6 +5,7 @@ use nuncio_engine::{
     knowledge::{AuditEntry, MemoryKey, Record, RecordKey},
     store::StoreError,
 };
+use tokio_postgres::Row;
 
 use super::{
     super::{
@@ -12,36 +13,46 @@ use super::{
         read::{bytes, number},
     },
     audit::{self, LINE, plain},
-    page::{ENTRY, entry},
+    page::{ENTRY, SPACE, entry},
     search::vector,
     whole,
 };
-use crate::archive::{MemoryDump, RecordDump};
+use crate::archive::{ArchiveItem, ArchiveKey, MemoryDump, RecordDump};
 
-/// A page of memory entries after this one, by tenant, namespace and key.
-pub(in crate::postgres) async fn memory(
+/// A page of keys of the memory bank after this one, by tenant, namespace and key.
+pub(in crate::postgres) async fn memory_keys(
     pool: &PostgresPool,
-    after: Option<&MemoryKey>,
+    after: Option<&ArchiveKey>,
     limit: usize,
-) -> Result<Vec<MemoryDump>, StoreError> {
-    let (tenant, namespace, key) =
-        after.map_or(("", "", ""), |after| (&*after.tenant, &*after.namespace, &*after.key));
-    let sql = format!(
-        "SELECT {ENTRY}, o.name, s.namespace, m.text, m.expires_at
+) -> Result<Vec<ArchiveKey>, StoreError> {
+    let (tenant, namespace, key) = match after {
+        Some(ArchiveKey::Memory(after)) => (&*after.tenant, &*after.namespace, &*after.key),
+        _ => ("", "", ""),
+    };
+    let sql = "SELECT o.name, s.namespace, m.key
          FROM (SELECT no, name COLLATE \"C\" AS name FROM owner) o JOIN memory_space s ON s.tenant = o.no
          JOIN memory m ON m.tenant = s.tenant AND m.space = s.no
-         WHERE (o.name, s.namespace, m.key) > ($1, $2, $3) ORDER BY o.name, s.namespace, m.key LIMIT $4"
+         WHERE (o.name, s.namespace, m.key) > ($1, $2, $3) ORDER BY o.name, s.namespace, m.key LIMIT $4";
+    let rows = pool.read(sql, &[&tenant, &namespace, &key, &whole(limit as u64)]).await?;
+    let key = |row: &Row| MemoryKey { tenant: row.get(0), namespace: row.get(1), key: row.get(2) };
+    Ok(rows.iter().map(|row| ArchiveKey::Memory(key(row))).collect())
+}
+
+/// An entry of the memory bank as it is stored.
+pub(in crate::postgres) async fn memory(
+    pool: &PostgresPool,
+    key: &MemoryKey,
+) -> Result<Option<ArchiveItem>, StoreError> {
+    let sql = format!(
+        "SELECT {ENTRY}, m.text, m.expires_at FROM {SPACE}
+         JOIN memory m ON m.tenant = s.tenant AND m.space = s.no WHERE m.key = $3"
     );
-    let rows = pool.read(&sql, &[&tenant, &namespace, &key, &whole(limit as u64)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| {
-            let entry = entry(row);
-            let key = MemoryKey { tenant: row.get(9), namespace: row.get(10), key: entry.key.clone() };
-            let expires_at = row.get::<_, Option<i64>>(12).map(Timestamp);
-            MemoryDump { key, entry, text: row.get(11), expires_at }
-        })
-        .collect())
+    let row = pool.read_one(&sql, &[&key.tenant, &key.namespace, &key.key]).await?;
+    Ok(row.map(|row| {
+        let expires_at = row.get::<_, Option<i64>>(10).map(Timestamp);
+        let dump = MemoryDump { key: key.clone(), entry: entry(&row), text: row.get(9), expires_at };
+        ArchiveItem::Memory(Box::new(dump))
+    }))
 }
 
 /// Inserts a memory entry; false if its key exists.
@@ -75,30 +86,42 @@ pub(in crate::postgres) async fn put_memory(
     Ok(rows.first().is_some_and(|row| row.get(0)))
 }
 
-/// A page of records after this one, by tenant, kind and id.
-pub(in crate::postgres) async fn records(
+/// A page of keys of records after this one, by tenant, kind and id.
+pub(in crate::postgres) async fn record_keys(
     pool: &PostgresPool,
-    after: Option<&RecordKey>,
+    after: Option<&ArchiveKey>,
     limit: usize,
-) -> Result<Vec<RecordDump>, StoreError> {
-    let (tenant, kind, id) = after.map_or(("", "", ""), |after| (&*after.tenant, &*after.kind, &*after.id));
-    let sql = "SELECT o.name, r.kind, r.id, r.body, r.version, r.updated_at, r.expires_at
+) -> Result<Vec<ArchiveKey>, StoreError> {
+    let (tenant, kind, id) = match after {
+        Some(ArchiveKey::Record(after)) => (&*after.tenant, &*after.kind, &*after.id),
+        _ => ("", "", ""),
+    };
+    let sql = "SELECT o.name, r.kind, r.id
          FROM (SELECT no, name COLLATE \"C\" AS name FROM owner) o JOIN record r ON r.tenant = o.no
          WHERE (o.name, r.kind, r.id) > ($1, $2, $3) ORDER BY o.name, r.kind, r.id LIMIT $4";
     let rows = pool.read(sql, &[&tenant, &kind, &id, &whole(limit as u64)]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| RecordDump {
-            key: RecordKey { tenant: row.get(0), kind: row.get(1), id: row.get(2) },
-            record: Record {
-                id: row.get(2),
-                body: bytes(row, 3),
-                version: number(row, 4),
-                updated_at: Timestamp(row.get(5)),
-            },
-            expires_at: row.get::<_, Option<i64>>(6).map(Timestamp),
-        })
-        .collect())
+    let key = |row: &Row| RecordKey { tenant: row.get(0), kind: row.get(1), id: row.get(2) };
+    Ok(rows.iter().map(|row| ArchiveKey::Record(key(row))).collect())
+}
+
+/// A record as it is stored.
+pub(in crate::postgres) async fn record(
+    pool: &PostgresPool,
+    key: &RecordKey,
+) -> Result<Option<ArchiveItem>, StoreError> {
+    let sql = "SELECT r.body, r.version, r.updated_at, r.expires_at FROM record r
+         WHERE r.tenant = (SELECT no FROM owner WHERE name = $1) AND r.kind = $2 AND r.id = $3";
+    let row = pool.read_one(sql, &[&key.tenant, &key.kind, &key.id]).await?;
+    Ok(row.map(|row| {
+        let record = Record {
+            id: key.id.clone(),
+            body: bytes(&row, 0),
+            version: number(&row, 1),
+            updated_at: Timestamp(row.get(2)),
+        };
+        let expires_at = row.get::<_, Option<i64>>(3).map(Timestamp);
+        ArchiveItem::Record(Box::new(RecordDump { key: key.clone(), record, expires_at }))
+    }))
 }
 
 /// Inserts a record; false if its id exists.
@@ -119,36 +142,47 @@ pub(in crate::postgres) async fn put_record(
     Ok(!rows.is_empty())
 }
 
-/// A page of audit lines after the one with this number, oldest first.
-pub(in crate::postgres) async fn audit(
+/// A page of numbers of audit lines after this one, oldest first.
+pub(in crate::postgres) async fn audit_keys(
     pool: &PostgresPool,
-    after: u64,
+    after: Option<&ArchiveKey>,
     limit: usize,
-) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
-    let sql = format!(
-        "SELECT {LINE} FROM audit a JOIN owner o ON o.no = a.tenant WHERE a.no > $1 ORDER BY a.no LIMIT $2"
-    );
-    let rows = pool.read(&sql, &[&whole(after), &whole(limit as u64)]).await?;
-    rows.iter().map(audit::line).collect()
+) -> Result<Vec<ArchiveKey>, StoreError> {
+    let after = if let Some(ArchiveKey::Audit(after)) = after { *after } else { 0 };
+    let sql = "SELECT no FROM audit WHERE no > $1 ORDER BY no LIMIT $2";
+    let rows = pool.read(sql, &[&whole(after), &whole(limit as u64)]).await?;
+    Ok(rows.iter().map(|row| ArchiveKey::Audit(number(row, 0))).collect())
 }
 
-/// Inserts audit lines under their numbers, unless those exist. New lines get higher numbers.
+/// The audit line with this number.
+pub(in crate::postgres) async fn audit_line(
+    pool: &PostgresPool,
+    no: u64,
+) -> Result<Option<ArchiveItem>, StoreError> {
+    let sql = format!("SELECT {LINE} FROM audit a JOIN owner o ON o.no = a.tenant WHERE a.no = $1");
+    let Some(row) = pool.read_one(&sql, &[&whole(no)]).await? else { return Ok(None) };
+    let (no, line) = audit::line(&row)?;
+    Ok(Some(ArchiveItem::Audit(no, Box::new(line))))
+}
+
+/// Inserts an audit line under its number; false if that exists. New lines get higher numbers.
 pub(in crate::postgres) async fn put_audit(
     pool: &PostgresPool,
-    lines: &[(u64, AuditEntry)],
-) -> Result<(), StoreError> {
-    for (no, line) in lines {
-        let sql = "WITH put AS (
-               INSERT INTO audit (no, at, tenant, caller, origin, operation, action, kind, resource, refused, credential)
-               OVERRIDING SYSTEM VALUE VALUES ($1, $2, tenant_no($3), $4, $5, $6, $7, $8, $9, $10, $11)
-               ON CONFLICT DO NOTHING
-             )
-             SELECT setval(pg_get_serial_sequence('audit', 'no'),
-               greatest($1, nextval(pg_get_serial_sequence('audit', 'no'))))";
-        pool.run(
+    no: u64,
+    line: &AuditEntry,
+) -> Result<bool, StoreError> {
+    let sql = "WITH put AS (
+           INSERT INTO audit (no, at, tenant, caller, origin, operation, action, kind, resource, refused, credential)
+           OVERRIDING SYSTEM VALUE VALUES ($1, $2, tenant_no($3), $4, $5, $6, $7, $8, $9, $10, $11)
+           ON CONFLICT DO NOTHING RETURNING 1
+         )
+         SELECT EXISTS (SELECT 1 FROM put), setval(pg_get_serial_sequence('audit', 'no'),
+           greatest($1, nextval(pg_get_serial_sequence('audit', 'no'))))";
+    let rows = pool
+        .run(
             sql,
             &[
-                &whole(*no),
+                &whole(no),
                 &line.at.0,
                 &line.tenant,
                 &line.caller,
@@ -162,6 +196,5 @@ pub(in crate::postgres) async fn put_audit(
             ],
         )
         .await?;
-    }
-    Ok(())
+    Ok(rows.first().is_some_and(|row| row.get(0)))
 }

@@ -17,30 +17,46 @@ use super::{
     page::{ENTRY, entry},
     whole,
 };
-use crate::archive::{MemoryDump, RecordDump};
+use crate::archive::{ArchiveItem, ArchiveKey, MemoryDump, RecordDump};
 
-/// A page of memory entries after this one, by tenant, namespace and key.
-pub(in crate::sqlite) fn memory(
+/// A page of keys of the memory bank after this one, by tenant, namespace and key.
+pub(in crate::sqlite) fn memory_keys(
     conn: &Connection,
-    after: Option<&MemoryKey>,
+    after: Option<&ArchiveKey>,
     limit: usize,
-) -> Result<Vec<MemoryDump>> {
-    let (tenant, namespace, key) =
-        after.map_or(("", "", ""), |after| (&*after.tenant, &*after.namespace, &*after.key));
+) -> Result<Vec<ArchiveKey>> {
+    let (tenant, namespace, key) = match after {
+        Some(ArchiveKey::Memory(after)) => (&*after.tenant, &*after.namespace, &*after.key),
+        _ => ("", "", ""),
+    };
+    conn.prepare_cached(
+        "SELECT owner.name, namespace, memory.key FROM owner
+         CROSS JOIN memory_space ON memory_space.owner = owner.no
+         CROSS JOIN memory INDEXED BY memory_key ON memory.space = memory_space.no
+         WHERE owner.name >= ?1 AND (owner.name > ?1 OR (namespace >= ?2 AND (namespace > ?2 OR memory.key > ?3)))
+         ORDER BY owner.name, namespace, memory.key LIMIT ?4",
+    )?
+    .query_map(params![tenant, namespace, key, whole(limit as u64)], |row| {
+        Ok(ArchiveKey::Memory(MemoryKey { tenant: row.get(0)?, namespace: row.get(1)?, key: row.get(2)? }))
+    })?
+    .collect()
+}
+
+/// An entry of the memory bank as it is stored.
+pub(in crate::sqlite) fn memory(conn: &Connection, key: &MemoryKey) -> Result<Option<ArchiveItem>> {
     conn.prepare_cached(&format!(
-        "SELECT {ENTRY}, owner.name, namespace, text, expires_at FROM owner
+        "SELECT {ENTRY}, text, expires_at FROM owner
          CROSS JOIN memory_space ON memory_space.owner = owner.no
          CROSS JOIN memory INDEXED BY memory_key ON memory.space = memory_space.no
          CROSS JOIN memory_value ON memory_value.no = memory.no
-         WHERE owner.name >= ?1 AND (owner.name > ?1 OR (namespace >= ?2 AND (namespace > ?2 OR memory.key > ?3)))
-         ORDER BY owner.name, namespace, memory.key LIMIT ?4"
+         WHERE owner.name = ?1 AND namespace = ?2 AND memory.key = ?3"
     ))?
-    .query_map(params![tenant, namespace, key, whole(limit as u64)], |row| {
-        let entry = entry(row)?;
-        let key = MemoryKey { tenant: row.get(9)?, namespace: row.get(10)?, key: entry.key.clone() };
-        Ok(MemoryDump { key, entry, text: row.get(11)?, expires_at: row.get::<_, Option<i64>>(12)?.map(Timestamp) })
-    })?
-    .collect()
+    .query_row(params![key.tenant, key.namespace, key.key], |row| {
+        let expires_at = row.get::<_, Option<i64>>(10)?.map(Timestamp);
+        let dump = MemoryDump { key: key.clone(), entry: entry(row)?, text: row.get(9)?, expires_at };
+        Ok(ArchiveItem::Memory(Box::new(dump)))
+    })
+    .optional()
 }
 
 /// Inserts a memory entry; false if its key exists.
@@ -50,29 +66,43 @@ pub(in crate::sqlite) fn put_memory(session: &mut WriteSession, dump: &MemoryDum
     memory::restore(conn, owner, dump)
 }
 
-/// A page of records after this one, by tenant, kind and id.
-pub(in crate::sqlite) fn records(
+/// A page of keys of records after this one, by tenant, kind and id.
+pub(in crate::sqlite) fn record_keys(
     conn: &Connection,
-    after: Option<&RecordKey>,
+    after: Option<&ArchiveKey>,
     limit: usize,
-) -> Result<Vec<RecordDump>> {
-    let (tenant, kind, id) = after.map_or(("", "", ""), |after| (&*after.tenant, &*after.kind, &*after.id));
+) -> Result<Vec<ArchiveKey>> {
+    let (tenant, kind, id) = match after {
+        Some(ArchiveKey::Record(after)) => (&*after.tenant, &*after.kind, &*after.id),
+        _ => ("", "", ""),
+    };
     conn.prepare_cached(
-        "SELECT owner.name, kind, id, body, version, updated_at, expires_at
-         FROM record JOIN owner ON owner.no = record.owner
+        "SELECT owner.name, kind, id FROM record JOIN owner ON owner.no = record.owner
          WHERE (owner.name, kind, id) > (?1, ?2, ?3) ORDER BY owner.name, kind, id LIMIT ?4",
     )?
     .query_map(params![tenant, kind, id, whole(limit as u64)], |row| {
-        let key = RecordKey { tenant: row.get(0)?, kind: row.get(1)?, id: row.get(2)? };
-        let record = Record {
-            id: key.id.clone(),
-            body: bytes(row, 3)?,
-            version: number(row, 4)?,
-            updated_at: Timestamp(row.get(5)?),
-        };
-        Ok(RecordDump { key, record, expires_at: row.get::<_, Option<i64>>(6)?.map(Timestamp) })
+        Ok(ArchiveKey::Record(RecordKey { tenant: row.get(0)?, kind: row.get(1)?, id: row.get(2)? }))
     })?
     .collect()
+}
+
+/// A record as it is stored.
+pub(in crate::sqlite) fn record(conn: &Connection, key: &RecordKey) -> Result<Option<ArchiveItem>> {
+    conn.prepare_cached(
+        "SELECT body, version, updated_at, expires_at FROM record JOIN owner ON owner.no = record.owner
+         WHERE owner.name = ?1 AND kind = ?2 AND id = ?3",
+    )?
+    .query_row(params![key.tenant, key.kind, key.id], |row| {
+        let record = Record {
+            id: key.id.clone(),
+            body: bytes(row, 0)?,
+            version: number(row, 1)?,
+            updated_at: Timestamp(row.get(2)?),
+        };
+        let expires_at = row.get::<_, Option<i64>>(3)?.map(Timestamp);
+        Ok(ArchiveItem::Record(Box::new(RecordDump { key: key.clone(), record, expires_at })))
+    })
+    .optional()
 }
 
 /// Inserts a record; false if its id exists.
@@ -96,29 +126,41 @@ pub(in crate::sqlite) fn put_record(session: &mut WriteSession, dump: &RecordDum
     Ok(inserted > 0)
 }
 
-/// A page of audit lines after the one with this number, oldest first.
-pub(in crate::sqlite) fn audit(
+/// A page of numbers of audit lines after this one, oldest first.
+pub(in crate::sqlite) fn audit_keys(
     conn: &Connection,
-    names: &mut SqliteNameCache,
-    after: u64,
+    after: Option<&ArchiveKey>,
     limit: usize,
-) -> Result<Vec<(u64, AuditEntry)>> {
-    conn.prepare_cached(&format!("SELECT {LINE} FROM audit WHERE no > ?1 ORDER BY no LIMIT ?2"))?
-        .query_map([whole(after), whole(limit as u64)], |row| audit::line(conn, names, row))?
+) -> Result<Vec<ArchiveKey>> {
+    let after = if let Some(ArchiveKey::Audit(after)) = after { *after } else { 0 };
+    conn.prepare_cached("SELECT no FROM audit WHERE no > ?1 ORDER BY no LIMIT ?2")?
+        .query_map([whole(after), whole(limit as u64)], |row| Ok(ArchiveKey::Audit(number(row, 0)?)))?
         .collect()
 }
 
-/// Inserts audit lines under their numbers, unless those exist.
-pub(in crate::sqlite) fn put_audit(session: &mut WriteSession, lines: &[(u64, AuditEntry)]) -> Result<()> {
-    for (no, line) in lines {
-        let there = session
-            .conn
-            .prepare_cached("SELECT 1 FROM audit WHERE no = ?1")?
-            .query_row([whole(*no)], |_| Ok(()))
-            .optional()?;
-        if there.is_none() {
-            audit::insert(session, Some(whole(*no)), line)?;
-        }
+/// The audit line with this number.
+pub(in crate::sqlite) fn audit_line(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    no: u64,
+) -> Result<Option<ArchiveItem>> {
+    conn.prepare_cached(&format!("SELECT {LINE} FROM audit WHERE no = ?1"))?
+        .query_row([whole(no)], |row| {
+            let (no, line) = audit::line(conn, names, row)?;
+            Ok(ArchiveItem::Audit(no, Box::new(line)))
+        })
+        .optional()
+}
+
+/// Inserts an audit line under its number; false if that exists.
+pub(in crate::sqlite) fn put_audit(session: &mut WriteSession, no: u64, line: &AuditEntry) -> Result<bool> {
+    let there = session
+        .conn
+        .prepare_cached("SELECT 1 FROM audit WHERE no = ?1")?
+        .query_row([whole(no)], |_| Ok(()))
+        .optional()?;
+    if there.is_none() {
+        audit::insert(session, Some(whole(no)), line)?;
     }
-    Ok(())
+    Ok(there.is_none())
 }

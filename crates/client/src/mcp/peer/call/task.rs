@@ -12,6 +12,7 @@ use nuncio_engine::{
     content::{Message, Role},
     task::State,
 };
+use nuncio_outbound::Backoff;
 use nuncio_wire::{
     jsonrpc::INVALID_PARAMS,
     mcp::{ClientRequest, InputRequest, McpPeerResponse, McpTaskSnapshot, McpTaskStatus, ToolResult},
@@ -25,7 +26,7 @@ use crate::{
         error::McpRequestError,
         question::{AnswerRoute, OpenQuestion},
     },
-    peer::{Backoff, CallEvent, PeerCallEnd, PeerError},
+    peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
 /// The polling interval if the server names none, and the bounds of what it may name.

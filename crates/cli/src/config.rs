@@ -1,0 +1,303 @@
+//! The effective configuration of `nuncio serve`, and the source of each value.
+//!
+//! The layers (flags, environment, file) are text by key; the effective configuration is a [`Config`].
+//! `settings.rs` converts between them, with one row per setting. A flag overrides the environment, the
+//! environment overrides the file, and the file overrides the default, which is `Config::default()`.
+
+mod agents;
+mod file;
+mod print;
+mod remotes;
+mod settings;
+mod trust;
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use nuncio::{
+    FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
+    StoreLocation,
+    engine::{AccessOptions, Options, outbox::OutboxOptions},
+};
+
+pub(crate) use agents::AgentTables;
+pub(crate) use settings::{SETTINGS, Setting, SettingShape};
+pub(crate) use trust::{is_trusted, trust};
+
+/// How long the lines of the audit log are retained.
+const AUDIT_RETENTION: Duration = Duration::from_secs(90 * 24 * 60 * 60);
+
+#[derive(Clone)]
+pub(crate) struct Config {
+    pub(crate) listen: String,
+    pub(crate) allow_remote: bool,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) data: PathBuf,
+    pub(crate) store: Option<StoreLocation>,
+    pub(crate) postgres: PostgresOptions,
+    pub(crate) default_agent: Option<String>,
+    pub(crate) agent_step: Duration,
+    pub(crate) bench_agent: bool,
+    pub(crate) allow_private_webhooks: bool,
+    pub(crate) https_only_webhooks: bool,
+    pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
+    pub(crate) engine: Options,
+    pub(crate) outbox: OutboxOptions,
+    pub(crate) server: ServerOptions,
+    pub(crate) flows: FlowsOptions,
+    pub(crate) security: SecurityOptions,
+    pub(crate) otlp: OtlpOptions,
+    /// Patterns of secrets, beside the built-in ones.
+    pub(crate) redact: Vec<String>,
+    /// Agents built from configuration.
+    pub(crate) agents: AgentTables,
+    pub(crate) model: Option<ModelConfig>,
+}
+
+/// The server's own model, which answers when a caller has none.
+#[derive(Debug, Clone)]
+pub(crate) struct ModelConfig {
+    pub(crate) provider: Provider,
+    pub(crate) name: String,
+    pub(crate) base_url: Option<String>,
+    pub(crate) key_variable: Option<String>,
+}
+
+impl ModelConfig {
+    /// The client options, with the key from the environment.
+    pub(crate) fn options(&self) -> ModelOptions {
+        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
+        if let (Some(name), None) = (&self.key_variable, &key) {
+            tracing::warn!("model.key-variable: the variable {name} of the environment is not set");
+        }
+        ModelOptions { url: self.base_url.clone(), key, ..ModelOptions::of(self.provider, &self.name) }
+    }
+}
+
+/// The format of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogFormat {
+    /// For people.
+    Text,
+    /// For programs, one object per line.
+    Json,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            listen: "127.0.0.1:8080".into(),
+            allow_remote: false,
+            socket: None,
+            data: "./nuncio-data".into(),
+            store: None,
+            postgres: PostgresOptions::default(),
+            default_agent: None,
+            agent_step: nuncio_agents::AgentOptions::default().step,
+            bench_agent: false,
+            allow_private_webhooks: false,
+            https_only_webhooks: false,
+            log: "info".into(),
+            log_format: LogFormat::Text,
+            engine: Options {
+                access: AccessOptions { audit_retention: Some(AUDIT_RETENTION), ..AccessOptions::default() },
+                ..Options::default()
+            },
+            outbox: OutboxOptions::default(),
+            server: ServerOptions::default(),
+            flows: FlowsOptions::default(),
+            security: SecurityOptions::default(),
+            otlp: OtlpOptions::default(),
+            redact: vec![],
+            agents: AgentTables::default(),
+            model: None,
+        }
+    }
+}
+
+impl Config {
+    /// Where the tasks are stored.
+    pub(crate) fn store_location(&self) -> StoreLocation {
+        match &self.store {
+            Some(StoreLocation::Postgres { url, .. }) => {
+                StoreLocation::Postgres { url: url.clone(), options: self.postgres.clone() }
+            }
+            Some(place) => place.clone(),
+            None => StoreLocation::Sqlite(self.data.clone()),
+        }
+    }
+}
+
+/// Where a value comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SettingSource {
+    /// No layer set it.
+    Default,
+    /// A configuration file.
+    File(PathBuf),
+    /// An environment variable.
+    Environment(String),
+    /// The command line.
+    Flag(String),
+}
+
+impl fmt::Display for SettingSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "file {}", path.display()),
+            Self::Environment(name) => write!(f, "environment {name}"),
+            Self::Flag(name) => write!(f, "flag {name}"),
+        }
+    }
+}
+
+/// Why the configuration is invalid.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    /// The named file cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    /// The file is not TOML.
+    #[error("{} is not TOML: {message}", path.display())]
+    Syntax { path: PathBuf, message: String },
+    /// The file has an unknown key.
+    #[error("{}: there is no setting {key:?}{}", path.display(), did_you_mean(nearest.as_deref()))]
+    UnknownKey { path: PathBuf, key: String, nearest: Option<String> },
+    /// Other users can write the file found in the current folder.
+    #[error("{} is not used: {why}; remove the write access of others, or name the file with --config", path.display())]
+    Untrusted { path: PathBuf, why: String },
+    /// A table is invalid.
+    #[error("{}: [[{table}]]: {why}", path.display())]
+    Table { path: PathBuf, table: &'static str, why: String },
+    /// A value is invalid for its setting.
+    #[error("{}: {why}", place(key, from))]
+    Value { key: &'static str, from: SettingSource, why: String },
+}
+
+fn did_you_mean(nearest: Option<&str>) -> String {
+    nearest.map(|near| format!(": did you mean {near:?}?")).unwrap_or_default()
+}
+
+/// Where an invalid value was set.
+fn place(key: &str, from: &SettingSource) -> String {
+    match from {
+        SettingSource::File(path) => format!("{}: {key}", path.display()),
+        SettingSource::Flag(name) | SettingSource::Environment(name) => name.clone(),
+        SettingSource::Default => key.to_owned(),
+    }
+}
+
+/// A configuration with the source of each value.
+pub(crate) struct LoadedConfig {
+    pub(crate) config: Config,
+    sources: BTreeMap<&'static str, SettingSource>,
+    /// Warnings about settings that are probably mistakes.
+    pub(crate) warnings: Vec<String>,
+    /// The file that was read, or would have been if it existed.
+    pub(crate) file: PathBuf,
+    /// Whether the file was found in the current folder, rather than named.
+    pub(crate) is_found: bool,
+}
+
+impl LoadedConfig {
+    /// Whether the file names programs to start, or tests to run.
+    pub(crate) fn runs_code(&self) -> bool {
+        !self.config.agents.is_empty()
+            || matches!(self.sources.get("sparc.test-command"), Some(SettingSource::File(_)))
+    }
+}
+
+/// The command line's values: text by key.
+pub(crate) type FlagValues = BTreeMap<&'static str, String>;
+
+/// The file that is read when none is named.
+const FILE: &str = "nuncio.toml";
+
+/// Merges the layers. A named file must exist; without a name `nuncio.toml` is read if it exists.
+pub(crate) fn load(flags: &FlagValues, file: Option<&Path>) -> Result<LoadedConfig, ConfigError> {
+    let environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, value)| name.starts_with("NUNCIO_") && !value.is_empty())
+        .collect();
+    let named = file.map(Path::to_owned).or_else(|| environment.get("NUNCIO_CONFIG").map(PathBuf::from));
+    let is_found = named.is_none();
+    let path = named.or_else(|| Path::new(FILE).is_file().then(|| FILE.into()));
+    if let (true, Some(path)) = (is_found, &path) {
+        let others = trust::writable_by_others(path);
+        if let Some(why) = others.map_err(|source| ConfigError::Read { path: path.clone(), source })? {
+            return Err(ConfigError::Untrusted { path: path.clone(), why });
+        }
+    }
+    let from_file = path.as_deref().map(file::read).transpose()?.unwrap_or_default();
+
+    let (mut config, mut sources) = (Config::default(), BTreeMap::new());
+    for setting in SETTINGS {
+        let (text, source) = if let Some(text) = flags.get(setting.key) {
+            (text, SettingSource::Flag(format!("--{}", setting.key)))
+        } else if let Some(text) = environment.get(&setting.environment()) {
+            (text, SettingSource::Environment(setting.environment()))
+        } else if let (Some(text), Some(path)) = (from_file.values.get(setting.key), &path) {
+            (text, SettingSource::File(path.clone()))
+        } else {
+            continue;
+        };
+        (setting.set)(&mut config, text).map_err(|why| ConfigError::Value {
+            key: setting.key,
+            from: source.clone(),
+            why,
+        })?;
+        sources.insert(setting.key, source);
+    }
+    config.flows.registry.remotes = from_file.remotes;
+    config.agents = from_file.agents;
+    complete(&config, &sources)?;
+    let file = path.unwrap_or_else(|| FILE.into());
+    Ok(LoadedConfig { config, sources, warnings: unknown_variables(environment.keys()), file, is_found })
+}
+
+/// Checks settings that are valid only together.
+fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) -> Result<(), ConfigError> {
+    if config.model.as_ref().is_some_and(|model| model.name.is_empty()) {
+        let set = ["model.provider", "model.base-url", "model.key-variable"];
+        let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or("model.name");
+        let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
+        return Err(ConfigError::Value { key, from, why: "a model also needs model.name: set it".into() });
+    }
+    let Some(model) = &config.flows.sparc.model else { return Ok(()) };
+    let missing = match (model.url.is_empty(), model.name.is_empty()) {
+        (true, _) => "sparc.model-url",
+        (_, true) => "sparc.model-name",
+        _ => return Ok(()),
+    };
+    let set = ["sparc.model-url", "sparc.model-name", "sparc.model-key-variable"];
+    let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or(missing);
+    let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
+    Err(ConfigError::Value { key, from, why: format!("a model has {missing} as well: set it, too") })
+}
+
+/// The environment is shared with other programs, so an unknown variable is only a warning.
+fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let known: Vec<String> = SETTINGS.iter().map(Setting::environment).collect();
+    let unknown = names.filter(|name| *name != "NUNCIO_CONFIG" && !known.contains(name));
+    unknown
+        .map(|name| match nearest(name, known.iter().map(String::as_str)) {
+            Some(near) => format!("{name} means nothing here: did you mean {near}?"),
+            None => format!("{name} means nothing here"),
+        })
+        .collect()
+}
+
+/// The known name most similar to an unknown one.
+fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+    known
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(likeness, _)| *likeness > 0.75)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate.to_owned())
+}

@@ -1,0 +1,220 @@
+//! The `nuncio` binary: the server, and a client that follows the community's `a2a-cli` specification.
+//!
+//! One file per subcommand, with its flags and its code. A command returns a [`CliError`]; only here does it
+//! become a message and an exit code.
+
+mod agents;
+mod audit;
+mod batch;
+mod card;
+mod chat;
+mod config;
+mod connection;
+mod credential_origin;
+mod duration;
+mod error;
+mod follow;
+mod form;
+mod listen;
+mod local_server;
+mod logs;
+mod mcp;
+mod memory;
+mod operator;
+mod output;
+mod parts;
+mod plan;
+mod progress;
+mod push;
+mod send;
+mod serve;
+mod server_connection;
+mod sparc;
+mod store;
+mod table;
+mod task;
+mod task_follower;
+mod tenant;
+mod text;
+mod token;
+mod trust;
+
+use std::{io::Write as _, process::ExitCode};
+
+use clap::{ArgAction, Parser, Subcommand, error::ErrorKind};
+
+use self::{error::CliError, output::Format};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// An agent server with durable tasks, and a client for A2A agents.
+#[derive(Parser)]
+#[command(name = "nuncio", version, disable_version_flag = true, propagate_version = true)]
+struct Cli {
+    /// Print the version
+    #[arg(short = 'v', long, action = ArgAction::Version)]
+    version: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run a server with agents
+    Serve(serve::Flags),
+    /// Serve MCP on standard input and output, for clients that start their servers as commands
+    Mcp(serve::Flags),
+    /// Send a message to an agent, to start a task or to continue one
+    Send(send::Flags),
+    /// Receive webhooks, verify their sender, and print them
+    Listen(listen::Flags),
+    /// Talk to agents and servers in this terminal
+    Chat(chat::Flags),
+    /// Show tasks, follow them, cancel them
+    #[command(subcommand)]
+    Task(task::Command),
+    /// Trust a folder's configuration file, so that `nuncio mcp` starts the programs it names
+    Trust(trust::Flags),
+    /// Show agent cards
+    #[command(subcommand)]
+    Card(card::Command),
+    /// List webhook deliveries that failed for good, retry them, and manage signing keys
+    #[command(subcommand)]
+    Push(push::Command),
+    /// Store values under keys, search them, export and import them
+    Memory(memory::MemoryFlags),
+    /// Run work through five phases, each with a gate
+    Sparc(sparc::SparcFlags),
+    /// Run many operations as one task
+    Batch(batch::BatchFlags),
+    /// Split work into tasks for several agents, run them, and combine the results
+    Plan(plan::PlanFlags),
+    /// List agents and servers, and their health
+    Agents(agents::AgentListFlags),
+    /// Create, list and revoke tokens for callers
+    #[command(subcommand)]
+    Token(token::Command),
+    /// Suspend and resume tenants, export and erase their data
+    #[command(subcommand)]
+    Tenant(tenant::Command),
+    /// Show the audit log: who did what
+    Audit(audit::AuditFlags),
+    /// Copy stores and back them up
+    #[command(subcommand)]
+    Store(store::Command),
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let format = cli.command.format();
+    match cli.command.run() {
+        Ok(code) => code,
+        Err(error) => error.report(format),
+    }
+}
+
+impl Command {
+    /// The output format of the command, errors included.
+    fn format(&self) -> Format {
+        match self {
+            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) | Self::Trust(_) => Format::Text,
+            Self::Send(flags) => flags.agent.output.format,
+            Self::Listen(flags) => flags.format,
+            Self::Chat(flags) => flags.format,
+            Self::Task(command) => command.format(),
+            Self::Card(command) => command.agent().output.format,
+            Self::Push(command) => command.format(),
+            Self::Memory(memory) => memory.server.format,
+            Self::Sparc(sparc) => sparc.server.format,
+            Self::Batch(batch) => batch.server.format,
+            Self::Plan(plan) => plan.server.format,
+            Self::Agents(agents) => agents.server.format,
+            Self::Token(command) => command.format(),
+            Self::Tenant(command) => command.format(),
+            Self::Audit(flags) => flags.format(),
+        }
+    }
+
+    fn run(self) -> Result<ExitCode, CliError> {
+        let mut builder = match self {
+            Self::Send(_)
+            | Self::Task(_)
+            | Self::Card(_)
+            | Self::Push(_)
+            | Self::Token(_)
+            | Self::Tenant(_)
+            | Self::Audit(_) => tokio::runtime::Builder::new_current_thread(),
+            // These run a server, or may run one.
+            _ => tokio::runtime::Builder::new_multi_thread(),
+        };
+        let runtime = builder.enable_all().build().map_err(CliError::Runtime)?;
+        let code = runtime.block_on(async {
+            match self {
+                Self::Serve(flags) => serve::run(&flags).await,
+                Self::Mcp(flags) => mcp::run(&flags).await,
+                Self::Send(flags) => done(send::run(flags).await),
+                Self::Listen(flags) => done(flags.run().await),
+                Self::Chat(flags) => flags.run().await,
+                Self::Task(command) => done(command.run().await),
+                Self::Card(command) => done(command.run().await),
+                Self::Push(command) => done(command.run().await),
+                Self::Memory(memory) => done(memory.run().await),
+                Self::Sparc(sparc) => sparc.run().await,
+                Self::Batch(batch) => batch.run().await,
+                Self::Plan(plan) => plan.run().await,
+                Self::Agents(agents) => done(agents.run().await),
+                Self::Token(command) => done(command.run().await),
+                Self::Tenant(command) => done(command.run().await),
+                Self::Audit(flags) => done(flags.run().await),
+                Self::Store(command) => done(command.run().await),
+                Self::Trust(flags) => done(flags.run()),
+            }
+        });
+        // Background work that still blocks has nothing left to report.
+        runtime.shutdown_background();
+        code
+    }
+}
+
+fn done(result: Result<(), CliError>) -> Result<ExitCode, CliError> {
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Reports what clap returned: help and the version are no errors, and with `-o json` an error is JSON.
+fn usage(error: &clap::Error) -> ExitCode {
+    let is_error = error.use_stderr();
+    if is_error && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand && wants_json() {
+        let text = error.render().to_string();
+        let text = text.trim().strip_prefix("error: ").unwrap_or(&text).to_owned();
+        return CliError::Usage(text).report(Format::Json);
+    }
+    let _ = error.print();
+    let _ = std::io::stdout().flush();
+    if is_error { ExitCode::from(2) } else { ExitCode::SUCCESS }
+}
+
+/// Whether a command line that clap could not parse asks for JSON.
+fn wants_json() -> bool {
+    let args: Vec<String> = std::env::args().collect();
+    let pair = |pair: &[String]| matches!(&*pair[0], "-o" | "--output") && pair[1] == "json";
+    args.iter().any(|arg| matches!(&**arg, "-ojson" | "-o=json" | "--output=json"))
+        || args.windows(2).any(pair)
+        || std::env::var("A2ACLI_OUTPUT").is_ok_and(|format| format == "json")
+}
+
+/// The name this program was called by, so that a suggested command can be pasted.
+fn program() -> String {
+    let called = std::env::args().next().unwrap_or_default();
+    if !called.is_empty() && !called.contains('/') {
+        return called;
+    }
+    let path = std::env::current_exe().map_or(called, |path| path.display().to_string());
+    if path.contains(|c: char| c.is_whitespace() || matches!(c, '\'' | '"' | '$' | '(' | ')' | '&')) {
+        return format!("'{}'", path.replace('\'', r"'\''"));
+    }
+    path
+}

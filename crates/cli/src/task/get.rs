@@ -1,0 +1,75 @@
+//! `nuncio task get`: the current state of a task, or, with `--wait`, its state when it has ended or asks a
+//! question.
+
+use clap::Args;
+use nuncio_client::a2a::{A2aResponse, WaitOptions};
+use nuncio_wire::a2a::TaskView;
+
+use super::operator::{self, OperatorFlags};
+use crate::{
+    connection::{AgentConnection, AgentFlags},
+    error::CliError,
+    follow::{WaitNotes, show_settled},
+    output,
+    text::TextOutput,
+};
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// The task
+    #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
+    task: String,
+    /// Wait until the task has ended or asks a question
+    #[arg(long, visible_alias = "watch")]
+    wait: bool,
+    /// The maximum number of history messages to show
+    #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
+    history: Option<usize>,
+    #[command(flatten)]
+    operator: OperatorFlags,
+    #[command(flatten)]
+    pub(crate) agent: AgentFlags,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    if flags.operator.tenant.is_some() {
+        return operator::get(&flags.operator, flags.agent.output.format, &flags.task).await;
+    }
+    let Flags { task, wait, history, agent, .. } = flags;
+    let connection = agent.resolve()?;
+    connection.record_task(&task, None, None);
+    connection.bounded(get(&connection, &task, wait, history)).await
+}
+
+async fn get(
+    connection: &AgentConnection,
+    task: &str,
+    wait: bool,
+    history: Option<usize>,
+) -> Result<(), CliError> {
+    let client = connection.client().await?;
+    let found = if wait {
+        let patience = WaitOptions { poll: connection.poll_interval, history, ..WaitOptions::default() };
+        let mut notes = WaitNotes::new(connection, task);
+        client.wait_until_idle(task, patience, |event| notes.event(event)).await
+    } else {
+        client.get(task, history).await
+    };
+    print(connection, &found.map_err(|error| connection.failed(error))?, history.is_some())
+}
+
+/// Prints a task, and the notes about it.
+pub(super) fn print(
+    connection: &AgentConnection,
+    task: &A2aResponse<TaskView>,
+    history: bool,
+) -> Result<(), CliError> {
+    if connection.output.is_json() {
+        output::json(&task.json)?;
+    } else {
+        let mut text = TextOutput::default();
+        text.task(&task.value, connection.output.verbose, history);
+        output::text(&text.0)?;
+    }
+    show_settled(connection, &task.value)
+}

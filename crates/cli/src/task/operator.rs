@@ -1,0 +1,120 @@
+//! Tasks of any tenant, for the operator: `--tenant` calls the server of the data folder with the operator
+//! token.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use nuncio_engine::task::State;
+use serde_json::Value;
+
+use crate::{
+    error::CliError,
+    local_server,
+    operator::{OperatorBackend, OperatorServer},
+    output::{self, Format},
+    program,
+    table::table,
+    text::{TextOutput, state_name},
+};
+
+#[derive(Args, Debug, Clone)]
+pub(crate) struct OperatorFlags {
+    /// As the operator: all tasks of this tenant, of any owner. Calls the server of the data folder
+    #[arg(long, value_name = "TENANT", conflicts_with_all = ["agent_card", "agent", "bearer"])]
+    pub(super) tenant: Option<String>,
+    /// The data folder of the server, with --tenant. Default: the one that `nuncio serve` would use here
+    #[arg(long, value_name = "DIR", requires = "tenant")]
+    pub(super) data: Option<PathBuf>,
+}
+
+pub(super) struct OperatorTaskQuery {
+    pub(super) state: Option<State>,
+    pub(super) page_size: usize,
+    pub(super) page_token: Option<String>,
+}
+
+pub(super) async fn list(
+    flags: &OperatorFlags,
+    format: Format,
+    wanted: OperatorTaskQuery,
+) -> Result<(), CliError> {
+    let tenant = flags.tenant.clone().unwrap_or_default();
+    let mut query = vec![("tenant", tenant.clone()), ("pageSize", wanted.page_size.to_string())];
+    query.extend(wanted.state.map(|state| ("state", state_name(state).to_owned())));
+    query.extend(wanted.page_token.map(|token| ("pageToken", token)));
+    let page = server(flags).await?.get("/admin/tasks", &query).await?;
+    if format == Format::Json {
+        return output::json_text(&page.to_string());
+    }
+    let tasks = page["tasks"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let columns = [
+        ("ID", "id"),
+        ("STATE", "state"),
+        ("AGENT", "agent"),
+        ("OWNER", "owner"),
+        ("SINCE", "statusAt"),
+        ("TOKEN", "token"),
+    ];
+    let mut text = TextOutput(table(&columns, tasks));
+    if let Some(next) = page["nextPageToken"].as_str() {
+        text.field("Next", &format!("{} task list --tenant {tenant} --page-token {next}", program()));
+    }
+    output::text(&text.0)
+}
+
+pub(super) async fn get(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
+    let tenant = flags.tenant.clone().unwrap_or_default();
+    let found = server(flags).await?.get(&path(task), &[("tenant", tenant)]).await?;
+    show(format, &found)
+}
+
+pub(super) async fn cancel(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
+    let at = format!("{}/cancel{}", path(task), of_tenant(flags));
+    show(format, &server(flags).await?.post(&at, &Value::Null).await?)
+}
+
+pub(super) async fn delete(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
+    let at = format!("{}{}", path(task), of_tenant(flags));
+    show(format, &server(flags).await?.delete(&at).await?)
+}
+
+async fn server(flags: &OperatorFlags) -> Result<OperatorServer, CliError> {
+    OperatorBackend::find(&local_server::configured_for(flags.data.clone())).await?.server().await
+}
+
+fn path(task: &str) -> String {
+    format!("/admin/tasks/{}", encoded(task))
+}
+
+fn of_tenant(flags: &OperatorFlags) -> String {
+    format!("?tenant={}", encoded(flags.tenant.as_deref().unwrap_or_default()))
+}
+
+fn encoded(text: &str) -> String {
+    url::form_urlencoded::byte_serialize(text.as_bytes()).collect()
+}
+
+fn show(format: Format, task: &Value) -> Result<(), CliError> {
+    if format == Format::Json {
+        return output::json_text(&task.to_string());
+    }
+    let mut text = TextOutput::default();
+    for (label, member) in [
+        ("Task", "id"),
+        ("State", "state"),
+        ("Since", "statusAt"),
+        ("Agent", "agent"),
+        ("Owner", "owner"),
+        ("Context", "contextId"),
+        ("Token", "token"),
+        ("Parent", "parent"),
+    ] {
+        if let Some(value) = task[member].as_str() {
+            text.field(label, value);
+        }
+    }
+    if task["deleted"] == true {
+        text.field("Deleted", "yes");
+    }
+    output::text(&text.0)
+}

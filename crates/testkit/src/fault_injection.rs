@@ -1,0 +1,320 @@
+//! A store with fault injection on its commits, for the tests of other crates: a commit can be delayed, fail,
+//! or be the last action of its process.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures_util::{FutureExt as _, future::BoxFuture};
+use nuncio_engine::{
+    TaskId,
+    clock::Timestamp,
+    knowledge::Knowledge,
+    store::{
+        Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
+        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Session,
+        SessionStore, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore,
+        Webhook, WebhookError, WebhookStore,
+    },
+    tenant_store::TenantStore,
+};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, mpsc};
+
+/// On which side of a commit a hook is called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommitMoment {
+    /// Nothing is written yet.
+    Before,
+    /// The change is durable, and its caller has no result yet.
+    After,
+}
+
+/// The effect of a hook on a commit: to let it proceed, at once or later, or to fail it.
+pub type HookFuture = BoxFuture<'static, Result<(), CommitError>>;
+
+type CommitHook = dyn Fn(CommitMoment, &Change) -> HookFuture + Send + Sync;
+
+/// Lets a commit proceed.
+pub fn proceed() -> HookFuture {
+    std::future::ready(Ok(())).boxed()
+}
+
+/// A real store with a hook on its commits.
+pub struct HookedStore {
+    store: Arc<dyn Store>,
+    hook: Box<CommitHook>,
+    /// The sizes of the stored snapshots, in bytes.
+    pub snapshots: Mutex<Vec<usize>>,
+}
+
+impl HookedStore {
+    /// Wraps a store; the hook is called before and after every commit.
+    pub fn new(
+        store: Arc<dyn Store>,
+        hook: impl Fn(CommitMoment, &Change) -> HookFuture + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
+    }
+}
+
+/// A simulated crash of the process right after one of its commits: the commit is durable, its caller never
+/// gets the result, and no further commit starts.
+pub struct CrashAfterCommits {
+    last: u64,
+    commits: AtomicU64,
+    dead: Notify,
+}
+
+impl CrashAfterCommits {
+    /// Crashes after that many commits.
+    pub fn after(commits: u64) -> Arc<Self> {
+        Arc::new(Self { last: commits, commits: AtomicU64::new(0), dead: Notify::new() })
+    }
+
+    /// Wraps a store whose process crashes like this.
+    pub fn on(self: &Arc<Self>, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let cut = Arc::clone(self);
+        HookedStore::new(store, move |moment, _| cut.commit(moment))
+    }
+
+    fn commit(&self, moment: CommitMoment) -> HookFuture {
+        let commits = match moment {
+            CommitMoment::Before if self.commits() < self.last => return proceed(),
+            CommitMoment::Before => self.last + 1,
+            CommitMoment::After => self.commits.fetch_add(1, Ordering::SeqCst) + 1,
+        };
+        match commits.cmp(&self.last) {
+            std::cmp::Ordering::Less => return proceed(),
+            std::cmp::Ordering::Equal => self.dead.notify_one(),
+            std::cmp::Ordering::Greater => {}
+        }
+        std::future::pending().boxed()
+    }
+
+    /// The number of commits so far.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::SeqCst)
+    }
+
+    /// Waits for the crash.
+    pub async fn wait_for_crash(&self) {
+        self.dead.notified().await;
+    }
+}
+
+#[async_trait]
+impl TaskStore for HookedStore {
+    async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
+        (self.hook)(CommitMoment::Before, &change).await?;
+        let committed = self.store.commit(change.clone()).await;
+        (self.hook)(CommitMoment::After, &change).await?;
+        committed
+    }
+
+    async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
+        self.snapshots.lock().push(fold.len());
+        self.store.put_snapshot(task, seq, fold).await
+    }
+
+    async fn snapshot_beginning(&self, task: TaskNo, bytes: usize) -> Result<Option<Bytes>, StoreError> {
+        self.store.snapshot_beginning(task, bytes).await
+    }
+
+    async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
+        self.store.open(key).await
+    }
+
+    async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+        self.store.row(key).await
+    }
+
+    async fn log(&self, task: TaskNo, after: u64, max: usize) -> Result<Vec<StoredBatch>, StoreError> {
+        self.store.log(task, after, max).await
+    }
+
+    async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+        self.store.journal(task).await
+    }
+
+    async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        self.store.list(query).await
+    }
+
+    async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
+        self.store.idempotent(owner, key).await
+    }
+
+    async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
+        self.store.live_children(parent).await
+    }
+
+    async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
+        self.store.heartbeat(node, until).await
+    }
+
+    async fn claim(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        limit: usize,
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        self.store.claim(node, now, limit).await
+    }
+
+    async fn next_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.store.next_due().await
+    }
+
+    async fn claim_of(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        of: &[OwnerClaim],
+    ) -> Result<Vec<ClaimedTask>, StoreError> {
+        self.store.claim_of(node, now, of).await
+    }
+
+    async fn due_tasks(&self, node: NodeId, now: Timestamp) -> Result<Vec<DueTasks>, StoreError> {
+        self.store.due_tasks(node, now).await
+    }
+
+    async fn descendants(&self, root: TaskId, at_most: u64) -> Result<u64, StoreError> {
+        self.store.descendants(root, at_most).await
+    }
+
+    async fn held_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        self.store.held_tasks(node).await
+    }
+
+    async fn seqs(&self, tasks: &[TaskNo]) -> Result<Vec<(TaskNo, u64)>, StoreError> {
+        self.store.seqs(tasks).await
+    }
+
+    async fn externally_written_tasks(&self, node: NodeId) -> Result<Vec<TaskId>, StoreError> {
+        self.store.externally_written_tasks(node).await
+    }
+
+    async fn load(&self) -> Result<Load, StoreError> {
+        self.store.load().await
+    }
+
+    async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
+        self.store.expire(before, limit).await
+    }
+}
+
+#[async_trait]
+impl WebhookStore for HookedStore {
+    async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
+        self.store.put_webhook(task, hook, cap).await
+    }
+
+    async fn webhooks(&self, task: TaskNo) -> Result<Vec<Webhook>, StoreError> {
+        self.store.webhooks(task).await
+    }
+
+    async fn delete_webhook(&self, task: TaskNo, id: &str) -> Result<bool, StoreError> {
+        self.store.delete_webhook(task, id).await
+    }
+
+    async fn claim_deliveries(
+        &self,
+        node: NodeId,
+        now: Timestamp,
+        lease: Duration,
+        limit: usize,
+    ) -> Result<Vec<DueWebhook>, StoreError> {
+        self.store.claim_deliveries(node, now, lease, limit).await
+    }
+
+    async fn next_delivery_due(&self) -> Result<Option<Timestamp>, StoreError> {
+        self.store.next_delivery_due().await
+    }
+
+    async fn record_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        settled: DeliveryOutcome,
+    ) -> Result<(), StoreError> {
+        self.store.record_delivery(task, hook, settled).await
+    }
+
+    async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
+        self.store.dead_letters(limit).await
+    }
+
+    async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
+        self.store.replay_dead_letters(delivery, now).await
+    }
+}
+
+#[async_trait]
+impl SessionStore for HookedStore {
+    async fn create_session(&self, session: Session, limit: usize) -> Result<bool, StoreError> {
+        self.store.create_session(session, limit).await
+    }
+
+    async fn session(&self, id: &str) -> Result<Option<Session>, StoreError> {
+        self.store.session(id).await
+    }
+
+    async fn update_session(&self, id: &str, version: u64, body: Bytes) -> Result<bool, StoreError> {
+        self.store.update_session(id, version, body).await
+    }
+
+    async fn touch_sessions(&self, ids: &[String], now: Timestamp) -> Result<(), StoreError> {
+        self.store.touch_sessions(ids, now).await
+    }
+
+    async fn delete_session(&self, id: &str) -> Result<bool, StoreError> {
+        self.store.delete_session(id).await
+    }
+
+    async fn expire_sessions(
+        &self,
+        owner: Option<&str>,
+        before: Timestamp,
+        limit: usize,
+    ) -> Result<u64, StoreError> {
+        self.store.expire_sessions(owner, before, limit).await
+    }
+}
+
+#[async_trait]
+impl Store for HookedStore {
+    fn knowledge(&self) -> &dyn Knowledge {
+        self.store.knowledge()
+    }
+
+    fn tenants(&self) -> &dyn TenantStore {
+        self.store.tenants()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.store.is_shared()
+    }
+
+    async fn shared_secret(&self, name: &str, candidate: &str) -> Result<Option<String>, StoreError> {
+        self.store.shared_secret(name, candidate).await
+    }
+
+    fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
+        self.store.notifications()
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        self.store.ready().await
+    }
+
+    async fn close(&self) -> Result<(), StoreError> {
+        self.store.close().await
+    }
+}
