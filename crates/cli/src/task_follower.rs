@@ -6,12 +6,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use nuncio_client::{
-    mcp::{
-        ToolChange, ToolChanges, ToolError, ToolSubscription, ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
-    },
-    peer::Backoff,
+use nuncio_client::mcp::{
+    ToolChange, ToolChanges, ToolError, ToolSubscription, ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
 };
+use nuncio_outbound::Backoff;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::{

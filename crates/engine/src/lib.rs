@@ -12,6 +12,7 @@ mod byte_budget;
 pub mod catalog;
 pub mod clock;
 pub mod commands;
+mod commit;
 pub mod content;
 pub mod context;
 pub mod cpu_share;

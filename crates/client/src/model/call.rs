@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, header};
 use nuncio_engine::clock::{Clock as _, SystemClock};
+use nuncio_outbound::{HttpResponse, OutboundError};
 use nuncio_wire::sse::SseParser;
 
 use super::{
@@ -106,13 +107,7 @@ async fn open(model: &Model, body: &Bytes) -> Result<ModelStream, (ModelError, O
     tracing::debug!(at = origin(model), status = status.as_u16(), "received a model response");
     if !status.is_success() {
         let headers = response.headers().clone();
-        let mut said = vec![];
-        while let Ok(Some(chunk)) = response.chunk().await {
-            said.extend_from_slice(&chunk[..chunk.len().min(MAX_REFUSAL - said.len())]);
-            if said.len() == MAX_REFUSAL {
-                break;
-            }
-        }
+        let (said, _) = response.read_beginning(MAX_REFUSAL).await;
         let key = model.options.key.as_deref();
         let wanted = retry::requested_wait(&headers, &said, SystemClock.now());
         return Err((ModelError::refused(status, retry::should_retry(&headers), &said, key), wanted));
@@ -137,7 +132,7 @@ enum ModelFraming {
 /// A reply that streams in.
 struct ModelStream {
     model: Model,
-    response: reqwest::Response,
+    response: HttpResponse,
     framing: ModelFraming,
     collector: ReplyAccumulator,
     bytes: usize,
@@ -146,13 +141,12 @@ struct ModelStream {
 }
 
 impl ModelStream {
-    fn new(model: &Model, response: reqwest::Response) -> Result<Self, ModelError> {
+    fn new(model: &Model, response: HttpResponse) -> Result<Self, ModelError> {
         let (provider, max) = (model.options.provider, model.options.max_answer);
-        let content_type = response.headers().get(header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("something unnamed");
+        let content_type = response.header(header::CONTENT_TYPE).unwrap_or("something unnamed");
         let framing = match provider {
             Provider::Ollama => ModelFraming::Lines(vec![]),
-            _ if content_type.starts_with("text/event-stream") => ModelFraming::Events(SseParser::new(max)),
+            _ if response.is_event_stream() => ModelFraming::Events(SseParser::new(max)),
             Provider::OpenAi => ModelFraming::Whole(vec![]),
             Provider::Anthropic | Provider::Gemini => {
                 return Err(ModelError::Answer(format!("expected a stream of events, not {content_type}")));
@@ -181,7 +175,7 @@ impl ModelStream {
                     self.at_end = true;
                     self.end()?;
                 }
-                Err(error) if error.is_timeout() => return Err(self.model.http.explain(error).into()),
+                Err(error @ OutboundError::Timeout { .. }) => return Err(error.into()),
                 Err(_) => return Err(ModelError::Cut),
             }
         }

@@ -1,8 +1,8 @@
 //! Why an MCP request has no result, and how each case maps to a `PeerError`.
 
-use std::time::Duration;
+use std::time::SystemTime;
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use nuncio_wire::{
     jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcErrorObject},
     mcp::{
@@ -94,8 +94,7 @@ pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8])
     let McpErrorBody { error, retry_after: exact, .. } = McpErrorBody::read(body);
     match (status, error) {
         (429 | 503, error) => {
-            let seconds =
-                || headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs);
+            let seconds = || nuncio_outbound::retry_after(headers, SystemTime::now());
             let why = error.map_or_else(|| format!("{at} answered HTTP {status}"), |error| error.message);
             PeerError::Busy { why, retry_after: exact.or_else(seconds) }.into()
         }
@@ -116,6 +115,8 @@ pub(super) fn body_excerpt(body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use serde_json::{Value, json};
 
     use super::*;
@@ -143,6 +144,8 @@ mod tests {
 
     #[test]
     fn a_status_is_read_with_its_body() {
+        use http::header;
+
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("3"));
         let busy = of_status("there", 503, &headers, b"later").into_peer("there");
