@@ -24,7 +24,7 @@ mod version;
 
 pub use capabilities::{ClientCapabilities, ServerCapabilities, TASKS};
 pub use client_request::{
-    ClientNotification, ClientRequest, ToolCallRequest, add_log_level, request_message,
+    ClientNotification, ClientRequest, ToolCallRequest, add_log_level, add_trace, request_message,
 };
 pub use fault::{
     FORBIDDEN, HEADER_MISMATCH, MISSING_CAPABILITY, McpErrorBody, McpFault, RESOURCE_NOT_FOUND, TOO_FAST,
@@ -51,8 +51,8 @@ pub use params::{
 };
 pub use question::{McpQuestion, NOTE, QUESTION, answer_in_error, answer_in_result, write_input_requests};
 pub use result::{
-    CallOutput, InputRequired, ToolCallReply, ToolResult, output_of, write_contents, write_output,
-    write_prompt_output,
+    CallOutput, InputRequired, ReceivedContent, ToolCallReply, ToolResult, output_of, write_contents,
+    write_output, write_prompt_output,
 };
 pub use server_message::{ClientResponse, McpMessage, McpPeerResponse, ServerRequest, read_messages};
 pub use task::{

@@ -12,7 +12,6 @@ mod error;
 mod exchange;
 mod handshake;
 mod http;
-mod incoming;
 mod legacy_sse;
 mod options;
 mod pipe;
@@ -21,23 +20,31 @@ mod resume_state;
 mod router;
 mod standing_streams;
 mod streamable;
+mod tool_client;
 mod tools;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::Level;
-use nuncio_wire::mcp::{ClientRequest, McpVersion};
+use nuncio_wire::mcp::{ClientRequest, McpVersion, ServerDescription};
 use serde_json::Value;
 
-pub use self::options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions};
 use self::{
     call::McpCall,
     connection_pool::McpConnectionPool,
     resume_state::{CallResend, ResumeState, ResumeVia},
 };
+pub use self::{
+    options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions},
+    tool_client::{
+        ToolAnswer, ToolChange, ToolChanges, ToolClient, ToolError, ToolOptions, ToolStart, ToolSubscription,
+        ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
+    },
+};
 use crate::peer::{
-    CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerLocation, PeerProtocol,
+    CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerDescription, PeerError, PeerLocation,
+    PeerProtocol,
 };
 
 /// A peer that is an MCP server.
@@ -103,6 +110,14 @@ impl Peer for McpPeer {
 
     async fn check_reachable(&self) -> Result<(), PeerError> {
         self.shared.request(ClientRequest::Ping).await.map(drop)
+    }
+
+    async fn describe(&self) -> Result<PeerDescription, PeerError> {
+        let ServerDescription { info, capabilities } = self.shared.describe().await?;
+        Ok(PeerDescription {
+            document: Some(info).filter(Value::is_object),
+            capabilities: capabilities.names().map(str::to_owned).collect(),
+        })
     }
 
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {

@@ -3,7 +3,7 @@
 use nuncio_engine::Level;
 use serde_json::{Map, Value, json};
 
-use super::{EVENTS, IDEMPOTENCY_KEY, McpVersion};
+use super::{EVENTS, IDEMPOTENCY_KEY, ListenParams, McpVersion};
 
 /// A request of a client.
 #[derive(Debug, Clone)]
@@ -34,8 +34,13 @@ pub enum ClientRequest<'a> {
         /// The cursor after which its events are requested, if they are ([`EVENTS`]).
         after: Option<u64>,
     },
-    /// The subscription to changes of the tools (2026-07-28).
-    SubscribeToTools,
+    /// The subscription to changes (2026-07-28).
+    Listen {
+        /// What is followed.
+        wanted: &'a ListenParams,
+        /// A task, and the cursor after which its events are requested, if they are ([`EVENTS`]).
+        events: Option<(&'a str, u64)>,
+    },
     /// The lowest level of log lines to send in this session (up to 2025-11-25).
     SetLogLevel(Level),
     /// Any other request.
@@ -83,7 +88,7 @@ impl ClientRequest<'_> {
             Self::UpdateTask { .. } => "tasks/update",
             Self::CancelTask(_) => "tasks/cancel",
             Self::FollowTask { .. } if !version.is_stateless() => "tasks/result",
-            Self::FollowTask { .. } | Self::SubscribeToTools => "subscriptions/listen",
+            Self::FollowTask { .. } | Self::Listen { .. } => "subscriptions/listen",
             Self::SetLogLevel(_) => "logging/setLevel",
             Self::Other { method, .. } => method,
         }
@@ -99,16 +104,13 @@ impl ClientRequest<'_> {
             Self::GetTask(task) | Self::CancelTask(task) => json!({ "taskId": task }),
             Self::UpdateTask { task, answers } => json!({ "taskId": task, "inputResponses": answers }),
             Self::FollowTask { task, after } => {
-                let mut params = match version.is_stateless() {
+                let params = match version.is_stateless() {
                     true => json!({ "notifications": { "taskIds": [task] } }),
                     false => json!({ "taskId": task }),
                 };
-                if let Some(after) = after {
-                    params["_meta"][EVENTS] = json!({ task: after });
-                }
-                params
+                with_events(params, after.map(|after| (task, after)))
             }
-            Self::SubscribeToTools => json!({ "notifications": { "toolsListChanged": true } }),
+            Self::Listen { wanted, events } => with_events(json!({ "notifications": wanted }), events),
             Self::SetLogLevel(level) => json!({ "level": level }),
             Self::Other { params: Value::Null, .. } => json!({}),
             Self::Other { params, .. } => params,
@@ -141,6 +143,19 @@ impl ToolCallRequest<'_> {
         }
         params
     }
+}
+
+/// Adds the cursor after which the events of a task are requested.
+fn with_events(mut params: Value, events: Option<(&str, u64)>) -> Value {
+    if let Some((task, after)) = events {
+        params["_meta"][EVENTS] = json!({ task: after });
+    }
+    params
+}
+
+/// Adds the W3C `traceparent` of a request.
+pub fn add_trace(params: &mut Value, trace: &str) {
+    params["_meta"]["traceparent"] = trace.into();
 }
 
 /// Adds the lowest level of log lines that a stateless request wants.

@@ -36,12 +36,19 @@ pub enum ServerNotification {
     Cancelled(Value),
     /// The state of a task.
     Task(Box<McpTaskSnapshot>),
-    /// The tasks whose changes the server announces from now on (2026-07-28).
-    Subscribed(Vec<String>),
+    /// What the server announces from now on (2026-07-28).
+    Subscribed {
+        /// The ids of tasks.
+        tasks: Vec<String>,
+        /// The URIs of resources.
+        resources: Vec<String>,
+    },
     /// An event of a task.
     TaskEvent(TaskEventNotification),
     /// The list of tools has changed.
     ToolsChanged,
+    /// The content of the resource with this URI has changed.
+    ResourceUpdated(Option<String>),
     /// A notification that is not known here, by its method.
     Unknown(String),
 }
@@ -73,11 +80,15 @@ impl ServerNotification {
                 Self::Task(Box::new(McpTaskSnapshot::read(params)))
             }
             "notifications/subscriptions/acknowledged" => {
-                let tasks = params["notifications"]["taskIds"].as_array();
-                Self::Subscribed(tasks.into_iter().flatten().filter_map(text).collect())
+                let listed = |member: &str| {
+                    let listed = params["notifications"][member].as_array();
+                    listed.into_iter().flatten().filter_map(text).collect()
+                };
+                Self::Subscribed { tasks: listed("taskIds"), resources: listed("resourceSubscriptions") }
             }
             EVENT_NOTIFICATION => Self::TaskEvent(TaskEventNotification::read(params)),
             "notifications/tools/list_changed" => Self::ToolsChanged,
+            "notifications/resources/updated" => Self::ResourceUpdated(text(&params["uri"])),
             _ => Self::Unknown(method.to_owned()),
         }
     }
@@ -154,19 +165,7 @@ pub fn write_resource_updated(out: &mut Vec<u8>, uri: &str, subscription: Option
 pub fn write_subscribed(out: &mut Vec<u8>, accepted: &ListenParams, subscription: Option<&str>) {
     jsonrpc::write_notification(out, "notifications/subscriptions/acknowledged", |out| {
         json::object(out, |params| {
-            params.object("notifications", |agreed| {
-                for (on, key) in [
-                    (accepted.tools_list_changed, "toolsListChanged"),
-                    (accepted.prompts_list_changed, "promptsListChanged"),
-                    (accepted.resources_list_changed, "resourcesListChanged"),
-                ] {
-                    if on {
-                        agreed.value(key, &true);
-                    }
-                }
-                agreed.list("resourceSubscriptions", &accepted.resource_subscriptions);
-                agreed.list("taskIds", &accepted.task_ids);
-            });
+            params.value("notifications", accepted);
             write_subscription(params, subscription);
         });
     });

@@ -188,3 +188,22 @@ impl ToolResult {
         blocks.chain(self.structured.clone().map(Part::data)).collect()
     }
 }
+
+/// The content of a resource, as a client reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedContent {
+    /// The URI of the resource, or of a part of it.
+    pub uri: Option<String>,
+    /// The text; `None` if the content is binary.
+    pub text: Option<String>,
+}
+
+impl ReceivedContent {
+    /// Reads the result of `resources/read`. `None`: it has no contents.
+    pub fn read_all(mut result: Value) -> Option<Vec<Self>> {
+        let Value::Array(contents) = take(&mut result, "contents") else { return None };
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let read = |content: &Value| Self { uri: text(&content["uri"]), text: text(&content["text"]) };
+        Some(contents.iter().map(read).collect())
+    }
+}

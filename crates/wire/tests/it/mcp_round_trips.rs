@@ -8,7 +8,7 @@ use nuncio_engine::{
     clock::Timestamp,
     event::{Entry, Event, LogLine, Progress, Status},
     question::{Ask, Question},
-    surface::{ContentBlock, ToolOutput, ToolProfile},
+    surface::{ContentBlock, ResourceContent, ToolOutput, ToolProfile},
     task::Origin,
 };
 use nuncio_wire::{
@@ -19,14 +19,14 @@ use nuncio_wire::{
         CallOutput, ClientCapabilities, ClientDescription, ClientNotification, ClientRequest, ClientResponse,
         DiscoverReply, EVENT_NOTIFICATION, Implementation, InitializeParams, InitializeResult, InputRequest,
         ListParams, ListedTool, ListenParams, McpErrorBody, McpFault, McpMessage, McpQuestion,
-        McpTaskSnapshot, McpTaskStatus, McpTaskView, McpVersion, ProgressToken, SERVER_INFO,
+        McpTaskSnapshot, McpTaskStatus, McpTaskView, McpVersion, ProgressToken, ReceivedContent, SERVER_INFO,
         ServerCapabilities, ServerNotification, ServerRequest, TaskEventRequest, ToolCallParams,
         ToolCallReply, ToolCallRequest, ToolResult, ToolsPage, UpdateTaskParams, add_log_level,
         answer_in_error, answer_in_result, links_required_by, read_messages, read_meta, read_params,
         request_message, retry_after_in, write_agent_as_tool, write_bare_notification, write_cancelled,
-        write_discover_result, write_initialize_result, write_input_requests, write_log, write_new_task,
-        write_output, write_progress, write_subscribed, write_task, write_task_changed, write_task_event,
-        write_tool,
+        write_contents, write_discover_result, write_initialize_result, write_input_requests, write_log,
+        write_new_task, write_output, write_progress, write_resource_updated, write_subscribed, write_task,
+        write_task_changed, write_task_event, write_tool,
     },
 };
 use serde_json::{Map, Value, json, value::RawValue};
@@ -324,9 +324,19 @@ fn requests_about_tasks_are_read_in_each_revision() {
     let page: ListParams =
         read_params(Some(&raw(&ClientRequest::ListTools(Some("c")).into_params(V2025_06_18)))).unwrap();
     assert_eq!(page.cursor.as_deref(), Some("c"));
-    let tools = ClientRequest::SubscribeToTools.into_params(V2026_07_28);
-    let tools: ListenParams = serde_json::from_value(tools["notifications"].clone()).unwrap();
-    assert_eq!(tools, ListenParams { tools_list_changed: true, ..ListenParams::default() });
+    let wanted = ListenParams {
+        tools_list_changed: true,
+        resource_subscriptions: vec!["a:b".into()],
+        task_ids: vec![TASK.into()],
+        ..ListenParams::default()
+    };
+    let params = ClientRequest::Listen { wanted: &wanted, events: Some((TASK, 7)) }.into_params(V2026_07_28);
+    assert_eq!(read_meta(Some(&raw(&params))).unwrap().events.unwrap()[TASK], 7);
+    let read: ListenParams = serde_json::from_value(params["notifications"].clone()).unwrap();
+    assert_eq!(read, wanted);
+    let tools = ListenParams { tools_list_changed: true, ..ListenParams::default() };
+    let params = ClientRequest::Listen { wanted: &tools, events: None }.into_params(V2026_07_28);
+    assert_eq!(params, json!({ "notifications": { "toolsListChanged": true } }));
     assert_eq!(ClientRequest::Ping.method(V2025_11_25), "ping");
     assert_eq!(ClientRequest::Ping.method(V2026_07_28), "server/discover");
     assert_eq!(
@@ -416,6 +426,20 @@ fn blocks_that_cannot_be_read_are_kept_as_they_are() {
         assert_eq!(ToolResult::read(nothing), ToolResult::default());
     }
     assert_eq!(ToolResult::read(json!({ "structuredContent": null })).structured, None);
+}
+
+#[test]
+fn the_text_of_a_resource_is_read() {
+    let content = ResourceContent::text("a:b", "text/plain", "hello");
+    let result = object(|result| write_contents(result, &[content]));
+    let expected = ReceivedContent { uri: Some("a:b".into()), text: Some("hello".into()) };
+    assert_eq!(ReceivedContent::read_all(result), Some(vec![expected]));
+    let binary = ReceivedContent { uri: None, text: None };
+    assert_eq!(
+        ReceivedContent::read_all(json!({ "contents": [{ "blob": "YQ==" }, 7] })),
+        Some(vec![binary.clone(), binary])
+    );
+    assert_eq!(ReceivedContent::read_all(json!({ "contents": {} })), None);
 }
 
 #[test]
@@ -580,10 +604,19 @@ fn notifications_arrive_as_they_were_sent() {
     }
     let read = notification(|out| write_cancelled(out, "\"r\"", Some("1")));
     assert_eq!(read, ServerNotification::Cancelled("r".into()));
-    let wanted =
-        ListenParams { task_ids: vec![TASK.into()], tools_list_changed: true, ..ListenParams::default() };
+    let wanted = ListenParams {
+        task_ids: vec![TASK.into()],
+        resource_subscriptions: vec!["a:b".into()],
+        tools_list_changed: true,
+        ..ListenParams::default()
+    };
     let read = notification(|out| write_subscribed(out, &wanted, Some("1")));
-    assert_eq!(read, ServerNotification::Subscribed(vec![TASK.into()]));
+    assert_eq!(
+        read,
+        ServerNotification::Subscribed { tasks: vec![TASK.into()], resources: vec!["a:b".into()] }
+    );
+    let read = notification(|out| write_resource_updated(out, "a:b", Some("1")));
+    assert_eq!(read, ServerNotification::ResourceUpdated(Some("a:b".into())));
     let working = task(State::Working);
     let read = notification(|out| write_task_changed(out, &working, view(V2026_07_28), Some("1")));
     assert_eq!(read, ServerNotification::Task(Box::new(snapshot(V2026_07_28, &working))));
@@ -639,7 +672,7 @@ fn sloppy_notifications_are_read_as_far_as_they_go() {
             "notifications/subscriptions/acknowledged",
             json!({ "notifications": { "taskIds": [7, "t"] } })
         ),
-        ServerNotification::Subscribed(vec!["t".into()])
+        ServerNotification::Subscribed { tasks: vec!["t".into()], resources: vec![] }
     );
     assert_eq!(notified("notifications/cancelled", json!(7)), ServerNotification::Cancelled(Value::Null));
     assert_eq!(

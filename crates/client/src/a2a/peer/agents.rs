@@ -15,7 +15,7 @@ use crate::{
         A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface, CardReference,
         WELL_KNOWN, card, http::A2aHttp,
     },
-    peer::{PeerCapability, PeerError},
+    peer::{PeerCapability, PeerDescription, PeerError},
 };
 
 /// The well-known path of cards before 0.3.
@@ -70,6 +70,16 @@ pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Resu
         Some(_) => Ok(()),
         None => card_at(url, options).await.map(|_| ()),
     }
+}
+
+/// The card at an address, and its skills.
+pub(super) async fn describe(url: &Url, options: &A2aPeerOptions) -> Result<PeerDescription, PeerError> {
+    let card = card_at(url, options).await?;
+    let document: Value = serde_json::from_str(card.json.get())
+        .map_err(|error| PeerError::Malformed { at: shown(url), why: error.to_string() })?;
+    let skills = document["skills"].as_array().into_iter().flatten();
+    let capabilities = skills.filter_map(|skill| skill["id"].as_str().map(str::to_owned)).collect();
+    Ok(PeerDescription { document: Some(document), capabilities })
 }
 
 /// A URL for display: without credentials and query.

@@ -323,9 +323,9 @@ impl McpCall {
             // The server withdraws its question.
             ServerNotification::Cancelled(request) => self.withdrawn(&request),
             ServerNotification::Task(task) => return self.task_told(*task).await,
-            ServerNotification::Subscribed(tasks) => self.listened(&tasks),
+            ServerNotification::Subscribed { tasks, .. } => self.listened(&tasks),
             ServerNotification::TaskEvent(event) => return self.task_event(&event),
-            ServerNotification::ToolsChanged => {}
+            ServerNotification::ToolsChanged | ServerNotification::ResourceUpdated(_) => {}
             ServerNotification::Unknown(method) => {
                 tracing::debug!(method, "{}: ignoring an unknown notification", self.connection.at);
             }

@@ -8,8 +8,8 @@ use std::sync::{
 
 use http::HeaderMap;
 use nuncio_wire::mcp::{
-    ClientNotification, ClientRequest, McpMessage, McpPeerResponse, McpVersion, ServerDescription,
-    add_log_level, request_message,
+    ClientDescription, ClientNotification, ClientRequest, McpMessage, McpPeerResponse, McpVersion,
+    ServerDescription, add_log_level, add_trace, request_message,
 };
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -32,6 +32,10 @@ pub(super) struct McpConnection {
     pub(super) link: McpTransport,
     pub(super) hub: Arc<MessageRouter>,
     pub(super) options: Arc<McpPeerOptions>,
+    /// How this client describes itself in a stateless request.
+    client: ClientDescription,
+    /// W3C `traceparent` of every stateless request.
+    trace: Option<String>,
     next: AtomicU64,
     background: Mutex<Vec<AbortOnDrop>>,
 }
@@ -59,6 +63,8 @@ impl McpConnection {
             link,
             hub: Arc::clone(hub),
             options: Arc::clone(options),
+            client: options.description(),
+            trace: None,
             next: AtomicU64::new(1),
             background: Mutex::default(),
         }
@@ -69,6 +75,16 @@ impl McpConnection {
         let random = uuid::Uuid::now_v7().as_u64_pair().1 & 0xffff_ffff;
         self.next.store((random << 16) + 1, Ordering::Relaxed);
         self
+    }
+
+    /// Sets how this client describes itself in a stateless request.
+    pub(super) fn described_as(self, client: ClientDescription) -> Self {
+        Self { client, ..self }
+    }
+
+    /// Sets the W3C `traceparent` of every stateless request.
+    pub(super) fn traced(self, trace: Option<&str>) -> Self {
+        Self { trace: trace.map(str::to_owned), ..self }
     }
 
     /// Attaches background work that stops with the connection.
@@ -187,7 +203,10 @@ impl McpConnection {
         if !self.version.is_stateless() {
             return;
         }
-        self.options.description().add_to(params, self.version);
+        self.client.add_to(params, self.version);
+        if let Some(trace) = &self.trace {
+            add_trace(params, trace);
+        }
         if let Some(level) = self.options.log_level.get() {
             add_log_level(params, level);
         }

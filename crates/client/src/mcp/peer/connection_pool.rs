@@ -61,6 +61,8 @@ pub(super) struct McpConnectionPool {
     asks: AtomicBool,
     /// The connections beside the first.
     more: tokio::sync::Mutex<Vec<Arc<McpConnection>>>,
+    /// The revision in which the server last described itself.
+    described_in: Mutex<Option<McpVersion>>,
     /// Sessions of other processes in which calls were resumed.
     adopted: Mutex<Vec<Weak<McpConnection>>>,
 }
@@ -95,6 +97,7 @@ impl McpConnectionPool {
             asked: Mutex::default(),
             asks: AtomicBool::new(false),
             more: tokio::sync::Mutex::default(),
+            described_in: Mutex::default(),
             adopted: Mutex::default(),
         }
     }
@@ -126,6 +129,27 @@ impl McpConnectionPool {
     }
 
     async fn connect(&self) -> Result<Arc<McpConnection>, PeerError> {
+        let connection = Arc::new(self.handshake().await?);
+        standing_streams::open_session_stream(&connection);
+        Ok(connection)
+    }
+
+    /// The server's description, from a handshake of its own. Ends the session, or the process, at once.
+    pub(super) async fn describe(&self) -> Result<ServerDescription, PeerError> {
+        let connection = match &self.http {
+            Some(Ok(http)) => {
+                let known = *self.described_in.lock();
+                let negotiated = handshake::negotiate(http, &self.changes, known).await;
+                negotiated.map_err(|fail| fail.into_peer(&self.at))?
+            }
+            _ => self.handshake().await?,
+        };
+        connection.end().await;
+        *self.described_in.lock() = Some(connection.version);
+        Ok(connection.about)
+    }
+
+    async fn handshake(&self) -> Result<McpConnection, PeerError> {
         let made = match (&self.location, &self.http) {
             (PeerLocation::Command(program), _) => {
                 pipe::start(program, &self.at, &self.options, &self.changes).await
@@ -136,9 +160,7 @@ impl McpConnectionPool {
                 Err(PeerError::Unsupported("there is no HTTP client".into()).into())
             }
         };
-        let connection = Arc::new(made.map_err(|fail| fail.into_peer(&self.at))?);
-        standing_streams::open_session_stream(&connection);
-        Ok(connection)
+        made.map_err(|fail| fail.into_peer(&self.at))
     }
 
     /// An inbox for a call: on a connection of its own if calls that share one could not be told apart.

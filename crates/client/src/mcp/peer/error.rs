@@ -25,6 +25,12 @@ pub(super) enum McpRequestError {
     SessionLost,
     /// A JSON-RPC error of the server.
     Rpc(RpcErrorObject),
+    /// The server requires authentication, or does not permit the caller to do this.
+    Unauthorized {
+        /// 401 or 403.
+        status: u16,
+        why: String,
+    },
     /// An HTTP status without a JSON-RPC error.
     Status {
         status: u16,
@@ -52,6 +58,7 @@ impl McpRequestError {
     pub(super) fn into_peer(self, at: &str) -> PeerError {
         match self {
             Self::Peer(error) => error,
+            Self::Unauthorized { why, .. } => PeerError::Unauthorized { at: at.to_owned(), why },
             Self::SessionLost => PeerError::Gone(format!("{at} has ended the session of the call")),
             Self::Rpc(error) => refusal(at, &error).unwrap_or_else(|| {
                 PeerError::Refused(format!("{at} refused: {} ({})", error.message, error.code))
@@ -69,7 +76,7 @@ impl McpRequestError {
             Self::Peer(error) => error.is_transient() || matches!(error, PeerError::Cut(_)),
             Self::Status { status, .. } => *status >= 500,
             Self::Rpc(error) => retry_after_in(error).is_some(),
-            Self::SessionLost => false,
+            Self::SessionLost | Self::Unauthorized { .. } => false,
         }
     }
 }

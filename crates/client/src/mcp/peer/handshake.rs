@@ -27,7 +27,32 @@ pub(super) async fn handshake(
     http: &Arc<McpHttp>,
     changes: &watch::Sender<u64>,
 ) -> Result<McpConnection, McpRequestError> {
+    let connection = negotiate(http, changes, None).await?;
+    if matches!(connection.link, McpTransport::Http(_)) && !connection.version.is_stateless() {
+        initialized(&connection).await?;
+    }
+    Ok(connection)
+}
+
+/// Finds the revision of a server over HTTP. A session has begun, but its start is not confirmed yet. `known`: the
+/// revision of an earlier session, which is tried first.
+pub(super) async fn negotiate(
+    http: &Arc<McpHttp>,
+    changes: &watch::Sender<u64>,
+    known: Option<McpVersion>,
+) -> Result<McpConnection, McpRequestError> {
     let options = &http.options;
+    if let Some(version) = known.filter(|version| !version.is_stateless()) {
+        match initialize(http, changes, version).await {
+            // The server is reachable, and may speak another revision by now.
+            Err(
+                McpRequestError::Rpc(_)
+                | McpRequestError::Status { .. }
+                | McpRequestError::Peer(PeerError::Malformed { .. } | PeerError::Unsupported(_)),
+            ) => {}
+            negotiated => return negotiated,
+        }
+    }
     if options.version.is_none_or(McpVersion::is_stateless) {
         match discover(http, changes).await? {
             DiscoverOutcome::Speaks(connection) => return Ok(*connection),
@@ -63,11 +88,12 @@ async fn discover(
             Ok((_, answer)) => answer.outcome,
             Err(McpRequestError::Rpc(error)) => Err(error),
             // The server is unreachable or does not authorize us.
-            Err(McpRequestError::Peer(
-                error @ (PeerError::Unreachable { .. }
-                | PeerError::Unauthorized { .. }
-                | PeerError::Busy { .. }),
-            )) => return Err(error.into()),
+            Err(
+                fail @ (McpRequestError::Unauthorized { .. }
+                | McpRequestError::Peer(
+                    PeerError::Unreachable { .. } | PeerError::Unauthorized { .. } | PeerError::Busy { .. },
+                )),
+            ) => return Err(fail),
             Err(fail) => {
                 tracing::debug!(?fail, "{} does not know server/discover", http.at);
                 return Ok(DiscoverOutcome::Before(None));
@@ -144,9 +170,7 @@ async fn initialize(
         }
     };
     let link = McpTransport::Http(Arc::new(link(version)));
-    let connection = McpConnection::new(&http.at, (version, about), link, &hub, options);
-    initialized(&connection).await?;
-    Ok(connection)
+    Ok(McpConnection::new(&http.at, (version, about), link, &hub, options))
 }
 
 /// The `initialize` request.

@@ -74,7 +74,7 @@ impl McpHttp {
             if status != 401 && status != 403 {
                 return Ok(answered);
             }
-            let refused = |why: String| Err(PeerError::Unauthorized { at: self.at.clone(), why }.into());
+            let refused = |why: String| Err(McpRequestError::Unauthorized { status, why });
             match &self.authorizer {
                 // A 403 without a challenge has another reason than the token.
                 Some(authorizer) if !asked && (status == 401 || challenge.is_some()) => {

@@ -7,7 +7,10 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, header};
 use nuncio_outbound::HttpResponse;
-use nuncio_wire::{mcp::McpVersion, sse};
+use nuncio_wire::{
+    mcp::{McpMessage, McpVersion, read_messages},
+    sse,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use url::Url;
 
@@ -18,7 +21,6 @@ use super::{
     exchange::{AbortOnDrop, ExchangeEvent},
     handshake::{initialize_request, initialized, read_initialized},
     http::McpHttp,
-    incoming::{self, McpMessage},
     router::MessageRouter,
 };
 use crate::peer::PeerError;
@@ -117,7 +119,7 @@ async fn read(
         if event.data.is_empty() || event.event.as_deref().is_some_and(|name| name != "message") {
             continue;
         }
-        match incoming::read(event.data.as_bytes()) {
+        match read_messages(event.data.as_bytes()) {
             Ok(messages) => {
                 for reply in messages.into_iter().filter_map(|message| hub.route(message)) {
                     // A failed write shows up on the stream.

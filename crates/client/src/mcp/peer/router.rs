@@ -245,14 +245,16 @@ impl MessageRouter {
             // Each call knows whether the elicitation is its own.
             ServerNotification::ElicitationComplete(_)
             | ServerNotification::Cancelled(_)
-            | ServerNotification::Subscribed(_) => {
+            | ServerNotification::Subscribed { .. } => {
                 self.lock().calls.iter().map(|call| call.inbox.clone()).collect()
             }
             ServerNotification::Task(task) => {
                 self.inbox(|call| call.task == task.id && task.id.is_some()).into_iter().collect()
             }
             ServerNotification::Log { task, .. } => self.addressee(task.as_deref()).into_iter().collect(),
-            ServerNotification::ToolsChanged | ServerNotification::Unknown(_) => vec![],
+            ServerNotification::ToolsChanged
+            | ServerNotification::ResourceUpdated(_)
+            | ServerNotification::Unknown(_) => vec![],
         };
         for inbox in inboxes {
             if let Err(error) = inbox.try_send(McpMessage::Notification(notification.clone())) {

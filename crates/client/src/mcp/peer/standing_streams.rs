@@ -6,7 +6,7 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use http::HeaderMap;
 use nuncio_wire::{
-    mcp::{ClientRequest, McpMessage, ServerNotification, read_messages},
+    mcp::{ClientRequest, ListenParams, McpMessage, ServerNotification, read_messages},
     sse,
 };
 
@@ -76,18 +76,20 @@ pub(super) fn subscribe(connection: &Arc<McpConnection>) -> Option<AbortOnDrop> 
 }
 
 async fn subscribed(connection: Arc<McpConnection>) {
+    let wanted = ListenParams { tools_list_changed: true, ..ListenParams::default() };
     let mut attempts = 0;
     while attempts < connection.options.reconnects {
-        match connection.exchange(ClientRequest::SubscribeToTools, HeaderMap::new()).await {
+        let request = ClientRequest::Listen { wanted: &wanted, events: None };
+        match connection.exchange(request, HeaderMap::new()).await {
             Ok((_, mut exchange)) => loop {
                 match exchange.next().await {
                     Ok(ExchangeEvent::Message(McpMessage::Answer(answer))) => match answer.outcome {
                         Ok(_) => break,
                         Err(error) => return tracing::debug!(%error, "{}: no subscription", connection.at),
                     },
-                    Ok(ExchangeEvent::Message(McpMessage::Notification(ServerNotification::Subscribed(
-                        _,
-                    )))) => {
+                    Ok(ExchangeEvent::Message(McpMessage::Notification(
+                        ServerNotification::Subscribed { .. },
+                    ))) => {
                         if attempts > 0 {
                             connection.hub.notify_changed();
                         }

@@ -10,7 +10,10 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use nuncio_outbound::{Backoff, HttpResponse};
-use nuncio_wire::{mcp::McpVersion, sse};
+use nuncio_wire::{
+    mcp::{McpMessage, McpPeerResponse, McpVersion, read_messages},
+    sse,
+};
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
@@ -18,7 +21,6 @@ use super::{
     error::{McpRequestError, body_excerpt, of_status},
     exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
     http::McpHttp,
-    incoming::{self, McpMessage, McpPeerResponse},
     router::{MessageRouter, RouteResult},
 };
 use crate::{mcp::relay::envelope::encoded, peer::PeerError};
@@ -225,7 +227,7 @@ impl StreamableHttp {
             return Ok(Some(answered));
         }
         let body = self.http.whole(answered).await?;
-        let messages = incoming::read(&body).map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
+        let messages = read_messages(&body).map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
         for message in messages {
             if self.deliver_message(message, id, tell).await? {
                 return Ok(None);
@@ -266,7 +268,7 @@ impl StreamableHttp {
                 (at.news, last) = (true, Instant::now());
                 let is_empty = event.data.is_empty();
                 if !is_empty {
-                    let messages = incoming::read(event.data.as_bytes())
+                    let messages = read_messages(event.data.as_bytes())
                         .map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
                     for message in messages {
                         if self.deliver_message(message, id, tell).await? {

@@ -1,3 +1,0 @@
-//! Messages of a server, as the transports read them.
-
-pub(super) use nuncio_wire::mcp::{McpMessage, McpPeerResponse, read_messages as read};
