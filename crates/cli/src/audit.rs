@@ -10,9 +10,9 @@ use serde_json::{Map, Value};
 
 use super::{
     error::CliError,
-    local_server,
     operator::OperatorBackend,
     output::{self, Format},
+    server,
     table::table,
     token,
 };
@@ -54,7 +54,7 @@ impl AuditFlags {
     }
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let desk = OperatorBackend::find(&local_server::configured_for(self.flags.data.clone())).await?;
+        let desk = OperatorBackend::find(&server::configured_for(self.flags.data.clone())).await?;
         let done = match self.follow {
             false => self.page(&desk).await,
             true => tokio::select! {

@@ -54,7 +54,7 @@ use self::{
     servers::ChatServer,
     session::{ChatInbox, ChatSession, NEWS},
 };
-use super::{credential_origin::CredentialFlags, error::CliError, local_server, output::Format};
+use super::{credential_origin::CredentialFlags, error::CliError, output::Format, server};
 use crate::{config::LogFormat, logs};
 
 /// All levels, lowest first.
@@ -251,7 +251,7 @@ impl Flags {
 
     /// The model that answers sampling requests, if there is one.
     fn model(&self) -> Result<Option<(Model, String)>, CliError> {
-        let configured = local_server::configured_for(self.data.clone()).model;
+        let configured = server::configured_for(self.data.clone()).model;
         let (options, what) = match (&self.model_url, &self.model_name, configured) {
             (Some(url), Some(name), _) => {
                 let mut options = ModelOptions::new(url, name);

@@ -15,8 +15,8 @@ use url::Url;
 use super::{
     credential_origin::CredentialFlags,
     error::{CliError, TaskResumePoint},
-    local_server,
     output::{OutputFlags, note},
+    server,
 };
 use crate::{config::LogFormat, duration, logs};
 
@@ -116,8 +116,8 @@ impl AgentFlags {
             );
         }
         let (text, origin, token) = match &self.agent_card {
-            Some(text) => (text.clone(), TargetOrigin::Given, local_server::token_of(text)),
-            None => local_server::find(),
+            Some(text) => (text.clone(), TargetOrigin::Given, server::token_of(text)),
+            None => server::locate(),
         };
         let operator = token.filter(|_| self.bearer.is_none()).map(|token| (text.clone(), token));
         let mut flags = match origin {

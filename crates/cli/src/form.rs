@@ -1,52 +1,22 @@
-//! Prompts at the terminal: yes or no, and forms field by field.
+//! The fields of a form: the prompt of each, and the value that a typed line means. And a line of the standard input.
 //!
-//! A form's schema is flat: its fields are texts, numbers, booleans and choices. An invalid value is reported
-//! at once and asked for again; the server checks the whole form once more. Prompts go to the standard error,
-//! to keep the output clean.
+//! A form's schema is flat: its fields are texts, numbers, booleans and choices. Prompts go to the standard error, to
+//! keep the output clean.
 
 use std::io::{self, BufRead as _, Write as _};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::{error::CliError, text::plain};
 
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum FormPromptOutcome {
-    /// All fields have a value.
-    In(Value),
-    /// The input ended (Ctrl-D).
-    Left,
-}
-
 /// Asks a yes-or-no question; any other answer is no.
 pub(crate) async fn ask_yes_no(question: &str) -> Result<bool, CliError> {
-    let answer = ask(question.to_owned()).await?;
+    let answer = read_line(question.to_owned()).await?;
     Ok(answer.is_some_and(|answer| matches!(&*answer.trim().to_lowercase(), "y" | "yes")))
 }
 
-/// Asks for every field of a form.
-pub(crate) async fn fill(message: &str, schema: &Value) -> Result<FormPromptOutcome, CliError> {
-    let mut content = Map::new();
-    let _ = writeln!(io::stderr(), "\n{}", plain(message));
-    for field in fields(schema) {
-        loop {
-            let Some(line) = ask(field.prompt()).await? else { return Ok(FormPromptOutcome::Left) };
-            match field.read(&line) {
-                Ok(Some(value)) => drop(content.insert(field.name.to_owned(), value)),
-                Ok(None) => {}
-                Err(why) => {
-                    let _ = writeln!(io::stderr(), "  {why}");
-                    continue;
-                }
-            }
-            break;
-        }
-    }
-    Ok(FormPromptOutcome::In(content.into()))
-}
-
 /// One line from the terminal; `None` at its end. Read in a thread, which the process need not wait for.
-async fn ask(prompt: String) -> Result<Option<String>, CliError> {
+pub(crate) async fn read_line(prompt: String) -> Result<Option<String>, CliError> {
     let read = tokio::task::spawn_blocking(move || {
         let mut err = io::stderr();
         write!(err, "{prompt}")?;

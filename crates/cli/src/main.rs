@@ -11,12 +11,10 @@ mod chat;
 mod config;
 mod connection;
 mod credential_origin;
-mod duration;
 mod error;
 mod follow;
 mod form;
 mod listen;
-mod local_server;
 mod logs;
 mod mcp;
 mod memory;
@@ -26,22 +24,27 @@ mod parts;
 mod plan;
 mod progress;
 mod push;
+mod questions;
 mod send;
 mod serve;
+mod server;
 mod server_connection;
 mod sparc;
 mod store;
 mod table;
 mod task;
 mod task_follower;
+mod task_questions;
 mod tenant;
 mod text;
 mod token;
 mod trust;
+mod typed_answer;
 
 use std::{io::Write as _, process::ExitCode};
 
 use clap::{ArgAction, Parser, Subcommand, error::ErrorKind};
+use nuncio_engine::duration;
 
 use self::{error::CliError, output::Format};
 

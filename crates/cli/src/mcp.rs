@@ -8,17 +8,17 @@
 use std::{process::ExitCode, sync::Arc};
 
 use async_trait::async_trait;
-use nuncio::{RunningServer, ShutdownSignals, data_dir::PublishedServer};
+use nuncio::{ShutdownSignals, data_dir::PublishedServer};
 use nuncio_client::mcp::{EndpointFinder, Relay, RelayEndpoint};
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout},
-    net::TcpStream,
     sync::{Mutex, mpsc},
 };
 
 use super::{
     error::CliError,
-    serve::{Flags, server},
+    serve::Flags,
+    server::{self, LocalServer},
 };
 use crate::{
     config::{self, Config},
@@ -76,7 +76,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
         }
     }
     relay.close().await;
-    if let Some(running) = holder.state.lock().await.own.take() {
+    if let Some(LocalServer::Own(running)) = holder.state.lock().await.take() {
         running.stop().await;
     }
     // It ends with the relay, which held the other end.
@@ -87,46 +87,24 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
 /// Finds the holder of the folder, and takes the folder if there is none.
 struct DataFolderHolder {
     config: Config,
-    state: Mutex<HolderState>,
-}
-
-#[derive(Default)]
-struct HolderState {
-    /// The server in this process.
-    own: Option<RunningServer>,
-    /// The server in another process.
-    other: Option<PublishedServer>,
+    /// The holder that was found last.
+    state: Mutex<Option<LocalServer>>,
 }
 
 impl DataFolderHolder {
     async fn find(&self) -> Result<RelayEndpoint, String> {
         let mut state = self.state.lock().await;
-        if let Some(own) = &state.own {
+        if let Some(LocalServer::Own(own)) = &*state {
             return Ok(endpoint(own.published()));
         }
-        if let Some(other) = &state.other {
-            if listens(&other.url).await {
-                return Ok(endpoint(other));
-            }
-            state.other = None;
+        if let Some(LocalServer::Other(other)) = &*state
+            && server::is_listening(other).await
+        {
+            return Ok(endpoint(other));
         }
-        // The folder's lock decides whether a process holds it: an address may be left over from a crash.
-        let error = match server(self.config.clone()).map_err(|error| error.to_string())?.start().await {
-            Ok(running) => {
-                let found = endpoint(running.published());
-                state.own = Some(running);
-                return Ok(found);
-            }
-            Err(error) => error,
-        };
-        match PublishedServer::read(&self.config.data) {
-            Some(other) if listens(&other.url).await => {
-                let found = endpoint(&other);
-                state.other = Some(other);
-                Ok(found)
-            }
-            _ => Err(error.to_string()),
-        }
+        *state = None;
+        let found = server::start_or_find(&self.config).await.map_err(|error| error.to_string())?;
+        Ok(endpoint(state.insert(found).published()))
     }
 }
 
@@ -142,8 +120,4 @@ impl EndpointFinder for HolderFinder {
 /// A process that can read the data folder acts as the operator.
 fn endpoint(server: &PublishedServer) -> RelayEndpoint {
     RelayEndpoint { url: format!("{}/mcp", server.url), bearer: Some(server.admin_token.clone()) }
-}
-
-async fn listens(url: &str) -> bool {
-    TcpStream::connect(url.strip_prefix("http://").unwrap_or_default()).await.is_ok()
 }

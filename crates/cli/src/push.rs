@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::{
     error::CliError,
-    local_server,
     operator::OperatorBackend,
     output::{self, Format},
+    server,
     text::TextOutput,
 };
 
@@ -87,7 +87,7 @@ impl Command {
             Self::Key { tenant, flags } => return key(flags, tenant, None).await,
             Self::RotateKey { tenant, overlap, flags } => return key(flags, tenant, Some(overlap)).await,
         };
-        let desk = OperatorBackend::find(&local_server::configured_for(flags.data)).await?;
+        let desk = OperatorBackend::find(&server::configured_for(flags.data)).await?;
         let answer = match &delivery {
             None => dead_letters(&desk).await?,
             Some(delivery) => replay(&desk, delivery.as_deref()).await?,
@@ -111,7 +111,7 @@ async fn key(
     tenant: Option<String>,
     rotate: Option<std::time::Duration>,
 ) -> Result<(), CliError> {
-    let server = OperatorBackend::find(&local_server::configured_for(flags.data)).await?.server().await?;
+    let server = OperatorBackend::find(&server::configured_for(flags.data)).await?.server().await?;
     let answer = match rotate {
         None => {
             let query: Vec<_> = tenant.map(|tenant| ("tenant", tenant)).into_iter().collect();

@@ -16,7 +16,7 @@ use clap::Args;
 use nuncio::{RunningServer, data_dir::PublishedServer};
 use nuncio_client::mcp::{ToolClient, ToolError, ToolOptions, ToolStart, ToolTaskView};
 use serde_json::{Value, json};
-use tokio::{net::TcpStream, time::Instant};
+use tokio::time::Instant;
 use url::Url;
 
 use super::{
@@ -24,10 +24,10 @@ use super::{
     credential_origin::CredentialFlags,
     error::{CliError, TaskResumePoint},
     output::{self, Format, note},
-    serve::server,
+    server::{self, LocalServer},
 };
 use crate::{
-    config::{self, AgentTables, Config, FlagValues, LogFormat},
+    config::{self, AgentTables, FlagValues, LogFormat},
     duration, logs,
 };
 
@@ -160,28 +160,14 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
         config.data = data;
         config.store = None;
     }
-    if let Some(place) = published(&config, &flags).await {
-        return Ok(place);
-    }
     config.listen = "127.0.0.1:0".into();
-    // The folder's lock decides whether a process holds it: an address may be left over from a crash.
-    match server(config.clone())?.start().await {
-        Ok(running) => {
-            let token = PublishedServer::read(&config.data).map(|published| published.admin_token);
-            let target = AgentTarget { origin: TargetOrigin::Default, flags };
-            Ok(ServerEndpoint { url: running.url().to_owned(), bearer: token, target, own: Some(running) })
-        }
-        // Another process took the folder first.
-        Err(error) => published(&config, &flags).await.ok_or(CliError::Start(error)),
-    }
-}
-
-async fn published(config: &Config, flags: &str) -> Option<ServerEndpoint> {
-    let published = PublishedServer::read(&config.data)?;
-    TcpStream::connect(published.url.strip_prefix("http://")?).await.ok()?;
-    let origin = TargetOrigin::Published(config.data.join("server.json"));
-    let target = AgentTarget { origin, flags: flags.to_owned() };
-    Some(ServerEndpoint { url: published.url, bearer: Some(published.admin_token), target, own: None })
+    let found = server::find_or_start(&config).await?;
+    let PublishedServer { url, admin_token, .. } = found.published().clone();
+    let (origin, own) = match found {
+        LocalServer::Own(running) => (TargetOrigin::Default, Some(running)),
+        LocalServer::Other(_) => (TargetOrigin::Published(config.data.join("server.json")), None),
+    };
+    Ok(ServerEndpoint { url, bearer: Some(admin_token), target: AgentTarget { origin, flags }, own })
 }
 
 /// The base URL of a server, without the path of its endpoint.

@@ -1,6 +1,5 @@
 //! `nuncio sparc …`: workflows of five phases.
 
-pub(super) mod answer;
 mod run;
 mod show;
 mod submit;

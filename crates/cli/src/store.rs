@@ -13,7 +13,7 @@ use nuncio_store::{
     archive::{Archive, copy},
 };
 
-use super::{error::CliError, local_server, output};
+use super::{error::CliError, output, server};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -68,7 +68,7 @@ impl Command {
                 ))
             }
             Self::Backup { to, data } => {
-                let config = local_server::configured_for(data);
+                let config = server::configured_for(data);
                 let StoreLocation::Sqlite(dir) = config.store_location() else {
                     return Err(CliError::Store(
                         "the store is a PostgreSQL database: back it up with pg_dump or its own tools".into(),

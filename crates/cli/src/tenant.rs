@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use super::{
     error::CliError,
-    local_server,
     operator::{OperatorBackend, OperatorServer},
     output::{self, Format},
+    server,
     table::{Table, age, bytes, cell, table},
     text::TextOutput,
     token,
@@ -94,10 +94,8 @@ impl Command {
                 one.tenant
             )));
         }
-        let server = OperatorBackend::find(&local_server::configured_for(self.flags().data.clone()))
-            .await?
-            .server()
-            .await?;
+        let server =
+            OperatorBackend::find(&server::configured_for(self.flags().data.clone())).await?.server().await?;
         let answer = match &self {
             Self::List(_) | Self::Usage { tenant: None, .. } => server.get("/admin/tenants", &[]).await?,
             Self::Usage { tenant: Some(tenant), .. } => server.get(&path(tenant), &[]).await?,

@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 
 use super::{
     error::CliError,
-    local_server,
     operator::OperatorBackend,
     output::{self, Format},
+    server,
     table::table,
     text::TextOutput,
 };
@@ -96,7 +96,7 @@ impl Command {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let format = self.format();
         let (Self::Create { flags, .. } | Self::Revoke { flags, .. } | Self::List(flags)) = &self;
-        let desk = OperatorBackend::find(&local_server::configured_for(flags.data.clone())).await?;
+        let desk = OperatorBackend::find(&server::configured_for(flags.data.clone())).await?;
         let answer = self.ask(&desk).await;
         desk.close().await;
         let answer = answer?;

@@ -1,14 +1,12 @@
-//! MCP clients: a full peer, a relay from pipes to HTTP, a stateless tool client, and a probe.
+//! MCP clients: a full peer, a client for the tools of one server over the same connection, and a relay from pipes
+//! to HTTP.
 
 mod peer;
-mod probe;
 mod relay;
-mod tools;
 
-pub use peer::{DeclaredCapabilities, McpLogLevel, McpPeer, McpPeerOptions};
-pub use probe::{HandshakeMethod, ProbeError, ServerIntroduction, probe};
-pub use relay::{EndpointFinder, Relay, RelayEndpoint, RelayError};
-pub use tools::{
-    ToolAnswer, ToolChange, ToolChanges, ToolClient, ToolError, ToolOptions, ToolProgress, ToolStart,
-    ToolSubscription, ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
+pub use peer::{
+    DeclaredCapabilities, McpLogLevel, McpPeer, McpPeerOptions, ToolAnswer, ToolChange, ToolChanges,
+    ToolClient, ToolError, ToolOptions, ToolStart, ToolSubscription, ToolTaskQuestion, ToolTaskStatus,
+    ToolTaskView,
 };
+pub use relay::{EndpointFinder, Relay, RelayEndpoint, RelayError};

@@ -332,6 +332,15 @@ impl CallControl {
     }
 }
 
+/// How a peer describes itself.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PeerDescription {
+    /// The card of an A2A agent, or the name and version of an MCP server (`serverInfo`), as received.
+    pub document: Option<Value>,
+    /// The ids of an agent's skills, or the names of a server's capabilities.
+    pub capabilities: Vec<String>,
+}
+
 /// A remote A2A agent or MCP server.
 #[async_trait]
 pub trait Peer: Send + Sync + 'static {
@@ -360,6 +369,9 @@ pub trait Peer: Send + Sync + 'static {
 
     /// Whether it can be reached.
     async fn check_reachable(&self) -> Result<(), PeerError>;
+
+    /// How it describes itself now. Leaves no session and no process behind.
+    async fn describe(&self) -> Result<PeerDescription, PeerError>;
 
     /// Begins a call. The first event is [`CallEvent::HandleUpdated`] if the call can be resumed.
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError>;

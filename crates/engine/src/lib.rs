@@ -16,6 +16,7 @@ mod commit;
 pub mod content;
 pub mod context;
 pub mod cpu_share;
+pub mod duration;
 pub mod engine;
 pub mod error;
 pub mod event;

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 pub use self::{
-    derived_schema::{input_schema, output_schema},
+    derived_schema::{input_schema, limit_field, output_schema},
     handler::{
         Abilities, Answers, HandlerError, HandlerQuestion, HandlerQuestions, HandlerReply, HandlerRequest,
     },

@@ -30,7 +30,7 @@ pub use self::{
     api::{PlanProblem, SubtaskStatus, UnavailableAgent},
     check::{PROBLEMS, PlanProblems, Roster},
     drawing::{PlanDrawing, draw},
-    file::{Plan, PlanBudget, PlanRetry, PlanTarget, PlanTask, PlanTaskInput, Synthesis, format_duration},
+    file::{Plan, PlanBudget, PlanRetry, PlanTarget, PlanTask, PlanTaskInput, Synthesis},
     graph::{PlanGraph, PlanPredecessors},
     make::{PlanDraft, PlanMakeError, PlanMatch, UnmatchedPart, make},
     status::{PlanStatus, SubtaskState},

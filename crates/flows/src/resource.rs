@@ -6,7 +6,7 @@ use nuncio_engine::{
     clock::Timestamp,
     surface::{ResourceContent, ResourceDescription, ResourceProfile},
 };
-use serde::Serialize;
+use serde::{Deserialize as _, Deserializer, Serialize};
 use serde_json::Value;
 
 /// The metadata of a resource beside its content.
@@ -40,6 +40,11 @@ pub fn content(
 /// An answer as JSON. Answers are plain data with strings as keys: their serialization cannot fail.
 pub fn plain_value(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).unwrap_or_default()
+}
+
+/// Deserializes a member that may be any value: one that is given is there, also where it is null.
+pub(crate) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// The profile of a JSON resource.

@@ -2,7 +2,7 @@
 //!
 //! A caller names webhooks, cards and key sets, but the server connects from inside the firewall, next to
 //! the metadata service of its cloud (SSRF). So an address is classified by what it reaches, however it is
-//! spelled. `filtered.rs` applies the policy to every connection.
+//! spelled. `resolver.rs` and `http.rs` apply the policy to every connection.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

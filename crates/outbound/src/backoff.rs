@@ -27,6 +27,20 @@ impl Backoff {
         Self { first, longest, limit, pause: first, since: None }
     }
 
+    /// Pauses that double from `first` to `longest`, without a time limit: the caller counts its attempts.
+    pub fn unlimited(first: Duration, longest: Duration) -> Self {
+        Self::new(first, longest, Duration::MAX)
+    }
+
+    /// The pause before the next attempt, for a caller that counts its attempts. `wanted` is the time that the peer
+    /// named.
+    pub fn take_pause(&mut self, wanted: Option<Duration>) -> Duration {
+        // A peer that names no time at all would be asked in a busy loop.
+        let pause = wanted.map_or(self.pause, |wanted| wanted.max(self.first));
+        self.pause = self.pause.saturating_mul(2).min(self.longest);
+        pause
+    }
+
     /// The peer is reachable: the next outage has the whole limit.
     pub fn reset(&mut self) {
         (self.pause, self.since) = (self.first, None);
@@ -38,10 +52,7 @@ impl Backoff {
     pub fn fail(&mut self, began: Instant, wanted: Option<Duration>) -> Option<Duration> {
         let since = *self.since.get_or_insert(began);
         let left = self.limit.checked_sub(since.elapsed()).filter(|left| !left.is_zero())?;
-        // A peer that names no time at all would be asked in a busy loop.
-        let pause = wanted.map_or(self.pause, |wanted| wanted.max(self.first));
-        self.pause = (self.pause * 2).min(self.longest);
-        Some(pause.min(left))
+        Some(self.take_pause(wanted).min(left))
     }
 
     /// How long an attempt may take that begins now.
@@ -84,6 +95,17 @@ mod tests {
         }
         assert_eq!(pauses, [ms(100), ms(200), ms(400), ms(400), ms(400)]);
         assert_eq!((backoff.lasted(), backoff.attempt_limit()), (ms(1500), SHORTEST_ATTEMPT));
+    }
+
+    #[test]
+    fn a_caller_that_counts_its_attempts_gets_pauses_without_end() {
+        let mut backoff = Backoff::unlimited(ms(100), ms(350));
+        let pauses: Vec<_> = (0..4).map(|_| backoff.take_pause(None)).collect();
+        assert_eq!(pauses, [ms(100), ms(200), ms(350), ms(350)]);
+        assert_eq!(backoff.take_pause(Some(ms(900))), ms(900));
+        assert_eq!(backoff.take_pause(Some(Duration::ZERO)), ms(100));
+        backoff.reset();
+        assert_eq!(backoff.take_pause(None), ms(100));
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,11 +2,13 @@
 //! headers that authenticate it to the receiver. The engine's outbox decides when and in which order to
 //! deliver; `nuncio-outbound` decides which addresses are allowed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use jiff::fmt::rfc2822;
 use nuncio_engine::{
     access::tenant_of,
     clock::{Clock, Timestamp},
@@ -215,17 +217,8 @@ fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
     }
     let note = if status.is_redirection() { "; redirects are not followed" } else { "" };
     let reason = format!("the receiver answered {status}{note}");
-    DeliveryResult::Retry { after: retry_after(&answer.headers, now), reason }
-}
-
-/// Parses `Retry-After`: seconds, or a date.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-    Some(Timestamp(date.as_millisecond()).since(now))
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0.try_into().unwrap_or_default());
+    DeliveryResult::Retry { after: nuncio_outbound::retry_after(&answer.headers, now), reason }
 }
 
 fn dialect(config: &WebhookConfig) -> Result<Dialect, WebhookConfigError> {

@@ -3,10 +3,7 @@
 //! A name is followed by `name=value` pairs, a JSON object, or a text. Values are parsed by the schema's
 //! types, and the whole is checked against the schema before the server is called.
 
-use nuncio_engine::{
-    Answer, Message, Part, Role,
-    question::{Ask, Question},
-};
+use nuncio_engine::{Message, Part, Role};
 use serde_json::{Map, Value};
 
 use super::split_line::{LineWord, split_words};
@@ -112,16 +109,6 @@ pub(super) fn describe_arguments(fields: &[PromptField<'_>]) -> String {
     }
 }
 
-/// Checks all arguments against the schema.
-pub(super) fn check(schema: &Value, arguments: &Map<String, Value>) -> Result<(), String> {
-    let question =
-        Question { id: String::new(), text: String::new(), ask: Ask::Form { schema: schema.clone() } };
-    let checked = question.check(Answer::Accept(Value::Object(arguments.clone())));
-    checked
-        .map(drop)
-        .map_err(|error| error.to_string().replacen("the answer does not fit the question's schema: ", "", 1))
-}
-
 /// The message that begins a call. Its id is the same for every retry.
 pub(super) fn message(id: &str, given: ChatArguments) -> Message {
     let part = match given {
@@ -189,6 +176,6 @@ mod tests {
             Err("there is no step: expected [steps=INTEGER]".into())
         );
         let wanted = json!({ "type": "object", "properties": { "a": { "maximum": 3 } }, "required": ["a"] });
-        assert!(super::check(&wanted, &Map::new()).is_err_and(|why| why.contains("\"a\"")));
+        assert!(crate::questions::check_form(&wanted, &Map::new()).is_err_and(|why| why.contains("\"a\"")));
     }
 }

@@ -13,6 +13,7 @@ use nuncio_engine::{
     event::{ArtifactChunk, LogLine, Progress},
     question::Question,
 };
+use nuncio_outbound::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -122,7 +123,7 @@ impl RunFollowerTask {
             RunStart::Begin { begin, again } => (Some(begin), again, None),
             RunStart::Resume(handle) => (None, false, Some(handle)),
         };
-        let mut wait = FIRST_WAIT;
+        let mut backoff = Backoff::unlimited(FIRST_WAIT, LONGEST_WAIT);
         let mut is_waiting = false;
         loop {
             let peer = self.peer.borrow_and_update().clone();
@@ -143,7 +144,7 @@ impl RunFollowerTask {
                     let since = Instant::now();
                     let Err(error) = self.follow_call(call, &mut handle).await else { return };
                     if since.elapsed() > LONGEST_WAIT {
-                        wait = FIRST_WAIT;
+                        backoff.reset();
                     }
                     error
                 }
@@ -159,8 +160,7 @@ impl RunFollowerTask {
             if !std::mem::replace(&mut is_waiting, true) {
                 self.send_update(RunUpdate::Waiting(error.to_string())).await;
             }
-            self.pause(retry_after(&error).unwrap_or(wait)).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            self.pause(backoff.take_pause(retry_after(&error))).await;
         }
     }
 

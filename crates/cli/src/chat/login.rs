@@ -22,7 +22,8 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::{Notify, mpsc};
 use url::Url;
 
-use super::{questions::open_in_browser, server_address::ChatServerAddress, servers::ServerUpdate};
+use super::{server_address::ChatServerAddress, servers::ServerUpdate};
+use crate::questions::open_in_browser;
 
 #[derive(Debug, Clone)]
 pub(super) struct LoginOptions {

@@ -4,7 +4,6 @@ use std::{collections::BTreeSet, path::PathBuf, sync::Arc};
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use nuncio::data_dir::PublishedServer;
 use nuncio_client::{
     auth::{Authorizer, Bearer},
     mcp::McpLogLevel,
@@ -15,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use url::Url;
 
 use super::{servers::ServerDialer, split_line::split_words};
-use crate::{config::Config, local_server};
+use crate::server;
 
 /// A server, as the command line names it.
 #[derive(Debug, Clone)]
@@ -31,7 +30,7 @@ pub(super) enum ChatServerAddress {
 impl ChatServerAddress {
     /// The local server.
     pub(super) fn local(data: Option<PathBuf>) -> Self {
-        let data = local_server::configured_for(data).data;
+        let data = server::configured_for(data).data;
         Self::Local(data.canonicalize().unwrap_or(data))
     }
 
@@ -128,7 +127,7 @@ impl ChatServerAddress {
     /// The URL, without the path of the MCP endpoint.
     pub(super) fn base(&self) -> Option<String> {
         match self {
-            Self::Local(data) => Some(address(data).trim_end_matches('/').to_owned()),
+            Self::Local(data) => Some(server::address_of(data).trim_end_matches('/').to_owned()),
             Self::Url { url, .. } => {
                 let text = url.as_str().trim_end_matches('/');
                 Some(text.strip_suffix("/mcp").unwrap_or(text).to_owned())
@@ -140,7 +139,7 @@ impl ChatServerAddress {
     /// The resource that a token is for.
     pub(super) fn resource(&self) -> Option<Url> {
         match self {
-            Self::Local(data) => Url::parse(&format!("{}/mcp", address(data))).ok(),
+            Self::Local(data) => Url::parse(&format!("{}/mcp", server::address_of(data))).ok(),
             Self::Url { url, .. } => Some(url.clone()),
             Self::Command { .. } => None,
         }
@@ -171,8 +170,8 @@ impl ChatServerAddress {
             (Self::Local(data), None) => Some(Arc::new(OperatorAuthorizer(data.clone()))),
             (Self::Url { url, .. }, None) => {
                 // The local server, named by its URL, is still the local server.
-                let data = local_server::configured().data;
-                let published = Url::parse(&PublishedServer::read(&data)?.url).ok()?;
+                let data = server::configured().data;
+                let published = Url::parse(&server::published(&data)?.url).ok()?;
                 (published.origin() == url.origin())
                     .then(|| Arc::new(OperatorAuthorizer(data)) as Arc<dyn Authorizer>)
             }
@@ -207,7 +206,7 @@ impl ChatServerAddress {
                         // running calls.
                         options.protocol = Some(PeerProtocol::Mcp);
                         options.revision.get_or_insert_with(|| McpVersion::V2025_11_25.name().to_owned());
-                        let text = format!("{}/mcp", address(&data));
+                        let text = format!("{}/mcp", server::address_of(&data));
                         let no_url = |error: url::ParseError| PeerError::Unreachable {
                             at: text.clone(),
                             why: error.to_string(),
@@ -270,12 +269,6 @@ fn bearer_of(token: &str) -> String {
     own().or_else(claims).unwrap_or_else(|| token.to_owned())
 }
 
-/// The address of a data folder's server, or the one it would have.
-fn address(data: &std::path::Path) -> String {
-    PublishedServer::read(data)
-        .map_or_else(|| format!("http://{}", Config::default().listen), |published| published.url)
-}
-
 fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }
@@ -290,7 +283,7 @@ struct OperatorAuthorizer(PathBuf);
 #[async_trait]
 impl Authorizer for OperatorAuthorizer {
     async fn token(&self, resource: &Url) -> Option<String> {
-        let published = PublishedServer::read(&self.0)?;
+        let published = server::published(&self.0)?;
         let here = Url::parse(&published.url).ok()?;
         (here.origin() == resource.origin()).then_some(published.admin_token)
     }

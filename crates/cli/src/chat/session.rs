@@ -28,13 +28,17 @@ use super::{
     follower::{CurrentPeer, RunFollower, RunStart, RunUpdate},
     input::{ChatInput, LineInput, LineRequest},
     line_renderer::{RunEvent, RunLabel, ScreenItem, message_text},
-    questions::{ChatQuestionOutcome, FieldPromptOutcome},
+    questions::ChatQuestionOutcome,
     run_store::{RunStore, SavedRun},
     sampling::Sampling,
     screen::Screen,
     servers::{self, ChatServer, NameLookupError, ServerUpdate},
 };
-use crate::{form::fields, text::is_safe};
+use crate::{
+    form::fields,
+    questions::{FieldPromptOutcome, ask_field, check_form},
+    text::is_safe,
+};
 
 /// How long the session waits for the servers' first response before it shows the prompt.
 const GREETING: Duration = Duration::from_secs(15);
@@ -449,7 +453,7 @@ impl ChatSession {
             let missing = !arguments.contains_key(field.name);
             if missing && (ask_all || (field.required && field.default().is_none())) {
                 loop {
-                    match self.ask_field(&field, "").await {
+                    match ask_field(self, &field, "").await {
                         FieldPromptOutcome::In(value) => {
                             value.and_then(|value| arguments.insert(field.name.to_owned(), value));
                             break;
@@ -460,7 +464,7 @@ impl ChatSession {
                 }
             }
         }
-        arguments::check(schema, &arguments)?;
+        check_form(schema, &arguments)?;
         Ok(Some(ChatArguments::Arguments(arguments)))
     }
 
@@ -642,6 +646,7 @@ impl ChatSession {
                     error @ (PeerError::Cut(_)
                     | PeerError::Outage { .. }
                     | PeerError::Unreachable { .. }
+                    | PeerError::NoCard { .. }
                     | PeerError::Busy { .. }),
                 ) => {
                     show(RunEvent::Waiting(&error.to_string()));

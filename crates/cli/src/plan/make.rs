@@ -13,8 +13,8 @@ use crate::{
     program,
     progress::ProgressDisplay,
     server_connection::{ServerConnection, quoted},
-    sparc::answer,
     task_follower::TaskFollower,
+    task_questions,
     text::plain,
 };
 
@@ -82,12 +82,14 @@ async fn by_other(shared: &ServerConnection, arguments: Value) -> Result<Value, 
             ToolTaskStatus::Working => {}
             ToolTaskStatus::Asks(questions) => {
                 progress.hide();
-                if !answer::is_attended(shared) || !answer::answer(shared, &task, &questions).await? {
+                if !task_questions::is_attended(shared)
+                    || !task_questions::answer(shared, &task, &questions).await?
+                {
                     return Err(CliError::Admin(format!(
                         "task {task} asks something: nuncio task get {task}"
                     )));
                 }
-                follower.record_answered(answer::answerable(&questions));
+                follower.record_answered(task_questions::answerable(&questions));
                 progress.show();
             }
             ToolTaskStatus::Completed(called) => return document(called),

@@ -6,9 +6,10 @@ use std::{collections::BTreeMap, process::ExitCode};
 use clap::Args;
 use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
 use nuncio_engine::surface::expand;
+use nuncio_flows::sparc::api::{SparcRunRequest, SparcStatusRequest, WorkflowAnswer};
 use serde_json::{Map, Value, json};
 
-use super::{answer, show};
+use super::show;
 use crate::{
     error::CliError,
     output::{self, note},
@@ -16,7 +17,9 @@ use crate::{
     progress::ProgressDisplay,
     server_connection::{ServerConnection, quoted},
     task_follower::TaskFollower,
+    task_questions,
     text::{TextOutput, plain},
+    typed_answer::TypedAnswer,
 };
 
 #[derive(Args)]
@@ -36,8 +39,8 @@ impl SparcRunFlags {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
         // The id is chosen here, so that the workflow can be read from the beginning.
         let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-        let arguments = json!({ "goal": self.goal, "contextId": context });
-        let task = match shared.start("sparc_run", arguments).await? {
+        let request = SparcRunRequest { context_id: Some(context.clone()), goal: self.goal };
+        let task = match shared.start("sparc_run", shared.arguments(&request)?).await? {
             ToolStart::Task(task) => task.id,
             // It ended at once.
             ToolStart::Done(_) => {
@@ -116,42 +119,48 @@ async fn follow(
             None => ToolTaskStatus::Working,
         };
         // The workflow may not exist yet.
-        let workflow =
-            shared.poll_tool("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
-        let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
+        let request = SparcStatusRequest { context_id: context.to_owned() };
+        let workflow = shared.poll_typed::<WorkflowAnswer>("sparc_status", &request).await.ok();
+        let phase = workflow.as_ref().map_or("starting", |workflow| workflow.value.current_phase.name());
+        let passed = workflow.as_ref().map_or(0, |workflow| show::passed(&workflow.value));
         let said = message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
         let words = format!("phases passed, at {phase}{}", said.unwrap_or_default());
-        progress.update_progress(show::passed(&workflow), Some(5), &words);
+        progress.update_progress(passed, Some(5), &words);
         match seen {
             ToolTaskStatus::Working => {}
             ToolTaskStatus::Asks(questions) if given.is_some() => {
                 let content = given.take().unwrap_or_default();
-                let answered = answer::submit_answer(shared, task, &questions, content).await?;
+                let answered = task_questions::submit_answer(shared, task, &questions, content).await?;
                 follower.record_answered([answered]);
             }
             ToolTaskStatus::Asks(questions) => {
                 progress.hide();
-                let goes_on = answer::is_attended(shared) && answer::answer(shared, task, &questions).await?;
+                let goes_on = task_questions::is_attended(shared)
+                    && task_questions::answer(shared, task, &questions).await?;
                 if !goes_on {
                     return waits(shared, task, context, &questions);
                 }
-                follower.record_answered(answer::answerable(&questions));
+                follower.record_answered(task_questions::answerable(&questions));
                 progress.show();
             }
             ToolTaskStatus::Completed(called) => {
                 drop(progress);
-                end(shared, &workflow, called.structured)?;
+                end(shared, workflow.as_ref(), called.structured)?;
                 return Ok(ExitCode::SUCCESS);
             }
             ToolTaskStatus::Failed(why) => {
                 drop(progress);
-                end(shared, &workflow, Some(json!({ "taskId": task, "status": "failed", "reason": why })))?;
+                end(
+                    shared,
+                    workflow.as_ref(),
+                    Some(json!({ "taskId": task, "status": "failed", "reason": why })),
+                )?;
                 note(&format!("warning: the workflow's task failed: {why}"));
                 return Ok(ExitCode::FAILURE);
             }
             ToolTaskStatus::Cancelled => {
                 drop(progress);
-                end(shared, &workflow, Some(json!({ "taskId": task, "status": "cancelled" })))?;
+                end(shared, workflow.as_ref(), Some(json!({ "taskId": task, "status": "cancelled" })))?;
                 note("warning: the workflow's task was canceled");
                 return Ok(ExitCode::FAILURE);
             }
@@ -166,8 +175,12 @@ fn workflow_uri(context: &str) -> String {
 }
 
 /// Prints the workflow if it exists, else the result of its task.
-fn end(shared: &ServerConnection, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
-    if workflow.is_object() {
+fn end(
+    shared: &ServerConnection,
+    workflow: Option<&TypedAnswer<WorkflowAnswer>>,
+    otherwise: Option<Value>,
+) -> Result<(), CliError> {
+    if let Some(workflow) = workflow {
         return show::print(shared, workflow);
     }
     shared.print(&otherwise.unwrap_or_default(), |came| format!("{came}\n"))
@@ -180,7 +193,12 @@ fn waits(
     context: &str,
     questions: &[ToolTaskQuestion],
 ) -> Result<ExitCode, CliError> {
-    let document = answer::document(context, task, questions);
+    let document = json!({
+        "taskId": task,
+        "contextId": context,
+        "status": "input_required",
+        "questions": task_questions::documents(questions),
+    });
     if shared.is_json() {
         output::json_text(&document.to_string())?;
     } else {

@@ -9,10 +9,9 @@ use serde_json::Value;
 
 use crate::{
     error::CliError,
-    local_server,
     operator::{OperatorBackend, OperatorServer},
     output::{self, Format},
-    program,
+    program, server,
     table::table,
     text::{TextOutput, state_name},
 };
@@ -79,7 +78,7 @@ pub(super) async fn delete(flags: &OperatorFlags, format: Format, task: &str) ->
 }
 
 async fn server(flags: &OperatorFlags) -> Result<OperatorServer, CliError> {
-    OperatorBackend::find(&local_server::configured_for(flags.data.clone())).await?.server().await
+    OperatorBackend::find(&server::configured_for(flags.data.clone())).await?.server().await
 }
 
 fn path(task: &str) -> String {

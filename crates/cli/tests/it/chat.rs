@@ -6,7 +6,7 @@ mod editing;
 mod plain;
 mod signing;
 mod strangers;
-mod terminal;
+pub(crate) mod terminal;
 mod transcript;
 
 use std::{

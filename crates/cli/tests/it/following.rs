@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::{
     caller::{Caller, until},
+    chat::terminal::Terminal,
     command::{Live, nuncio_in, run, run_with_input},
     recording_relay::RecordingRelay,
     server_process::ServerProcess,
@@ -133,4 +134,50 @@ fn a_plan_is_followed_across_a_restart_of_its_server() {
     let ran = live.finish().exits(0);
     assert!(ran.stdout.contains("1 of 1 subtasks are done"), "{}", ran.stdout);
     assert_eq!(ran.stderr.matches("steps done by long_running_agent").count(), 1, "{}", ran.stderr);
+}
+
+/// The trip's plan at a terminal, up to the question of its agent.
+fn asked_at_a_terminal(world: &World) -> Terminal {
+    let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/plans/trip.toml");
+    let args = ["plan", "run", plan, "-a", &world.relay.url()];
+    let mut terminal = Terminal::start_command(world.dir.path(), &args, 120);
+    terminal.expect("Please confirm the estimated price of $1200 for your trip to Lisbon");
+    terminal
+}
+
+#[test]
+fn a_question_of_a_plan_is_answered_at_the_terminal_as_it_comes() {
+    let world = World::new("5ms");
+    let mut terminal = asked_at_a_terminal(&world);
+    terminal.expect("[y, n, d for details, !c]: ");
+    terminal.line("what?");
+    terminal.expect("y: yes, n: no, d: details, !c: cancel");
+    terminal.expect("[y, n, d for details, !c]: ");
+    terminal.line("d");
+    terminal.expect("\"confirm\"");
+    terminal.expect("[y, n, d for details, !c]: ");
+    terminal.line("y");
+    terminal.expect("may be empty");
+    terminal.line("");
+    terminal.expect("Trip to Lisbon booked for $1200");
+    assert_eq!(terminal.ends(), 0, "{}", terminal.text());
+    assert_eq!(world.relay.count("tasks/update"), 1, "it is asked once, and answered once");
+    assert_eq!(world.relay.count("tasks/get"), 0, "nothing is polled while the user thinks");
+}
+
+#[test]
+fn a_question_of_a_plan_is_declined_with_a_note_or_left_open() {
+    let world = World::new("5ms");
+    let mut terminal = asked_at_a_terminal(&world);
+    terminal.expect("!c]: ");
+    terminal.line("!n too dear");
+    terminal.expect("too dear");
+    terminal.expect("Not booked");
+    terminal.ends();
+
+    let mut terminal = asked_at_a_terminal(&world);
+    terminal.expect("!c]: ");
+    terminal.ctrl_d();
+    terminal.expect("plan run --attach ");
+    assert_eq!(terminal.ends(), 1, "{}", terminal.text());
 }

@@ -26,7 +26,9 @@ use self::{
 use super::A2aHttpOptions;
 use crate::{
     auth::Authorizer,
-    peer::{CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerProtocol},
+    peer::{
+        CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerDescription, PeerError, PeerProtocol,
+    },
 };
 
 /// Options of an A2A peer.
@@ -158,6 +160,10 @@ impl Peer for A2aPeer {
 
     async fn check_reachable(&self) -> Result<(), PeerError> {
         agents::check_reachable(&self.url, &self.options).await
+    }
+
+    async fn describe(&self) -> Result<PeerDescription, PeerError> {
+        agents::describe(&self.url, &self.options).await
     }
 
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {

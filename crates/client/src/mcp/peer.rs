@@ -7,13 +7,11 @@
 mod call;
 mod connection;
 mod connection_pool;
-mod content;
 mod duplex;
 mod error;
 mod exchange;
 mod handshake;
 mod http;
-mod incoming;
 mod legacy_sse;
 mod options;
 mod pipe;
@@ -22,23 +20,31 @@ mod resume_state;
 mod router;
 mod standing_streams;
 mod streamable;
+mod tool_client;
 mod tools;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::Level;
-use nuncio_wire::mcp::McpVersion;
-use serde_json::{Value, json};
+use nuncio_wire::mcp::{ClientRequest, McpVersion, ServerDescription};
+use serde_json::Value;
 
-pub use self::options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions};
 use self::{
     call::McpCall,
     connection_pool::McpConnectionPool,
     resume_state::{CallResend, ResumeState, ResumeVia},
 };
+pub use self::{
+    options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions},
+    tool_client::{
+        ToolAnswer, ToolChange, ToolChanges, ToolClient, ToolError, ToolOptions, ToolStart, ToolSubscription,
+        ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
+    },
+};
 use crate::peer::{
-    CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerError, PeerLocation, PeerProtocol,
+    CallHandle, Peer, PeerCall, PeerCallRequest, PeerCapability, PeerDescription, PeerError, PeerLocation,
+    PeerProtocol,
 };
 
 /// A peer that is an MCP server.
@@ -56,7 +62,7 @@ impl McpPeer {
     /// Sends any other request of the protocol: resources, prompts, completion. Returns the result as
     /// received; in 2026-07-28 it may be one that asks for input.
     pub async fn request(&self, method: &str, params: Value) -> Result<Value, PeerError> {
-        self.shared.request(method, &params).await
+        self.shared.request(ClientRequest::Other { method, params }).await
     }
 
     /// The revision in use; performs the handshake if needed.
@@ -66,7 +72,7 @@ impl McpPeer {
 
     /// The server's `capabilities`, as received.
     pub async fn capabilities(&self) -> Result<Value, PeerError> {
-        Ok(self.shared.connection().await?.about.capabilities.clone())
+        Ok(self.shared.connection().await?.about.capabilities.as_json().clone())
     }
 
     /// The full params of an open question, as received: for sampling, all its messages.
@@ -103,9 +109,15 @@ impl Peer for McpPeer {
     }
 
     async fn check_reachable(&self) -> Result<(), PeerError> {
-        let connection = self.shared.connection().await?;
-        let method = if connection.version.is_stateless() { "server/discover" } else { "ping" };
-        self.shared.request(method, &json!({})).await.map(drop)
+        self.shared.request(ClientRequest::Ping).await.map(drop)
+    }
+
+    async fn describe(&self) -> Result<PeerDescription, PeerError> {
+        let ServerDescription { info, capabilities } = self.shared.describe().await?;
+        Ok(PeerDescription {
+            document: Some(info).filter(Value::is_object),
+            capabilities: capabilities.names().map(str::to_owned).collect(),
+        })
     }
 
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {

@@ -7,3 +7,4 @@ mod mcp;
 mod model;
 mod oauth;
 mod peer;
+mod relay;

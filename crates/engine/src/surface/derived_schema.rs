@@ -155,13 +155,10 @@ fn refuse_null(schema: &mut Value) {
     }
 }
 
-/// Sets a keyword of the schema of a field, which is named by a path such as `optimize.contents[].id`.
-pub(super) fn set_keyword(
-    schema: &mut Value,
-    field: &str,
-    keyword: &str,
-    value: Value,
-) -> Result<(), String> {
+/// Sets a keyword of the schema of a field to a limit that is known only at run time. The field is a path of
+/// property names such as `optimize.contents`, where `[]` stands for the items of an array. The error names a
+/// field that the schema does not have.
+pub fn limit_field(schema: &mut Value, field: &str, keyword: &str, value: Value) -> Result<(), String> {
     let mut at = schema;
     for name in field.split('.') {
         let (name, is_item) = name.strip_suffix("[]").map_or((name, false), |name| (name, true));

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 use super::{
     ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, Surface, Tool, ToolOutput,
     ToolProfile,
-    derived_schema::{input_schema, output_schema, set_keyword},
+    derived_schema::{input_schema, limit_field, output_schema},
 };
 use crate::{access::Caller, agent::TaskUse};
 
@@ -107,12 +107,11 @@ fn untyped<Out: Serialize>(
 }
 
 impl TypedTool {
-    /// Sets a keyword of the input schema to a limit that is known only at run time. The field is a path of
-    /// property names such as `optimize.contents`, where `[]` stands for the items of an array. A field that
-    /// the input does not have makes [`TypedTool::install`] fail.
+    /// Sets a keyword of the input schema, as [`limit_field`] does. A field that the input does not have makes
+    /// [`TypedTool::install`] fail.
     pub fn limit(mut self, field: &str, keyword: &str, value: impl Into<Value>) -> Self {
         let name = &self.profile.name;
-        if let Err(why) = set_keyword(&mut self.profile.input_schema, field, keyword, value.into()) {
+        if let Err(why) = limit_field(&mut self.profile.input_schema, field, keyword, value.into()) {
             self.fault = Some(SchemaError::new(format!("{name}: {why}")));
         }
         self

@@ -226,7 +226,7 @@ impl PlanTools {
                 updated_at: iso(task.status_at),
             }
         };
-        let plans: Vec<PlanSummary> = listed.tasks.iter().map(|task| summary(task)).collect();
+        let plans: Vec<PlanSummary> = listed.tasks.iter().map(summary).collect();
         let text = format!("{} of {} plans.", plans.len(), listed.total);
         let (total, next_page_token) = (listed.total as u64, listed.next_page_token);
         typed_reply(text, PlanListAnswer { plans, total, next_page_token })

@@ -52,7 +52,7 @@ impl AgentHealth {
 /// Whether an agent is one of this server's, or by which protocol it is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub enum AgentKind {
+pub enum ListedAgentKind {
     Local,
     A2a,
     Mcp,
@@ -84,7 +84,7 @@ pub struct AgentSummary {
     pub capabilities: Vec<String>,
     #[schemars(extend("format" = "date-time"))]
     pub last_seen: Option<String>,
-    pub kind: AgentKind,
+    pub kind: ListedAgentKind,
     pub breaker: Breaker,
     pub last_error: Option<String>,
     /// How long the last probe took; null where nobody was probed.

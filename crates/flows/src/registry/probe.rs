@@ -1,18 +1,18 @@
-//! The network prober: fetches the card of an A2A agent, and performs the handshake with an MCP server.
+//! The network prober: asks a peer how it describes itself. An A2A agent has its card, an MCP server its handshake.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    a2a::{A2aHttpOptions, CardReference, WELL_KNOWN, fetch_card},
-    mcp::{self, HandshakeMethod},
+    a2a::{A2aHttpOptions, A2aPeer, A2aPeerOptions, WELL_KNOWN},
+    mcp::{DeclaredCapabilities, McpPeer, McpPeerOptions},
+    peer::{Peer, PeerDescription, PeerLocation},
 };
-use nuncio_outbound::{AddressPolicy, Outbound, OutboundOptions};
 use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
 
-/// Maximum bytes of a card.
+/// Maximum bytes of a card, or of a message of a server.
 const MAX_CARD: usize = 256 * 1024;
 
 /// A remote that the operator configured.
@@ -64,70 +64,62 @@ pub trait Prober: Send + Sync + 'static {
     async fn probe(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String>;
 }
 
-/// Probes over the network. Private addresses are allowed, because the operator configured them.
+/// Probes over the network, at whatever address the operator configured.
 pub struct NetworkProber {
     timeout: Duration,
-    outbound: Result<Outbound, String>,
-    /// MCP servers that require `initialize`; their next probe begins with it.
-    with_sessions: Mutex<BTreeSet<String>>,
+    /// The peers by the names of their remotes. A peer retains no connection between two probes.
+    peers: Mutex<BTreeMap<String, Arc<dyn Peer>>>,
 }
 
 impl NetworkProber {
     /// A prober with that timeout.
     pub fn new(timeout: Duration) -> Self {
-        let options = OutboundOptions {
-            policy: AddressPolicy { allow_private: true },
-            connect_timeout: timeout,
-            timeout,
-            max_answer: MAX_CARD,
-        };
-        let outbound = Outbound::new(options).map_err(|error| error.to_string());
-        Self { timeout, outbound, with_sessions: Mutex::default() }
+        Self { timeout, peers: Mutex::default() }
     }
 
-    async fn agent(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
-        let options = A2aHttpOptions {
-            connect_timeout: self.timeout,
-            answer_timeout: self.timeout,
-            max_answer: MAX_CARD,
-            ..A2aHttpOptions::default()
-        };
-        let card = fetch_card(&CardReference::Url(card_url(&remote.url)), &options).await;
-        let card = card.map_err(|error| error.to_string())?;
-        let card: Value = serde_json::from_str(card.json.get()).map_err(|error| error.to_string())?;
-        let skills = card["skills"].as_array().into_iter().flatten();
-        let capabilities = skills.filter_map(|skill| skill["id"].as_str().map(str::to_owned)).collect();
-        Ok(ProbeFindings { card: Some(card), server_info: None, capabilities })
+    fn peer(&self, remote: &RegistryRemote) -> Arc<dyn Peer> {
+        let mut peers = self.peers.lock();
+        Arc::clone(peers.entry(remote.name.clone()).or_insert_with(|| self.connect(remote)))
     }
 
-    async fn server(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
-        let outbound = self.outbound.as_ref().map_err(Clone::clone)?;
-        let known = self.with_sessions().contains(&remote.name);
-        let first = if known { HandshakeMethod::Initialize } else { HandshakeMethod::Discover };
-        let introduced = mcp::probe(outbound, &remote.url, first).await.map_err(|error| error.to_string())?;
-        match introduced.greeting {
-            HandshakeMethod::Initialize => self.with_sessions().insert(remote.name.clone()),
-            HandshakeMethod::Discover => self.with_sessions().remove(&remote.name),
-        };
-        Ok(ProbeFindings {
-            card: None,
-            server_info: introduced.server_info,
-            capabilities: introduced.capabilities,
-        })
-    }
-
-    fn with_sessions(&self) -> parking_lot::MutexGuard<'_, BTreeSet<String>> {
-        self.with_sessions.lock()
+    fn connect(&self, remote: &RegistryRemote) -> Arc<dyn Peer> {
+        let timeout = self.timeout;
+        match remote.kind {
+            RemoteKind::A2a => {
+                let http = A2aHttpOptions {
+                    connect_timeout: timeout,
+                    answer_timeout: timeout,
+                    max_answer: MAX_CARD,
+                    ..A2aHttpOptions::default()
+                };
+                let options = A2aPeerOptions { whole_server: false, http, ..A2aPeerOptions::default() };
+                Arc::new(A2aPeer::new(card_url(&remote.url), options))
+            }
+            RemoteKind::Mcp => {
+                let options = McpPeerOptions {
+                    declared: DeclaredCapabilities { forms: false, links: false, sampling: false },
+                    connect_timeout: timeout,
+                    request_timeout: timeout,
+                    silence: timeout,
+                    max_message: MAX_CARD,
+                    ..McpPeerOptions::default()
+                };
+                Arc::new(McpPeer::new(PeerLocation::Url(remote.url.clone()), options))
+            }
+        }
     }
 }
 
 #[async_trait]
 impl Prober for NetworkProber {
     async fn probe(&self, remote: &RegistryRemote) -> Result<ProbeFindings, String> {
-        match remote.kind {
-            RemoteKind::A2a => self.agent(remote).await,
-            RemoteKind::Mcp => self.server(remote).await,
-        }
+        let described = self.peer(remote).describe().await.map_err(|error| error.to_string())?;
+        let PeerDescription { document, capabilities } = described;
+        let (card, server_info) = match remote.kind {
+            RemoteKind::A2a => (document, None),
+            RemoteKind::Mcp => (None, document),
+        };
+        Ok(ProbeFindings { card, server_info, capabilities })
     }
 }
 

@@ -20,8 +20,8 @@ use serde_json::Value;
 use super::{
     AgentLocation, Registry, RegistryEntry, RemoteKind,
     api::{
-        AgentDetails, AgentHealth, AgentKind, AgentRegistryAnswer, AgentSummary, AgentsListAnswer,
-        AgentsListRequest, AgentsProbeRequest, DiscoverySummary,
+        AgentDetails, AgentHealth, AgentRegistryAnswer, AgentSummary, AgentsListAnswer, AgentsListRequest,
+        AgentsProbeRequest, DiscoverySummary, ListedAgentKind,
     },
 };
 use crate::resource::{self, CachePolicy, ResourceDetails, iso};
@@ -174,9 +174,9 @@ impl From<&RegistryEntry> for AgentSummary {
             capabilities: known.capabilities.clone(),
             last_seen: known.last_seen.map(iso),
             kind: match known.location {
-                AgentLocation::Local => AgentKind::Local,
-                AgentLocation::Remote(RemoteKind::A2a) => AgentKind::A2a,
-                AgentLocation::Remote(RemoteKind::Mcp) => AgentKind::Mcp,
+                AgentLocation::Local => ListedAgentKind::Local,
+                AgentLocation::Remote(RemoteKind::A2a) => ListedAgentKind::A2a,
+                AgentLocation::Remote(RemoteKind::Mcp) => ListedAgentKind::Mcp,
             },
             breaker: known.breaker,
             last_error: known.last_error.clone(),

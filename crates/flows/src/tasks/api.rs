@@ -5,8 +5,10 @@
 
 use nuncio_engine::{commands::list::MAX_PAGE, task::State};
 use schemars::JsonSchema;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+
+use crate::resource::given;
 
 /// The longest name of a task, a context or an agent that is accepted.
 const MAX_NAME: u64 = 256;
@@ -128,11 +130,6 @@ pub struct TaskEventsRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = MAX_EVENTS))]
     pub limit: Option<usize>,
-}
-
-/// A value that was given is data, also where it is null.
-fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
-    Value::deserialize(deserializer).map(Some)
 }
 
 // ----------------------------------------------------------------------------------------------- answers

@@ -57,7 +57,7 @@ async fn list(engine: Engine, call: ToolCall<TaskListRequest>) -> TypedReply<Tas
         error => error.into(),
     })?;
     let parts = TaskViewOptions { history: false, artifacts: false };
-    let lines: Vec<String> = listed.tasks.iter().map(|task| view::line(task)).collect();
+    let lines: Vec<String> = listed.tasks.iter().map(view::line).collect();
     let text = if lines.is_empty() { "there is no such task".to_owned() } else { lines.join("\n") };
     let tasks = listed.tasks.iter().map(|task| view::task(task, parts)).collect();
     let (next_page_token, total) = (listed.next_page_token, listed.total as u64);

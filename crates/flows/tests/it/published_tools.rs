@@ -2,8 +2,8 @@
 //! each schema under `/schemas`. A client generates code from these, so a change has to be meant. After a meant
 //! change, run this test with `NUNCIO_BLESS=1` and review the difference of the golden files.
 //!
-//! The comparison ignores what does not change the meaning of a schema: the order of keys, of `required` and of
-//! a list of types, a `required` that is empty, and the type `string` beside an `enum` of strings.
+//! The comparison ignores what does not change the meaning of a schema: the order of keys, of `required`, of an
+//! `enum` and of a list of types, a `required` that is empty, and the type `string` beside an `enum` of strings.
 
 use std::{fs, path::PathBuf};
 
@@ -140,7 +140,7 @@ fn normal(value: Value) -> Value {
 
 fn normal_member((key, value): (String, Value)) -> (String, Value) {
     match (key.as_str(), normal(value)) {
-        ("required" | "type", Value::Array(mut names)) => {
+        ("required" | "type" | "enum", Value::Array(mut names)) => {
             names.sort_by_key(ToString::to_string);
             (key, Value::Array(names))
         }

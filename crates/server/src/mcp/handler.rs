@@ -16,7 +16,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::{self, RpcId},
-    mcp::{ClientCapabilities, McpFault, McpQuestion, ProgressToken, answer_in_result, write_inquiry},
+    mcp::{ClientCapabilities, McpFault, McpQuestion, ProgressToken, answer_in_result, write_input_requests},
 };
 use serde_json::{Map, Value};
 
@@ -121,11 +121,10 @@ impl Mcp {
                 "input_required",
                 |result| {
                     if !asking.questions.is_empty() {
-                        result.object("inputRequests", |requests| {
-                            for (name, inquiry) in &asking.questions {
-                                requests.object_at(name, |out| write_inquiry(out, client.version, inquiry));
-                            }
-                        });
+                        let asked = asking.questions.iter();
+                        let asked =
+                            asked.map(|(name, inquiry)| (name.as_str(), McpQuestion::Inquiry(inquiry)));
+                        write_input_requests(result, client.version, asked);
                     }
                     result.value("requestState", &state);
                 },

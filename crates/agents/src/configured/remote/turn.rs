@@ -493,7 +493,7 @@ async fn wait_before_retry(
     error: &PeerError,
 ) -> Result<bool, AgentError> {
     let wanted = match error {
-        PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
+        PeerError::Unreachable { .. } | PeerError::NoCard { .. } | PeerError::Cut(_) => None,
         PeerError::Busy { retry_after, .. } => *retry_after,
         _ => return Ok(false),
     };

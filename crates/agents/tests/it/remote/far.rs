@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use nuncio_client::peer::{
     CallCommand, CallDriver, CallEvent, CallHandle, Peer, PeerCall, PeerCallEnd, PeerCallRequest,
-    PeerCapability, PeerError, PeerProtocol,
+    PeerCapability, PeerDescription, PeerError, PeerProtocol,
 };
 use nuncio_engine::{
     Answer, Message, Role, State,
@@ -184,6 +184,10 @@ impl Peer for FarPeer {
 
     async fn check_reachable(&self) -> Result<(), PeerError> {
         Ok(())
+    }
+
+    async fn describe(&self) -> Result<PeerDescription, PeerError> {
+        Ok(PeerDescription::default())
     }
 
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {

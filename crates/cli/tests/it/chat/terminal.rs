@@ -1,4 +1,4 @@
-//! A real terminal with `nuncio chat` in it: what is typed goes in as keys, what appears is read as text.
+//! A real terminal with `nuncio` in it: what is typed goes in as keys, what appears is read as text.
 //!
 //! `setsid --ctty` makes the pseudo-terminal the one that Ctrl+C comes from, as a terminal window would.
 
@@ -21,9 +21,9 @@ use crate::command;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Before every command.
-pub(super) const PROMPT: &str = "nuncio> ";
+pub(crate) const PROMPT: &str = "nuncio> ";
 
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     child: Child,
     keys: File,
     shown: Arc<Mutex<Vec<u8>>>,
@@ -33,12 +33,19 @@ pub(super) struct Terminal {
 
 impl Terminal {
     /// Starts `nuncio chat` with flags, in a folder, with its state there.
-    pub(super) fn start(dir: &Path, flags: &[&str]) -> Self {
+    pub(crate) fn start(dir: &Path, flags: &[&str]) -> Self {
         Self::start_sized(dir, flags, 120)
     }
 
     /// The same, in a window of so many columns.
-    pub(super) fn start_sized(dir: &Path, flags: &[&str], columns: u16) -> Self {
+    pub(crate) fn start_sized(dir: &Path, flags: &[&str], columns: u16) -> Self {
+        let state = dir.join("state");
+        let args = [&["chat"], flags, &["--state", state.to_str().unwrap()]].concat();
+        Self::start_command(dir, &args, columns)
+    }
+
+    /// Starts any command of `nuncio`.
+    pub(crate) fn start_command(dir: &Path, args: &[&str], columns: u16) -> Self {
         let keys = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&keys).unwrap();
         unlockpt(&keys).unwrap();
@@ -48,8 +55,7 @@ impl Terminal {
         let side = || Stdio::from(OpenOptions::new().read(true).write(true).open(&name).unwrap());
         let plain = command::nuncio_in(dir);
         let mut command = Command::new("setsid");
-        command.args(["--ctty", "--wait"]).arg(plain.get_program()).arg("chat").args(flags);
-        command.arg("--state").arg(dir.join("state"));
+        command.args(["--ctty", "--wait"]).arg(plain.get_program()).args(args);
         for (name, value) in plain.get_envs() {
             match value {
                 Some(value) => command.env(name, value),
@@ -73,18 +79,18 @@ impl Terminal {
     }
 
     /// All that has appeared, byte by byte.
-    pub(super) fn raw(&self) -> Vec<u8> {
+    pub(crate) fn raw(&self) -> Vec<u8> {
         self.shown.lock().unwrap().clone()
     }
 
     /// All that has appeared, without what moves the cursor.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         readable(&self.shown.lock().unwrap())
     }
 
     /// Waits until something appears, after what was waited for before.
     #[track_caller]
-    pub(super) fn expect(&mut self, wanted: &str) {
+    pub(crate) fn expect(&mut self, wanted: &str) {
         let deadline = Instant::now() + PATIENCE;
         let mut looked = None;
         loop {
@@ -107,45 +113,45 @@ impl Terminal {
 
     /// What appeared since, which must not hold something.
     #[track_caller]
-    pub(super) fn never(&self, unwanted: &str) {
+    pub(crate) fn never(&self, unwanted: &str) {
         let text = self.text();
         assert!(!text.contains(unwanted), "{unwanted:?} appeared:\n{text}");
     }
 
     /// Types a line.
-    pub(super) fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.keys(&format!("{line}\r"));
     }
 
     /// Types keys.
-    pub(super) fn keys(&mut self, keys: &str) {
+    pub(crate) fn keys(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
     }
 
-    pub(super) fn ctrl_c(&mut self) {
+    pub(crate) fn ctrl_c(&mut self) {
         self.keys("\u{3}");
     }
 
-    pub(super) fn ctrl_d(&mut self) {
+    pub(crate) fn ctrl_d(&mut self) {
         self.keys("\u{4}");
     }
 
     /// Waits for the prompt and types a command.
     #[track_caller]
-    pub(super) fn command(&mut self, line: &str) {
+    pub(crate) fn command(&mut self, line: &str) {
         self.expect(PROMPT);
         self.line(line);
     }
 
     /// Ends it as a crash would.
-    pub(super) fn kill9(&mut self) {
+    pub(crate) fn kill9(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits for its end; its exit code.
     #[track_caller]
-    pub(super) fn ends(&mut self) -> i32 {
+    pub(crate) fn ends(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -15,7 +15,7 @@ use crate::{
         A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface, CardReference,
         WELL_KNOWN, card, http::A2aHttp,
     },
-    peer::{PeerCapability, PeerError},
+    peer::{PeerCapability, PeerDescription, PeerError},
 };
 
 /// The well-known path of cards before 0.3.
@@ -72,6 +72,16 @@ pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Resu
     }
 }
 
+/// The card at an address, and its skills.
+pub(super) async fn describe(url: &Url, options: &A2aPeerOptions) -> Result<PeerDescription, PeerError> {
+    let card = card_at(url, options).await?;
+    let document: Value = serde_json::from_str(card.json.get())
+        .map_err(|error| PeerError::Malformed { at: shown(url), why: error.to_string() })?;
+    let skills = document["skills"].as_array().into_iter().flatten();
+    let capabilities = skills.filter_map(|skill| skill["id"].as_str().map(str::to_owned)).collect();
+    Ok(PeerDescription { document: Some(document), capabilities })
+}
+
 /// A URL for display: without credentials and query.
 pub(super) fn shown(url: &Url) -> String {
     let origin = url.origin().ascii_serialization();
@@ -119,7 +129,7 @@ async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<Agen
         }
     }
     Err(first.map_or_else(
-        || PeerError::Unreachable { at: shown(url), why: "there is no agent card".into() },
+        || PeerError::NoCard { at: shown(url), why: "the card of the host names another address".into() },
         peer_error,
     ))
 }

@@ -328,7 +328,9 @@ impl CallFeed {
                 Ok(())
             }
             Ok(None) => self.record_disconnect("the stream ended before the task had"),
-            Err(error @ A2aClientError::Malformed(_)) => Err(peer_error(error)),
+            Err(error @ (A2aClientError::Malformed(_) | A2aClientError::NotAStream)) => {
+                Err(peer_error(error))
+            }
             // A JSON-RPC error in place of an event.
             Err(error @ A2aClientError::Rpc(_)) if self.at.task.is_none() && !self.client.has_cursors() => {
                 self.not_begun(error)

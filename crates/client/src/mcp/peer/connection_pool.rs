@@ -11,13 +11,13 @@ use std::{
 };
 
 use nuncio_engine::Level;
-use nuncio_wire::mcp::McpVersion;
+use nuncio_wire::mcp::{ClientRequest, McpVersion, ServerDescription};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    connection::{McpConnection, McpServerInfo, McpTransport},
+    connection::{McpConnection, McpTransport},
     error::McpRequestError,
     exchange::AbortOnDrop,
     handshake,
@@ -61,6 +61,8 @@ pub(super) struct McpConnectionPool {
     asks: AtomicBool,
     /// The connections beside the first.
     more: tokio::sync::Mutex<Vec<Arc<McpConnection>>>,
+    /// The revision in which the server last described itself.
+    described_in: Mutex<Option<McpVersion>>,
     /// Sessions of other processes in which calls were resumed.
     adopted: Mutex<Vec<Weak<McpConnection>>>,
 }
@@ -95,6 +97,7 @@ impl McpConnectionPool {
             asked: Mutex::default(),
             asks: AtomicBool::new(false),
             more: tokio::sync::Mutex::default(),
+            described_in: Mutex::default(),
             adopted: Mutex::default(),
         }
     }
@@ -116,9 +119,7 @@ impl McpConnectionPool {
         }
         now.started = Some(Instant::now());
         let connection = self.connect().await?;
-        let info = &connection.about.info;
-        let name = [&info["title"], &info["name"]].into_iter().find_map(Value::as_str).map(str::to_owned);
-        *self.name.lock() = name;
+        *self.name.lock() = connection.about.display_name().map(str::to_owned);
         if self.tools.lock().take().is_some() {
             // The restarted server may have other tools.
             self.changes.send_modify(|count| *count += 1);
@@ -128,6 +129,27 @@ impl McpConnectionPool {
     }
 
     async fn connect(&self) -> Result<Arc<McpConnection>, PeerError> {
+        let connection = Arc::new(self.handshake().await?);
+        standing_streams::open_session_stream(&connection);
+        Ok(connection)
+    }
+
+    /// The server's description, from a handshake of its own. Ends the session, or the process, at once.
+    pub(super) async fn describe(&self) -> Result<ServerDescription, PeerError> {
+        let connection = match &self.http {
+            Some(Ok(http)) => {
+                let known = *self.described_in.lock();
+                let negotiated = handshake::negotiate(http, &self.changes, known).await;
+                negotiated.map_err(|fail| fail.into_peer(&self.at))?
+            }
+            _ => self.handshake().await?,
+        };
+        connection.end().await;
+        *self.described_in.lock() = Some(connection.version);
+        Ok(connection.about)
+    }
+
+    async fn handshake(&self) -> Result<McpConnection, PeerError> {
         let made = match (&self.location, &self.http) {
             (PeerLocation::Command(program), _) => {
                 pipe::start(program, &self.at, &self.options, &self.changes).await
@@ -138,9 +160,7 @@ impl McpConnectionPool {
                 Err(PeerError::Unsupported("there is no HTTP client".into()).into())
             }
         };
-        let connection = Arc::new(made.map_err(|fail| fail.into_peer(&self.at))?);
-        standing_streams::open_session_stream(&connection);
-        Ok(connection)
+        made.map_err(|fail| fail.into_peer(&self.at))
     }
 
     /// An inbox for a call: on a connection of its own if calls that share one could not be told apart.
@@ -211,7 +231,7 @@ impl McpConnectionPool {
         let link = StreamableHttp { http: Arc::clone(http), version, session, hub: Arc::clone(&hub) };
         let link = McpTransport::Http(Arc::new(link));
         let connection =
-            McpConnection::new(&self.at, (version, McpServerInfo::default()), link, &hub, &self.options)
+            McpConnection::new(&self.at, (version, ServerDescription::default()), link, &hub, &self.options)
                 .adopted();
         let connection = Arc::new(connection);
         if !version.is_stateless() {
@@ -251,11 +271,11 @@ impl McpConnectionPool {
     }
 
     /// Sends a request. If the server has ended the session, retries once in a new one.
-    pub(super) async fn request(&self, method: &str, params: &Value) -> Result<Value, PeerError> {
+    pub(super) async fn request(&self, request: ClientRequest<'_>) -> Result<Value, PeerError> {
         let mut again = true;
         loop {
             let connection = self.connection().await?;
-            match connection.request(method, params.clone()).await {
+            match connection.request(request.clone()).await {
                 Ok(result) => return Ok(result),
                 Err(McpRequestError::SessionLost) if again => {
                     again = false;
@@ -274,10 +294,10 @@ impl McpConnectionPool {
         let Some(connection) = connection.filter(|connection| connection.closed().is_none()) else {
             return Ok(());
         };
-        if connection.version.is_stateless() || !connection.about.capabilities["logging"].is_object() {
+        if connection.version.is_stateless() || !connection.about.capabilities.has_logging() {
             return Ok(());
         }
-        let told = connection.request("logging/setLevel", json!({ "level": level })).await;
+        let told = connection.request(ClientRequest::SetLogLevel(level)).await;
         told.map(drop).map_err(|fail| fail.into_peer(&self.at))
     }
 

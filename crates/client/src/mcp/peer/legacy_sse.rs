@@ -6,7 +6,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, header};
-use nuncio_wire::{mcp::McpVersion, sse};
+use nuncio_outbound::HttpResponse;
+use nuncio_wire::{
+    mcp::{McpMessage, McpVersion, read_messages},
+    sse,
+};
 use tokio::sync::{mpsc, oneshot, watch};
 use url::Url;
 
@@ -16,8 +20,7 @@ use super::{
     error::{McpRequestError, of_status},
     exchange::{AbortOnDrop, ExchangeEvent},
     handshake::{initialize_request, initialized, read_initialized},
-    http::{McpHttp, is_stream},
-    incoming::{self, McpMessage},
+    http::McpHttp,
     router::MessageRouter,
 };
 use crate::peer::PeerError;
@@ -32,7 +35,7 @@ pub(super) async fn connect(
     let opened = async {
         let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("text/event-stream"))]);
         let answered = http.send(Method::GET, &http.url, &headers, &Bytes::new(), limit).await?;
-        if answered.status() != 200 || !is_stream(&answered) {
+        if answered.status() != 200 || !answered.is_event_stream() {
             let why = format!("there is no stream of events: HTTP {}", answered.status().as_u16());
             return Err(McpRequestError::malformed(&http.at, why));
         }
@@ -77,10 +80,10 @@ pub(super) async fn connect(
 
 fn events(
     http: Arc<McpHttp>,
-    answered: reqwest::Response,
+    answered: HttpResponse,
 ) -> impl Stream<Item = Result<sse::ServerEvent, McpRequestError>> + Send {
     let parser = sse::SseParser::new(http.options.max_message);
-    let pieces = answered.bytes_stream().boxed();
+    let pieces = answered.bytes_stream();
     let state = (parser, pieces, std::collections::VecDeque::new(), http);
     futures_util::stream::unfold(state, |(mut parser, mut pieces, mut ready, http)| async move {
         loop {
@@ -91,7 +94,7 @@ fn events(
                 Ok(piece) => parser
                     .feed(&piece)
                     .map_err(|error| McpRequestError::malformed(&http.at, error.to_string())),
-                Err(error) => Err(http.broke_off(error)),
+                Err(error) => Err(http.broke_off(&error)),
             };
             match fed {
                 Ok(events) => ready.extend(events),
@@ -116,7 +119,7 @@ async fn read(
         if event.data.is_empty() || event.event.as_deref().is_some_and(|name| name != "message") {
             continue;
         }
-        match incoming::read(event.data.as_bytes()) {
+        match read_messages(event.data.as_bytes()) {
             Ok(messages) => {
                 for reply in messages.into_iter().filter_map(|message| hub.route(message)) {
                     // A failed write shows up on the stream.

@@ -2,6 +2,7 @@
 
 mod coming_back;
 mod odd;
+mod one_server;
 mod pipes;
 mod proxy;
 mod real;

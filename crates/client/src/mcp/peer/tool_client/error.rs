@@ -5,6 +5,8 @@ use std::time::Duration;
 use nuncio_wire::jsonrpc::RpcErrorObject;
 use serde_json::Value;
 
+use crate::{mcp::peer::error::McpRequestError, peer::PeerError};
+
 /// Why a request to a server failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ToolError {
@@ -88,6 +90,41 @@ impl ToolError {
             Self::Unreachable { .. } | Self::TooFast { .. } => true,
             Self::Http { status, .. } => matches!(status, 502..=504),
             _ => false,
+        }
+    }
+}
+
+/// What an error says about the client.
+#[derive(Debug, Clone)]
+pub(super) struct ErrorContext {
+    /// The URL of the endpoint.
+    pub(super) at: String,
+    /// Whether requests carry a token.
+    pub(super) supplied: bool,
+}
+
+impl ErrorContext {
+    /// The error of a request that has no result.
+    pub(super) fn error(&self, fail: McpRequestError) -> ToolError {
+        let Self { at, supplied } = self.clone();
+        match fail {
+            McpRequestError::Rpc(error) => ToolError::Rpc(error),
+            McpRequestError::Status { status, why } => ToolError::Http { at, status, why },
+            McpRequestError::Unauthorized { status, why } => {
+                // The error repeats this.
+                let why = why.strip_prefix(&format!("HTTP {status}: ")).unwrap_or(&why).to_owned();
+                ToolError::Unauthorized { at, status, supplied, why }
+            }
+            McpRequestError::Peer(PeerError::Unreachable { why, .. }) => ToolError::Unreachable { at, why },
+            McpRequestError::Peer(PeerError::Busy { why, retry_after }) => {
+                ToolError::TooFast { why, retry_after }
+            }
+            McpRequestError::Peer(PeerError::Malformed { why, .. }) => ToolError::Malformed(why),
+            fail => {
+                let why = fail.into_peer(&at).to_string();
+                let why = why.strip_prefix(&format!("the answer of {at} broke off: ")).unwrap_or(&why);
+                ToolError::Cut { at, why: why.to_owned() }
+            }
         }
     }
 }
