@@ -3,11 +3,12 @@
 mod login;
 
 use clap::{Args, Subcommand};
-use serde_json::{Value, json};
+use nuncio_flows::registry::api::{
+    AgentDetails, AgentHealth, AgentSummary, AgentsListAnswer, AgentsListRequest, AgentsProbeRequest,
+};
 
 use super::{
     error::CliError,
-    output,
     server_connection::{ServerConnection, ServerFlags},
     table::{Table, age, cell, millis},
     text::TextOutput,
@@ -77,30 +78,29 @@ impl AgentListFlags {
 }
 
 async fn list(shared: &ServerConnection, unhealthy: bool) -> Result<(), CliError> {
-    let arguments = if unhealthy { json!({ "status": "unhealthy" }) } else { json!({}) };
-    let found = shared.call("agents_list", arguments).await?;
-    if shared.is_json() {
-        return output::json_text(&found.to_string());
-    }
-    let agents = found["agents"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let mut text = TextOutput(if agents.is_empty() {
-        if unhealthy { "All are well.\n".to_owned() } else { "There are no agents.\n".to_owned() }
-    } else {
-        table(agents)
-    });
-    let discovery = &found["discovery"];
-    text.gap();
-    text.field("Total", &cell(&discovery["totalAgents"]));
-    text.field("Healthy", &cell(&discovery["healthyAgents"]));
-    text.field("Last scan", &age(&discovery["lastScan"]));
-    output::text(&text.0)
+    let status = unhealthy.then_some(AgentHealth::Unhealthy);
+    let request = AgentsListRequest { status, skill: None };
+    let found = shared.call_typed::<AgentsListAnswer>("agents_list", &request).await?;
+    shared.print_typed(&found, |AgentsListAnswer { agents, discovery }| {
+        let mut text = TextOutput(match (agents.is_empty(), unhealthy) {
+            (true, true) => "All are well.\n".to_owned(),
+            (true, false) => "There are no agents.\n".to_owned(),
+            (false, _) => table(agents),
+        });
+        text.gap();
+        text.field("Total", &discovery.total_agents.to_string());
+        text.field("Healthy", &discovery.healthy_agents.to_string());
+        text.field("Last scan", &age(&discovery.last_scan));
+        text.0
+    })
 }
 
 async fn probe(shared: &ServerConnection, name: &str) -> Result<(), CliError> {
-    let found = shared.call("agents_probe", json!({ "name": name })).await?;
-    shared.print(&found, |found| {
-        let mut text = TextOutput(table(std::slice::from_ref(found)));
-        if let Some(why) = found["lastError"].as_str() {
+    let request = AgentsProbeRequest { name: name.to_owned() };
+    let found = shared.call_typed::<AgentDetails>("agents_probe", &request).await?;
+    shared.print_typed(&found, |AgentDetails { summary, .. }| {
+        let mut text = TextOutput(table(std::slice::from_ref(summary)));
+        if let Some(why) = &summary.last_error {
             text.gap();
             text.field("Last error", why);
         }
@@ -108,17 +108,17 @@ async fn probe(shared: &ServerConnection, name: &str) -> Result<(), CliError> {
     })
 }
 
-fn table(agents: &[Value]) -> String {
+fn table(agents: &[AgentSummary]) -> String {
     let mut table = Table::new(&["NAME", "KIND", "STATUS", "BREAKER", "LAST SEEN", "LATENCY ", "URL"]);
     for agent in agents {
         table.row([
-            cell(&agent["agentType"]),
-            cell(&agent["kind"]),
-            cell(&agent["status"]),
-            cell(&agent["breaker"]),
-            age(&agent["lastSeen"]),
-            millis(&agent["latencyMs"]),
-            cell(&agent["url"]),
+            agent.agent_type.clone(),
+            cell(&agent.kind),
+            cell(&agent.status),
+            cell(&agent.breaker),
+            age(&agent.last_seen),
+            millis(&agent.latency_ms),
+            cell(&agent.url),
         ]);
     }
     table.show()

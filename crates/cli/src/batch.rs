@@ -8,9 +8,9 @@ mod watch;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use nuncio_flows::batch::api::{BatchChangeAnswer, BatchIdRequest, BatchSubmitAnswer};
 
-use super::{error::CliError, output, program, server_connection::ServerFlags, text::TextOutput};
+use super::{error::CliError, program, server_connection::ServerFlags, text::TextOutput};
 
 #[derive(Args)]
 pub(crate) struct BatchFlags {
@@ -97,10 +97,10 @@ impl BatchFlags {
                     .run_with_server(async |shared| show::list(shared, limit, page_token.as_deref()).await)
                     .await
             }
-            Command::Pause { batch } => change(server, "batch_pause", &batch).await,
-            Command::Resume { batch } => change(server, "batch_resume", &batch).await,
-            Command::Cancel { batch } => change(server, "batch_cancel", &batch).await,
-            Command::Retry { batch } => change(server, "batch_retry", &batch).await,
+            Command::Pause { batch } => change(server, "batch_pause", batch).await,
+            Command::Resume { batch } => change(server, "batch_resume", batch).await,
+            Command::Cancel { batch } => change(server, "batch_cancel", batch).await,
+            Command::Retry { batch } => retry(server, batch).await,
             Command::Config(config) => {
                 let changes = config.changes()?;
                 server.run_with_server(async |shared| config::run(shared, changes).await).await
@@ -112,20 +112,33 @@ impl BatchFlags {
 }
 
 /// Calls a tool on a batch, and shows the state of the batch afterwards.
-async fn change(server: ServerFlags, tool: &str, batch: &str) -> Result<(), CliError> {
+async fn change(server: ServerFlags, tool: &str, batch_id: String) -> Result<(), CliError> {
     server
         .run_with_server(async |shared| {
-            let changed = shared.call(tool, json!({ "batchId": batch })).await?;
-            if shared.is_json() {
-                return output::json_text(&changed.to_string());
-            }
-            let mut text = TextOutput::default();
-            show::head(&mut text, &changed);
-            if show::id(&changed) != batch {
-                let follow = format!("{} batch watch {}{}", program(), show::id(&changed), shared.flags());
+            let request = BatchIdRequest { batch_id };
+            let changed = shared.call_typed::<BatchChangeAnswer>(tool, &request).await?;
+            shared.print_typed(&changed, |changed| {
+                let mut text = TextOutput::default();
+                show::begin(&mut text, &changed.batch_id, &changed.status, changed.paused, None);
+                text.0
+            })
+        })
+        .await
+}
+
+/// Begins a new batch of what failed in another, and shows how to follow it.
+async fn retry(server: ServerFlags, batch_id: String) -> Result<(), CliError> {
+    server
+        .run_with_server(async |shared| {
+            let request = BatchIdRequest { batch_id };
+            let begun = shared.call_typed::<BatchSubmitAnswer>("batch_retry", &request).await?;
+            shared.print_typed(&begun, |begun| {
+                let mut text = TextOutput::default();
+                show::begin(&mut text, &begun.batch_id, &begun.status, false, begun.waiting.as_deref());
+                let follow = format!("{} batch watch {}{}", program(), begun.batch_id, shared.flags());
                 text.field("Follow", &follow);
-            }
-            output::text(&text.0)
+                text.0
+            })
         })
         .await
 }

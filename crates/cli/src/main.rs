@@ -11,7 +11,6 @@ mod chat;
 mod config;
 mod connection;
 mod credential_origin;
-mod duration;
 mod error;
 mod follow;
 mod form;
@@ -40,10 +39,12 @@ mod tenant;
 mod text;
 mod token;
 mod trust;
+mod typed_answer;
 
 use std::{io::Write as _, process::ExitCode};
 
 use clap::{ArgAction, Parser, Subcommand, error::ErrorKind};
+use nuncio_engine::duration;
 
 use self::{error::CliError, output::Format};
 

@@ -9,6 +9,7 @@ mod view;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
+use nuncio_flows::plan::PlanDrawing;
 
 use super::{error::CliError, server_connection::ServerFlags};
 
@@ -69,11 +70,11 @@ enum DrawingFormat {
 }
 
 impl DrawingFormat {
-    fn name(self) -> &'static str {
+    fn drawing(self) -> PlanDrawing {
         match self {
-            Self::Text => "text",
-            Self::Mermaid => "mermaid",
-            Self::Svg => "svg",
+            Self::Text => PlanDrawing::Text,
+            Self::Mermaid => PlanDrawing::Mermaid,
+            Self::Svg => PlanDrawing::Svg,
         }
     }
 }
@@ -93,7 +94,7 @@ impl PlanFlags {
             Command::Show { plan, drawing } => {
                 let plan = source::file_or_id(&plan)?;
                 server
-                    .run_with_server(async |shared| show::drawing(shared, &plan, drawing.name()).await)
+                    .run_with_server(async |shared| show::drawing(shared, &plan, drawing.drawing()).await)
                     .await
             }
             Command::Run(run) => {

@@ -6,6 +6,7 @@
 use std::io::{IsTerminal as _, stdout};
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::text::plain;
@@ -126,17 +127,22 @@ fn words(value: &Value) -> String {
 }
 
 /// A member as a cell: strings without quotes, a missing one as a dash.
-pub(crate) fn cell(value: &Value) -> String {
-    match value {
+pub(crate) fn cell(value: &(impl Serialize + ?Sized)) -> String {
+    match json(value) {
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => text,
         other => other.to_string(),
     }
 }
 
+/// A member of an answer as JSON. Members are plain data: their serialization cannot fail.
+fn json(value: &(impl Serialize + ?Sized)) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
+}
+
 /// A number of bytes with its unit.
-pub(crate) fn bytes(value: &Value) -> String {
-    let Some(bytes) = value.as_f64() else { return cell(value) };
+pub(crate) fn bytes(value: &(impl Serialize + ?Sized)) -> String {
+    let Some(bytes) = json(value).as_f64() else { return cell(value) };
     let mut size = bytes;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if size < 1024.0 {
@@ -148,8 +154,8 @@ pub(crate) fn bytes(value: &Value) -> String {
 }
 
 /// The age of a timestamp, such as `5m ago`.
-pub(crate) fn age(value: &Value) -> String {
-    age_at(value, Timestamp::now())
+pub(crate) fn age(value: &(impl Serialize + ?Sized)) -> String {
+    age_at(&json(value), Timestamp::now())
 }
 
 fn age_at(value: &Value, now: Timestamp) -> String {
@@ -164,13 +170,13 @@ fn age_at(value: &Value, now: Timestamp) -> String {
 }
 
 /// Seconds, in the largest unit that fits.
-pub(crate) fn seconds(value: &Value) -> String {
-    value.as_f64().map_or_else(|| cell(value), |seconds| long(seconds.max(0.0) as u64))
+pub(crate) fn seconds(value: &(impl Serialize + ?Sized)) -> String {
+    json(value).as_f64().map_or_else(|| cell(value), |seconds| long(seconds.max(0.0) as u64))
 }
 
 /// Milliseconds, in a readable unit.
-pub(crate) fn millis(value: &Value) -> String {
-    match value.as_f64() {
+pub(crate) fn millis(value: &(impl Serialize + ?Sized)) -> String {
+    match json(value).as_f64() {
         None => cell(value),
         Some(millis) if millis < 1.0 => format!("{millis:.2} ms"),
         Some(millis) if millis < 1000.0 => format!("{millis:.0} ms"),
@@ -180,10 +186,11 @@ pub(crate) fn millis(value: &Value) -> String {
 }
 
 /// A measured number: two decimals, unless it is a count.
-pub(crate) fn figure(value: &Value) -> String {
+pub(crate) fn figure(value: &(impl Serialize + ?Sized)) -> String {
+    let value = json(value);
     match value.as_f64().filter(|_| value.is_f64()) {
         Some(number) => format!("{number:.2}"),
-        None => cell(value),
+        None => cell(&value),
     }
 }
 

@@ -1,6 +1,10 @@
 //! Batches as text: one batch, its operations, and the list.
 
-use serde_json::{Value, json};
+use nuncio_flows::batch::api::{
+    BatchCounts, BatchListAnswer, BatchListRequest, BatchStatusAnswer, BatchStatusRequest, OperationAnswer,
+    OperationStatus,
+};
+use serde_json::Value;
 
 use crate::{
     error::CliError,
@@ -8,6 +12,7 @@ use crate::{
     server_connection::ServerConnection,
     table::{Table, age, cell, figure, millis},
     text::TextOutput,
+    typed_answer::TypedAnswer,
 };
 
 /// Operations per request.
@@ -26,11 +31,10 @@ pub(super) struct BatchStatusCounts {
 }
 
 impl BatchStatusCounts {
-    pub(super) fn of(status: &Value) -> Self {
-        let count = |name: &str| status["counts"][name].as_u64();
-        let sure = |name: &str| count(name).unwrap_or(0);
-        let total = count("total");
-        Self { succeeded: sure("succeeded"), failed: sure("failed"), skipped: sure("skipped"), total }
+    pub(super) fn of(status: &BatchStatusAnswer) -> Self {
+        let BatchCounts { total, succeeded, failed, skipped } = status.counts;
+        let [succeeded, failed, skipped] = [succeeded, failed, skipped].map(Option::unwrap_or_default);
+        Self { succeeded, failed, skipped, total }
     }
 
     /// Operations that have ended, in any state.
@@ -39,18 +43,14 @@ impl BatchStatusCounts {
     }
 }
 
-pub(super) fn id(batch: &Value) -> &str {
-    batch["batchId"].as_str().unwrap_or_default()
-}
-
-pub(super) fn is_over(status: &Value) -> bool {
-    matches!(status["status"].as_str(), Some("completed" | "failed" | "canceled" | "rejected"))
+pub(super) fn is_over(status: &BatchStatusAnswer) -> bool {
+    matches!(status.status.as_str(), "completed" | "failed" | "canceled" | "rejected")
 }
 
 /// Whether all operations succeeded.
-pub(super) fn succeeded(status: &Value) -> bool {
+pub(super) fn succeeded(status: &BatchStatusAnswer) -> bool {
     let BatchStatusCounts { failed, skipped, .. } = BatchStatusCounts::of(status);
-    status["status"] == "completed" && failed == 0 && skipped == 0
+    status.status == "completed" && failed == 0 && skipped == 0
 }
 
 pub(super) async fn status(
@@ -58,14 +58,16 @@ pub(super) async fn status(
     batch: &str,
     with_operations: bool,
 ) -> Result<(), CliError> {
-    let mut status = shared.call("batch_status", json!({ "batchId": batch })).await?;
+    let mut status = shared.call_typed::<BatchStatusAnswer>("batch_status", &status_of(batch)).await?;
     if with_operations {
-        status["operations"] = operations(shared, batch).await?.into();
+        let (json, operations) = operations(shared, batch).await?;
+        status.json["operations"] = json.into();
+        status.value.operations = Some(operations);
     }
-    shared.print(&status, |status| {
+    shared.print_typed(&status, |status| {
         let mut text = TextOutput::default();
         head(&mut text, status);
-        if let Some(operations) = status["operations"].as_array() {
+        if let Some(operations) = &status.operations {
             text.gap();
             text.0.push_str(&operation_table(operations));
         }
@@ -73,32 +75,42 @@ pub(super) async fn status(
     })
 }
 
-/// All operations of a batch, page by page.
-async fn operations(shared: &ServerConnection, batch: &str) -> Result<Vec<Value>, CliError> {
-    let mut arguments = json!({ "batchId": batch, "operations": true, "limit": PAGE });
-    let mut all = vec![];
+/// The request for the status of a batch, without its operations.
+pub(super) fn status_of(batch: &str) -> BatchStatusRequest {
+    BatchStatusRequest { batch_id: batch.to_owned(), operations: None, offset: None, limit: None }
+}
+
+/// All operations of a batch, page by page: as they were sent, and as they are read.
+async fn operations(
+    shared: &ServerConnection,
+    batch: &str,
+) -> Result<(Vec<Value>, Vec<OperationAnswer>), CliError> {
+    let mut request = BatchStatusRequest { operations: Some(true), limit: Some(PAGE), ..status_of(batch) };
+    let (mut json, mut all) = (vec![], vec![]);
     loop {
-        let mut page = shared.call_with_retry("batch_status", &arguments).await?;
-        if let Value::Array(some) = page["operations"].take() {
-            all.extend(some);
+        let mut page: TypedAnswer<BatchStatusAnswer> =
+            shared.call_typed_with_retry("batch_status", &request).await?;
+        if let Value::Array(some) = page.json["operations"].take() {
+            json.extend(some);
         }
-        match page["nextOffset"].as_u64() {
-            Some(next) => arguments["offset"] = next.into(),
-            None => return Ok(all),
+        all.extend(page.value.operations.unwrap_or_default());
+        request.offset = page.value.next_offset.map(|next| next as usize);
+        if request.offset.is_none() {
+            return Ok((json, all));
         }
     }
 }
 
-fn operation_table(operations: &[Value]) -> String {
+fn operation_table(operations: &[OperationAnswer]) -> String {
     let mut table = Table::new(&["ID", "TYPE", "STATUS", "TRIES ", "TIME ", "ERROR"]);
     for operation in operations {
         table.row([
-            cell(&operation["id"]),
-            cell(&operation["type"]),
-            cell(&operation["status"]),
-            cell(&operation["attempts"]),
-            millis(&operation["durationMs"]),
-            operation.get("error").map(cell).unwrap_or_default(),
+            operation.id.clone(),
+            operation.kind.clone(),
+            cell(&operation.status),
+            cell(&operation.attempts),
+            millis(&operation.duration_ms),
+            operation.error.clone().unwrap_or_default(),
         ]);
     }
     table.show()
@@ -109,12 +121,10 @@ pub(super) async fn list(
     limit: usize,
     page: Option<&str>,
 ) -> Result<(), CliError> {
-    let mut arguments = json!({ "pageSize": limit });
-    if let Some(page) = page {
-        arguments["pageToken"] = page.into();
-    }
-    let found = shared.call("batch_list", arguments).await?;
-    shared.print(&found, |found| {
+    let request =
+        BatchListRequest { status: None, page_size: Some(limit), page_token: page.map(str::to_owned) };
+    let found = shared.call_typed::<BatchListAnswer>("batch_list", &request).await?;
+    shared.print_typed(&found, |found| {
         let mut table = Table::new(&[
             "BATCH",
             "STATUS",
@@ -125,16 +135,16 @@ pub(super) async fn list(
             "SKIPPED ",
             "CHANGED",
         ]);
-        for batch in found["batches"].as_array().into_iter().flatten() {
+        for batch in &found.batches {
             table.row([
-                cell(&batch["batchId"]),
-                if batch["waiting"].is_string() { "waiting".into() } else { cell(&batch["status"]) },
-                whole(&batch["done"]),
-                whole(&batch["total"]),
-                cell(&batch["counts"]["succeeded"]),
-                cell(&batch["counts"]["failed"]),
-                cell(&batch["counts"]["skipped"]),
-                age(&batch["changed"]),
+                batch.batch_id.clone(),
+                if batch.waiting.is_some() { "waiting".into() } else { batch.status.clone() },
+                whole(batch.done),
+                whole(batch.total),
+                cell(&batch.counts.succeeded),
+                cell(&batch.counts.failed),
+                cell(&batch.counts.skipped),
+                age(&batch.changed),
             ]);
         }
         if table.is_empty() {
@@ -142,8 +152,8 @@ pub(super) async fn list(
         }
         let mut text = TextOutput(table.show());
         text.gap();
-        text.field("Total", &cell(&found["total"]));
-        if let Some(next) = found["nextPageToken"].as_str() {
+        text.field("Total", &found.total.to_string());
+        if let Some(next) = &found.next_page_token {
             let flags = shared.flags();
             text.field(
                 "Next",
@@ -155,37 +165,39 @@ pub(super) async fn list(
 }
 
 /// A count that arrives as a floating-point number.
-fn whole(value: &Value) -> String {
-    value.as_f64().map_or_else(|| cell(value), |number| format!("{number:.0}"))
+fn whole(count: Option<f64>) -> String {
+    count.map_or_else(|| cell(&count), |number| format!("{number:.0}"))
 }
 
 /// The lines that every text about a batch starts with.
-pub(super) fn head(text: &mut TextOutput, status: &Value) {
-    text.field("Batch", id(status));
-    let paused = if status["paused"] == true { " (paused)" } else { "" };
-    text.field("Status", &format!("{}{paused}", cell(&status["status"])));
-    if let Some(why) = status["waiting"].as_str() {
+pub(super) fn begin(text: &mut TextOutput, batch: &str, status: &str, paused: bool, waiting: Option<&str>) {
+    text.field("Batch", batch);
+    text.field("Status", &format!("{status}{}", if paused { " (paused)" } else { "" }));
+    if let Some(why) = waiting {
         text.field("Waiting", why);
     }
-    if let Some(words) = status["message"].as_str() {
+}
+
+/// The lines about the status of a batch.
+pub(super) fn head(text: &mut TextOutput, status: &BatchStatusAnswer) {
+    begin(text, &status.batch_id, &status.status, status.paused, status.waiting.as_deref());
+    if let Some(words) = &status.message {
         text.field("Message", words);
     }
-    if status["counts"].is_object() {
-        let counts = BatchStatusCounts::of(status);
-        let total = counts.total.map_or("an unknown number".to_owned(), |total| total.to_string());
-        text.field("Done", &format!("{} of {total}", counts.done()));
-        text.field("Failed", &counts.failed.to_string());
-        text.field("Skipped", &counts.skipped.to_string());
-    }
-    let metrics = &status["metrics"];
-    for (label, member, shown) in [
-        ("Time", "wallMs", millis as fn(&Value) -> String),
-        ("Concurrency", "concurrency", figure),
-        ("Speed-up", "speedup", figure),
-        ("Peak", "peakConcurrency", cell),
+    let counts = BatchStatusCounts::of(status);
+    let total = counts.total.map_or("an unknown number".to_owned(), |total| total.to_string());
+    text.field("Done", &format!("{} of {total}", counts.done()));
+    text.field("Failed", &counts.failed.to_string());
+    text.field("Skipped", &counts.skipped.to_string());
+    let Some(metrics) = &status.metrics else { return };
+    for (label, shown) in [
+        ("Time", metrics.wall_ms.map(|ms| millis(&ms))),
+        ("Concurrency", metrics.concurrency.map(|number| figure(&number))),
+        ("Speed-up", metrics.speedup.map(|number| figure(&number))),
+        ("Peak", metrics.peak_concurrency.map(|number| cell(&number))),
     ] {
-        if let Some(value) = metrics.get(member).filter(|value| !value.is_null()) {
-            text.field(label, &shown(value));
+        if let Some(shown) = shown {
+            text.field(label, &shown);
         }
     }
 }
@@ -194,25 +206,24 @@ pub(super) fn head(text: &mut TextOutput, status: &Value) {
 pub(super) async fn failures(
     shared: &ServerConnection,
     text: &mut TextOutput,
-    status: &Value,
+    status: &BatchStatusAnswer,
 ) -> Result<(), CliError> {
     if BatchStatusCounts::of(status).failed == 0 {
         return Ok(());
     }
-    let operations = operations(shared, id(status)).await?;
-    let failed: Vec<&Value> = operations.iter().filter(|operation| operation["status"] == "failed").collect();
+    let (_, operations) = operations(shared, &status.batch_id).await?;
+    let failed: Vec<&OperationAnswer> =
+        operations.iter().filter(|operation| operation.status == OperationStatus::Failed).collect();
     let mut table = Table::new(&["FAILED", "TYPE", "ERROR"]);
     for operation in failed.iter().take(FAILURES) {
-        table.row([cell(&operation["id"]), cell(&operation["type"]), cell(&operation["error"])]);
+        table.row([operation.id.clone(), operation.kind.clone(), cell(&operation.error)]);
     }
     text.gap();
     text.0.push_str(&table.show());
     if failed.len() > FAILURES {
+        let (batch, flags) = (&status.batch_id, shared.flags());
         text.gap();
-        text.field(
-            "All",
-            &format!("{} batch status {}{} --operations", program(), id(status), shared.flags()),
-        );
+        text.field("All", &format!("{} batch status {batch}{flags} --operations", program()));
     }
     Ok(())
 }

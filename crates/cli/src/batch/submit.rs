@@ -3,10 +3,11 @@
 use std::{io::Read as _, process::ExitCode};
 
 use clap::Args;
+use nuncio_flows::batch::api::BatchSubmitAnswer;
 use serde_json::{Value, json};
 
 use super::{show, watch};
-use crate::{error::CliError, output, program, server_connection::ServerConnection, text::TextOutput};
+use crate::{error::CliError, program, server_connection::ServerConnection, text::TextOutput};
 
 #[derive(Args)]
 pub(super) struct BatchSubmitFlags {
@@ -39,20 +40,18 @@ impl BatchSubmitFlags {
     }
 
     pub(super) async fn run(self, shared: &ServerConnection, asked: Value) -> Result<ExitCode, CliError> {
-        let submitted = shared.call("batch_submit", asked).await?;
-        let batch = show::id(&submitted).to_owned();
+        let submitted = shared.call_typed::<BatchSubmitAnswer>("batch_submit", &asked).await?;
+        let batch = &submitted.value.batch_id;
         if self.watch {
             shared.remark(&format!("batch {batch}"));
-            return watch::run(shared, &batch).await;
+            return watch::run(shared, batch).await;
         }
-        if shared.is_json() {
-            output::json_text(&submitted.to_string())?;
-        } else {
+        shared.print_typed(&submitted, |submitted| {
             let mut text = TextOutput::default();
-            show::head(&mut text, &submitted);
+            show::begin(&mut text, batch, &submitted.status, false, submitted.waiting.as_deref());
             text.field("Follow", &format!("{} batch watch {batch}{}", program(), shared.flags()));
-            output::text(&text.0)?;
-        }
+            text.0
+        })?;
         if shared.is_own() {
             shared.remark("no server runs: the batch goes on when one is started, or while it is watched");
         }

@@ -2,8 +2,7 @@
 
 use std::{process::ExitCode, time::Instant};
 
-use nuncio_flows::batch::QUEUE_URI;
-use serde_json::{Value, json};
+use nuncio_flows::batch::{QUEUE_URI, api::BatchStatusAnswer};
 
 use super::show::{self, BatchStatusCounts};
 use crate::{
@@ -19,34 +18,38 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     let mut follower =
         TaskFollower::of_resources(shared, vec![format!("a2a://tasks/{batch}"), QUEUE_URI.to_owned()]);
     let status = loop {
-        let status = shared.poll_tool("batch_status", &json!({ "batchId": batch })).await?;
-        let counts = BatchStatusCounts::of(&status);
+        let status = shared.poll_typed::<BatchStatusAnswer>("batch_status", &show::status_of(batch)).await?;
+        let counts = BatchStatusCounts::of(&status.value);
         let first = *before.get_or_insert(counts.done());
         let rate = counts.done().saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
-        progress.update_progress(counts.done(), counts.total, &render_batch_progress(&status, counts, rate));
-        if show::is_over(&status) {
+        progress.update_progress(
+            counts.done(),
+            counts.total,
+            &render_batch_progress(&status.value, counts, rate),
+        );
+        if show::is_over(&status.value) {
             break status;
         }
         follower.next_change().await?;
     };
     drop(progress);
     if shared.is_json() {
-        output::json_text(&status.to_string())?;
+        output::json_text(&status.json.to_string())?;
     } else {
         let mut text = TextOutput::default();
-        show::head(&mut text, &status);
-        show::failures(shared, &mut text, &status).await?;
+        show::head(&mut text, &status.value);
+        show::failures(shared, &mut text, &status.value).await?;
         output::text(&text.0)?;
     }
-    Ok(if show::succeeded(&status) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if show::succeeded(&status.value) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn render_batch_progress(status: &Value, counts: BatchStatusCounts, rate: f64) -> String {
+fn render_batch_progress(status: &BatchStatusAnswer, counts: BatchStatusCounts, rate: f64) -> String {
     let failed = match counts.failed {
         0 => String::new(),
         failed => format!(", {failed} failed"),
     };
     let rate = if rate > 0.0 { format!(", {rate:.1}/s") } else { String::new() };
-    let paused = if status["paused"] == true { ", paused" } else { "" };
+    let paused = if status.paused { ", paused" } else { "" };
     format!("done{failed}{rate}{paused}")
 }

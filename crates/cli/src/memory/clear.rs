@@ -3,7 +3,7 @@
 use std::io::{IsTerminal as _, stdin};
 
 use clap::Args;
-use serde_json::json;
+use nuncio_flows::memory::api::{MemoryClearAnswer, MemoryClearRequest, MemoryListAnswer, MemoryListRequest};
 
 use crate::{error::CliError, form, server_connection::ServerConnection, table, text::plain};
 
@@ -25,8 +25,14 @@ impl MemoryClearFlags {
                 let why = format!("this deletes everything in {namespace}: confirm with --yes");
                 return Err(CliError::Usage(why));
             }
-            let page = shared.call("memory_list", json!({ "namespace": self.namespace, "limit": 1 })).await?;
-            let total = page["stats"]["total"].as_u64().unwrap_or(0);
+            let request = MemoryListRequest {
+                namespace: Some(self.namespace.clone()),
+                prefix: None,
+                after: None,
+                limit: 1,
+            };
+            let page = shared.call_typed::<MemoryListAnswer>("memory_list", &request).await?.value;
+            let total = page.stats.map_or(0, |stats| stats.total);
             let entries = table::count(total, "entry", "entries");
             let question = format!("Delete all {entries} of {namespace}? [y/N] ");
             if !form::ask_yes_no(&question).await? {
@@ -34,11 +40,10 @@ impl MemoryClearFlags {
                 return Ok(());
             }
         }
-        let cleared =
-            shared.call("memory_clear", json!({ "namespace": self.namespace, "confirm": true })).await?;
-        shared.print(&cleared, |cleared| {
-            let count = cleared["cleared"].as_u64().unwrap_or(0);
-            format!("{} of {namespace} forgotten.\n", table::count(count, "entry", "entries"))
+        let request = MemoryClearRequest { namespace: self.namespace, confirm: true };
+        let cleared = shared.call_typed::<MemoryClearAnswer>("memory_clear", &request).await?;
+        shared.print_typed(&cleared, |answer| {
+            format!("{} of {namespace} forgotten.\n", table::count(answer.cleared, "entry", "entries"))
         })
     }
 }

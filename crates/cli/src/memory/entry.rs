@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use nuncio_flows::memory::api::{
+    MemoryDeleteAnswer, MemoryDeleteRequest, MemoryEntryAnswer, MemoryGetRequest, MemoryStoreAnswer,
+    MemoryStoreRequest,
+};
+use serde_json::Value;
 
 use super::value::MemoryValueSource;
 use crate::{
@@ -11,7 +15,7 @@ use crate::{
     error::CliError,
     output,
     server_connection::ServerConnection,
-    table::{age, bytes, cell, seconds},
+    table::{age, bytes, seconds},
     text::{TextOutput, plain},
 };
 
@@ -30,26 +34,26 @@ pub(super) struct MemoryGetFlags {
 
 impl MemoryGetFlags {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
-        let found =
-            shared.call("memory_get", json!({ "namespace": self.namespace, "key": self.key })).await?;
+        let request = MemoryGetRequest { namespace: self.namespace, key: self.key };
+        let found = shared.call_typed::<MemoryEntryAnswer>("memory_get", &request).await?;
         if shared.is_json() {
-            return output::json_text(&found.to_string());
+            return output::json_text(&found.json.to_string());
         }
+        let MemoryEntryAnswer { key, value, metadata } = found.value;
         if self.verbose {
             let mut text = TextOutput::default();
-            let about = &found["metadata"];
-            text.field("Namespace", &cell(&about["namespace"]));
-            text.field("Key", &cell(&found["key"]));
-            text.field("Version", &cell(&about["version"]));
-            text.field("Created", &age(&about["created"]));
-            text.field("Accessed", &age(&about["accessed"]));
-            text.field("Reads", &cell(&about["accessCount"]));
-            text.field("Size", &bytes(&about["size"]));
-            text.field("TTL", &seconds(&about["ttl"]));
+            text.field("Namespace", &metadata.namespace);
+            text.field("Key", &key);
+            text.field("Version", &metadata.version.to_string());
+            text.field("Created", &age(&metadata.created));
+            text.field("Accessed", &age(&metadata.accessed));
+            text.field("Reads", &metadata.access_count.to_string());
+            text.field("Size", &bytes(&metadata.size));
+            text.field("TTL", &seconds(&metadata.ttl));
             output::text(&text.0)?;
         }
         // A string is printed without quotes, for use in a pipe.
-        let value = match &found["value"] {
+        let value = match &value {
             Value::String(text) => plain(text),
             other => serde_json::to_string_pretty(other).unwrap_or_default(),
         };
@@ -95,20 +99,17 @@ impl MemorySetFlags {
     }
 
     pub(super) async fn run(self, shared: &ServerConnection, value: Value) -> Result<(), CliError> {
-        let mut arguments = Map::new();
-        arguments.insert("namespace".into(), self.namespace.as_str().into());
-        arguments.insert("key".into(), self.key.as_str().into());
-        arguments.insert("value".into(), value);
-        if let Some(ttl) = self.ttl {
-            arguments.insert("ttl".into(), ttl.as_secs().into());
-        }
-        if let Some(version) = self.expect {
-            arguments.insert("expectedVersion".into(), version.into());
-        }
-        let stored = shared.call("memory_store", arguments.into()).await?;
-        shared.print(&stored, |stored| {
-            let version = cell(&stored["version"]);
-            format!("{} is at version {version} in {}.\n", plain(&self.key), plain(&self.namespace))
+        let request = MemoryStoreRequest {
+            namespace: self.namespace,
+            key: self.key,
+            value,
+            ttl: self.ttl.map(|ttl| ttl.as_secs()),
+            expected_version: self.expect,
+        };
+        let stored = shared.call_typed::<MemoryStoreAnswer>("memory_store", &request).await?;
+        shared.print_typed(&stored, |stored| {
+            let (key, namespace) = (plain(&request.key), plain(&request.namespace));
+            format!("{key} is at version {} in {namespace}.\n", stored.version)
         })
     }
 }
@@ -128,16 +129,14 @@ pub(super) struct MemoryDeleteFlags {
 
 impl MemoryDeleteFlags {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
-        let mut arguments = json!({ "namespace": self.namespace, "key": self.key });
-        if let Some(version) = self.expect {
-            arguments["expectedVersion"] = version.into();
-        }
-        let deleted = shared.call("memory_delete", arguments).await?;
-        shared.print(&deleted, |deleted| {
-            let (key, namespace) = (plain(&self.key), plain(&self.namespace));
-            match deleted["deleted"].as_bool() {
-                Some(false) => format!("There is no {key} in {namespace}.\n"),
-                _ => format!("{key} is gone from {namespace}.\n"),
+        let Self { namespace, key, expect: expected_version } = self;
+        let request = MemoryDeleteRequest { namespace, key, expected_version };
+        let deleted = shared.call_typed::<MemoryDeleteAnswer>("memory_delete", &request).await?;
+        shared.print_typed(&deleted, |answer| {
+            let (key, namespace) = (plain(&request.key), plain(&request.namespace));
+            match answer.deleted {
+                false => format!("There is no {key} in {namespace}.\n"),
+                true => format!("{key} is gone from {namespace}.\n"),
             }
         })
     }

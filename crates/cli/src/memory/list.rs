@@ -1,14 +1,16 @@
 //! `nuncio memory list`: the namespaces, or the keys of one, page by page.
 
 use clap::Args;
-use serde_json::{Value, json};
+use nuncio_flows::memory::api::{MemoryListAnswer, MemoryListRequest};
+use serde_json::Value;
 
 use crate::{
     error::CliError,
     output, program,
     server_connection::{ServerConnection, quoted},
-    table::{Table, age, bytes, cell, seconds},
+    table::{Table, age, bytes, seconds},
     text::TextOutput,
+    typed_answer::TypedAnswer,
 };
 
 /// Entries per request with `--all`.
@@ -38,18 +40,19 @@ impl MemoryListFlags {
         if self.all {
             return self.run_all(shared).await;
         }
-        let page = self.page(shared, self.after.as_deref(), self.limit).await?;
+        let page = self.page(shared, self.after.clone(), self.limit).await?;
         if shared.is_json() {
-            return output::json_text(&page.to_string());
+            return output::json_text(&page.json.to_string());
         }
+        let page = page.value;
         let mut text = TextOutput(self.show(&page));
-        if let Some(stats) = page.get("stats").filter(|stats| stats.is_object()) {
+        if let Some(stats) = &page.stats {
             text.gap();
-            text.field("Total", &cell(&stats["total"]));
-            text.field("Size", &bytes(&stats["size"]));
-            text.field("Oldest", &age(&stats["oldestEntry"]));
+            text.field("Total", &stats.total.to_string());
+            text.field("Size", &bytes(&stats.size));
+            text.field("Oldest", &age(&stats.oldest_entry));
         }
-        if let Some(next) = next_of(&page) {
+        if let Some(next) = &page.next {
             let namespace =
                 self.namespace.as_deref().map(|ns| format!(" {}", quoted(ns))).unwrap_or_default();
             let prefix = if self.prefix.is_empty() {
@@ -71,15 +74,15 @@ impl MemoryListFlags {
     async fn run_all(&self, shared: &ServerConnection) -> Result<(), CliError> {
         let mut after = self.after.clone();
         loop {
-            let page = self.page(shared, after.as_deref(), PAGE).await?;
+            let page = self.page(shared, after, PAGE).await?;
             if shared.is_json() {
-                for item in items(&page) {
+                for item in items(&page.json) {
                     output::json_text(&item.to_string())?;
                 }
             } else {
-                output::text(&self.show(&page))?;
+                output::text(&self.show(&page.value))?;
             }
-            after = next_of(&page).map(str::to_owned);
+            after = page.value.next;
             if after.is_none() {
                 return Ok(());
             }
@@ -89,50 +92,42 @@ impl MemoryListFlags {
     async fn page(
         &self,
         shared: &ServerConnection,
-        after: Option<&str>,
+        after: Option<String>,
         limit: usize,
-    ) -> Result<Value, CliError> {
-        let mut arguments = json!({ "limit": limit });
-        if let Some(namespace) = &self.namespace {
-            arguments["namespace"] = namespace.as_str().into();
-        }
-        if !self.prefix.is_empty() {
-            arguments["prefix"] = self.prefix.as_str().into();
-        }
-        if let Some(after) = after {
-            arguments["after"] = after.into();
-        }
-        shared.call_with_retry("memory_list", &arguments).await
+    ) -> Result<TypedAnswer<MemoryListAnswer>, CliError> {
+        let request = MemoryListRequest {
+            namespace: self.namespace.clone(),
+            prefix: Some(self.prefix.clone()).filter(|prefix| !prefix.is_empty()),
+            after,
+            limit,
+        };
+        shared.call_typed_with_retry("memory_list", &request).await
     }
 
-    fn show(&self, page: &Value) -> String {
-        let items = items(page);
+    fn show(&self, page: &MemoryListAnswer) -> String {
         if self.namespace.is_none() {
             let mut table = Table::new(&["NAMESPACE"]);
-            for name in items {
-                table.row([cell(name)]);
+            for name in page.namespaces.iter().flatten() {
+                table.row([name.clone()]);
             }
             return if table.is_empty() { "There are no namespaces.\n".to_owned() } else { table.show() };
         }
         let mut table = Table::new(&["KEY", "SIZE ", "CREATED", "ACCESSED", "TTL"]);
-        for entry in items {
+        for entry in page.keys.iter().flatten() {
             table.row([
-                cell(&entry["key"]),
-                bytes(&entry["size"]),
-                age(&entry["created"]),
-                age(&entry["accessed"]),
-                seconds(&entry["ttl"]),
+                entry.key.clone(),
+                bytes(&entry.size),
+                age(&entry.created),
+                age(&entry.accessed),
+                seconds(&entry.ttl),
             ]);
         }
         if table.is_empty() { "There are no such keys.\n".to_owned() } else { table.show() }
     }
 }
 
+/// The items of a page as they were sent.
 fn items(page: &Value) -> &[Value] {
     let list = page.get("keys").or_else(|| page.get("namespaces")).and_then(Value::as_array);
     list.map(Vec::as_slice).unwrap_or_default()
-}
-
-fn next_of(page: &Value) -> Option<&str> {
-    page["next"].as_str()
 }

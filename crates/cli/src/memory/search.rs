@@ -1,13 +1,13 @@
 //! `nuncio memory search`: entries by key pattern, or by words in their values, best match first.
 
 use clap::Args;
-use serde_json::json;
+use nuncio_flows::memory::api::{MemorySearchAnswer, MemorySearchRequest};
 
 use crate::{
     error::CliError,
     output, program,
     server_connection::{ServerConnection, quoted},
-    table::{Table, cell, figure},
+    table::{Table, figure},
     text::TextOutput,
 };
 
@@ -32,23 +32,26 @@ pub(super) struct MemorySearchFlags {
 
 impl MemorySearchFlags {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<(), CliError> {
-        let mut arguments = json!({ "namespace": self.namespace, "page": self.page, "limit": self.limit });
-        match (&self.pattern, &self.text) {
-            (Some(pattern), _) => arguments["pattern"] = pattern.as_str().into(),
-            (None, Some(words)) => arguments["text"] = words.as_str().into(),
-            (None, None) => {}
-        }
-        let found = shared.call("memory_search", arguments).await?;
+        let request = MemorySearchRequest {
+            namespace: self.namespace.clone(),
+            pattern: self.pattern.clone(),
+            // A pattern wins where both are given.
+            text: self.text.clone().filter(|_| self.pattern.is_none()),
+            page: self.page,
+            limit: self.limit,
+        };
+        let found = shared.call_typed::<MemorySearchAnswer>("memory_search", &request).await?;
         if shared.is_json() {
-            return output::json_text(&found.to_string());
+            return output::json_text(&found.json.to_string());
         }
+        let found = found.value;
         let mut table = Table::new(&["SCORE ", "KEY", "PREVIEW"]);
-        for result in found["results"].as_array().into_iter().flatten() {
-            table.row([figure(&result["score"]), cell(&result["key"]), cell(&result["preview"])]);
+        for result in found.results {
+            table.row([figure(&result.score), result.key, result.preview]);
         }
         let mut text =
             TextOutput(if table.is_empty() { "Nothing was found.\n".to_owned() } else { table.show() });
-        let total = found["pagination"]["total"].as_u64().unwrap_or(0);
+        let total = found.pagination.total;
         text.gap();
         text.field("Total", &total.to_string());
         if u64::from(self.page) * (self.limit as u64) < total {

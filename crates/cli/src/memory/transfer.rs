@@ -10,6 +10,10 @@ use std::{
 
 use clap::{Args, ValueEnum};
 use nuncio_client::mcp::ToolError;
+use nuncio_flows::memory::api::{
+    MemoryExportAnswer, MemoryExportRequest, MemoryImportAnswer, MemoryImportMode, MemoryImportRequest,
+};
+use serde::Deserialize as _;
 use serde_json::json;
 
 use crate::{
@@ -65,16 +69,17 @@ impl MemoryExportFlags {
 
     async fn write(&self, shared: &ServerConnection, out: &mut impl Write) -> Result<u64, CliError> {
         let mut progress = ProgressDisplay::on_terminal(shared.is_json());
-        let mut arguments = json!({ "namespace": self.namespace, "limit": PAGE });
+        let mut request =
+            MemoryExportRequest { namespace: self.namespace.clone(), after: None, limit: Some(PAGE) };
         let mut count = 0;
         loop {
-            let page = shared.call_with_retry("memory_export", &arguments).await?;
-            out.write_all(page["lines"].as_str().unwrap_or_default().as_bytes())?;
-            count += page["count"].as_u64().unwrap_or(0);
+            let page = shared.call_typed_with_retry::<MemoryExportAnswer>("memory_export", &request).await?;
+            out.write_all(page.value.lines.as_bytes())?;
+            count += page.value.count;
             progress.update_progress(count, None, "entries");
-            match page["next"].as_str() {
-                Some(next) => arguments["after"] = next.into(),
-                None => break,
+            request.after = page.value.next;
+            if request.after.is_none() {
+                break;
             }
         }
         out.flush()?;
@@ -109,11 +114,11 @@ pub(super) enum ExistingKeyMode {
 }
 
 impl ExistingKeyMode {
-    fn name(self) -> &'static str {
+    fn mode(self) -> MemoryImportMode {
         match self {
-            Self::Overwrite => "overwrite",
-            Self::Keep => "keep",
-            Self::Fail => "fail",
+            Self::Overwrite => MemoryImportMode::Overwrite,
+            Self::Keep => MemoryImportMode::Keep,
+            Self::Fail => MemoryImportMode::Fail,
         }
     }
 }
@@ -155,16 +160,21 @@ impl MemoryImportFlags {
             if count == 0 {
                 break;
             }
-            let arguments = json!({ "namespace": self.namespace, "lines": piece, "mode": self.mode.name() });
-            let done = match shared.call_with_retry("memory_import", &arguments).await {
-                Ok(done) => done,
+            let request = MemoryImportRequest {
+                namespace: self.namespace.clone(),
+                lines: piece,
+                mode: self.mode.mode(),
+            };
+            let done = shared.call_typed_with_retry::<MemoryImportAnswer>("memory_import", &request).await;
+            let done = match done {
+                Ok(done) => done.value,
                 Err(error) => {
                     drop(progress);
                     return Err(stopped(error, lines));
                 }
             };
-            written += done["written"].as_u64().unwrap_or(0);
-            kept += done["kept"].as_u64().unwrap_or(0);
+            written += done.written;
+            kept += done.kept;
             lines += count;
             progress.update_progress(lines, None, "lines");
         }
@@ -189,12 +199,9 @@ fn stopped(error: CliError, before: u64) -> CliError {
     let ToolError::Tool { why, structured } = error else {
         return CliError::Tool { error: Box::new(error), target };
     };
-    let wrong =
-        structured.as_ref().and_then(|said| said["errors"].as_array()).map(Vec::as_slice).unwrap_or_default();
-    let told = wrong.iter().take(TOLD).map(|wrong| {
-        let line = before + wrong["line"].as_u64().unwrap_or(0);
-        format!("line {line}: {}", wrong["error"].as_str().unwrap_or_default())
-    });
+    let answer = structured.as_ref().and_then(|said| MemoryImportAnswer::deserialize(said).ok());
+    let wrong = answer.map(|answer| answer.errors).unwrap_or_default();
+    let told = wrong.iter().take(TOLD).map(|wrong| format!("line {}: {}", before + wrong.line, wrong.error));
     let told: Vec<String> = told.collect();
     let mut why = if told.is_empty() { why } else { told.join("; ") };
     let more = wrong.len().saturating_sub(TOLD);

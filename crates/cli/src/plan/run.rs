@@ -5,7 +5,11 @@ use std::{collections::HashSet, process::ExitCode};
 
 use clap::Args;
 use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
-use serde_json::{Value, json};
+use nuncio_flows::plan::{
+    SubtaskState, SubtaskStatus,
+    api::{PlanRunRequest, PlanStatusAnswer, PlanStatusRequest},
+};
+use serde_json::json;
 
 use super::{
     show,
@@ -41,44 +45,40 @@ pub(super) struct PlanRunFlags {
     detach: bool,
 }
 
-pub(super) enum PlanRunRequest {
-    Begin { arguments: Value, detach: bool },
+pub(super) enum PlanRunCommand {
+    Begin { request: Box<PlanRunRequest>, detach: bool },
     Attach(String),
 }
 
 impl PlanRunFlags {
-    pub(super) fn read(self) -> Result<PlanRunRequest, CliError> {
+    pub(super) fn read(self) -> Result<PlanRunCommand, CliError> {
         if let Some(task) = self.attach {
-            return Ok(PlanRunRequest::Attach(task));
+            return Ok(PlanRunCommand::Attach(task));
         }
-        let arguments = match source::file_or_request(self.plan.as_deref().unwrap_or_default())? {
+        let request = match source::file_or_request(self.plan.as_deref().unwrap_or_default())? {
             PlanSource::File(_) if self.by.is_some() || self.model => {
                 return Err(CliError::Usage(
                     "--by and --model make a plan: give a request, not a plan".into(),
                 ));
             }
-            PlanSource::File(file) => json!({ "plan": file }),
-            PlanSource::Request(request) | PlanSource::Id(request) => {
-                let mut arguments = json!({ "request": request });
-                if let Some(by) = self.by {
-                    arguments["by"] = by.into();
-                }
-                if self.model {
-                    arguments["model"] = true.into();
-                }
-                arguments
-            }
+            PlanSource::File(file) => PlanRunRequest { plan: Some(file.into()), ..PlanRunRequest::default() },
+            PlanSource::Request(request) | PlanSource::Id(request) => PlanRunRequest {
+                plan: None,
+                request: Some(request),
+                by: self.by,
+                model: self.model.then_some(true),
+            },
         };
-        Ok(PlanRunRequest::Begin { arguments, detach: self.detach })
+        Ok(PlanRunCommand::Begin { request: Box::new(request), detach: self.detach })
     }
 }
 
-impl PlanRunRequest {
+impl PlanRunCommand {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
         let (task, detach) = match self {
             Self::Attach(task) => (task, false),
-            Self::Begin { arguments, detach } => {
-                match shared.start("plan_run", arguments).await? {
+            Self::Begin { request, detach } => {
+                match shared.start("plan_run", shared.arguments(&request)?).await? {
                     ToolStart::Task(task) => (task.id, detach),
                     // It ended at once and has no task to follow.
                     ToolStart::Done(called) => {
@@ -121,14 +121,15 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
     loop {
         // In this order: once the task has ended, the plan's result is there.
         let seen = follower.next_change().await?.map_or(ToolTaskStatus::Working, |seen| seen.status);
-        let status = shared.poll_tool("plan_status", &json!({ "planId": task })).await?;
-        view.update_status(&status);
+        let request = PlanStatusRequest { plan_id: task.to_owned(), results: None };
+        let status = shared.poll_typed::<PlanStatusAnswer>("plan_status", &request).await?;
+        view.update_status(&status.value);
         match seen {
             ToolTaskStatus::Working => {
-                print_new_results(shared, task, &status, &view, &mut told).await?;
+                print_new_results(shared, &status.value, &view, &mut told).await?;
             }
             ToolTaskStatus::Asks(questions) => {
-                print_new_results(shared, task, &status, &view, &mut told).await?;
+                print_new_results(shared, &status.value, &view, &mut told).await?;
                 view.hide();
                 let goes_on = task_questions::is_attended(shared)
                     && task_questions::answer(shared, task, &questions).await?;
@@ -147,7 +148,7 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
                 drop(view);
                 show::ended(shared, &status)?;
                 // Reported already, if there is a plan with that message.
-                if status["message"].is_null() {
+                if status.value.message.is_none() {
                     note(&format!("warning: the plan was not completed: {why}"));
                 }
                 return Ok(ExitCode::FAILURE);
@@ -165,25 +166,25 @@ async fn follow(shared: &ServerConnection, task: &str) -> Result<ExitCode, CliEr
 /// Prints the results of tasks that completed since the last change.
 async fn print_new_results(
     shared: &ServerConnection,
-    task: &str,
-    status: &Value,
+    status: &PlanStatusAnswer,
     view: &PlanDisplay,
     told: &mut HashSet<String>,
 ) -> Result<(), CliError> {
-    let parts = status["parts"].as_array().into_iter().flatten();
-    let done = parts.filter(|part| part["state"] == "done" && view.is_seen());
-    let fresh: Vec<(String, &Value)> = done
-        .filter_map(|part| Some((part["task"].as_str()?.to_owned(), part)))
-        .filter(|(id, _)| told.insert(id.clone()))
-        .collect();
+    if !view.is_seen() {
+        return Ok(());
+    }
+    let done = status.parts.iter().filter(|part| part.state == SubtaskState::Done);
+    let fresh: Vec<&SubtaskStatus> = done.filter(|part| told.insert(part.id.clone())).collect();
     if fresh.is_empty() {
         return Ok(());
     }
-    let wanted: Vec<&str> = fresh.iter().map(|(id, _)| id.as_str()).collect();
-    let seen = shared.poll_tool("plan_status", &json!({ "planId": task, "results": wanted })).await?;
-    for (id, part) in &fresh {
-        if let Some(text) = seen["results"][id].as_str().filter(|text| !text.trim().is_empty()) {
-            view.print_task_result(id, part["agent"].as_str().unwrap_or_default(), text);
+    let wanted = fresh.iter().map(|part| part.id.clone()).collect();
+    let request = PlanStatusRequest { plan_id: status.plan_id.clone(), results: Some(wanted) };
+    let seen = shared.poll_typed::<PlanStatusAnswer>("plan_status", &request).await?.value;
+    let results = seen.results.unwrap_or_default();
+    for part in fresh {
+        if let Some(text) = results.get(&part.id).filter(|text| !text.trim().is_empty()) {
+            view.print_task_result(&part.id, part.agent.as_deref().unwrap_or_default(), text);
         }
     }
     Ok(())

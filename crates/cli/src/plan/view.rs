@@ -8,6 +8,7 @@ use std::{
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use nuncio_flows::plan::{SubtaskState, SubtaskStatus, api::PlanStatusAnswer};
 use serde_json::Value;
 
 use crate::{output::note, table::millis, text::plain};
@@ -45,7 +46,7 @@ impl PlanDisplay {
     }
 
     /// Shows the plan's current status.
-    pub(super) fn update_status(&mut self, status: &Value) {
+    pub(super) fn update_status(&mut self, status: &PlanStatusAnswer) {
         match self {
             Self::Silent => {}
             Self::Graph(bar) => {
@@ -54,12 +55,11 @@ impl PlanDisplay {
                 bar.set_message(render_graph(status, width, height));
             }
             Self::Lines(said) => {
-                for part in parts(status) {
-                    let line = line(part, status);
-                    let id = part["task"].as_str().unwrap_or_default();
-                    if part["state"] != "waiting" && said.get(id) != Some(&render_part_state(part)) {
-                        said.insert(id.to_owned(), render_part_state(part));
-                        note(&line);
+                for part in status.parts.iter().filter(|part| part.state != SubtaskState::Waiting) {
+                    let state = render_part_state(part);
+                    if said.get(&part.id) != Some(&state) {
+                        note(&format!("{} {state} ({}/{})", plain(&part.id), status.over, status.total));
+                        said.insert(part.id.clone(), state);
                     }
                 }
             }
@@ -108,37 +108,31 @@ impl Drop for PlanDisplay {
     }
 }
 
-fn parts(status: &Value) -> impl Iterator<Item = &Value> {
-    status["parts"].as_array().into_iter().flatten()
-}
-
 /// The graph. Where it does not fit, finished tasks are left out first.
-fn render_graph(status: &Value, width: usize, height: usize) -> String {
-    let name = plain(status["name"].as_str().unwrap_or("plan"));
-    let mut lines = vec![format!("{name} ({}/{})", status["over"], status["total"])];
+fn render_graph(status: &PlanStatusAnswer, width: usize, height: usize) -> String {
+    let name = plain(status.name.as_deref().unwrap_or("plan"));
+    let mut lines = vec![format!("{name} ({}/{})", status.over, status.total)];
     let room = height.saturating_sub(FRAME).max(FEWEST);
-    let all: Vec<&Value> = parts(status).collect();
-    let is_over = |part: &Value| matches!(part["state"].as_str(), Some("done" | "skipped"));
+    let all = &status.parts;
     let mut shown: Vec<bool> = all.iter().map(|_| true).collect();
     let mut too_many = all.len().saturating_sub(room);
-    for pass in [true, false] {
+    for give_way in [&[SubtaskState::Done, SubtaskState::Skipped][..], &[SubtaskState::Waiting]] {
         for (n, part) in all.iter().enumerate() {
-            let gives_way = if pass { is_over(part) } else { part["state"] == "waiting" };
-            if too_many > 0 && shown[n] && gives_way {
+            if too_many > 0 && shown[n] && give_way.contains(&part.state) {
                 shown[n] = false;
                 too_many -= 1;
             }
         }
     }
     let depth = depths(status);
-    let widest = all.iter().filter_map(|part| part["task"].as_str()).map(|id| id.chars().count()).max();
+    let widest = all.iter().map(|part| part.id.chars().count()).max();
     for (n, part) in all.iter().enumerate().filter(|(n, _)| shown[*n]).take(room) {
         let indent = "  ".repeat(depth.get(n).copied().unwrap_or(0).min(8));
-        let id = plain(part["task"].as_str().unwrap_or_default());
         let line = format!(
             "  {} {indent}{id:width$}  {}",
-            mark(part),
+            part.state.mark(),
             render_part_state(part),
+            id = plain(&part.id),
             width = widest.unwrap_or(0)
         );
         lines.push(line.trim_end().chars().take(width.saturating_sub(1)).collect());
@@ -152,8 +146,10 @@ fn render_graph(status: &Value, width: usize, height: usize) -> String {
 
 /// The depth of each task: the longest chain of tasks before it. A need that is not in the plan does not
 /// count.
-fn depths(status: &Value) -> Vec<usize> {
-    let tasks: Vec<&Value> = status["plan"]["tasks"].as_array().into_iter().flatten().collect();
+fn depths(status: &PlanStatusAnswer) -> Vec<usize> {
+    // The plan is that of the server, which may know keys that this program does not.
+    let tasks = status.plan.as_ref().and_then(|plan| plan.get("tasks")).and_then(Value::as_array);
+    let tasks: Vec<&Value> = tasks.into_iter().flatten().collect();
     let positions: HashMap<&str, usize> =
         tasks.iter().enumerate().filter_map(|(n, task)| Some((task["id"].as_str()?, n))).collect();
     let mut depths = vec![0; tasks.len()];
@@ -175,33 +171,16 @@ fn depths(status: &Value) -> Vec<usize> {
     depths
 }
 
-fn mark(part: &Value) -> &'static str {
-    match part["state"].as_str() {
-        Some("working") => "▶",
-        Some("retrying") => "↻",
-        Some("done") => "✔",
-        Some("failed") => "✘",
-        Some("skipped") => "−",
-        _ => "·",
-    }
-}
-
-/// The line about a changed task.
-fn line(part: &Value, status: &Value) -> String {
-    let id = plain(part["task"].as_str().unwrap_or_default());
-    format!("{id} {} ({}/{})", render_part_state(part), status["over"], status["total"])
-}
-
 /// The state of a task in words.
-fn render_part_state(part: &Value) -> String {
-    let mut out = part["state"].as_str().unwrap_or_default().to_owned();
-    if let Some(agent) = part["agent"].as_str() {
+fn render_part_state(part: &SubtaskStatus) -> String {
+    let mut out = part.state.name().to_owned();
+    if let Some(agent) = &part.agent {
         out.push_str(&format!(" by {}", plain(agent)));
     }
-    if part["durationMs"].is_number() {
-        out.push_str(&format!(" in {}", millis(&part["durationMs"])));
+    if let Some(duration) = part.duration_ms {
+        out.push_str(&format!(" in {}", millis(&duration)));
     }
-    if let Some(why) = part["why"].as_str() {
+    if let Some(why) = &part.why {
         out.push_str(&format!(": {}", plain(why).replace('\n', " ")));
     }
     out
@@ -213,15 +192,39 @@ mod tests {
 
     use super::*;
 
+    fn status(name: &str, over: u64, tasks: &Value, parts: Vec<SubtaskStatus>) -> PlanStatusAnswer {
+        PlanStatusAnswer {
+            plan_id: "p".into(),
+            state: "working".into(),
+            name: Some(name.into()),
+            message: None,
+            plan: json!({ "tasks": tasks }).as_object().cloned(),
+            over,
+            total: parts.len() as u64,
+            parts,
+            result: None,
+            provenance: None,
+            results: None,
+        }
+    }
+
     #[test]
     fn a_graph_fits_its_terminal() {
-        let part = |id: &str, state: &str| json!({ "task": id, "state": state, "agent": "a", "why": null });
-        let status = json!({
-            "name": "trip", "over": 1, "total": 3,
-            "plan": { "tasks": [{ "id": "one" }, { "id": "two", "needs": ["one"] }, { "id": "three", "needs": ["two"] }] },
-            "parts": [part("one", "done"), part("two", "working"), part("three", "waiting")],
-        });
-        let lines = render_graph(&status, 80, 24);
+        let part = |id: &str, state| SubtaskStatus {
+            id: id.into(),
+            state,
+            agent: Some("a".into()),
+            ..SubtaskStatus::default()
+        };
+        let tasks =
+            json!([{ "id": "one" }, { "id": "two", "needs": ["one"] }, { "id": "three", "needs": ["two"] }]);
+        let parts = vec![
+            part("one", SubtaskState::Done),
+            part("two", SubtaskState::Working),
+            part("three", SubtaskState::Waiting),
+        ];
+        let trip = status("trip", 1, &tasks, parts);
+        let lines = render_graph(&trip, 80, 24);
         assert_eq!(
             lines.lines().collect::<Vec<_>>(),
             [
@@ -231,11 +234,9 @@ mod tests {
                 "  ·     three  waiting by a"
             ]
         );
-        let many: Vec<Value> =
-            (0..50).map(|n| part(&format!("t{n}"), if n < 48 { "done" } else { "working" })).collect();
-        let status =
-            json!({ "name": "big", "over": 48, "total": 50, "plan": { "tasks": [] }, "parts": many });
-        let lines = render_graph(&status, 80, 10);
+        let state = |n| if n < 48 { SubtaskState::Done } else { SubtaskState::Working };
+        let many = (0..50).map(|n| part(&format!("t{n}"), state(n))).collect();
+        let lines = render_graph(&status("big", 48, &json!([]), many), 80, 10);
         assert!(lines.contains("t48") && lines.contains("t49"), "what goes on is shown:\n{lines}");
         assert_eq!(lines.lines().count(), 1 + 6 + 1, "{lines}");
         assert!(lines.ends_with("… and 44 more"));

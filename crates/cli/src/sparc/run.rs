@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, process::ExitCode};
 use clap::Args;
 use nuncio_client::mcp::{ToolStart, ToolTaskQuestion, ToolTaskStatus};
 use nuncio_engine::surface::expand;
+use nuncio_flows::sparc::api::{SparcRunRequest, SparcStatusRequest, WorkflowAnswer};
 use serde_json::{Map, Value, json};
 
 use super::show;
@@ -18,6 +19,7 @@ use crate::{
     task_follower::TaskFollower,
     task_questions,
     text::{TextOutput, plain},
+    typed_answer::TypedAnswer,
 };
 
 #[derive(Args)]
@@ -37,8 +39,8 @@ impl SparcRunFlags {
     pub(super) async fn run(self, shared: &ServerConnection) -> Result<ExitCode, CliError> {
         // The id is chosen here, so that the workflow can be read from the beginning.
         let context = self.context.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
-        let arguments = json!({ "goal": self.goal, "contextId": context });
-        let task = match shared.start("sparc_run", arguments).await? {
+        let request = SparcRunRequest { context_id: Some(context.clone()), goal: self.goal };
+        let task = match shared.start("sparc_run", shared.arguments(&request)?).await? {
             ToolStart::Task(task) => task.id,
             // It ended at once.
             ToolStart::Done(_) => {
@@ -117,12 +119,13 @@ async fn follow(
             None => ToolTaskStatus::Working,
         };
         // The workflow may not exist yet.
-        let workflow =
-            shared.poll_tool("sparc_status", &json!({ "contextId": context })).await.unwrap_or_default();
-        let phase = workflow["currentPhase"].as_str().unwrap_or("starting");
+        let request = SparcStatusRequest { context_id: context.to_owned() };
+        let workflow = shared.poll_typed::<WorkflowAnswer>("sparc_status", &request).await.ok();
+        let phase = workflow.as_ref().map_or("starting", |workflow| workflow.value.current_phase.name());
+        let passed = workflow.as_ref().map_or(0, |workflow| show::passed(&workflow.value));
         let said = message.as_deref().map(|said| format!(": {}", plain(said).replace('\n', " ")));
         let words = format!("phases passed, at {phase}{}", said.unwrap_or_default());
-        progress.update_progress(show::passed(&workflow), Some(5), &words);
+        progress.update_progress(passed, Some(5), &words);
         match seen {
             ToolTaskStatus::Working => {}
             ToolTaskStatus::Asks(questions) if given.is_some() => {
@@ -142,18 +145,22 @@ async fn follow(
             }
             ToolTaskStatus::Completed(called) => {
                 drop(progress);
-                end(shared, &workflow, called.structured)?;
+                end(shared, workflow.as_ref(), called.structured)?;
                 return Ok(ExitCode::SUCCESS);
             }
             ToolTaskStatus::Failed(why) => {
                 drop(progress);
-                end(shared, &workflow, Some(json!({ "taskId": task, "status": "failed", "reason": why })))?;
+                end(
+                    shared,
+                    workflow.as_ref(),
+                    Some(json!({ "taskId": task, "status": "failed", "reason": why })),
+                )?;
                 note(&format!("warning: the workflow's task failed: {why}"));
                 return Ok(ExitCode::FAILURE);
             }
             ToolTaskStatus::Cancelled => {
                 drop(progress);
-                end(shared, &workflow, Some(json!({ "taskId": task, "status": "cancelled" })))?;
+                end(shared, workflow.as_ref(), Some(json!({ "taskId": task, "status": "cancelled" })))?;
                 note("warning: the workflow's task was canceled");
                 return Ok(ExitCode::FAILURE);
             }
@@ -168,8 +175,12 @@ fn workflow_uri(context: &str) -> String {
 }
 
 /// Prints the workflow if it exists, else the result of its task.
-fn end(shared: &ServerConnection, workflow: &Value, otherwise: Option<Value>) -> Result<(), CliError> {
-    if workflow.is_object() {
+fn end(
+    shared: &ServerConnection,
+    workflow: Option<&TypedAnswer<WorkflowAnswer>>,
+    otherwise: Option<Value>,
+) -> Result<(), CliError> {
+    if let Some(workflow) = workflow {
         return show::print(shared, workflow);
     }
     shared.print(&otherwise.unwrap_or_default(), |came| format!("{came}\n"))

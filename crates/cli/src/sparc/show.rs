@@ -1,14 +1,21 @@
 //! Workflows as text: one workflow, its history, and the list.
 
-use serde_json::{Value, json};
+use nuncio_flows::sparc::{
+    PhaseStatus, SparcPhase,
+    api::{
+        ArtifactSummary, GateAnswer, PhaseAnswer, SparcHistoryRequest, SparcListRequest, SparcStartRequest,
+        SparcStatusRequest, WorkflowAnswer, WorkflowHistoryAnswer, WorkflowListAnswer,
+    },
+};
+use serde_json::Value;
 
-use super::PHASES;
 use crate::{
     error::CliError,
     program,
     server_connection::{ServerConnection, quoted},
     table::{Table, age, bytes, cell},
     text::TextOutput,
+    typed_answer::TypedAnswer,
 };
 
 pub(super) async fn start(
@@ -16,19 +23,19 @@ pub(super) async fn start(
     goal: &str,
     context: Option<&str>,
 ) -> Result<(), CliError> {
-    let mut arguments = json!({ "goal": goal });
-    if let Some(context) = context {
-        arguments["contextId"] = context.into();
-    }
-    let started = shared.call("sparc_start", arguments).await?;
-    shared.print(&started, |started| {
-        let id = cell(&started["contextId"]);
-        let phase = cell(&started["currentPhase"]);
+    let request = SparcStartRequest {
+        context_id: context.map(str::to_owned),
+        goal: goal.to_owned(),
+        batchtools_enabled: None,
+    };
+    let started = shared.call_typed::<WorkflowAnswer>("sparc_start", &request).await?;
+    shared.print_typed(&started, |started| {
+        let (id, phase, flags) = (&started.context_id, started.current_phase, shared.flags());
         let mut text = TextOutput::default();
-        text.field("Workflow", &id);
-        text.field("Phase", &phase);
-        text.field("Brief", &format!("{} sparc template {phase}{}", program(), shared.flags()));
-        text.field("Next", &format!("{} sparc submit {id}{} FILE", program(), shared.flags()));
+        text.field("Workflow", id);
+        text.field("Phase", phase.name());
+        text.field("Brief", &format!("{} sparc template {phase}{flags}", program()));
+        text.field("Next", &format!("{} sparc submit {id}{flags} FILE", program()));
         text.0
     })
 }
@@ -38,28 +45,24 @@ pub(super) async fn list(
     limit: usize,
     after: Option<&str>,
 ) -> Result<(), CliError> {
-    let mut arguments = json!({ "limit": limit });
-    if let Some(after) = after {
-        arguments["after"] = after.into();
-    }
-    let found = shared.call("sparc_list", arguments).await?;
-    shared.print(&found, |found| {
+    let request = SparcListRequest { prefix: None, after: after.map(str::to_owned), limit: Some(limit) };
+    let found = shared.call_typed::<WorkflowListAnswer>("sparc_list", &request).await?;
+    shared.print_typed(&found, |found| {
         let mut table = Table::new(&["WORKFLOW", "PHASE", "STATUS", "STARTED", "GOAL"]);
-        for workflow in found["workflows"].as_array().into_iter().flatten() {
-            let status = if workflow["done"] == true { "done".to_owned() } else { cell(&workflow["status"]) };
+        for workflow in &found.workflows {
             table.row([
-                cell(&workflow["contextId"]),
-                cell(&workflow["currentPhase"]),
-                status,
-                age(&workflow["startTime"]),
-                cell(&workflow["goal"]),
+                workflow.context_id.clone(),
+                workflow.current_phase.to_string(),
+                if workflow.done { "done".to_owned() } else { cell(&workflow.status) },
+                age(&workflow.start_time),
+                workflow.goal.clone(),
             ]);
         }
         if table.is_empty() {
             return "There are no workflows.\n".to_owned();
         }
         let mut text = TextOutput(table.show());
-        if let Some(next) = found["next"].as_str() {
+        if let Some(next) = &found.next {
             text.gap();
             text.field(
                 "Next",
@@ -71,52 +74,62 @@ pub(super) async fn list(
 }
 
 pub(super) async fn workflow(shared: &ServerConnection, context: &str) -> Result<(), CliError> {
-    let found = shared.call("sparc_status", json!({ "contextId": context })).await?;
-    print(shared, &found)
+    let request = SparcStatusRequest { context_id: context.to_owned() };
+    print(shared, &shared.call_typed("sparc_status", &request).await?)
 }
 
 /// Prints a whole workflow.
-pub(super) fn print(shared: &ServerConnection, workflow: &Value) -> Result<(), CliError> {
-    shared.print(workflow, |workflow| {
-        let metadata = &workflow["metadata"];
+pub(super) fn print(
+    shared: &ServerConnection,
+    workflow: &TypedAnswer<WorkflowAnswer>,
+) -> Result<(), CliError> {
+    shared.print_typed(workflow, |workflow| {
         let mut text = TextOutput::default();
-        text.field("Workflow", &cell(&workflow["contextId"]));
-        if let Some(goal) = metadata["goal"].as_str() {
-            text.field("Goal", goal);
-        }
-        let done = if workflow["done"] == true { " (all phases have passed)" } else { "" };
-        text.field("Phase", &format!("{}{done}", cell(&workflow["currentPhase"])));
-        text.field("Started", &age(&metadata["startTime"]));
+        text.field("Workflow", &workflow.context_id);
+        text.field("Goal", &workflow.metadata.goal);
+        let done = if workflow.done { " (all phases have passed)" } else { "" };
+        text.field("Phase", &format!("{}{done}", workflow.current_phase));
+        text.field("Started", &age(&workflow.metadata.start_time));
         text.gap();
-        text.0.push_str(&phases(workflow));
-        let artifacts = workflow["artifacts"].as_array().map(Vec::as_slice).unwrap_or_default();
-        if !artifacts.is_empty() {
+        text.0.push_str(&phase_table(workflow));
+        if !workflow.artifacts.is_empty() {
             text.gap();
-            text.0.push_str(&artifact_table(artifacts));
+            text.0.push_str(&artifact_table(&workflow.artifacts));
         }
         text.0
     })
 }
 
-fn phases(workflow: &Value) -> String {
+fn phase_table(workflow: &WorkflowAnswer) -> String {
     let mut table = Table::new(&["PHASE", "STATUS", "ATTEMPTS ", "PASSED", "GATE"]);
-    for name in PHASES {
-        let phase = &workflow["phases"][name];
+    for (name, phase) in phases(workflow) {
         table.row([
-            name.to_owned(),
-            cell(&phase["status"]),
-            cell(&phase["attempts"]),
-            age(&phase["passedAt"]),
+            name.to_string(),
+            cell(&phase.status),
+            cell(&phase.attempts),
+            age(&phase.passed_at),
             gate_words(phase),
         ]);
     }
     table.show()
 }
 
+/// The phases, in order.
+fn phases(workflow: &WorkflowAnswer) -> [(SparcPhase, &PhaseAnswer); 5] {
+    let phases = &workflow.phases;
+    SparcPhase::ALL.map(|phase| match phase {
+        SparcPhase::Specification => (phase, &phases.specification),
+        SparcPhase::Pseudocode => (phase, &phases.pseudocode),
+        SparcPhase::Architecture => (phase, &phases.architecture),
+        SparcPhase::Refinement => (phase, &phases.refinement),
+        SparcPhase::Completion => (phase, &phases.completion),
+    })
+}
+
 /// What blocks a phase, if anything does.
-fn gate_words(phase: &Value) -> String {
-    let problems = problems(&phase["gate"]);
-    let mut words: Vec<String> = phase["reason"].as_str().map(str::to_owned).into_iter().collect();
+fn gate_words(phase: &PhaseAnswer) -> String {
+    let problems = phase.gate.as_ref().map(problems).unwrap_or_default();
+    let mut words: Vec<String> = phase.reason.clone().into_iter().collect();
     match problems.as_slice() {
         [] => {}
         [one] => words.push(one.clone()),
@@ -125,60 +138,60 @@ fn gate_words(phase: &Value) -> String {
     words.join("; ")
 }
 
-fn artifact_table(artifacts: &[Value]) -> String {
+fn artifact_table(artifacts: &[ArtifactSummary]) -> String {
     let mut table = Table::new(&["ARTIFACT", "VERSION ", "SIZE ", "PASSED", "CREATED"]);
     for artifact in artifacts {
         table.row([
-            cell(&artifact["uri"]),
-            cell(&artifact["version"]),
-            bytes(&artifact["size"]),
-            cell(&artifact["passed"]),
-            age(&artifact["created"]),
+            artifact.uri.clone(),
+            cell(&artifact.version),
+            bytes(&artifact.size),
+            cell(&artifact.passed),
+            age(&artifact.created),
         ]);
     }
     table.show()
 }
 
 /// The violations that a gate found.
-pub(super) fn problems(gate: &Value) -> Vec<String> {
-    let words = |violation: &Value| match violation["path"].as_str() {
-        None | Some("") => cell(&violation["message"]),
-        Some(path) => format!("{path}: {}", cell(&violation["message"])),
-    };
-    gate["violations"].as_array().into_iter().flatten().map(words).collect()
+pub(super) fn problems(gate: &GateAnswer) -> Vec<String> {
+    gate.violations.iter().map(ToString::to_string).collect()
 }
 
 /// The number of passed phases.
-pub(super) fn passed(workflow: &Value) -> u64 {
-    PHASES.iter().filter(|phase| workflow["phases"][**phase]["status"] == "passed").count() as u64
+pub(super) fn passed(workflow: &WorkflowAnswer) -> u64 {
+    phases(workflow).iter().filter(|(_, phase)| phase.status == PhaseStatus::Passed).count() as u64
 }
 
 pub(super) async fn history(shared: &ServerConnection, context: &str) -> Result<(), CliError> {
-    let mut arguments = json!({ "contextId": context });
-    let mut whole = shared.call_with_retry("sparc_history", &arguments).await?;
+    let mut request = SparcHistoryRequest { context_id: context.to_owned(), after: None, limit: None };
+    let mut whole: TypedAnswer<WorkflowHistoryAnswer> =
+        shared.call_typed_with_retry("sparc_history", &request).await?;
     // All pages; the server bounds how much that can be.
-    while let Some(next) = whole["next"].as_u64() {
-        arguments["after"] = next.into();
-        let mut page = shared.call_with_retry("sparc_history", &arguments).await?;
-        whole["next"] = page["next"].take();
-        if let (Some(entries), Value::Array(more)) = (whole["entries"].as_array_mut(), page["entries"].take())
+    while let Some(next) = whole.value.next {
+        request.after = Some(next);
+        let mut page: TypedAnswer<WorkflowHistoryAnswer> =
+            shared.call_typed_with_retry("sparc_history", &request).await?;
+        whole.value.next = page.value.next;
+        whole.value.entries.extend(page.value.entries);
+        whole.json["next"] = page.json["next"].take();
+        if let (Some(entries), Value::Array(more)) =
+            (whole.json["entries"].as_array_mut(), page.json["entries"].take())
         {
             entries.extend(more);
         }
     }
-    shared.print(&whole, |whole| {
+    shared.print_typed(&whole, |whole| {
         let mut table = Table::new(&["N ", "WHEN", "WHO", "WHAT", "PHASE", "VERSION ", "OUTCOME", "DETAIL"]);
-        for entry in whole["entries"].as_array().into_iter().flatten() {
-            let who = &entry["who"];
+        for entry in &whole.entries {
             table.row([
-                cell(&entry["n"]),
-                age(&entry["when"]),
-                cell(who.get("agent").filter(|agent| !agent.is_null()).unwrap_or(&who["caller"])),
-                cell(&entry["what"]),
-                cell(&entry["phase"]),
-                cell(&entry["version"]),
-                cell(&entry["outcome"]),
-                cell(&entry["detail"]),
+                cell(&entry.n),
+                age(&entry.when),
+                entry.who.agent.clone().unwrap_or_else(|| entry.who.caller.clone()),
+                cell(&entry.what),
+                entry.phase.to_string(),
+                cell(&entry.version),
+                cell(&entry.outcome),
+                cell(&entry.detail),
             ]);
         }
         table.show()

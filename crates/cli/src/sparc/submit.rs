@@ -3,10 +3,11 @@
 use std::{io::Read as _, process::ExitCode};
 
 use clap::Args;
-use serde_json::{Value, json};
+use nuncio_flows::sparc::api::{SparcSubmitAnswer, SparcSubmitRequest};
+use serde_json::Value;
 
 use super::{PHASES, show};
-use crate::{error::CliError, output, server_connection::ServerConnection, table::cell, text::TextOutput};
+use crate::{error::CliError, server_connection::ServerConnection, text::TextOutput};
 
 #[derive(Args)]
 pub(super) struct SparcSubmitFlags {
@@ -34,28 +35,23 @@ impl SparcSubmitFlags {
     }
 
     pub(super) async fn run(self, shared: &ServerConnection, artifact: Value) -> Result<ExitCode, CliError> {
-        let mut arguments = json!({ "contextId": self.context, "artifact": artifact });
-        if let Some(phase) = self.phase {
-            arguments["phase"] = phase.into();
-        }
-        let judged = shared.call("sparc_submit", arguments).await?;
-        let passed = judged["passed"].as_bool().unwrap_or(false);
-        if shared.is_json() {
-            output::json_text(&judged.to_string())?;
-        } else {
+        let phase = self.phase.map(|phase| phase.parse()).transpose().map_err(CliError::Usage)?;
+        let request = SparcSubmitRequest { context_id: self.context, artifact, phase };
+        let judged = shared.call_typed::<SparcSubmitAnswer>("sparc_submit", &request).await?;
+        let passed = judged.value.passed;
+        shared.print_typed(&judged, |judged| {
             let mut text = TextOutput::default();
-            let phase = cell(&judged["phase"]);
-            text.field("Phase", &phase);
-            text.field("Version", &cell(&judged["version"]));
+            text.field("Phase", judged.phase.name());
+            text.field("Version", &judged.version.to_string());
             text.field("Gate", if passed { "passed" } else { "refused" });
-            for problem in show::problems(&judged["gate"]) {
+            for problem in show::problems(&judged.gate) {
                 text.field("Problem", &problem);
             }
-            if let Some(next) = judged["currentPhase"].as_str().filter(|next| *next != phase) {
-                text.field("Next phase", next);
+            if judged.current_phase != judged.phase {
+                text.field("Next phase", judged.current_phase.name());
             }
-            output::text(&text.0)?;
-        }
+            text.0
+        })?;
         Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 }

@@ -35,6 +35,21 @@ impl Agent for Asks {
     }
 }
 
+/// Has another agent ask, and passes its question on.
+struct PassesOn;
+
+#[async_trait]
+impl Agent for PassesOn {
+    fn profile(&self) -> Profile {
+        Profile::new("passes-on", "Passes a question on.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let called = cx.call("asks", cx.input().clone()).await?;
+        Ok(Outcome::said(format!("it was {}", called.state.name())))
+    }
+}
+
 struct Scene {
     here: TestEngine,
     ada: Caller,
@@ -42,7 +57,7 @@ struct Scene {
 
 impl Scene {
     async fn new() -> Self {
-        let here = TestEngine::start(vec![Arc::new(EchoAgent), Arc::new(Asks)]).await;
+        let here = TestEngine::start(vec![Arc::new(EchoAgent), Arc::new(Asks), Arc::new(PassesOn)]).await;
         nuncio_flows::tasks::install(&here.engine, here.engine.catalog().surface()).unwrap();
         Self { here, ada: Caller::named("acme/ada") }
     }
@@ -252,4 +267,20 @@ async fn what_a_caller_may_not_do_it_may_not_do_by_tools() {
     check("read:a2a", "task_reply", json!({ "taskId": task, "text": "yes" }), "write:a2a:tasks").await;
     let unknown = scene.refused("task_send", json!({ "agent": "nobody", "text": "x" })).await;
     assert_eq!(unknown.to_string(), "there is no agent \"nobody\" here");
+}
+
+#[tokio::test]
+async fn a_question_that_is_withdrawn_is_in_the_log_as_the_schema_has_it() {
+    let scene = Scene::new().await;
+    let sent = scene.ok("task_send", json!({ "agent": "passes-on", "text": "please" })).await;
+    let task = sent["taskId"].as_str().unwrap();
+    scene.until(task, "input-required").await;
+    let asking = scene.ok("task_list", json!({ "agent": "asks", "state": "input-required" })).await;
+    scene.ok("task_cancel", json!({ "taskId": asking["tasks"][0]["taskId"] })).await;
+    let ended = scene.until(task, "completed").await;
+    assert_eq!(ended["message"]["parts"][0]["text"], "it was canceled");
+    // The page is held against the output schema.
+    let page = scene.ok("task_events", json!({ "taskId": task })).await;
+    let kinds: Vec<&Value> = page["events"].as_array().unwrap().iter().map(|event| &event["type"]).collect();
+    assert!(kinds.contains(&&json!("withdrawn")), "{kinds:?}");
 }
