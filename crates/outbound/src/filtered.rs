@@ -1,4 +1,4 @@
-//! The HTTP client for addresses that a caller named: webhooks, key sets, models, registered servers.
+//! The HTTP client for addresses that a caller named: webhooks, key sets, models.
 //!
 //! Every address is checked when the connection is opened. Names are resolved by a resolver that returns
 //! only allowed addresses, so DNS rebinding between a check and a connection gains nothing; literal

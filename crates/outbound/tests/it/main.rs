@@ -4,3 +4,4 @@
 
 mod filter;
 mod http;
+mod one_client;
