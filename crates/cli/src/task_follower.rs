@@ -190,7 +190,7 @@ impl<'a> TaskFollower<'a> {
         };
         let was_reached =
             self.was_open || self.connection.was_reached() || matches!(error, ToolError::TooFast { .. });
-        if !was_reached || !may_pass(&error) {
+        if !was_reached || !(may_pass(&error) || self.connection.renew_token(&error)) {
             return Err(self.connection.failed(error));
         }
         let Some(pause) = self.outage.fail(began, wanted) else { return Err(self.connection.failed(error)) };

@@ -16,6 +16,7 @@ use std::{
 
 use http::HeaderValue;
 use nuncio_wire::mcp::{McpVersion, TASKS};
+use parking_lot::RwLock;
 use reqwest::{Client, redirect, retry};
 use serde_json::{Map, Value, json};
 
@@ -90,7 +91,7 @@ pub struct ToolProgress {
 pub struct ToolClient {
     client: Client,
     endpoint: String,
-    bearer: Option<HeaderValue>,
+    bearer: RwLock<Option<HeaderValue>>,
     options: ToolOptions,
     next: AtomicU64,
 }
@@ -108,14 +109,14 @@ impl ToolClient {
             .user_agent(crate::outbound::USER_AGENT)
             .build()
             .map_err(|error| ToolError::Setup(error.to_string()))?;
-        let bearer = options.bearer.as_ref().map(|token| {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-                .map_err(|_| ToolError::Setup("the token has characters that no header takes".to_owned()))?;
-            value.set_sensitive(true);
-            Ok(value)
-        });
-        let bearer = bearer.transpose()?;
+        let bearer = RwLock::new(options.bearer.as_deref().map(bearer_header).transpose()?);
         Ok(Self { client, endpoint: endpoint.to_owned(), bearer, options, next: AtomicU64::new(1) })
+    }
+
+    /// Sends another bearer token from now on.
+    pub fn set_bearer(&self, token: &str) -> Result<(), ToolError> {
+        *self.bearer.write() = Some(bearer_header(token)?);
+        Ok(())
     }
 
     /// The URL of the server's MCP endpoint.
@@ -228,6 +229,13 @@ impl ToolClient {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
     }
+}
+
+fn bearer_header(token: &str) -> Result<HeaderValue, ToolError> {
+    let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        .map_err(|_| ToolError::Setup("the token has characters that no header takes".to_owned()))?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 /// The result of a tool; an error if the tool reports one.

@@ -28,8 +28,9 @@ impl ToolClient {
         let body = request.to_string();
         tracing::debug!(%body, "to {}", self.endpoint);
         let mut post = self.client.post(&self.endpoint).headers(headers(request)).body(body);
-        if let Some(bearer) = &self.bearer {
-            post = post.header(header::AUTHORIZATION, bearer.clone());
+        let bearer = self.bearer.read().clone();
+        if let Some(bearer) = bearer {
+            post = post.header(header::AUTHORIZATION, bearer);
         }
         post.send().await.map_err(|error| self.not_sent(error))
     }
@@ -43,7 +44,7 @@ impl ToolClient {
             401 | 403 => Err(ToolError::Unauthorized {
                 at: self.endpoint.clone(),
                 status,
-                supplied: self.bearer.is_some(),
+                supplied: self.bearer.read().is_some(),
                 why: error_in(&body),
             }),
             429 | 503 => {
