@@ -9,6 +9,7 @@
 mod backoff;
 mod connect;
 mod error;
+mod follower;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -28,6 +29,7 @@ pub use self::{
     backoff::Backoff,
     connect::{PeerConnectOptions, connect},
     error::PeerError,
+    follower::{CallFollower, FollowOptions, FollowedEvent},
 };
 
 /// Batches of events that are buffered for the follower of a call; then the peer waits (backpressure).
