@@ -216,7 +216,9 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
         ),
         A2aClientError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
         A2aClientError::Rpc(error) => (protocol_name(error.code), 1, Some(protocol_hint(error.code, target))),
-        A2aClientError::Malformed(_) => ("InvalidAgentResponseError", 1, Some(debug_hint())),
+        A2aClientError::Malformed(_) | A2aClientError::NotAStream => {
+            ("InvalidAgentResponseError", 1, Some(debug_hint()))
+        }
         A2aClientError::Cut { task, cursor, last, .. } => {
             let seen = TaskResumePoint {
                 task: task.clone(),

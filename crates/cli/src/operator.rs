@@ -3,9 +3,14 @@
 
 use std::{sync::Arc, time::Duration};
 
+use http::{HeaderValue, Method, header};
 use nuncio::{StoreLocation, data_dir::PublishedServer};
 use nuncio_engine::store::Store;
+use nuncio_outbound::{
+    HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError, ProxyRule,
+};
 use serde_json::Value;
+use url::Url;
 
 use super::{error::CliError, server, text::plain};
 use crate::config::Config;
@@ -15,6 +20,11 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The timeout of a long response.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Bytes of a response that is read as a whole; longer ones are streamed.
+const MAX_ANSWER: usize = 256 * 1024 * 1024;
+/// Bytes of an error response that are read.
+const MAX_REFUSAL: usize = 64 * 1024;
 
 pub(super) enum OperatorBackend {
     /// The server that holds the folder.
@@ -26,17 +36,17 @@ pub(super) enum OperatorBackend {
 /// A server, called with the operator token.
 pub(super) struct OperatorServer {
     published: PublishedServer,
-    http: reqwest::Client,
+    http: HttpClient,
 }
 
 impl OperatorBackend {
     pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
         if let Some(published) = server::published(&config.data) {
-            // An error means that a provider is installed already, which is fine.
-            let _ = rustls::crypto::ring::default_provider().install_default();
-            let http = reqwest::Client::builder().no_proxy().timeout(PATIENCE).build().map_err(admin)?;
-            if http.get(format!("{}/healthz", published.url)).send().await.is_ok() {
-                return Ok(Self::Server(OperatorServer { published, http }));
+            let http = HttpClient::new(client_options()).map_err(|error| admin(&error))?;
+            let server = OperatorServer { published, http };
+            // Without the operator token: another process may have taken the port of a server that has gone.
+            if server.http.send(HttpRequest::get(server.url("/healthz")?)).await.is_ok() {
+                return Ok(Self::Server(server));
             }
         }
         let place = config.store_location();
@@ -76,62 +86,120 @@ impl OperatorBackend {
 
 impl OperatorServer {
     pub(super) async fn get(&self, path: &str, query: &[(&str, String)]) -> Result<Value, CliError> {
-        let mut url = url::Url::parse(&format!("{}{path}", self.published.url))
-            .map_err(|error| CliError::Admin(error.to_string()))?;
+        let mut url = self.url(path)?;
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        self.ask(self.http.get(url)).await
+        self.ask(HttpRequest::get(url)).await
     }
 
     pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Value, CliError> {
-        self.ask(self.http.post(format!("{}{path}", self.published.url)).json(body)).await
+        self.ask(HttpRequest::post(self.url(path)?).json(body.to_string())).await
     }
 
     pub(super) async fn delete(&self, path: &str) -> Result<Value, CliError> {
-        self.ask(self.http.delete(format!("{}{path}", self.published.url))).await
+        self.ask(HttpRequest::new(Method::DELETE, self.url(path)?)).await
     }
 
     /// Reads a long response in pieces.
     pub(super) async fn lines(&self, path: &str) -> Result<OperatorResponseStream, CliError> {
-        let url = format!("{}{path}", self.published.url);
         // A day, so in practice unbounded: the response ends when it is complete, or when the server stops.
-        let request = self.http.get(url).timeout(LONG).bearer_auth(&self.published.admin_token);
-        let response = request.send().await.map_err(admin)?;
+        let response = self.send(HttpRequest::get(self.url(path)?).timeout(LONG)).await?;
+        Ok(OperatorResponseStream(response))
+    }
+
+    fn url(&self, path: &str) -> Result<Url, CliError> {
+        Url::parse(&format!("{}{path}", self.published.url))
+            .map_err(|error| CliError::Admin(format!("the address of the server is not a URL: {error}")))
+    }
+
+    /// Sends a request with the operator token; a status that is no success is an error.
+    async fn send(&self, request: HttpRequest) -> Result<HttpResponse, CliError> {
+        let token = HeaderValue::try_from(format!("Bearer {}", self.published.admin_token));
+        let mut token = token.map_err(|_| CliError::Admin("the operator token fits no header".into()))?;
+        token.set_sensitive(true);
+        let request = request.header(header::AUTHORIZATION, token);
+        let response = self.http.send(request).await.map_err(|error| admin(&error))?;
         match response.status().is_success() {
-            true => Ok(OperatorResponseStream(response)),
-            false => {
-                let (status, body) = (response.status(), response.text().await.map_err(admin)?);
-                Err(refused(status.as_u16(), &body))
-            }
+            true => Ok(response),
+            false => Err(admin(&response.into_status_error(MAX_REFUSAL).await)),
         }
     }
 
-    async fn ask(&self, request: reqwest::RequestBuilder) -> Result<Value, CliError> {
-        let response = request.bearer_auth(&self.published.admin_token).send().await.map_err(admin)?;
-        let (status, body) = (response.status(), response.text().await.map_err(admin)?);
-        if !status.is_success() {
-            return Err(refused(status.as_u16(), &body));
-        }
-        serde_json::from_str(&body)
+    async fn ask(&self, request: HttpRequest) -> Result<Value, CliError> {
+        let mut response = self.send(request).await?;
+        let body = response.read_to_end(MAX_ANSWER).await.map_err(|error| admin(&error))?;
+        serde_json::from_slice(&body)
             .map_err(|error| CliError::Admin(format!("the server's answer is not JSON: {error}")))
     }
 }
 
-pub(super) struct OperatorResponseStream(reqwest::Response);
+pub(super) struct OperatorResponseStream(HttpResponse);
 
 impl OperatorResponseStream {
     pub(super) async fn chunk(&mut self) -> Result<Option<Vec<u8>>, CliError> {
-        Ok(self.0.chunk().await.map_err(admin)?.map(|bytes| bytes.to_vec()))
+        Ok(self.0.chunk().await.map_err(|error| admin(&error))?.map(|bytes| bytes.to_vec()))
     }
 }
 
-fn refused(status: u16, body: &str) -> CliError {
-    let said: Value = serde_json::from_str(body).unwrap_or_default();
-    let why = said["error"]["message"].as_str().unwrap_or(body.trim());
-    CliError::Admin(format!("the server answered HTTP {status}: {}", plain(why)))
+fn client_options() -> HttpClientOptions {
+    HttpClientOptions {
+        timeout: Some(PATIENCE),
+        ..HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Never))
+    }
 }
 
-fn admin(error: reqwest::Error) -> CliError {
-    CliError::Admin(format!("the server did not answer: {}", error.without_url()))
+fn admin(error: &OutboundError) -> CliError {
+    let OutboundError::Status { status, body, .. } = error else {
+        return CliError::Admin(format!("the server did not answer: {error}"));
+    };
+    let said: Value = serde_json::from_str(body).unwrap_or_default();
+    let why = said["error"]["message"].as_str().unwrap_or(body);
+    CliError::Admin(format!("the server answered HTTP {}: {}", status.as_u16(), plain(why)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpListener,
+    };
+
+    use super::*;
+
+    /// The request carries the operator token, so it goes where the data folder says and nowhere else.
+    #[tokio::test]
+    async fn a_redirect_is_an_error_and_the_operator_token_does_not_follow_it() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let served = tokio::spawn(async move {
+            let mut paths = vec![];
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut request = [0; 4096];
+                let length = stream.read(&mut request).await.unwrap();
+                let request = String::from_utf8_lossy(&request[..length]).into_owned();
+                paths.push(request.split(' ').nth(1).unwrap_or_default().to_owned());
+                let answer = match paths.last().is_some_and(|path| path == "/end") {
+                    true => "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}",
+                    false => {
+                        "HTTP/1.1 307 Moved\r\nlocation: /elsewhere\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+                    }
+                };
+                stream.write_all(answer.as_bytes()).await.unwrap();
+                if paths.last().is_some_and(|path| path == "/end") {
+                    return paths;
+                }
+            }
+        });
+        let http = HttpClient::new(client_options()).unwrap();
+        let published = PublishedServer { url, pid: 0, admin_token: "secret".into() };
+        let server = OperatorServer { published, http };
+        let Err(CliError::Admin(why)) = server.get("/admin/streams", &[]).await else {
+            panic!("the redirect was followed");
+        };
+        assert!(why.contains("HTTP 307"), "{why}");
+        server.get("/end", &[]).await.unwrap();
+        assert_eq!(served.await.unwrap(), ["/admin/streams", "/end"]);
+    }
 }

@@ -6,12 +6,10 @@
 
 use std::{collections::HashSet, time::Duration};
 
-use nuncio_client::{
-    mcp::{
-        ToolChange, ToolChanges, ToolError, ToolSubscription, ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
-    },
-    peer::Backoff,
+use nuncio_client::mcp::{
+    ToolChange, ToolChanges, ToolError, ToolSubscription, ToolTaskQuestion, ToolTaskStatus, ToolTaskView,
 };
+use nuncio_outbound::Backoff;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 
 use crate::{
@@ -91,7 +89,7 @@ impl<'a> TaskFollower<'a> {
     /// it was opened again. Returns the task, if the server has sent it since the last report.
     pub(crate) async fn next_change(&mut self) -> Result<Option<ToolTaskView>, CliError> {
         let mut task = self.receive().await?.map(|task| self.without_answered(task));
-        let until = self.reported.map(|at| at + self.limits.between_reports).unwrap_or_else(Instant::now);
+        let until = self.reported.map_or_else(Instant::now, |at| at + self.limits.between_reports);
         while !task.as_ref().is_some_and(is_urgent)
             && let Ok(received) = timeout_at(until, self.receive()).await
         {

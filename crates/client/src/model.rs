@@ -9,9 +9,7 @@ mod accumulator;
 mod anthropic;
 mod call;
 mod error;
-mod gemini;
 mod messages;
-mod ollama;
 mod openai;
 mod retry;
 
@@ -21,6 +19,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
 use nuncio_engine::Sampler;
+use nuncio_outbound::{AddressPolicy, Outbound, OutboundError, OutboundOptions, Url};
 
 pub use self::{
     call::{ModelCall, ModelEvent},
@@ -30,10 +29,6 @@ pub use self::{
         StopReason,
     },
 };
-use crate::{
-    address::AddressPolicy,
-    outbound::{Outbound, OutboundError, OutboundOptions, Url},
-};
 
 /// The API of a model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +37,9 @@ pub enum Provider {
     OpenAi,
     /// Anthropic's messages.
     Anthropic,
-    /// Google's `generateContent`.
+    /// Gemini, by its OpenAI-compatible API.
     Gemini,
-    /// Ollama's `/api/chat`.
+    /// Ollama, by its OpenAI-compatible API.
     Ollama,
 }
 
@@ -83,8 +78,8 @@ impl Provider {
         match self {
             Self::OpenAi => "https://api.openai.com/v1",
             Self::Anthropic => "https://api.anthropic.com",
-            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta",
-            Self::Ollama => "http://127.0.0.1:11434",
+            Self::Gemini => "https://generativelanguage.googleapis.com/v1beta/openai",
+            Self::Ollama => "http://127.0.0.1:11434/v1",
         }
     }
 
@@ -96,9 +91,8 @@ impl Provider {
     /// The header that carries the key.
     fn key_header(self, key: &str) -> (&'static str, String) {
         match self {
-            Self::OpenAi | Self::Ollama => ("authorization", format!("Bearer {key}")),
+            Self::OpenAi | Self::Gemini | Self::Ollama => ("authorization", format!("Bearer {key}")),
             Self::Anthropic => ("x-api-key", key.to_owned()),
-            Self::Gemini => ("x-goog-api-key", key.to_owned()),
         }
     }
 }
@@ -211,11 +205,10 @@ impl Model {
     pub fn ask(&self, request: &ModelRequest) -> ModelCall {
         let (body, name) = (request, self.options.name.as_str());
         let body = match self.options.provider {
+            Provider::Anthropic => anthropic::body(name, body),
             // Not every OpenAI-compatible server knows the successor of `max_tokens`.
             Provider::OpenAi => openai::body(name, body, self.options.url.is_none()),
-            Provider::Anthropic => anthropic::body(name, body),
-            Provider::Gemini => gemini::body(body),
-            Provider::Ollama => ollama::body(name, body),
+            Provider::Gemini | Provider::Ollama => openai::body(name, body, false),
         };
         ModelCall::new(self.clone(), body.to_string().into())
     }
@@ -265,21 +258,19 @@ impl Sampler for Model {
 fn endpoint_url(options: &ModelOptions, mut base: Url) -> Result<Url, ModelError> {
     let no_base = || OutboundError::Url("the URL cannot be a base".into());
     base.set_query(None);
+    let last =
+        base.path_segments().and_then(|mut path| path.rfind(|part| !part.is_empty()).map(str::to_owned));
+    let ends_in = |part: Option<&str>| last.as_deref() == part;
     {
         let mut path = base.path_segments_mut().map_err(|()| no_base())?;
         path.pop_if_empty();
         match options.provider {
-            Provider::OpenAi => path.extend(["chat", "completions"]),
             Provider::Anthropic => path.extend(["v1", "messages"]),
-            Provider::Gemini => {
-                let name = options.name.strip_prefix("models/").unwrap_or(&options.name);
-                path.extend(["models", &format!("{name}:streamGenerateContent")])
-            }
-            Provider::Ollama => path.extend(["api", "chat"]),
+            // A base URL of the provider's own API, as configurations for it have it.
+            Provider::Gemini if ends_in(Some("v1beta")) => path.extend(["openai", "chat", "completions"]),
+            Provider::Ollama if ends_in(None) => path.extend(["v1", "chat", "completions"]),
+            Provider::OpenAi | Provider::Gemini | Provider::Ollama => path.extend(["chat", "completions"]),
         };
-    }
-    if options.provider == Provider::Gemini {
-        base.set_query(Some("alt=sse"));
     }
     Ok(base)
 }
@@ -301,12 +292,15 @@ mod tests {
             "http://127.0.0.1:8080/v1/chat/completions",
         );
         check(Provider::Anthropic, None, "https://api.anthropic.com/v1/messages");
-        check(Provider::Ollama, None, "http://127.0.0.1:11434/api/chat");
-        check(
-            Provider::Gemini,
-            None,
-            "https://generativelanguage.googleapis.com/v1beta/models/m-1:streamGenerateContent?alt=sse",
-        );
+        let ollama = "http://127.0.0.1:11434/v1/chat/completions";
+        check(Provider::Ollama, None, ollama);
+        check(Provider::Ollama, Some("http://127.0.0.1:11434/"), ollama);
+        check(Provider::Ollama, Some("http://127.0.0.1:11434/v1"), ollama);
+        check(Provider::Ollama, Some("http://box/ollama/v1"), "http://box/ollama/v1/chat/completions");
+        let gemini = "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions";
+        check(Provider::Gemini, None, gemini);
+        check(Provider::Gemini, Some("https://generativelanguage.googleapis.com/v1beta"), gemini);
+        check(Provider::Gemini, Some("https://generativelanguage.googleapis.com/v1beta/openai/"), gemini);
     }
 
     #[test]

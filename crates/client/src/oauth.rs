@@ -381,7 +381,7 @@ impl OAuthInner {
         {
             grant = renewed;
             kept.grant = Some(grant.clone());
-            self.keeper.store(resource, &kept).await;
+            self.keeper.renew(resource, &kept).await;
         }
         // An expired token is not sent.
         if grant.has_ended() {
@@ -432,7 +432,7 @@ impl OAuthInner {
             // The renewed token is tried once; if it is rejected, too, the user is asked.
             round.renewed = Some((renewed.access_token.clone(), Instant::now()));
             kept.grant = Some(renewed);
-            self.keeper.store(resource, &kept).await;
+            self.keeper.renew(resource, &kept).await;
             return Ok(true);
         }
         round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);

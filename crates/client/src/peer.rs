@@ -6,7 +6,6 @@
 //! reconnects a cut stream as far as its protocol allows, for as long as its options allow, and is the only one
 //! that does so while the call runs. A stream that stops without a final event is an error, never a success.
 
-mod backoff;
 mod connect;
 mod error;
 mod follower;
@@ -26,7 +25,6 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::{
-    backoff::Backoff,
     connect::{PeerConnectOptions, connect},
     error::PeerError,
     follower::{CallFollower, FollowOptions, FollowedEvent},

@@ -10,7 +10,7 @@ mod store_access;
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::Duration,
 };
 
@@ -38,7 +38,7 @@ use crate::{
     commands::{list, reply::Reply, submit::Submit},
     cpu_share::CpuShares,
     error::Error,
-    event::{Entry, EntryBatch, Event},
+    event::{Entry, Event},
     finished_cache::FinishedTaskCache,
     follow::{Follower, FollowerHub, Next, Nudge},
     master_key::MasterKey,
@@ -47,7 +47,7 @@ use crate::{
     redact::Redactor,
     run::TaskRun,
     runner,
-    store::{CommitReceipt, NodeId, OpenedTask, Store, TaskKey, TaskRow},
+    store::{NodeId, OpenedTask, Store, TaskKey, TaskRow},
     task::{Origin, State, Task, TaskId},
     task_header::{self, TaskHeader},
     trace::{Span, Trace, Tracer},
@@ -627,23 +627,6 @@ impl EngineCore {
             }
         }
         Ok(task)
-    }
-
-    /// Notifies all local listeners of a commit.
-    pub(crate) fn announce(&self, run: &TaskRun, committed: &CommitReceipt, entries: &Arc<[Entry]>) {
-        if entries.is_empty() {
-            return;
-        }
-        self.publish(committed, entries);
-        self.trace_end(&run.origin, entries);
-        if run.hooked.load(Ordering::Relaxed) {
-            self.outbox.notify_one();
-        }
-    }
-
-    pub(crate) fn publish(&self, committed: &CommitReceipt, entries: &Arc<[Entry]>) {
-        let batch = || EntryBatch { first_seq: committed.first_seq, entries: Arc::clone(entries) };
-        self.hub.publish(committed.task, batch);
     }
 
     /// Sends a task's span to the tracer, if these entries end the task.

@@ -24,7 +24,7 @@ use crate::{
     engine::{EngineCore, TreeUse},
     event::{Entry, Event, Status},
     journal::{JournalEntry, MessageReceipt, ReplayJournal, ordinal_in},
-    question::{Answer, QuestionOutcome},
+    question::QuestionOutcome,
     redact::KnownSecrets,
     runner::Suspicion,
     store::JournalRecord,
@@ -501,17 +501,12 @@ impl TaskRun {
         self.external_write.swap(false, Ordering::AcqRel)
     }
 
-    /// Passes an answer, which is durable already, to the run.
-    pub(crate) fn answered(&self, question: String, answer: Answer) {
-        self.question_ended(JournalEntry::Answered { question, answer });
-    }
-
-    /// Passes the withdrawal of a question, which is durable already, to the run.
-    pub(crate) fn withdrawn(&self, question: String) {
-        self.question_ended(JournalEntry::Withdrawn { question });
-    }
-
-    fn question_ended(&self, record: JournalEntry) {
+    /// Passes the outcome of a question, which is durable already, to the run.
+    pub(crate) fn end_question(&self, question: String, outcome: QuestionOutcome) {
+        let record = match outcome {
+            QuestionOutcome::Answered(answer) => JournalEntry::Answered { question, answer },
+            QuestionOutcome::Withdrawn => JournalEntry::Withdrawn { question },
+        };
         {
             let mut shared = self.lock();
             shared.replay.add(record);

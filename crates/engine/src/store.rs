@@ -312,6 +312,17 @@ pub struct Change {
     pub run: RunChange,
     /// Sets or clears the cancel request. `None` leaves it.
     pub cancel: Option<bool>,
+    /// Webhooks to add to an existing task. Those of a new task are in [`NewTask`].
+    pub webhooks: Option<AddedWebhooks>,
+}
+
+/// Webhooks that a change adds to an existing task.
+#[derive(Debug, Clone)]
+pub struct AddedWebhooks {
+    /// Each replaces the webhook with the same id, if the task has one.
+    pub hooks: Vec<Webhook>,
+    /// The limit per task. A change that would exceed it is refused as a whole.
+    pub cap: usize,
 }
 
 impl Change {
@@ -326,6 +337,7 @@ impl Change {
             journal: vec![],
             run: RunChange::Keep,
             cancel: None,
+            webhooks: None,
         }
     }
 
@@ -438,6 +450,9 @@ pub enum CommitError {
     /// The limit on the events of one task.
     #[error("the task's log is full: at most {0} events")]
     LogFull(u64),
+    /// The task would have more webhooks than this.
+    #[error("{}", WebhookError::TooMany(*.0))]
+    TooManyWebhooks(usize),
     /// The storage operation failed.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -5,6 +5,7 @@
 //! returns its questions and is called again with the answers, so that no call stays open meanwhile.
 
 mod cost;
+mod derived_schema;
 mod handler;
 mod list_changes;
 mod meta;
@@ -12,6 +13,7 @@ mod prompts;
 mod resources;
 mod schema;
 mod tools;
+mod typed_tool;
 
 use std::{borrow::Cow, collections::BTreeMap, sync::Arc};
 
@@ -20,6 +22,7 @@ use serde_json::Value;
 use tokio::sync::broadcast;
 
 pub use self::{
+    derived_schema::{input_schema, limit_field, output_schema},
     handler::{
         Abilities, Answers, HandlerError, HandlerQuestion, HandlerQuestions, HandlerReply, HandlerRequest,
     },
@@ -36,6 +39,7 @@ pub use self::{
         limit_foreign_cost, validate_off_worker,
     },
     tools::{ContentBlock, Tool, ToolOutput, ToolProfile, tool},
+    typed_tool::{ToolCall, TypedOutput, TypedReply, TypedTool, task_arguments, typed_reply, typed_tool},
 };
 
 /// How many changes a slow listener may lag behind before it gets [`SurfaceChange::Missed`].

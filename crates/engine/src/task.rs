@@ -3,6 +3,7 @@
 //! The fold is the only way to a `Task`. It never fails on a log that the engine wrote: an event that breaks
 //! a rule is a bug of the writer, found by the property tests, not an error of the reader.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -77,7 +78,7 @@ impl TaskId {
 }
 
 /// A task's state.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     /// Accepted, not started.

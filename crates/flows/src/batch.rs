@@ -9,6 +9,7 @@
 //! submitted the batch, with that caller's permissions.
 
 mod agent;
+pub mod api;
 mod attempt_slot;
 mod content;
 mod control;
@@ -25,7 +26,6 @@ mod resources;
 mod retry;
 mod running_batch;
 mod scheduler;
-mod schemas;
 pub mod settings;
 mod speedup;
 mod tools;
@@ -45,10 +45,10 @@ use nuncio_engine::{
 use parking_lot::{Mutex, MutexGuard};
 
 pub use self::{
+    api::{BatchSettings, BatchThresholds},
     input::Strategy,
     load_probe::{HostLoadProbe, LoadProbe},
     scheduler::Priority,
-    settings::{BatchSettings, BatchThresholds},
 };
 use self::{
     input::{BatchInput, BatchOperation},
@@ -169,7 +169,6 @@ impl BatchEngine {
         surface: &Arc<Surface>,
     ) -> Result<(), SchemaError> {
         let _ = self.core.since.set(engine.clock().now());
-        schemas::publish(surface);
         resources::install(&self.core, engine, surface);
         tools::install(&self.core, engine, surface)?;
         tokio::spawn(watch(Arc::clone(&self.core), engine.clone()));

@@ -13,10 +13,10 @@
 //! Only a read by key counts as an access (`accessed`, `accessCount`, that read included); lists, searches and
 //! exports do not.
 
-mod entry_json;
+mod answers;
+pub mod api;
 mod preview;
 mod resources;
-mod schemas;
 mod tools;
 mod transfer;
 
@@ -28,6 +28,11 @@ use nuncio_engine::{
     memory::words,
     surface::{HandlerError, SchemaError},
 };
+
+/// Keys on a page of a list by default. It is short because a model reads it.
+const LIST_LIMIT: usize = 100;
+/// Search results on a page by default.
+const SEARCH_LIMIT: usize = 10;
 
 /// The memory bank options that an operator can set. Capacity limits are set in the engine.
 #[derive(Debug, Clone)]
@@ -66,7 +71,7 @@ impl MemoryBank {
 
 /// Registers the memory bank's tools and resources on a surface.
 pub fn install(bank: &Arc<MemoryBank>, surface: &Arc<Surface>) -> Result<(), SchemaError> {
-    schemas::publish(surface);
+    resources::publish_schemas(surface);
     resources::install(bank, surface);
     tools::install(bank, surface)
 }

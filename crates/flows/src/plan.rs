@@ -7,6 +7,7 @@
 //! branch, so a finished subtask is never repeated.
 
 mod agent_choice;
+pub mod api;
 mod check;
 mod drawing;
 mod file;
@@ -15,7 +16,6 @@ mod make;
 mod orchestrator;
 mod poll_slice;
 mod reference;
-mod schemas;
 mod status;
 mod subtask_permits;
 mod synthesis;
@@ -27,12 +27,13 @@ use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, surface::SchemaError};
 
 pub use self::{
-    check::{PROBLEMS, PlanProblem, PlanProblems, Roster},
+    api::{PlanProblem, SubtaskStatus, UnavailableAgent},
+    check::{PROBLEMS, PlanProblems, Roster},
     drawing::{PlanDrawing, draw},
-    file::{Plan, PlanBudget, PlanRetry, PlanTarget, PlanTask, PlanTaskInput, Synthesis, format_duration},
+    file::{Plan, PlanBudget, PlanRetry, PlanTarget, PlanTask, PlanTaskInput, Synthesis},
     graph::{PlanGraph, PlanPredecessors},
     make::{PlanDraft, PlanMakeError, PlanMatch, UnmatchedPart, make},
-    status::{PlanStatus, SubtaskState, SubtaskStatus, UnavailableAgent},
+    status::{PlanStatus, SubtaskState},
 };
 use crate::registry::Registry;
 

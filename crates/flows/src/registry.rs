@@ -4,6 +4,7 @@
 //!
 //! Nothing is persisted: a server that starts probes for itself. The published view is in `tools.rs`.
 
+pub mod api;
 mod health;
 mod probe;
 mod tools;

@@ -6,6 +6,7 @@ use nuncio_engine::{
     clock::Timestamp,
     surface::{ResourceContent, ResourceDescription, ResourceProfile},
 };
+use serde::{Deserialize as _, Deserializer, Serialize};
 use serde_json::Value;
 
 /// The metadata of a resource beside its content.
@@ -28,12 +29,22 @@ pub fn content(
     caller: &Caller,
     uri: &str,
     about: &ResourceDetails<'_>,
-    value: &Value,
+    value: &impl Serialize,
 ) -> ResourceContent {
     let ResourceDetails { kind, name, schema, modified, policy } = *about;
     let described = ResourceDescription { kind, name, schema, modified: &iso(modified), policy };
     let meta = Some(surface.metadata(caller, uri, &described));
-    ResourceContent { meta, ..ResourceContent::json(uri, value) }
+    ResourceContent { meta, ..ResourceContent::json(uri, &plain_value(value)) }
+}
+
+/// An answer as JSON. Answers are plain data with strings as keys: their serialization cannot fail.
+pub fn plain_value(answer: &impl Serialize) -> Value {
+    serde_json::to_value(answer).unwrap_or_default()
+}
+
+/// Deserializes a member that may be any value: one that is given is there, also where it is null.
+pub(crate) fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 /// The profile of a JSON resource.

@@ -4,11 +4,13 @@
 use std::time::Duration;
 
 use nuncio_engine::{AgentError, StepContext};
+use nuncio_outbound::Backoff;
 
 /// The total wait before a transient error is returned.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 /// The first backoff, and the longest one; a wait that the error requests may be longer.
-const WAITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(10));
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
 
 /// An error that may be transient.
 pub(crate) trait RetryableError {
@@ -45,17 +47,17 @@ where
     S: Future<Output = Result<(), AgentError>>,
     W: Future<Output = Result<T, E>>,
 {
-    let (mut left, (mut pause, longest)) = (PATIENCE, WAITS);
+    let (mut left, mut backoff) = (PATIENCE, Backoff::unlimited(FIRST_BACKOFF, LONGEST_BACKOFF));
     loop {
         let error = match work().await {
             Ok(done) => return Ok(Ok(done)),
             Err(error) => error,
         };
         let Some(asked) = error.retry_after() else { return Ok(Err(error)) };
-        let wait = asked.max(pause);
+        let wait = asked.max(backoff.take_pause(None));
         let Some(rest) = left.checked_sub(wait) else { return Ok(Err(error)) };
         sleep(wait).await?;
-        (left, pause) = (rest, (pause * 2).min(longest));
+        left = rest;
     }
 }
 

@@ -6,6 +6,7 @@
 //! (`agents`); all use the same calls.
 
 mod agents;
+pub mod api;
 mod command;
 mod error;
 mod forms;
@@ -14,7 +15,6 @@ mod model_prompt;
 mod phase;
 mod prompts;
 mod resources;
-mod schema;
 mod store;
 mod templates;
 mod tools;
@@ -29,13 +29,14 @@ use nuncio_engine::{Agent, Engine, Surface, access::HOME_TENANT, surface::Schema
 use tokio::sync::Semaphore;
 
 pub use self::{
+    api::Violation,
     command::{CommandReport, TestCommand},
     error::SparcError,
-    gate::{GateVerdict, MAX_VIOLATIONS, Violation},
+    gate::{GateVerdict, MAX_VIOLATIONS},
     phase::{SparcPhase, SparcRole},
     store::StoredWorkflow,
     templates::PhaseTemplate,
-    workflow::{MAX_VERSIONS, PhaseStatus, Workflow, WorkflowRefusal},
+    workflow::{MAX_VERSIONS, PhaseStatus, Workflow, WorkflowAction, WorkflowRefusal},
     workflows::{MAX_CONTEXT_ID, MAX_PAGE, SubmissionResult, WorkflowActor, Workflows},
 };
 

@@ -71,7 +71,7 @@ pub enum StartError {
     },
     /// Webhooks cannot be delivered.
     #[error(transparent)]
-    Outbound(#[from] nuncio_client::outbound::OutboundError),
+    Outbound(#[from] nuncio_outbound::OutboundError),
     /// The operating system refused something that the server needs.
     #[error("{0}")]
     System(String),

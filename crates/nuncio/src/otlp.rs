@@ -6,6 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::trace::{Span, SpanKind, Tracer};
+use nuncio_outbound::{Backoff, HttpClient, HttpClientOptions, HttpDestination, HttpRequest, ProxyRule};
 use serde_json::{Value, json};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -72,7 +73,6 @@ pub(crate) fn start(options: &OtlpOptions) -> Result<Option<TracerAndExporter>, 
     let Some(endpoint) = &options.endpoint else { return Ok(None) };
     let url = format!("{}/v1/traces", endpoint.trim_end_matches('/'));
     let url = url::Url::parse(&url).map_err(|error| format!("otlp.endpoint: {endpoint:?}: {error}"))?;
-    let _ = rustls::crypto::ring::default_provider().install_default();
     let mut headers = http::HeaderMap::new();
     for (name, value) in &options.headers {
         let name =
@@ -82,16 +82,20 @@ pub(crate) fn start(options: &OtlpOptions) -> Result<Option<TracerAndExporter>, 
         value.set_sensitive(true);
         headers.insert(name, value);
     }
-    let client = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .default_headers(headers)
-        .timeout(options.timeout)
-        .build()
-        .map_err(|error| format!("traces cannot be sent: {error}"))?;
+    let client = HttpClient::new(HttpClientOptions {
+        timeout: Some(options.timeout),
+        ..HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Environment))
+    });
+    let client = client.map_err(|error| format!("traces cannot be sent: {error}"))?;
     let (spans, waiting) = mpsc::channel(QUEUE);
     let (stop, stopped) = oneshot::channel();
-    let sender =
-        SpanSender { client, url, service: options.service_name.clone(), interval: options.interval };
+    let sender = SpanSender {
+        client,
+        url,
+        headers,
+        service: options.service_name.clone(),
+        interval: options.interval,
+    };
     let sending = tokio::spawn(sender.run(waiting, stopped));
     Ok(Some((Arc::new(SpanQueue(spans)), SpanExporter { stop: Some(stop), sending })))
 }
@@ -107,8 +111,10 @@ impl SpanExporter {
 }
 
 struct SpanSender {
-    client: reqwest::Client,
+    client: HttpClient,
     url: url::Url,
+    /// Further headers of every request.
+    headers: http::HeaderMap,
     service: String,
     interval: Duration,
 }
@@ -147,15 +153,11 @@ impl SpanSender {
     async fn send(&self, spans: &[Span]) {
         let body = request(&self.service, spans).to_string();
         let mut why = String::new();
+        let mut backoff = Backoff::unlimited(self.interval, self.interval * TRIES);
         for attempt in 1..=TRIES {
-            let sent = self
-                .client
-                .post(self.url.clone())
-                .header(http::header::CONTENT_TYPE, "application/json")
-                .body(body.clone())
-                .send()
-                .await;
-            let passing = match sent {
+            let request =
+                HttpRequest::post(self.url.clone()).headers(self.headers.clone()).json(body.clone());
+            let passing = match self.client.send(request).await {
                 Ok(answer) if answer.status().is_success() => {
                     count("sent", spans);
                     return;
@@ -165,7 +167,7 @@ impl SpanSender {
                     matches!(answer.status().as_u16(), 429 | 502..=504)
                 }
                 Err(error) => {
-                    why = error.without_url().to_string();
+                    why = error.reason();
                     true
                 }
             };
@@ -173,7 +175,7 @@ impl SpanSender {
                 break;
             }
             if attempt < TRIES {
-                tokio::time::sleep(self.interval * attempt).await;
+                tokio::time::sleep(backoff.take_pause(None)).await;
             }
         }
         count("dropped", spans);

@@ -14,12 +14,9 @@ use std::{
 };
 
 use nuncio_agents::Fleet;
-use nuncio_client::{
-    address::AddressPolicy,
-    model::{Model, ModelOptions},
-    outbound::{Outbound, OutboundOptions},
-};
+use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, store::Store};
+use nuncio_outbound::{AddressPolicy, Outbound, OutboundOptions};
 use nuncio_server::{
     Server, ServerOptions, push::HttpWebhookSender, signature::SigningSecret, webhook_keys::WebhookKeys,
 };

@@ -1,13 +1,14 @@
 //! The webhook sender over HTTP: builds the payload in the dialect in which the webhook was registered, and the
 //! headers that authenticate it to the receiver. The engine's outbox decides when and in which order to
-//! deliver; the client's `outbound` decides which addresses are allowed.
+//! deliver; `nuncio-outbound` decides which addresses are allowed.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, SystemTime},
+};
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
-use jiff::fmt::rfc2822;
-use nuncio_client::outbound::{Outbound, OutboundError, OutboundResponse, Url};
 use nuncio_engine::{
     access::tenant_of,
     clock::{Clock, Timestamp},
@@ -15,6 +16,7 @@ use nuncio_engine::{
     trace::{Span, SpanKind, Trace, Tracer},
     webhook::WebhookConfig,
 };
+use nuncio_outbound::{Outbound, OutboundError, OutboundResponse, Url};
 use nuncio_wire::a2a::Dialect;
 
 use crate::{signature::SigningSecret, webhook_keys::WebhookKeys};
@@ -215,17 +217,8 @@ fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
     }
     let note = if status.is_redirection() { "; redirects are not followed" } else { "" };
     let reason = format!("the receiver answered {status}{note}");
-    DeliveryResult::Retry { after: retry_after(&answer.headers, now), reason }
-}
-
-/// Parses `Retry-After`: seconds, or a date.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
-    if let Ok(seconds) = text.parse() {
-        return Some(Duration::from_secs(seconds));
-    }
-    let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-    Some(Timestamp(date.as_millisecond()).since(now))
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0.try_into().unwrap_or_default());
+    DeliveryResult::Retry { after: nuncio_outbound::retry_after(&answer.headers, now), reason }
 }
 
 fn dialect(config: &WebhookConfig) -> Result<Dialect, WebhookConfigError> {
@@ -275,8 +268,8 @@ fn is_token(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use nuncio_client::outbound::OutboundOptions;
     use nuncio_engine::{clock::SystemClock, webhook::Authentication};
+    use nuncio_outbound::OutboundOptions;
 
     use super::*;
 

@@ -54,9 +54,9 @@ pub use self::{
     },
     lease::{concurrent_claims_never_share, load_and_next_due, progress_forgives_attempts},
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
+    outbox::{a_change_adds_its_webhooks_or_nothing, webhooks_are_kept_per_task, webhooks_follow_the_log},
     outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
     outbox::{a_retry_keeps_its_time, a_settlement_beside_a_commit_loses_nothing},
-    outbox::{webhooks_are_kept_per_task, webhooks_follow_the_log},
     reading::{everything_survives_a_reopen, idempotency_keys_belong_to_owners, live_children_are_found},
     reading::{log_is_read_in_pages, snapshots_shorten_the_log},
     sessions::{a_session_changes_under_its_version, a_session_reads_back_whole},
@@ -147,6 +147,7 @@ macro_rules! for_each_check {
             version_guard_notices_every_change
             webhooks_are_kept_per_task
             webhooks_follow_the_log
+            a_change_adds_its_webhooks_or_nothing
             what_a_tenant_has_is_deleted
             a_former_name_of_a_tenant_is_searched_anew
             what_tenants_store_is_measured

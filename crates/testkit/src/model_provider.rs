@@ -1,7 +1,7 @@
 //! A stand-in for the APIs of model providers.
 //!
 //! No provider can be reached where these tests run. This server says what a test tells it to say, in the form that
-//! the providers' documentation describes (chat completions, messages, streamGenerateContent, /api/chat), cut into
+//! the providers' documentation describes (chat completions, messages), cut into
 //! the pieces that a test wants, and broken off where a test wants that. What it shows is how this client behaves
 //! towards such a server; it does not show that a provider is such a server.
 
@@ -90,12 +90,6 @@ impl StandInReply {
     pub fn events(events: impl IntoIterator<Item = impl ToString>) -> Self {
         let pieces = events.into_iter().map(|data| format!("data: {}\n\n", data.to_string()));
         Self::pieces(200, "text/event-stream", pieces.collect())
-    }
-
-    /// Lines of JSON, each a piece.
-    pub fn lines(lines: impl IntoIterator<Item = impl ToString>) -> Self {
-        let pieces = lines.into_iter().map(|line| format!("{}\n", line.to_string()));
-        Self::pieces(200, "application/x-ndjson", pieces.collect())
     }
 
     /// An error of OpenAI's.

@@ -12,9 +12,11 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use nuncio_client::outbound::USER_AGENT;
 use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, StepContext, TaskContext};
-use reqwest::{Client, Response, redirect, retry};
+use nuncio_outbound::{
+    Backoff, HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError,
+    ProxyRule,
+};
 use serde_json::{Map, Value};
 use tokio::net::TcpStream;
 use url::{Host, Url};
@@ -25,8 +27,13 @@ use super::{
     spec::{AgentSpec, HttpSpec, SpecError},
 };
 
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+const ATTEMPT: HeaderName = HeaderName::from_static("nuncio-attempt");
 /// Limit for establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Idle time after which TCP keep-alive probes a connection: a stream may be silent for long.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The first backoff before a retry; it doubles up to the longest. `Retry-After` replaces it, up to the
 /// longest as well.
 const FIRST_BACKOFF: Duration = Duration::from_millis(500);
@@ -41,7 +48,7 @@ pub(super) struct HttpAgent {
     profile: Profile,
     spec: HttpSpec,
     headers: HeaderMap,
-    client: Client,
+    client: HttpClient,
 }
 
 /// What to do about a failed request.
@@ -116,8 +123,8 @@ impl HttpAgent {
         step: &StepContext,
         key: &str,
         body: &Map<String, Value>,
-    ) -> Result<Response, AgentError> {
-        let mut backoff = FIRST_BACKOFF;
+    ) -> Result<HttpResponse, AgentError> {
+        let mut backoff = Backoff::unlimited(FIRST_BACKOFF, LONGEST_BACKOFF);
         let mut attempt = 1;
         loop {
             let (why, wait) = match self.request(cx, step, key, body, attempt).await {
@@ -129,11 +136,11 @@ impl HttpAgent {
                 let times = if attempt > 1 { format!(" ({attempt} requests)") } else { String::new() };
                 return Err(AgentError::failed(format!("the endpoint did not take it: {why}{times}")));
             }
-            let wait = wait.unwrap_or(backoff).min(LONGEST_BACKOFF);
+            let wait = backoff.take_pause(wait.map(|wait| wait.min(LONGEST_BACKOFF)));
             let again = format!("{why}; again in {wait:?} ({attempt} of {})", self.spec.retries);
             step.report(Level::Warning, again).await?;
             step.sleep(wait).await?;
-            (attempt, backoff) = (attempt + 1, backoff.saturating_mul(2));
+            attempt += 1;
         }
     }
 
@@ -145,37 +152,40 @@ impl HttpAgent {
         key: &str,
         body: &Map<String, Value>,
         attempt: u32,
-    ) -> Result<Response, HttpRequestFailure> {
-        let request = self
-            .client
-            .post(self.spec.url.expose().clone())
+    ) -> Result<HttpResponse, HttpRequestFailure> {
+        let value = |text: &str| {
+            HeaderValue::from_str(text).map_err(|error| failed(format!("a header cannot be sent: {error}")))
+        };
+        let body = serde_json::to_vec(body).map_err(|error| failed(error.to_string()))?;
+        let limit = self.spec.timeout;
+        let request = HttpRequest::post(self.spec.url.expose().clone())
+            .json(body)
             .headers(self.headers.clone())
-            .header("idempotency-key", key)
-            .header("traceparent", cx.trace().header())
+            .header(IDEMPOTENCY_KEY, value(key)?)
+            .header(TRACEPARENT, value(&cx.trace().header())?)
             // Not in the body: an endpoint may reject a different body under the same idempotency key.
-            .header("nuncio-attempt", attempt)
-            .json(body);
+            .header(ATTEMPT, attempt.into())
+            .response_timeout(limit);
         let sent = tokio::select! {
             biased;
             () = step.canceled() => return Err(HttpRequestFailure::Final(AgentError::Canceled)),
-            sent = tokio::time::timeout(self.spec.timeout, request.send()) => sent,
-        };
-        let limit = self.spec.timeout;
-        let Ok(sent) = sent else {
-            return Err(failed(format!("the endpoint did not answer within {limit:?} (timeout)")));
+            sent = self.client.send(request) => sent,
         };
         let response = match sent {
             Ok(response) => response,
-            Err(error) if error.is_connect() => {
-                return Err(HttpRequestFailure::Passing(format!("no connection: {}", cause(&error)), None));
+            Err(OutboundError::Timeout { .. }) => {
+                return Err(failed(format!("the endpoint did not answer within {limit:?} (timeout)")));
             }
-            Err(error) => return Err(failed(format!("the request was cut: {}", cause(&error)))),
+            Err(error) if error.is_unsent() => {
+                return Err(HttpRequestFailure::Passing(format!("no connection: {}", error.reason()), None));
+            }
+            Err(error) => return Err(failed(format!("the request was cut: {}", error.reason()))),
         };
         let status = response.status();
         if status.is_success() {
             return Ok(response);
         }
-        let wait = retry_after(response.headers());
+        let wait = response.retry_after();
         let words = answer::read_refusal_text(response, limit).await;
         let why = format!("it answered {status}{words}");
         if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() {
@@ -258,24 +268,12 @@ impl Probe for HttpEndpointProbe {
     }
 }
 
-fn client(url: &Url) -> Result<Client, reqwest::Error> {
-    // An error means that a provider is installed already.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let builder = Client::builder()
-        .redirect(redirect::Policy::none())
-        .retry(retry::never())
-        .http1_only()
-        .user_agent(USER_AGENT)
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tcp_keepalive(Duration::from_secs(15));
-    let here = match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    };
-    // A proxy would resolve a loopback address to its own machine.
-    if here { builder.no_proxy().build() } else { builder.build() }
+fn client(url: &Url) -> Result<HttpClient, OutboundError> {
+    HttpClient::new(HttpClientOptions {
+        connect_timeout: Some(CONNECT_TIMEOUT),
+        keep_alive: Some(KEEP_ALIVE),
+        ..HttpClientOptions::new(HttpDestination::chosen(ProxyRule::unless_loopback(url)))
+    })
 }
 
 fn headers(table: &AgentSpec, spec: &HttpSpec) -> Result<HeaderMap, SpecError> {
@@ -288,18 +286,4 @@ fn headers(table: &AgentSpec, spec: &HttpSpec) -> Result<HeaderMap, SpecError> {
         headers.insert(name, value);
     }
     Ok(headers)
-}
-
-/// `Retry-After` in seconds; for a date the backoff applies.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
-    headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
-}
-
-/// The innermost cause: the network error without the layers around it.
-fn cause(error: &dyn std::error::Error) -> String {
-    let mut inner = error;
-    while let Some(source) = inner.source() {
-        inner = source;
-    }
-    inner.to_string()
 }

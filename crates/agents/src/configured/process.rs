@@ -15,6 +15,7 @@ use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, TaskContext};
+use nuncio_outbound::Backoff;
 
 use self::{
     program::AgentProcess,
@@ -124,7 +125,7 @@ impl ProcessAgent {
     }
 
     async fn run_with_restarts(&self, mut cx: TaskContext) -> Result<Outcome, AgentError> {
-        let (mut attempt, mut backoff) = (1, FIRST_BACKOFF);
+        let (mut attempt, mut backoff) = (1, Backoff::unlimited(FIRST_BACKOFF, LONGEST_BACKOFF));
         loop {
             let why = match self.run_process(&cx, attempt).await? {
                 ProcessSessionEnd::With(outcome) => return Ok(outcome),
@@ -142,9 +143,9 @@ impl ProcessAgent {
             cx.report(Level::Warning, remark).await?;
             tokio::select! {
                 () = cx.canceled() => return Err(AgentError::Canceled),
-                () = tokio::time::sleep(backoff) => {}
+                () = tokio::time::sleep(backoff.take_pause(None)) => {}
             }
-            (attempt, backoff) = (attempt + 1, (backoff * 2).min(LONGEST_BACKOFF));
+            attempt += 1;
             cx = cx.restart();
         }
     }

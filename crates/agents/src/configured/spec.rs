@@ -373,26 +373,16 @@ fn two_minutes() -> Duration {
     Duration::from_secs(120)
 }
 
-/// Parses `500ms`, `30s`, `5m`, `2h`.
+/// A duration that is not zero.
 fn duration<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(from)?;
-    parse_duration(&text).ok_or_else(|| {
-        serde::de::Error::custom(format!("expected a duration like 500ms, 30s, 5m or 2h, not {text:?}"))
-    })
-}
-
-fn parse_duration(text: &str) -> Option<Duration> {
-    let at = text.find(|c: char| !c.is_ascii_digit())?;
-    let (count, unit) = text.split_at(at);
-    let count: u64 = count.parse().ok()?;
-    let millis = match unit {
-        "ms" => 1,
-        "s" => 1_000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => return None,
-    };
-    count.checked_mul(millis).filter(|millis| *millis > 0).map(Duration::from_millis)
+    match nuncio_engine::duration::parse(&text) {
+        Ok(duration) if duration.is_zero() => {
+            Err(serde::de::Error::custom(format!("expected a duration above zero, not {text:?}")))
+        }
+        Ok(duration) => Ok(duration),
+        Err(why) => Err(serde::de::Error::custom(format!("expected a duration: {why}"))),
+    }
 }
 
 /// Why a key takes no variable: its value is shown to callers, or in errors.

@@ -8,6 +8,7 @@ use nuncio_client::{
     auth::Authorizer,
     peer::{CallHandle, Peer, PeerCapability, PeerError},
 };
+use nuncio_outbound::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -58,13 +59,14 @@ pub(super) fn keep_connected(
     tell: mpsc::Sender<(usize, ServerUpdate)>,
 ) -> ServerWatch {
     ServerWatch(tokio::spawn(async move {
-        let mut wait = FIRST_WAIT;
+        let mut backoff = Backoff::unlimited(FIRST_WAIT, LONGEST_WAIT);
         let mut told_away = false;
         let mut known = None;
         loop {
             let error = match connect(&dial, known.clone().filter(|_| !anew)).await {
                 Ok((peer, offers)) => {
-                    (wait, told_away) = (FIRST_WAIT, false);
+                    told_away = false;
+                    backoff.reset();
                     let up = ServerUpdate::Up { peer: Arc::clone(&peer), offers: offers.clone() };
                     if tell.send((number, up)).await.is_err() {
                         return;
@@ -82,7 +84,8 @@ pub(super) fn keep_connected(
                     return;
                 }
                 sign_in.wait_for_request().await;
-                (wait, told_away) = (FIRST_WAIT, false);
+                told_away = false;
+                backoff.reset();
                 continue;
             }
             if !std::mem::replace(&mut told_away, true)
@@ -90,8 +93,7 @@ pub(super) fn keep_connected(
             {
                 return;
             }
-            sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            sleep(backoff.take_pause(None)).await;
         }
     }))
 }

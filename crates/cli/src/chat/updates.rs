@@ -149,6 +149,7 @@ impl ChatSession {
                     error @ (PeerError::Cut(_)
                     | PeerError::Outage { .. }
                     | PeerError::Unreachable { .. }
+                    | PeerError::NoCard { .. }
                     | PeerError::Busy { .. }),
                 ) => {
                     show(RunEvent::Waiting(&error.to_string()));

@@ -294,8 +294,8 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("webhooks.give-up-after", duration, "The sum of the waits after which a delivery becomes a dead letter", outbox.schedule.give_up_after),
 
     field!("memory.value-bytes", whole, "Bytes of a value in the memory bank", engine.memory.value_bytes),
-    field!("memory.search-keys", whole, "Keys that one search of the memory bank looks at before it is cut", engine.memory.search_keys),
-    field!("memory.search-within", duration, "How long one search of the memory bank may take before it is cut", engine.memory.search_within),
+    field!("memory.search-keys", whole, "Keys that one search of the memory bank looks at; a search that needs more is refused", engine.memory.search_keys),
+    field!("memory.search-within", duration, "How long one search of the memory bank may take; a longer one is refused", engine.memory.search_within),
     field!("memory.entries-per-namespace", whole, "Entries of one namespace", engine.memory.entries_per_namespace),
     field!("memory.bytes-per-tenant", whole, "Bytes of all entries of a tenant: values, keys and namespaces, and 200 for each", engine.memory.bytes_per_tenant),
     field!("memory.namespaces-per-tenant", whole, "Namespaces of a tenant", engine.memory.namespaces_per_tenant),

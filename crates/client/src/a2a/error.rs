@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nuncio_outbound::OutboundError;
 use nuncio_wire::jsonrpc::RpcErrorObject;
 
 /// Why a request to an agent failed.
@@ -71,6 +72,9 @@ pub enum A2aClientError {
     /// The response does not have the shape that the protocol defines.
     #[error("the agent's answer is malformed: {0}")]
     Malformed(String),
+    /// The response to a request for a stream is not one. The agent may have none, whatever its card declares.
+    #[error("the agent's answer is malformed: expected a stream of events")]
+    NotAStream,
     /// The agent, or the protocol version, does not support this.
     #[error("{0}")]
     Unsupported(String),
@@ -102,6 +106,25 @@ pub enum A2aClientError {
     /// The HTTP client could not be built.
     #[error("the HTTP client could not be set up: {0}")]
     Setup(String),
+}
+
+impl From<OutboundError> for A2aClientError {
+    fn from(error: OutboundError) -> Self {
+        match error {
+            OutboundError::Unreachable { to, why } => Self::Unreachable { at: to, why, sent: false },
+            OutboundError::Cut { to, why } => Self::Unreachable { at: to, why, sent: true },
+            OutboundError::Timeout { to, limit } => Self::Timeout { at: to, limit },
+            OutboundError::Status { to, status, body, retry_after } => {
+                Self::Http { at: to, status: status.as_u16(), body, retry_after }
+            }
+            OutboundError::TooLarge { max, .. } => Self::Malformed(format!("it is longer than {max} bytes")),
+            OutboundError::Setup(why) => Self::Setup(why),
+            // An agent's address is not filtered.
+            error @ (OutboundError::Url(_) | OutboundError::Refused { .. } | OutboundError::Localhost(_)) => {
+                Self::Unsupported(error.to_string())
+            }
+        }
+    }
 }
 
 impl A2aClientError {

@@ -4,18 +4,23 @@
 //! its body, and its duration.
 
 use std::{
-    error::Error as _,
     fmt,
     time::{Duration, Instant},
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use nuncio_outbound::{
+    HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, ProxyRule, RedirectRule,
+    origin,
+};
 use nuncio_wire::a2a::Dialect;
-use reqwest::{redirect, retry};
-use url::{Host, Url};
+use url::Url;
 
 use super::{A2aClientError, AgentCard};
-use crate::outbound::USER_AGENT;
+
+const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
+/// Idle time after which TCP keep-alive probes a connection: a stream may be silent for long.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Options of the HTTP layer.
 #[derive(Debug, Clone)]
@@ -97,7 +102,7 @@ impl A2aCredentials {
 /// The HTTP client of one agent.
 #[derive(Debug, Clone)]
 pub(super) struct A2aHttp {
-    client: reqwest::Client,
+    client: HttpClient,
     options: A2aHttpOptions,
     headers: HeaderMap,
     /// The name and value of an API key in the query.
@@ -107,28 +112,22 @@ pub(super) struct A2aHttp {
 
 /// A stream whose response has begun.
 pub(super) struct OpenedEventStream {
-    pub(super) response: reqwest::Response,
+    pub(super) response: HttpResponse,
     pub(super) max_event: usize,
     pub(super) resumes: u32,
 }
 
 impl A2aHttp {
     pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Result<Self, A2aClientError> {
-        // An error means that a provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder()
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .http1_only()
-            .user_agent(USER_AGENT)
-            .connect_timeout(options.connect_timeout)
-            .tcp_keepalive(Duration::from_secs(15))
-            .tls_danger_accept_invalid_certs(options.insecure);
-        if is_loopback(peer) {
-            // A proxy would resolve a loopback address to its own machine.
-            builder = builder.no_proxy();
-        }
-        let client = builder.build().map_err(|error| A2aClientError::Setup(chain(&error)))?;
+        let client = HttpClient::new(HttpClientOptions {
+            connect_timeout: Some(options.connect_timeout),
+            keep_alive: Some(KEEP_ALIVE),
+            ..HttpClientOptions::new(HttpDestination::Chosen {
+                redirects: RedirectRule::Return,
+                proxy: ProxyRule::unless_loopback(peer),
+                any_certificate: options.insecure,
+            })
+        })?;
         Ok(Self {
             client,
             options: options.clone(),
@@ -181,16 +180,16 @@ impl A2aHttp {
 
     /// Fetches a document.
     pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, A2aClientError> {
-        let request =
-            self.client.get(url.clone()).headers(self.headers.clone()).header(header::ACCEPT, accept);
+        let request = HttpRequest::get(url.clone()).headers(self.headers.clone());
+        let request = request.header(header::ACCEPT, HeaderValue::from_static(accept));
         let response = self.send(url, request).await?;
         if response.status().is_redirection() {
-            let target = response.headers().get(header::LOCATION).and_then(|target| target.to_str().ok());
+            let target = response.header(header::LOCATION);
             let body = target.map(|target| format!("moved to {target}")).unwrap_or_default();
             let status = response.status().as_u16();
             return Err(A2aClientError::Http { at: origin(url), status, body, retry_after: None });
         }
-        let (head, body) = self.read(url, response).await?;
+        let (head, body) = self.read(response).await?;
         if !head.status.is_success() {
             return Err(self.refused(url, &head, &body));
         }
@@ -205,7 +204,7 @@ impl A2aHttp {
         body: Vec<u8>,
     ) -> Result<Vec<u8>, A2aClientError> {
         let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
-        let (head, answer) = self.read(url, response).await?;
+        let (head, answer) = self.read(response).await?;
         tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
         // A JSON-RPC error is more specific than the HTTP status that it came with.
         let is_answer = nuncio_wire::jsonrpc::parse_response(&answer).is_ok();
@@ -225,16 +224,17 @@ impl A2aHttp {
     ) -> Result<OpenedEventStream, A2aClientError> {
         let mut request = self.request(url, dialect, body, "text/event-stream");
         if let Some(cursor) = after {
-            request = request.header("Last-Event-ID", cursor);
+            let cursor = HeaderValue::from_str(cursor).map_err(|_| {
+                A2aClientError::Malformed("an event has an id that no header takes".to_owned())
+            })?;
+            request = request.header(HeaderName::from_static("last-event-id"), cursor);
         }
         let response = self.send(url, request).await?;
-        let content_type = response.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        let streams = content_type.is_some_and(|value| value.starts_with("text/event-stream"));
-        if response.status().is_success() && streams {
+        if response.status().is_success() && response.is_event_stream() {
             let A2aHttpOptions { max_event, resumes, .. } = self.options;
             return Ok(OpenedEventStream { response, max_event, resumes });
         }
-        let (head, answer) = self.read(url, response).await?;
+        let (head, answer) = self.read(response).await?;
         tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
         if is_auth(head.status) {
             return Err(self.refused(url, &head, &answer));
@@ -242,68 +242,35 @@ impl A2aHttp {
         match super::result_of(&answer) {
             Err(error @ A2aClientError::Rpc(_)) => Err(error),
             _ if !head.status.is_success() => Err(self.refused(url, &head, &answer)),
-            _ => Err(A2aClientError::Malformed("expected a stream of events".into())),
+            _ => Err(A2aClientError::NotAStream),
         }
     }
 
-    fn request(
-        &self,
-        url: &Url,
-        dialect: Dialect,
-        body: Vec<u8>,
-        accept: &'static str,
-    ) -> reqwest::RequestBuilder {
+    fn request(&self, url: &Url, dialect: Dialect, body: Vec<u8>, accept: &'static str) -> HttpRequest {
         tracing::debug!(target: "nuncio_client::wire", to = %without_query(url), body = %lossy(&body), "sending");
         let mut url = url.clone();
         if let Some((name, key)) = &self.query {
             url.query_pairs_mut().append_pair(name, key);
         }
-        self.client
-            .post(url)
+        HttpRequest::post(url)
             .headers(self.headers.clone())
-            .header(header::CONTENT_TYPE, "application/json")
-            .header(header::ACCEPT, accept)
-            .header("A2A-Version", dialect.version())
-            .body(body)
+            .json(body)
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
+            .header(A2A_VERSION, HeaderValue::from_static(dialect.version()))
     }
 
-    async fn send(
-        &self,
-        url: &Url,
-        request: reqwest::RequestBuilder,
-    ) -> Result<reqwest::Response, A2aClientError> {
+    async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
         let started = Instant::now();
-        let answer = tokio::time::timeout(self.options.answer_timeout, request.send()).await;
-        let limit = self.options.answer_timeout;
-        let response = answer.map_err(|_| A2aClientError::Timeout { at: origin(url), limit })?;
-        let response = response.map_err(|error| unreachable_peer(url, error))?;
+        let response = self.client.send(request.response_timeout(self.options.answer_timeout)).await?;
         let elapsed = started.elapsed();
         tracing::debug!(to = %without_query(url), status = response.status().as_u16(), ?elapsed, "answered");
         Ok(response)
     }
 
-    async fn read(
-        &self,
-        url: &Url,
-        mut response: reqwest::Response,
-    ) -> Result<(ResponseHead, Vec<u8>), A2aClientError> {
+    async fn read(&self, response: HttpResponse) -> Result<(ResponseHead, Vec<u8>), A2aClientError> {
         let head = ResponseHead::of(&response);
-        let mut body = Vec::new();
-        let all = async {
-            while let Some(chunk) = response.chunk().await.map_err(|error| unreachable_peer(url, error))? {
-                if body.len() + chunk.len() > self.options.max_answer {
-                    let max = self.options.max_answer;
-                    return Err(A2aClientError::Malformed(format!("it is longer than {max} bytes")));
-                }
-                body.extend_from_slice(&chunk);
-            }
-            Ok(())
-        };
-        let limit = self.options.answer_timeout;
-        tokio::time::timeout(limit, all)
-            .await
-            .map_err(|_| A2aClientError::Timeout { at: origin(url), limit })??;
-        Ok((head, body))
+        let mut response = response.body_limit(self.options.answer_timeout);
+        Ok((head, response.read_to_end(self.options.max_answer).await?))
     }
 
     fn refused(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
@@ -325,13 +292,11 @@ struct ResponseHead {
 }
 
 impl ResponseHead {
-    fn of(response: &reqwest::Response) -> Self {
-        let text = |name| response.headers().get(name).and_then(|value| value.to_str().ok());
-        let seconds = text(header::RETRY_AFTER).and_then(|text| text.trim().parse().ok());
+    fn of(response: &HttpResponse) -> Self {
         Self {
             status: response.status(),
-            challenge: text(header::WWW_AUTHENTICATE).map(str::to_owned),
-            retry_after: seconds.map(Duration::from_secs),
+            challenge: response.header(header::WWW_AUTHENTICATE).map(str::to_owned),
+            retry_after: response.retry_after(),
         }
     }
 }
@@ -340,40 +305,10 @@ fn is_auth(status: StatusCode) -> bool {
     matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
-fn unreachable_peer(url: &Url, error: reqwest::Error) -> A2aClientError {
-    let sent = !error.is_connect();
-    A2aClientError::Unreachable { at: origin(url), why: chain(&error.without_url()), sent }
-}
-
-/// Scheme, host and port: the part of a URL that is safe to show.
-pub(super) fn origin(url: &Url) -> String {
-    url.origin().ascii_serialization()
-}
-
 fn without_query(url: &Url) -> String {
     format!("{}{}", origin(url), url.path())
 }
 
-fn is_loopback(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    }
-}
-
 fn lossy(bytes: &[u8]) -> std::borrow::Cow<'_, str> {
     String::from_utf8_lossy(bytes)
-}
-
-/// The innermost cause: the network error without the layers around it.
-fn chain(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    let mut source = error.source();
-    while let Some(inner) = source {
-        cause = inner;
-        source = inner.source();
-    }
-    cause.to_string()
 }

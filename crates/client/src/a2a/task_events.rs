@@ -8,6 +8,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use nuncio_engine::task::State;
+use nuncio_outbound::{Backoff, HttpResponse};
 use nuncio_wire::{
     a2a::StreamEvent,
     sse::{ServerEvent, SseParser},
@@ -45,11 +46,12 @@ pub struct A2aTaskEvents {
     limit: u32,
     /// Attempts to reconnect since the cursor last moved.
     tries: u32,
+    backoff: Backoff,
     last_error: A2aClientError,
 }
 
 struct A2aTaskEventSource {
-    response: reqwest::Response,
+    response: HttpResponse,
     parser: SseParser,
 }
 
@@ -77,6 +79,7 @@ impl A2aTaskEvents {
             answered: false,
             limit,
             tries: 0,
+            backoff: Backoff::unlimited(FIRST_WAIT, LONGEST_WAIT),
             last_error: A2aClientError::Ended,
         }
     }
@@ -113,14 +116,7 @@ impl A2aTaskEvents {
                 }
                 Ok(None) if self.state.is_some_and(State::is_interrupted) => return Ok(None),
                 Ok(None) => self.cut(A2aClientError::Ended),
-                Err(error) => {
-                    let at = super::http::origin(self.client.endpoint());
-                    self.cut(A2aClientError::Unreachable {
-                        at,
-                        why: error.without_url().to_string(),
-                        sent: true,
-                    });
-                }
+                Err(error) => self.cut(error.into()),
             }
         }
     }
@@ -133,6 +129,7 @@ impl A2aTaskEvents {
         if event.id.is_some() && event.id != self.cursor {
             self.cursor.clone_from(&event.id);
             self.tries = 0;
+            self.backoff.reset();
         }
         match &received.value {
             StreamEvent::Task(task) => {
@@ -165,7 +162,7 @@ impl A2aTaskEvents {
                 last: Box::new(self.last_error.clone()),
             });
         };
-        tokio::time::sleep((FIRST_WAIT * 2_u32.pow(self.tries.min(8))).min(LONGEST_WAIT)).await;
+        tokio::time::sleep(self.backoff.take_pause(None)).await;
         self.tries += 1;
         let call = nuncio_wire::a2a::A2aCall::Subscribe { task: task.clone() };
         match self.client.open(&call, self.cursor.as_deref()).await {

@@ -7,7 +7,6 @@
 mod call;
 mod connection;
 mod connection_pool;
-mod content;
 mod duplex;
 mod error;
 mod exchange;
@@ -28,8 +27,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use nuncio_engine::Level;
-use nuncio_wire::mcp::McpVersion;
-use serde_json::{Value, json};
+use nuncio_wire::mcp::{ClientRequest, McpVersion};
+use serde_json::Value;
 
 pub use self::options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions};
 use self::{
@@ -56,7 +55,7 @@ impl McpPeer {
     /// Sends any other request of the protocol: resources, prompts, completion. Returns the result as
     /// received; in 2026-07-28 it may be one that asks for input.
     pub async fn request(&self, method: &str, params: Value) -> Result<Value, PeerError> {
-        self.shared.request(method, &params).await
+        self.shared.request(ClientRequest::Other { method, params }).await
     }
 
     /// The revision in use; performs the handshake if needed.
@@ -66,7 +65,7 @@ impl McpPeer {
 
     /// The server's `capabilities`, as received.
     pub async fn capabilities(&self) -> Result<Value, PeerError> {
-        Ok(self.shared.connection().await?.about.capabilities.clone())
+        Ok(self.shared.connection().await?.about.capabilities.as_json().clone())
     }
 
     /// The full params of an open question, as received: for sampling, all its messages.
@@ -103,9 +102,7 @@ impl Peer for McpPeer {
     }
 
     async fn check_reachable(&self) -> Result<(), PeerError> {
-        let connection = self.shared.connection().await?;
-        let method = if connection.version.is_stateless() { "server/discover" } else { "ping" };
-        self.shared.request(method, &json!({})).await.map(drop)
+        self.shared.request(ClientRequest::Ping).await.map(drop)
     }
 
     async fn begin(&self, begin: PeerCallRequest) -> Result<PeerCall, PeerError> {

@@ -5,11 +5,10 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use nuncio_outbound::{Outbound, OutboundError, OutboundResponse};
 use nuncio_wire::sse;
 use serde_json::{Value, json};
 use url::Url;
-
-use crate::outbound::{Outbound, OutboundError, OutboundResponse};
 
 /// The stateless revision, and the newest one with sessions.
 const STATELESS: &str = "2026-07-28";

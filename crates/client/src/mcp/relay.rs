@@ -9,22 +9,29 @@ pub(super) mod envelope;
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
-use http::{HeaderMap, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use nuncio_outbound::{
+    Backoff, HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError,
+    ProxyRule,
+};
 use nuncio_wire::{
     jsonrpc::{self, INTERNAL_ERROR, RpcId},
     sse,
 };
 use parking_lot::Mutex;
-use reqwest::{Client, RequestBuilder, redirect, retry};
 use serde_json::Value;
 use tokio::{
     sync::mpsc,
     task::{AbortHandle, JoinSet},
     time::Instant,
 };
+use url::Url;
 
 use self::envelope::{MirroredHeaders, RelayMessage};
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// How long pending requests may still be answered after the client has closed its end.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
@@ -51,18 +58,28 @@ pub struct RelayEndpoint {
 }
 
 impl RelayEndpoint {
-    fn with(&self, request: RequestBuilder) -> RequestBuilder {
-        match &self.bearer {
-            Some(token) => request.bearer_auth(token),
-            None => request,
-        }
+    /// A request to the endpoint, with its credentials.
+    fn request(&self, method: Method) -> Result<HttpRequest, String> {
+        let url = Url::parse(&self.url).map_err(|error| format!("{} is not a URL: {error}", self.url))?;
+        let request = HttpRequest::new(method, url);
+        let Some(token) = &self.bearer else { return Ok(request) };
+        let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+            .map_err(|_| "the token has characters that no header takes".to_owned())?;
+        value.set_sensitive(true);
+        Ok(request.header(header::AUTHORIZATION, value))
+    }
+
+    /// A request for a stream.
+    fn stream_request(&self) -> Result<HttpRequest, String> {
+        let request = self.request(Method::GET)?;
+        Ok(request.header(header::ACCEPT, HeaderValue::from_static("text/event-stream")))
     }
 }
 
 /// The HTTP client could not be built.
 #[derive(Debug, thiserror::Error)]
-#[error("the HTTP client could not be built: {0}")]
-pub struct RelayError(reqwest::Error);
+#[error(transparent)]
+pub struct RelayError(OutboundError);
 
 /// A relay for one client.
 pub struct Relay {
@@ -74,7 +91,7 @@ pub struct Relay {
 }
 
 struct RelayConnection {
-    client: Client,
+    client: HttpClient,
     finder: Box<dyn EndpointFinder>,
     session: Mutex<RelaySession>,
     mirrors: Mutex<MirroredHeaders>,
@@ -94,15 +111,8 @@ struct RelaySession {
 impl Relay {
     /// A relay to the server that `finder` locates. Messages for the client go to `out`, one at a time.
     pub fn new(finder: impl EndpointFinder, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
-        // An error means that a provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::builder()
-            .redirect(redirect::Policy::none())
-            .retry(retry::never())
-            .http1_only()
-            .no_proxy()
-            .build()
-            .map_err(RelayError)?;
+        let options = HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Never));
+        let client = HttpClient::new(options).map_err(RelayError)?;
         let wire = RelayConnection {
             client,
             finder: Box::new(finder),
@@ -159,22 +169,24 @@ impl Relay {
         self.listening.shutdown().await;
         if self.wire.session.lock().id.is_some()
             && let Ok(at) = self.wire.finder.find().await
+            && let Ok(request) = at.request(Method::DELETE)
         {
-            let request = at.with(self.wire.addressed(self.wire.client.delete(&at.url)));
-            let _ = tokio::time::timeout(LAST_ANSWERS, request.send()).await;
+            let request = self.wire.addressed(request).response_timeout(LAST_ANSWERS);
+            // A server that was not told expires the session itself.
+            let _ = self.wire.client.send(request).await;
         }
     }
 }
 
 impl RelayConnection {
     /// Adds the session's headers to a request.
-    fn addressed(&self, mut request: RequestBuilder) -> RequestBuilder {
+    fn addressed(&self, mut request: HttpRequest) -> HttpRequest {
         let RelaySession { id, version, .. } = self.session.lock().clone();
         if let Some(id) = id {
-            request = request.header("mcp-session-id", id);
+            request = request.header(SESSION, id);
         }
         if let Some(version) = version {
-            request = request.header("mcp-protocol-version", version);
+            request = request.header(VERSION, version);
         }
         request
     }
@@ -200,11 +212,11 @@ impl RelayConnection {
         if line.method() == "initialize" {
             self.session.lock().id = answered.headers().get("mcp-session-id").cloned();
         }
-        if is_stream(answered.headers()) {
+        if answered.is_event_stream() {
             return self.follow(answered, open).await;
         }
         let status = answered.status();
-        let body = answered.bytes().await.map_err(|error| format!("the answer broke off: {error}"))?;
+        let body = answered.read_to_end(MAX_MESSAGE).await.map_err(|error| error.to_string())?;
         match self.deliver_message(&body, open).await {
             true => Ok(()),
             false => Err(format!("the server answered {status}: {}", envelope::error_in(&body))),
@@ -212,32 +224,32 @@ impl RelayConnection {
     }
 
     /// Sends a message to the server's current address.
-    async fn send(&self, line: &RelayMessage) -> Result<reqwest::Response, String> {
-        let until = Instant::now() + PATIENCE;
+    async fn send(&self, line: &RelayMessage) -> Result<HttpResponse, String> {
+        let mut outage = Backoff::new(AGAIN, AGAIN, PATIENCE);
         loop {
+            let began = Instant::now();
             let why = match self.finder.find().await {
                 Err(why) => why,
                 Ok(at) => {
-                    let url = &at.url;
-                    let request =
-                        at.with(self.client.post(url)).header(header::CONTENT_TYPE, "application/json");
-                    let request = request.header(header::ACCEPT, "application/json, text/event-stream");
+                    let accept = HeaderValue::from_static("application/json, text/event-stream");
+                    let request = at.request(Method::POST)?.json(line.bytes.clone());
+                    let request = request.header(header::ACCEPT, accept);
                     let request = match line.headers() {
                         Some(headers) => request.headers(headers).headers(self.mirrors.lock().headers(line)),
                         None => self.addressed(request),
                     };
-                    match request.body(line.bytes.clone()).send().await {
+                    match self.client.send(request).await {
                         Ok(answered) => return Ok(answered),
-                        // Nothing was sent, so a retry is safe.
-                        Err(error) if error.is_connect() => format!("no server answers at {url}: {error}"),
-                        Err(error) => return Err(format!("the server at {url} broke off: {error}")),
+                        // A retry is safe.
+                        Err(error) if error.is_unsent() => error.to_string(),
+                        Err(error) => return Err(error.to_string()),
                     }
                 }
             };
-            if Instant::now() >= until {
-                return Err(why);
+            match outage.fail(began, None) {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(why),
             }
-            tokio::time::sleep(AGAIN).await;
         }
     }
 
@@ -254,12 +266,11 @@ impl RelayConnection {
     }
 
     /// Reads a stream until all requests are answered. Resumes it when it is cut.
-    async fn follow(&self, mut answered: reqwest::Response, open: &mut Vec<RpcId>) -> Result<(), String> {
+    async fn follow(&self, mut answered: HttpResponse, open: &mut Vec<RpcId>) -> Result<(), String> {
         let mut last: Option<String> = None;
         while !open.is_empty() {
             let mut parser = sse::SseParser::new(MAX_MESSAGE);
-            let mut pieces = answered.bytes_stream();
-            while let Some(Ok(piece)) = pieces.next().await {
+            while let Ok(Some(piece)) = answered.chunk().await {
                 for event in parser.feed(&piece).map_err(|error| error.to_string())? {
                     last = event.id.or(last);
                     if !event.data.is_empty() {
@@ -278,13 +289,16 @@ impl RelayConnection {
         Ok(())
     }
 
-    async fn resume(&self, cursor: &str) -> Result<reqwest::Response, String> {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            tokio::time::sleep(AGAIN).await;
+    async fn resume(&self, cursor: &str) -> Result<HttpResponse, String> {
+        let cursor = HeaderValue::from_str(cursor)
+            .map_err(|_| "the stream of the call was cut, and its event id fits no header".to_owned())?;
+        let mut outage = Backoff::new(AGAIN, AGAIN, PATIENCE);
+        let cut = Instant::now();
+        while let Some(pause) = outage.fail(cut, None) {
+            tokio::time::sleep(pause).await;
             if let Ok(at) = self.finder.find().await {
-                let request = at.with(self.client.get(&at.url)).header(header::ACCEPT, "text/event-stream");
-                match self.addressed(request).header("last-event-id", cursor).send().await {
+                let request = self.addressed(at.stream_request()?).header(LAST_EVENT_ID, cursor.clone());
+                match self.client.send(request).await {
                     Ok(answered) if answered.status().is_success() => return Ok(answered),
                     Ok(answered) if answered.status().is_client_error() => {
                         return Err(format!(
@@ -295,22 +309,20 @@ impl RelayConnection {
                     _ => {}
                 }
             }
-            if Instant::now() >= until {
-                return Err("the stream of the call was cut, and the server did not come back".to_owned());
-            }
         }
+        Err("the stream of the call was cut, and the server did not come back".to_owned())
     }
 
     /// Reads the session's own stream as long as the session lasts.
     async fn listen(&self) {
         loop {
-            if let Ok(at) = self.finder.find().await {
-                let request = at.with(self.client.get(&at.url)).header(header::ACCEPT, "text/event-stream");
-                match self.addressed(request).send().await {
-                    Ok(answered) if answered.status().is_success() => {
+            if let Ok(at) = self.finder.find().await
+                && let Ok(request) = at.stream_request()
+            {
+                match self.client.send(self.addressed(request)).await {
+                    Ok(mut answered) if answered.status().is_success() => {
                         let mut parser = sse::SseParser::new(MAX_MESSAGE);
-                        let mut pieces = answered.bytes_stream();
-                        while let Some(Ok(piece)) = pieces.next().await {
+                        while let Ok(Some(piece)) = answered.chunk().await {
                             let Ok(events) = parser.feed(&piece) else { break };
                             for event in events.into_iter().filter(|event| !event.data.is_empty()) {
                                 self.deliver_message(event.data.as_bytes(), &mut vec![]).await;
@@ -354,9 +366,4 @@ impl RelayConnection {
         jsonrpc::write_error(&mut out, Some(id), INTERNAL_ERROR, why, None);
         let _ = self.out.send(out).await;
     }
-}
-
-fn is_stream(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    kind.is_some_and(|kind| kind.starts_with("text/event-stream"))
 }

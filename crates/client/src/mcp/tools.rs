@@ -106,7 +106,7 @@ impl ToolClient {
             .retry(retry::never())
             .no_proxy()
             .connect_timeout(options.connect_timeout)
-            .user_agent(crate::outbound::USER_AGENT)
+            .user_agent(nuncio_outbound::USER_AGENT)
             .build()
             .map_err(|error| ToolError::Setup(error.to_string()))?;
         let bearer = RwLock::new(options.bearer.as_deref().map(bearer_header).transpose()?);

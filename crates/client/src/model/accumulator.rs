@@ -48,13 +48,6 @@ impl ReplyAccumulator {
         call
     }
 
-    /// Adds a complete call.
-    pub(super) fn whole_call(&mut self, call: ModelToolCall) {
-        // An index of its own, because nothing is appended to a complete call.
-        self.call_indexes.push(u64::MAX - self.call_indexes.len() as u64);
-        self.reply.calls.push(call);
-    }
-
     /// Records token counts; later ones replace earlier ones.
     pub(super) fn usage(&mut self, input: Option<u64>, output: Option<u64>) {
         self.reply.usage.input = input.or(self.reply.usage.input);

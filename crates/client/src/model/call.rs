@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Method, header};
 use nuncio_engine::clock::{Clock as _, SystemClock};
+use nuncio_outbound::{HttpResponse, OutboundError};
 use nuncio_wire::sse::SseParser;
 
 use super::{
-    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, gemini, messages::ModelReply,
-    ollama, openai, retry,
+    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, messages::ModelReply, openai,
+    retry,
 };
 
 /// Bytes of an error response that are read.
@@ -106,13 +107,7 @@ async fn open(model: &Model, body: &Bytes) -> Result<ModelStream, (ModelError, O
     tracing::debug!(at = origin(model), status = status.as_u16(), "received a model response");
     if !status.is_success() {
         let headers = response.headers().clone();
-        let mut said = vec![];
-        while let Ok(Some(chunk)) = response.chunk().await {
-            said.extend_from_slice(&chunk[..chunk.len().min(MAX_REFUSAL - said.len())]);
-            if said.len() == MAX_REFUSAL {
-                break;
-            }
-        }
+        let (said, _) = response.read_beginning(MAX_REFUSAL).await;
         let key = model.options.key.as_deref();
         let wanted = retry::requested_wait(&headers, &said, SystemClock.now());
         return Err((ModelError::refused(status, retry::should_retry(&headers), &said, key), wanted));
@@ -128,8 +123,6 @@ fn origin(model: &Model) -> String {
 enum ModelFraming {
     /// Server-sent events.
     Events(SseParser),
-    /// One JSON object per line.
-    Lines(Vec<u8>),
     /// A single body.
     Whole(Vec<u8>),
 }
@@ -137,7 +130,7 @@ enum ModelFraming {
 /// A reply that streams in.
 struct ModelStream {
     model: Model,
-    response: reqwest::Response,
+    response: HttpResponse,
     framing: ModelFraming,
     collector: ReplyAccumulator,
     bytes: usize,
@@ -146,15 +139,13 @@ struct ModelStream {
 }
 
 impl ModelStream {
-    fn new(model: &Model, response: reqwest::Response) -> Result<Self, ModelError> {
+    fn new(model: &Model, response: HttpResponse) -> Result<Self, ModelError> {
         let (provider, max) = (model.options.provider, model.options.max_answer);
-        let content_type = response.headers().get(header::CONTENT_TYPE);
-        let content_type = content_type.and_then(|value| value.to_str().ok()).unwrap_or("something unnamed");
+        let content_type = response.header(header::CONTENT_TYPE).unwrap_or("something unnamed");
         let framing = match provider {
-            Provider::Ollama => ModelFraming::Lines(vec![]),
-            _ if content_type.starts_with("text/event-stream") => ModelFraming::Events(SseParser::new(max)),
-            Provider::OpenAi => ModelFraming::Whole(vec![]),
-            Provider::Anthropic | Provider::Gemini => {
+            _ if response.is_event_stream() => ModelFraming::Events(SseParser::new(max)),
+            Provider::OpenAi | Provider::Gemini | Provider::Ollama => ModelFraming::Whole(vec![]),
+            Provider::Anthropic => {
                 return Err(ModelError::Answer(format!("expected a stream of events, not {content_type}")));
             }
         };
@@ -171,8 +162,8 @@ impl ModelStream {
                 if !self.at_end {
                     let _ = tokio::time::timeout(DRAIN, self.response.chunk()).await;
                 }
-                // The other APIs have an end marker.
-                let stop_is_end = matches!(self.model.options.provider, Provider::OpenAi | Provider::Gemini);
+                // Not every OpenAI-compatible server sends the end marker.
+                let stop_is_end = self.model.options.provider != Provider::Anthropic;
                 return std::mem::take(&mut self.collector).finish(stop_is_end).map(ModelEvent::Reply);
             }
             match self.response.chunk().await {
@@ -181,7 +172,7 @@ impl ModelStream {
                     self.at_end = true;
                     self.end()?;
                 }
-                Err(error) if error.is_timeout() => return Err(self.model.http.explain(error).into()),
+                Err(error @ OutboundError::Timeout { .. }) => return Err(error.into()),
                 Err(_) => return Err(ModelError::Cut),
             }
         }
@@ -201,26 +192,14 @@ impl ModelStream {
                     self.read(&event.data)?;
                 }
             }
-            ModelFraming::Lines(rest) => {
-                rest.extend_from_slice(bytes);
-                let Some(end) = rest.iter().rposition(|byte| *byte == b'\n') else { return Ok(()) };
-                let after = rest.split_off(end + 1);
-                let lines = std::mem::replace(rest, after);
-                self.read_lines(&lines)?;
-            }
         }
         Ok(())
     }
 
-    /// A last message without a separator is complete if it can be parsed.
+    /// The response has ended.
     fn end(&mut self) -> Result<(), ModelError> {
         match &mut self.framing {
             ModelFraming::Events(_) => Ok(()),
-            ModelFraming::Lines(rest) => {
-                let rest = std::mem::take(rest);
-                // Half a line is a cut, not an error of the server.
-                self.read_lines(&rest).map_err(|_| ModelError::Cut)
-            }
             ModelFraming::Whole(whole) => {
                 let whole = std::mem::take(whole);
                 openai::read_whole(&mut self.collector, &String::from_utf8_lossy(&whole))
@@ -228,19 +207,10 @@ impl ModelStream {
         }
     }
 
-    fn read_lines(&mut self, lines: &[u8]) -> Result<(), ModelError> {
-        for line in lines.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()) {
-            self.read(&String::from_utf8_lossy(line))?;
-        }
-        Ok(())
-    }
-
     fn read(&mut self, data: &str) -> Result<(), ModelError> {
         match self.model.options.provider {
-            Provider::OpenAi => openai::read(&mut self.collector, data),
             Provider::Anthropic => anthropic::read(&mut self.collector, data),
-            Provider::Gemini => gemini::read(&mut self.collector, data),
-            Provider::Ollama => ollama::read(&mut self.collector, data),
+            Provider::OpenAi | Provider::Gemini | Provider::Ollama => openai::read(&mut self.collector, data),
         }
     }
 }

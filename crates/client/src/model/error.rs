@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use http::StatusCode;
+use nuncio_outbound::OutboundError;
 use serde_json::Value;
-
-use crate::outbound::OutboundError;
 
 /// Bytes of a provider's text that an error quotes.
 const MAX_QUOTED: usize = 500;

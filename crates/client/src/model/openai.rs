@@ -61,8 +61,13 @@ fn call(call: &ModelToolCall) -> Value {
         "type": "function",
         "function": { "name": call.name, "arguments": arguments },
     });
-    if let Some(opaque) = &call.opaque {
-        value["extra_content"] = opaque.clone();
+    match &call.opaque {
+        // The signature of a call that was made over Gemini's own API, by an earlier version.
+        Some(Value::String(signature)) => {
+            value["extra_content"] = json!({ "google": { "thought_signature": signature } });
+        }
+        Some(opaque) => value["extra_content"] = opaque.clone(),
+        None => {}
     }
     value
 }
@@ -262,6 +267,29 @@ mod tests {
         });
         assert_eq!(body("m", &request, false), expected);
         assert_eq!(body("m", &request, true)["max_completion_tokens"], 9);
+    }
+
+    /// As Gemini sends them: without indexes, each call whole in a chunk of its own, with a signature that has to
+    /// come back.
+    #[test]
+    fn a_signature_comes_back_with_its_call() {
+        let chunk = |id: &str, extra: &str| {
+            format!(
+                r#"{{"choices":[{{"delta":{{"tool_calls":[{{"id":"{id}","type":"function",{extra}
+                "function":{{"name":"add","arguments":"{{}}"}}}}]}}}}]}}"#
+            )
+        };
+        let signed = r#""extra_content":{"google":{"thought_signature":"sig"}},"#;
+        let stop = r#"{"choices":[{"delta":{},"finish_reason":"stop"}]}"#;
+        let said = collect(read, true, &[&chunk("f1", signed), &chunk("f2", ""), stop]).unwrap();
+        assert_eq!(said.stop, StopReason::Tools);
+        let sent: Vec<Value> = said.calls.iter().map(call).collect();
+        assert_eq!((sent.len(), &sent[1]["id"], &sent[1]["extra_content"]), (2, &json!("f2"), &Value::Null));
+        let signature = json!({ "google": { "thought_signature": "sig" } });
+        assert_eq!((&sent[0]["id"], &sent[0]["extra_content"]), (&json!("f1"), &signature));
+        // One that a task kept from before.
+        let kept = ModelToolCall { opaque: Some(json!("sig")), ..said.calls[1].clone() };
+        assert_eq!(call(&kept)["extra_content"], signature);
     }
 
     #[test]

@@ -3,10 +3,9 @@
 //! A provider requests a wait by `retry-after-ms`, `Retry-After`, Google's `RetryInfo` in the body, or the
 //! reset headers of exhausted rate limits. Time and randomness are parameters, so that tests control them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::HeaderMap;
-use jiff::fmt::rfc2822;
 use nuncio_engine::clock::Timestamp;
 use serde_json::Value;
 
@@ -41,14 +40,8 @@ fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
     if let Some(wait) = millis.and_then(|millis: f64| seconds(millis / 1000.0)) {
         return Some(wait);
     }
-    let text = text(headers, "retry-after")?;
-    match text.parse() {
-        Ok(count) => seconds(count),
-        Err(_) => {
-            let date = rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            Some(Timestamp(date.as_millisecond()).since(now))
-        }
-    }
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0.try_into().unwrap_or_default());
+    nuncio_outbound::retry_after(headers, now)
 }
 
 /// `{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "31s"}` among the details.

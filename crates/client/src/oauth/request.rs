@@ -3,22 +3,24 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use base64::{Engine as _, prelude::BASE64_STANDARD, prelude::BASE64_URL_SAFE_NO_PAD};
-use futures_util::StreamExt;
-use http::header;
+use http::{HeaderValue, header};
+use nuncio_outbound::{
+    HttpClient, HttpClientOptions, HttpDestination, HttpRequest, OutboundError, ProxyRule,
+};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use url::Url;
 
 use super::{OAuthClient, OAuthGrant, discovery::OAuthEndpoints, now};
-use crate::outbound::USER_AGENT;
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// Bytes of a response.
 const MAX_ANSWER: usize = 1024 * 1024;
 
 /// The HTTP client for these requests.
 pub(super) struct OAuthHttp {
-    client: reqwest::Client,
+    client: HttpClient,
 }
 
 /// The response of a token endpoint.
@@ -57,21 +59,17 @@ struct OAuthRegistration {
 
 impl OAuthHttp {
     pub(super) fn new(timeout: Duration) -> Result<Self, String> {
-        // An error means that a provider is installed already.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = reqwest::Client::builder()
-            .redirect(reqwest::redirect::Policy::none())
-            .user_agent(USER_AGENT)
-            .timeout(timeout)
-            .build()
-            .map_err(|error| format!("the HTTP client could not be set up: {error}"))?;
-        Ok(Self { client })
+        let client = HttpClient::new(HttpClientOptions {
+            timeout: Some(timeout),
+            ..HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Environment))
+        });
+        Ok(Self { client: client.map_err(|error| error.to_string())? })
     }
 
     /// Fetches a document; `None` if there is none.
     pub(super) async fn fetch<T: DeserializeOwned>(&self, url: &Url) -> Result<Option<T>, String> {
-        let request = self.client.get(url.clone()).header(header::ACCEPT, "application/json");
-        let (status, body) = answer(url, request).await?;
+        let request = HttpRequest::get(url.clone()).header(header::ACCEPT, JSON);
+        let (status, body) = self.answer(url, request).await?;
         match status {
             200 => read(url, &body).map(Some),
             // Some servers answer 401 or 405 for an unknown path.
@@ -99,12 +97,8 @@ impl OAuthHttp {
             "token_endpoint_auth_method": method.unwrap_or("none"),
             "application_type": "native",
         });
-        let request = self
-            .client
-            .post(endpoint.clone())
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(body.to_string());
-        let (status, body) = answer(endpoint, request).await?;
+        let request = HttpRequest::post(endpoint.clone()).json(body.to_string());
+        let (status, body) = self.answer(endpoint, request).await?;
         if !(200..300).contains(&status) {
             return Err(format!(
                 "{endpoint} did not register this client: {}",
@@ -129,18 +123,18 @@ impl OAuthHttp {
         parameters: &[(&str, &str)],
     ) -> Result<OAuthTokenResponse, String> {
         let mut form = parameters.to_vec();
-        let mut request = self
-            .client
-            .post(endpoint.clone())
-            .header(header::ACCEPT, "application/json")
-            .header(header::CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let mut request = HttpRequest::post(endpoint.clone())
+            .header(header::ACCEPT, JSON)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
         match (&client.secret, shown_by(client, methods)) {
             (Some(secret), ClientAuthMethod::Header) => {
                 let encode =
                     |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
                 let both = format!("{}:{}", encode(&client.id), encode(secret));
-                request =
-                    request.header(header::AUTHORIZATION, format!("Basic {}", BASE64_STANDARD.encode(both)));
+                let both = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(both)));
+                let mut both = both.map_err(|error| error.to_string())?;
+                both.set_sensitive(true);
+                request = request.header(header::AUTHORIZATION, both);
             }
             (Some(secret), ClientAuthMethod::Body) => {
                 form.extend([("client_id", client.id.as_str()), ("client_secret", secret)]);
@@ -148,7 +142,7 @@ impl OAuthHttp {
             _ => form.push(("client_id", &client.id)),
         }
         let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
-        let (status, body) = answer(endpoint, request.body(form)).await?;
+        let (status, body) = self.answer(endpoint, request.body(form)).await?;
         if status != 200 {
             return Err(format!("{endpoint} gave no token: {}", describe_error(status, &body)));
         }
@@ -160,6 +154,16 @@ impl OAuthHttp {
             ));
         }
         Ok(token)
+    }
+
+    async fn answer(&self, url: &Url, request: HttpRequest) -> Result<(u16, Vec<u8>), String> {
+        let failed = |error: OutboundError| match error {
+            OutboundError::TooLarge { max, .. } => format!("{url} answered more than {max} bytes"),
+            error => format!("the request to {url} failed: {}", error.reason()),
+        };
+        let mut answered = self.client.send(request).await.map_err(failed)?;
+        let status = answered.status().as_u16();
+        Ok((status, answered.read_to_end(MAX_ANSWER).await.map_err(failed)?))
     }
 }
 
@@ -189,21 +193,6 @@ fn shown_by(client: &OAuthClient, methods: &[String]) -> ClientAuthMethod {
         Some(way) => way,
         None => ClientAuthMethod::Header,
     }
-}
-
-async fn answer(url: &Url, request: reqwest::RequestBuilder) -> Result<(u16, Vec<u8>), String> {
-    let cut = |error: reqwest::Error| format!("the request to {url} failed: {}", error.without_url());
-    let answered = request.send().await.map_err(cut)?;
-    let status = answered.status().as_u16();
-    let mut body = vec![];
-    let mut pieces = answered.bytes_stream();
-    while let Some(piece) = pieces.next().await {
-        body.extend_from_slice(&piece.map_err(cut)?);
-        if body.len() > MAX_ANSWER {
-            return Err(format!("{url} answered more than {MAX_ANSWER} bytes"));
-        }
-    }
-    Ok((status, body))
 }
 
 fn read<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, String> {

@@ -23,6 +23,9 @@ pub trait TokenStore: Send + Sync + 'static {
     /// Stores a record. This cannot fail: if storing does not work, the user is asked again next time.
     async fn store(&self, resource: &Url, kept: &OAuthRecord);
 
+    /// Stores a renewed record, unless the one that it replaces was deleted meanwhile.
+    async fn renew(&self, resource: &Url, kept: &OAuthRecord);
+
     /// Deletes the record of a resource.
     async fn forget(&self, resource: &Url);
 }
@@ -41,6 +44,12 @@ impl TokenStore for MemoryTokenStore {
         self.0.lock().insert(resource.clone(), kept.clone());
     }
 
+    async fn renew(&self, resource: &Url, kept: &OAuthRecord) {
+        if let Some(stored) = self.0.lock().get_mut(resource) {
+            *stored = kept.clone();
+        }
+    }
+
     async fn forget(&self, resource: &Url) {
         self.0.lock().remove(resource);
     }
@@ -49,16 +58,19 @@ impl TokenStore for MemoryTokenStore {
 /// A token store in a folder that only its owner can read, with one file per resource.
 pub struct FileTokenStore {
     dir: PathBuf,
+    /// Held while records are written or deleted, so that a renewal brings no deleted record back.
+    writing: Mutex<()>,
 }
 
 impl FileTokenStore {
     /// A store in that folder, which is created when the first record is stored.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), writing: Mutex::default() }
     }
 
     /// Deletes all records; returns their number.
     pub fn forget_all(&self) -> std::io::Result<usize> {
+        let _writing = self.writing.lock();
         let entries = match std::fs::read_dir(&self.dir) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(0),
@@ -79,7 +91,13 @@ impl FileTokenStore {
         self.dir.join(format!("{name}.json"))
     }
 
-    fn write(&self, path: &Path, kept: &OAuthRecord) -> std::io::Result<()> {
+    fn write(&self, resource: &Url, kept: &OAuthRecord) {
+        if let Err(error) = self.try_write(&self.path(resource), kept) {
+            tracing::warn!(%resource, %error, "the token could not be stored: a new login will be needed");
+        }
+    }
+
+    fn try_write(&self, path: &Path, kept: &OAuthRecord) -> std::io::Result<()> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.dir)?;
         let beside = path.with_extension(format!("{}.new", std::process::id()));
         let mut file =
@@ -100,12 +118,19 @@ impl TokenStore for FileTokenStore {
     }
 
     async fn store(&self, resource: &Url, kept: &OAuthRecord) {
-        if let Err(error) = self.write(&self.path(resource), kept) {
-            tracing::warn!(%resource, %error, "the token could not be stored: a new login will be needed");
+        let _writing = self.writing.lock();
+        self.write(resource, kept);
+    }
+
+    async fn renew(&self, resource: &Url, kept: &OAuthRecord) {
+        let _writing = self.writing.lock();
+        if self.path(resource).exists() {
+            self.write(resource, kept);
         }
     }
 
     async fn forget(&self, resource: &Url) {
+        let _writing = self.writing.lock();
         let _ = std::fs::remove_file(self.path(resource));
     }
 }

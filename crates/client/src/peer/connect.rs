@@ -58,7 +58,7 @@ async fn detect(
     let no_agent = match agent.check_reachable().await {
         Ok(()) => return Ok(agent),
         // If the host is unreachable, so is an MCP endpoint on it.
-        Err(error @ PeerError::Unreachable { .. }) if !is_no_card(&error) => return Err(error),
+        Err(error @ PeerError::Unreachable { .. }) => return Err(error),
         Err(error) => error,
     };
     let server = mcp(place, options)?;
@@ -71,11 +71,6 @@ async fn detect(
             agent.address()
         ))),
     }
-}
-
-/// Whether a server answered, but without a card.
-fn is_no_card(error: &PeerError) -> bool {
-    matches!(error, PeerError::Unreachable { why, .. } if why.starts_with("there is no agent card"))
 }
 
 fn a2a(url: &Url, options: &PeerConnectOptions) -> Arc<dyn Peer> {

@@ -13,6 +13,14 @@ pub enum PeerError {
         /// The error of the network or the operating system.
         why: String,
     },
+    /// The address answers, but has no agent card. A proxy answers like this while the agent behind it starts.
+    #[error("there is no agent card at {at}: {why}")]
+    NoCard {
+        /// The address of the card.
+        at: String,
+        /// What was found there instead.
+        why: String,
+    },
     /// The peer is overloaded or rate limits the caller.
     #[error("{why}{}", .retry_after.map(|after| format!(" (try again in {} s)", after.as_secs_f32())).unwrap_or_default())]
     Busy {
@@ -66,7 +74,7 @@ pub enum PeerError {
 impl PeerError {
     /// Whether a retry may succeed and the request was certainly not carried out.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Busy { .. })
+        matches!(self, Self::Unreachable { .. } | Self::NoCard { .. } | Self::Busy { .. })
     }
 
     /// How long the peer asks to be left alone.

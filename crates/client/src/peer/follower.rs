@@ -8,9 +8,10 @@
 use std::time::Duration;
 
 use nuncio_engine::question::{Answer, Question};
+use nuncio_outbound::Backoff;
 use tokio::time::{Instant, timeout};
 
-use super::{Backoff, CallEvent, CallHandle, Peer, PeerCall, PeerError};
+use super::{CallEvent, CallHandle, Peer, PeerCall, PeerError};
 
 /// How a call is followed.
 #[derive(Debug, Clone, Copy)]
@@ -128,7 +129,7 @@ impl CallFollower {
     /// next one; `None`: another attempt does not help, or the limit has passed.
     pub fn record_failure(&mut self, began: Instant, error: &PeerError) -> Option<Duration> {
         let may_go_on = match error {
-            PeerError::Unreachable { .. } | PeerError::Busy { .. } => true,
+            PeerError::Unreachable { .. } | PeerError::NoCard { .. } | PeerError::Busy { .. } => true,
             // Without a handle it is unknown whether the call arrived.
             PeerError::Cut(_) => self.handle.is_some() || self.options.begins_again,
             PeerError::Outage { .. } => {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     fn progress() -> CallEvent {
-        CallEvent::Progress(Progress { done: 1.0, total: None, text: None })
+        CallEvent::Progress(Progress { done: 1.0, total: None, text: None, data: None })
     }
 
     fn cut() -> PeerError {

@@ -6,5 +6,5 @@ mod a2a;
 mod mcp;
 mod model;
 mod oauth;
-mod outbound;
 mod peer;
+mod relay;

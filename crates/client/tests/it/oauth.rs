@@ -39,6 +39,8 @@ struct World {
     good: BTreeMap<String, String>,
     expires_in: Option<u64>,
     refuses_refresh: bool,
+    /// What happens while a token is being renewed.
+    during_refresh: Option<Box<dyn FnOnce() + Send>>,
     keeps_refresh: bool,
     issuer_in_metadata: Option<String>,
     iss: Option<String>,
@@ -132,7 +134,12 @@ async fn token(State(world): State<Shared>, _headers: HeaderMap, body: Bytes) ->
             authorized.get("scope").cloned().unwrap_or_default()
         }
         "refresh_token" if world.refuses_refresh => return refuse("invalid_grant"),
-        _ => "read".to_owned(),
+        _ => {
+            if let Some(during) = world.during_refresh.take() {
+                during();
+            }
+            "read".to_owned()
+        }
     };
     world.tokens.push(asked);
     world.good.insert(format!("token-{n}"), scope);
@@ -223,6 +230,30 @@ async fn a_token_that_ends_is_renewed_and_one_that_cannot_be_is_asked_for_again(
     assert_eq!(client.token(&resource).await.as_deref(), Some("token-3"));
     let world = lock(&world);
     assert_eq!((world.authorizations.len(), world.registrations.len()), (2, 1), "known there, asked again");
+}
+
+#[tokio::test]
+async fn what_is_forgotten_while_it_is_renewed_stays_forgotten() {
+    let (resource, world) = serve().await;
+    let dir = tempfile::tempdir().unwrap();
+    for renewed_by_rejection in [false, true] {
+        lock(&world).expires_in = (!renewed_by_rejection).then_some(10);
+        let files = Arc::new(FileTokenStore::new(dir.path().join("tokens")));
+        let keeper: Arc<dyn TokenStore> = files.clone();
+        let client = oauth(&keeper);
+        client.challenged(&resource, 401, None).await.unwrap();
+        if renewed_by_rejection {
+            client.token(&resource).await.unwrap();
+        }
+        lock(&world).during_refresh = Some(Box::new(move || assert_eq!(files.forget_all().unwrap(), 1)));
+        match renewed_by_rejection {
+            true => assert!(client.challenged(&resource, 401, None).await.unwrap()),
+            false => assert!(client.token(&resource).await.is_some(), "for the request that is under way"),
+        }
+        assert!(lock(&world).during_refresh.is_none(), "it was renewed");
+        assert_eq!(keeper.load(&resource).await.map(|_| ()), None);
+        assert_eq!(client.token(&resource).await, None);
+    }
 }
 
 #[tokio::test]

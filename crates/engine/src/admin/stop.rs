@@ -5,9 +5,11 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
+    commands::cancel::{Workplace, decide_cancel_request},
+    commit::Writer,
     engine::EngineCore,
     error::Error,
-    store::{Change, ListCursor, Precondition, RunChange, TaskKey, TaskRow},
+    store::{ListCursor, TaskKey, TaskRow},
     task::TaskId,
     task_header::TaskHeader,
     tenant_store::TenantTasks,
@@ -92,34 +94,20 @@ impl EngineCore {
             if row.state.is_terminal() {
                 return Ok(false);
             }
-            let at_work = match row.node {
-                Some(node) => node != self.node || self.local_run(row.id).is_some(),
-                None => false,
-            };
-            if !at_work && !self.works_elsewhere(&opened) {
-                let task = self.fold(&opened).await?;
-                match self.cancel_at_rest(&opened, task, true).await? {
-                    Some(_) => return Ok(true),
-                    None => continue,
+            let workplace = self.workplace(row);
+            if workplace == Workplace::Nowhere {
+                let mut task = self.fold(&opened).await?;
+                match self.cancel_at_rest(row, &mut task, true).await? {
+                    true => return Ok(true),
+                    false => continue,
                 }
             }
             if row.cancel {
                 return Ok(false);
             }
-            let now = self.clock.now();
-            let mut change = Change::new(Precondition::Version { task: row.no, version: row.version })
-                .of_owner(&row.owner);
-            change.cancel = Some(true);
-            if !at_work {
-                change.run = RunChange::Due(now);
-            }
-            if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
+            let decision = decide_cancel_request(row, workplace, self.clock.now());
+            if self.commit_command(Writer::Node(row), &row.id.to_string(), decision).await?.is_none() {
                 continue;
-            }
-            match self.local_run(row.id) {
-                Some(run) => run.cancel(),
-                None if !at_work => self.due(&row.owner, now),
-                None => {}
             }
             return Ok(true);
         }

@@ -12,10 +12,11 @@ use super::{DECIDE_AGAIN, moved_too_often};
 use crate::{
     access::Caller,
     clock::Timestamp,
+    commit::{Decision, Effect, Writer},
     engine::EngineCore,
     error::Error,
     event::{Entry, Event, Status},
-    store::{Change, OpenedTask, Precondition, RunChange, TaskKey},
+    store::{Change, Precondition, RunChange, TaskKey, TaskRow},
     task::{State, Task, TaskId},
 };
 
@@ -32,107 +33,67 @@ impl EngineCore {
     async fn cancel_and(self: &Arc<Self>, caller: &Caller, name: &str, tell: bool) -> Result<Task, Error> {
         for _ in 0..DECIDE_AGAIN {
             let opened = self.find(caller, name).await?;
-            let task = self.fold(&opened).await?;
+            let row = &opened.row;
+            let mut task = self.fold(&opened).await?;
             if task.state.is_terminal() {
                 return Err(Error::NotCancelable(task.state));
             }
-            // A task that this node holds without a run is not being worked on: its run is yet to start, or
-            // has crashed.
-            let at_work = match opened.row.node {
-                Some(node) => node != self.node || self.local_run(opened.row.id).is_some(),
-                None => false,
-            };
-            let canceled = match at_work {
-                true => self.cancel_at_work(caller, &opened, task).await?,
-                false if self.works_elsewhere(&opened) => {
-                    self.cancel_elsewhere(caller, &opened, task, tell).await?
+            let id = row.id.to_string();
+            let workplace = self.workplace(row);
+            if workplace == Workplace::Nowhere {
+                match self.cancel_at_rest(row, &mut task, tell).await? {
+                    true => return Ok(task),
+                    false => continue,
                 }
-                false => self.cancel_at_rest(&opened, task, tell).await?,
-            };
-            if let Some(task) = canceled {
-                return Ok(task);
             }
+            match workplace == Workplace::Run && row.cancel {
+                // The request is durable already.
+                true => self.apply(&Writer::Command(&task.origin), Effect::CancelRun),
+                false => {
+                    let decision = decide_cancel_request(row, workplace, self.clock.now());
+                    if self.commit_command(Writer::Command(&task.origin), &id, decision).await?.is_none() {
+                        continue;
+                    }
+                }
+            }
+            let asked = open_questions(&task);
+            let ended = self.until_ended(caller, &id, task).await?;
+            if let Some(parent) = row.parent
+                && workplace == Workplace::Remote
+                && tell
+                && ended.state.is_terminal()
+                && !asked.is_empty()
+            {
+                self.withdraw_from_caller(row.id, parent, asked);
+            }
+            return Ok(ended);
         }
         Err(moved_too_often())
     }
 
+    /// Ends a task on which nothing works. False: the task has changed meanwhile.
     pub(crate) async fn cancel_at_rest(
         self: &Arc<Self>,
-        opened: &OpenedTask,
-        mut task: Task,
+        row: &TaskRow,
+        task: &mut Task,
         tell: bool,
-    ) -> Result<Option<Task>, Error> {
-        let row = &opened.row;
+    ) -> Result<bool, Error> {
         self.cancel_children(row.id).await;
-        let now = self.clock.now();
-        let entry = ended_by_request(now);
-        let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
-        task.apply(&entry);
-        let mut change =
-            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
-        change.state = Some((State::Canceled, now));
-        change.run = RunChange::Rest;
-        if self.decide(change, vec![entry.clone()], &row.id.to_string()).await?.is_none() {
-            return Ok(None);
-        }
-        self.trace_end(&task.origin, &[entry]);
-        if let Some(run) = self.local_run(row.id) {
-            run.cancel();
-        }
-        if tell && !asked.is_empty() {
-            self.withdraw_from_caller(row, asked);
-        }
-        Ok(Some(task))
+        let decision = decide_end(row, task, tell, self.clock.now());
+        Ok(self.commit_command(Writer::Command(&task.origin), &row.id.to_string(), decision).await?.is_some())
     }
 
-    async fn cancel_at_work(
-        self: &Arc<Self>,
-        caller: &Caller,
-        opened: &OpenedTask,
-        task: Task,
-    ) -> Result<Option<Task>, Error> {
-        let row = &opened.row;
-        if !row.cancel {
-            let mut change = Change::new(Precondition::Version { task: row.no, version: row.version })
-                .of_owner(&row.owner);
-            change.cancel = Some(true);
-            if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
-                return Ok(None);
-            }
+    pub(crate) fn workplace(&self, row: &TaskRow) -> Workplace {
+        // A task that this node holds without a run is not being worked on: its run is yet to start, or has
+        // crashed.
+        let at_work = row.node.is_some_and(|node| node != self.node || self.local_run(row.id).is_some());
+        let remote =
+            || self.catalog.get(&row.agent).is_ok_and(|registered| registered.agent.works_elsewhere());
+        match at_work {
+            true => Workplace::Run,
+            false if remote() => Workplace::Remote,
+            false => Workplace::Nowhere,
         }
-        if let Some(run) = self.local_run(row.id) {
-            run.cancel();
-        }
-        self.until_ended(caller, &row.id.to_string(), task).await.map(Some)
-    }
-
-    pub(crate) fn works_elsewhere(&self, opened: &OpenedTask) -> bool {
-        self.catalog.get(&opened.row.agent).is_ok_and(|registered| registered.agent.works_elsewhere())
-    }
-
-    /// Runs a waiting task once more, with the cancel request set: its agent has remote work to stop.
-    async fn cancel_elsewhere(
-        self: &Arc<Self>,
-        caller: &Caller,
-        opened: &OpenedTask,
-        task: Task,
-        tell: bool,
-    ) -> Result<Option<Task>, Error> {
-        let (row, now) = (&opened.row, self.clock.now());
-        let asked = task.questions.iter().map(|(_, question)| question.id.clone()).collect::<Vec<_>>();
-        let mut change =
-            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
-        change.cancel = Some(true);
-        change.run = RunChange::Due(now);
-        if self.decide(change, vec![], &row.id.to_string()).await?.is_none() {
-            return Ok(None);
-        }
-        self.due(&row.owner, now);
-        let ended = self.until_ended(caller, &row.id.to_string(), task).await?;
-        if tell && ended.state.is_terminal() && !asked.is_empty() {
-            self.withdraw_from_caller(row, asked);
-        }
-        Ok(Some(ended))
     }
 
     /// Waits for the end of a task whose cancelling was requested. It will end, because the request is
@@ -180,6 +141,51 @@ impl EngineCore {
             Err(error) => tracing::warn!(task = %child, %error, "a called task could not be canceled"),
         }
     }
+}
+
+/// Where a task is worked on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Workplace {
+    /// Nowhere: it waits.
+    Nowhere,
+    /// In a run, on this node or another.
+    Run,
+    /// It waits here, and its agent has remote work that it can stop.
+    Remote,
+}
+
+/// Decides the end of a task on which nothing works.
+///
+/// `tell`: also withdraw the task's questions from its calling task.
+pub(super) fn decide_end(row: &TaskRow, task: &mut Task, tell: bool, now: Timestamp) -> Decision {
+    let questions = open_questions(task);
+    let mut decision = Decision::on(row, task, vec![ended_by_request(now)]);
+    decision.change.run = RunChange::Rest;
+    decision.effects.push(Effect::CancelRun);
+    if let Some(parent) = row.parent.filter(|_| tell && !questions.is_empty()) {
+        decision.effects.push(Effect::WithdrawFromCaller { parent, questions });
+    }
+    decision
+}
+
+/// Decides to request the cancelling of a task. Remote work is stopped by running the task's agent once more, with the
+/// request set.
+pub(crate) fn decide_cancel_request(row: &TaskRow, workplace: Workplace, now: Timestamp) -> Decision {
+    let mut change =
+        Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
+    change.cancel = Some(true);
+    let effect = match workplace {
+        Workplace::Run | Workplace::Nowhere => Effect::CancelRun,
+        Workplace::Remote => {
+            change.run = RunChange::Due(now);
+            Effect::Due(now)
+        }
+    };
+    Decision { effects: vec![effect], ..Decision::silent(change) }
+}
+
+fn open_questions(task: &Task) -> Vec<String> {
+    task.questions.iter().map(|(_, question)| question.id.clone()).collect()
 }
 
 /// The event that ends a task on which no agent works.

@@ -11,7 +11,7 @@ use crate::{
     engine::EngineCore,
     error::Error,
     question::{Answer, Question},
-    store::{TaskKey, TaskRow},
+    store::TaskKey,
     task::{Task, TaskId},
     task_header::TaskHeader,
 };
@@ -63,9 +63,14 @@ impl EngineCore {
 
     /// Answers the question that the calling task relays, after the called task was answered directly. Runs
     /// in the background: if it fails, the relayed question stays open until it is answered.
-    pub(super) fn answer_parent(self: &Arc<Self>, called: &TaskRow, question: String, answer: Answer) {
-        let Some(parent) = called.parent else { return };
-        let (engine, called) = (Arc::clone(self), called.id);
+    pub(crate) fn answer_parent(
+        self: &Arc<Self>,
+        called: TaskId,
+        parent: TaskId,
+        question: String,
+        answer: Answer,
+    ) {
+        let engine = Arc::clone(self);
         tokio::spawn(async move {
             let Ok(Some(row)) = engine.store.row(&TaskKey::Id(parent)).await else { return };
             let Ok(head) = TaskHeader::decode(&row.head) else { return };

@@ -1,53 +1,23 @@
-//! The engine's commands, one file each: decide on what is stored, commit, notify.
+//! The engine's commands, one file each.
+//!
+//! A command reads the task, decides in a pure function (`decide_*`), and hands the decision to
+//! `EngineCore::commit_and_apply`. If the task has changed meanwhile, it reads and decides again.
 
 pub mod cancel;
 pub(crate) mod child_questions;
 pub mod list;
 pub mod reply;
+mod reply_decision;
 pub mod submit;
 #[cfg(test)]
 mod tests;
 pub mod webhooks;
 pub mod withdraw;
 
-use std::sync::Arc;
-
-use crate::{
-    engine::{EngineCore, Limits},
-    error::Error,
-    event::{self, Entry},
-    store::{Change, CommitError, CommitReceipt},
-};
+use crate::{engine::Limits, error::Error};
 
 /// How often a decision is retried because the task has changed.
 const DECIDE_AGAIN: usize = 32;
-
-impl EngineCore {
-    /// Commits a decision and notifies followers. `Ok(None)`: the task has changed; read and decide again.
-    pub(crate) async fn decide(
-        &self,
-        mut change: Change,
-        entries: Vec<Entry>,
-        task: &str,
-    ) -> Result<Option<CommitReceipt>, Error> {
-        let entries: Arc<[Entry]> = entries.into();
-        change.events = (!entries.is_empty()).then(|| event::encode(&entries));
-        match self.store.commit(change).await {
-            Ok(committed) => {
-                if !entries.is_empty() {
-                    self.publish(&committed, &entries);
-                    self.outbox.notify_one();
-                }
-                Ok(Some(committed))
-            }
-            Err(CommitError::Moved) => Ok(None),
-            Err(CommitError::Gone) => Err(Error::NoSuchTask(task.to_owned())),
-            Err(CommitError::Store(error)) => Err(error.into()),
-            Err(error @ CommitError::LogFull(_)) => Err(Error::Limit(error.to_string())),
-            Err(error) => Err(Error::Internal(error.to_string())),
-        }
-    }
-}
 
 /// Refuses a client-chosen id that is too long, or that has characters which are unsafe in headers and logs.
 fn check_id(what: &str, id: &str, limits: &Limits) -> Result<(), Error> {

@@ -13,20 +13,21 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::oneshot;
 
-use super::check_id;
+use super::{check_id, webhooks::check_webhook};
 use crate::{
     access::{AccessKind, Action, Caller, tenant_of},
     access_control::AccessRequest,
     agent::Profile,
     clock::Timestamp,
     commands::reply::Reply,
+    commit::{Decision, Writer},
     content::{Message, Metadata, Part},
     context::CancelTrigger,
-    engine::{CalledSlot, EngineCore, Slot, ends, wait_until_closing},
+    engine::{CalledSlot, EngineCore, Limits, Slot, ends, wait_until_closing},
     error::Error,
     event::{self, Entry, Event},
     journal::ReplayJournal,
-    run::TaskRun,
+    run::{PendingCommit, TaskRun},
     runner::{Driver, Lease},
     store::{Change, CommitError, Digest, NewTask, Precondition, RunChange, Webhook},
     surface::Abilities,
@@ -483,16 +484,11 @@ impl EngineCore {
         let end = driver.try_finish();
         let ended = end.as_ref().is_some_and(ends);
         let work = run.take_first(made_by, end);
-        let mut change = Change::new(Precondition::Create(Box::new(new))).of_owner(&task.origin.owner);
-        change.events = Some(event::encode(&work.entries));
-        change.state = Some(work.state.unwrap_or((State::Submitted, task.status_at)));
-        change.head = Some(work.head.encode());
-        change.journal.clone_from(&work.journal);
-        change.run = if ended { RunChange::Rest } else { RunChange::Lease(self.node) };
+        let schedule = if ended { RunChange::Rest } else { RunChange::Lease(self.node) };
+        let decision = decide_creation(new, &work, task.status_at, schedule);
         let entries = Arc::clone(&work.entries);
         if ended {
-            let committed = self.store.commit(change).await?;
-            self.announce(&run, &committed, &entries);
+            self.commit_and_apply(Writer::Run(&run, None), decision).await?;
         } else {
             // In a separate tokio task: the client may disconnect meanwhile, and a stored task has to be run.
             // Registered before the commit: a cancel may follow at once and has to find the run.
@@ -500,12 +496,11 @@ impl EngineCore {
             let (engine, entered) = (Arc::clone(self), self.enter(&run));
             let tenant = tenant_of(&run.origin.owner).to_owned();
             let keeping = tokio::spawn(self.ready.queue(&tenant, async move {
-                let committed = match engine.store.commit(change).await {
+                let writer = Writer::Run(&run, Some(&work));
+                let committed = match engine.commit_and_apply(writer, decision).await {
                     Ok(committed) => committed,
                     Err(error) => return drop(kept.send(Err(error))),
                 };
-                engine.announce(&run, &committed, &work.entries);
-                run.done(&work);
                 drop(work);
                 let _ = kept.send(Ok(()));
                 if let Some(parent) = parent {
@@ -550,7 +545,8 @@ impl EngineCore {
         change.state = Some((State::Submitted, task.status_at));
         change.head = Some(head.encode());
         change.run = RunChange::Due(task.status_at);
-        self.store.commit(change).await?;
+        // No follower can exist yet.
+        self.commit_and_apply(Writer::Command(&task.origin), Decision::silent(change)).await?;
         queueing.confirm();
         self.claims.notify_one();
         Ok(StartedTask { task, entries: Some([made_by.clone()].into()) })
@@ -574,7 +570,7 @@ impl EngineCore {
 
     fn check(&self, submit: &Submit, profile: &Profile) -> Result<(), Error> {
         let limits = &self.options.limits;
-        self.check_message(&submit.message, profile)?;
+        check_message(&submit.message, profile, limits)?;
         if submit.webhooks.len() > limits.webhooks_per_task {
             return Err(Error::Limit(format!(
                 "webhooks_per_task: a task has at most {} push notification configs",
@@ -582,7 +578,7 @@ impl EngineCore {
             )));
         }
         for webhook in &submit.webhooks {
-            self.check_webhook(profile, webhook)?;
+            check_webhook(profile, webhook, limits, &*self.check_webhook)?;
         }
         let accepted = &submit.accepted_output_modes;
         if !accepted.is_empty() && !profile.output_modes.iter().any(|mode| accepts(accepted, mode)) {
@@ -599,40 +595,6 @@ impl EngineCore {
     pub(crate) fn name(&self, message: &mut Message, key: Option<&str>) {
         if message.id.is_empty() {
             message.id = key.map_or_else(|| self.clock.new_id().to_string(), str::to_owned);
-        }
-    }
-
-    /// Validates a message before anything is decided on it.
-    pub(crate) fn check_message(&self, message: &Message, profile: &Profile) -> Result<(), Error> {
-        let limits = &self.options.limits;
-        // A2A 0.1 has no message ids; such a message gets one when it is stored.
-        if !message.id.is_empty() {
-            check_id("messageId", &message.id, limits)?;
-        }
-        if message.parts.is_empty() {
-            return Err(Error::Invalid("message.parts: a message has at least one part".into()));
-        }
-        if message.parts.len() > limits.parts_per_message {
-            return Err(Error::Limit(format!(
-                "parts_per_message: a message has at most {} parts, this one has {}",
-                limits.parts_per_message,
-                message.parts.len()
-            )));
-        }
-        if message.size() as u64 > limits.bytes_per_task {
-            return Err(Error::Limit(format!(
-                "bytes_per_task: a task holds at most {} bytes",
-                limits.bytes_per_task
-            )));
-        }
-        let refused =
-            |part: &&Part| part.media_type.as_ref().is_some_and(|mode| !accepts(&profile.input_modes, mode));
-        match message.parts.iter().find(refused).and_then(|part| part.media_type.as_ref()) {
-            Some(mode) => Err(Error::ContentType(format!(
-                "the agent takes {}, not {mode}",
-                profile.input_modes.join(", ")
-            ))),
-            None => Ok(()),
         }
     }
 }
@@ -655,6 +617,56 @@ impl From<CommitError> for CreateError {
             CommitError::Store(error) => Self::Other(error.into()),
             other => Self::Other(Error::Internal(other.to_string())),
         }
+    }
+}
+
+/// Decides the creation of a task whose run has begun, or has ended already.
+fn decide_creation(
+    new: NewTask,
+    work: &PendingCommit,
+    submitted: Timestamp,
+    schedule: RunChange,
+) -> Decision {
+    let owner = tenant_of(&new.owner).into();
+    let mut change = Change::new(Precondition::Create(Box::new(new)));
+    change.tenant = Some(owner);
+    change.events = Some(event::encode(&work.entries));
+    change.state = Some(work.state.unwrap_or((State::Submitted, submitted)));
+    change.head = Some(work.head.encode());
+    change.journal.clone_from(&work.journal);
+    change.run = schedule;
+    Decision { entries: Arc::clone(&work.entries), ..Decision::silent(change) }
+}
+
+/// Validates a message before anything is decided on it.
+pub(super) fn check_message(message: &Message, profile: &Profile, limits: &Limits) -> Result<(), Error> {
+    // A2A 0.1 has no message ids; such a message gets one when it is stored.
+    if !message.id.is_empty() {
+        check_id("messageId", &message.id, limits)?;
+    }
+    if message.parts.is_empty() {
+        return Err(Error::Invalid("message.parts: a message has at least one part".into()));
+    }
+    if message.parts.len() > limits.parts_per_message {
+        return Err(Error::Limit(format!(
+            "parts_per_message: a message has at most {} parts, this one has {}",
+            limits.parts_per_message,
+            message.parts.len()
+        )));
+    }
+    if message.size() as u64 > limits.bytes_per_task {
+        return Err(Error::Limit(format!(
+            "bytes_per_task: a task holds at most {} bytes",
+            limits.bytes_per_task
+        )));
+    }
+    let refused =
+        |part: &&Part| part.media_type.as_ref().is_some_and(|mode| !accepts(&profile.input_modes, mode));
+    match message.parts.iter().find(refused).and_then(|part| part.media_type.as_ref()) {
+        Some(mode) => {
+            Err(Error::ContentType(format!("the agent takes {}, not {mode}", profile.input_modes.join(", "))))
+        }
+        None => Ok(()),
     }
 }
 

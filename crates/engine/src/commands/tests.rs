@@ -5,7 +5,7 @@ use proptest::{prelude::*, sample::select, test_runner::TestRunner};
 use serde_json::json;
 use uuid::Uuid;
 
-use super::{cancel::ended_by_request, reply::apply_message};
+use super::{cancel::ended_by_request, reply_decision::apply_message};
 use crate::{
     clock::Timestamp,
     content::{Message, Part, Role},

@@ -1,12 +1,13 @@
 //! The webhook commands: register, read and remove. Secrets are write-only.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::sync::Arc;
 
 use super::{check_id, submit::encode_webhook};
 use crate::{
     access::{Action, Caller, tenant_of},
     agent::Profile,
-    engine::{Engine, EngineCore},
+    commit::{Effect, Writer},
+    engine::{Engine, EngineCore, Limits, WebhookCheck},
     error::Error,
     store::{TaskRow, Webhook},
     usage::MeteredResource,
@@ -25,9 +26,12 @@ impl Engine {
         let inner = &self.0;
         let row = inner.find_row(caller, task).await?;
         let profile = inner.profile_of(&row);
-        inner.check_webhook(&profile, &config)?;
+        let limits = &inner.options.limits;
+        check_webhook(&profile, &config, limits, &*inner.check_webhook)?;
+        inner.usage.accept_stored(tenant_of(&row.owner), MeteredResource::Webhooks, 1)?;
         let hook = Webhook { cursor: row.seq, ..encode_webhook(&config) };
-        inner.store_webhook(&row, &hook, inner.options.limits.webhooks_per_task).await?;
+        inner.store.put_webhook(row.no, hook, limits.webhooks_per_task).await?;
+        inner.apply(&Writer::Node(&row), Effect::WatchWebhooks);
         Ok(config.redacted())
     }
 
@@ -75,30 +79,25 @@ impl Engine {
 }
 
 impl EngineCore {
-    pub(crate) fn check_webhook(&self, profile: &Profile, config: &WebhookConfig) -> Result<(), Error> {
-        if !profile.push_notifications {
-            return Err(Error::PushUnsupported);
-        }
-        check_id("push notification config id", &config.id, &self.options.limits)?;
-        (self.check_webhook)(config).map_err(Error::Invalid)
-    }
-
-    pub(crate) async fn store_webhook(&self, row: &TaskRow, hook: &Webhook, cap: usize) -> Result<(), Error> {
-        self.usage.accept_stored(tenant_of(&row.owner), MeteredResource::Webhooks, 1)?;
-        self.store.put_webhook(row.no, hook.clone(), cap).await?;
-        if let Some(run) = self.local_run(row.id) {
-            run.hooked.store(true, Ordering::Relaxed);
-        }
-        self.outbox.notify_one();
-        Ok(())
-    }
-
     fn profile_of(&self, row: &TaskRow) -> Arc<Profile> {
         match self.catalog.get(&row.agent) {
             Ok(registered) => Arc::clone(&registered.profile),
             Err(_) => self.unknown_agent(),
         }
     }
+}
+
+pub(super) fn check_webhook(
+    profile: &Profile,
+    config: &WebhookConfig,
+    limits: &Limits,
+    policy: &WebhookCheck,
+) -> Result<(), Error> {
+    if !profile.push_notifications {
+        return Err(Error::PushUnsupported);
+    }
+    check_id("push notification config id", &config.id, limits)?;
+    policy(config).map_err(Error::Invalid)
 }
 
 /// A stored webhook, with its secrets.

@@ -6,15 +6,20 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use super::{DECIDE_AGAIN, child_questions::child_question_id, moved_too_often, reply::next_question};
+use super::{
+    DECIDE_AGAIN, child_questions::child_question_id, moved_too_often, reply_decision::next_question,
+};
 use crate::{
     access::Caller,
+    clock::Timestamp,
+    commit::{Decision, Effect, Writer},
     engine::EngineCore,
     error::Error,
     event::{Entry, Event, QuestionWithdrawal},
     journal::JournalEntry,
-    store::{Change, Precondition, RunChange, TaskKey, TaskRow},
-    task::TaskId,
+    question::QuestionOutcome,
+    store::{RunChange, TaskKey, TaskRow},
+    task::{Task, TaskId},
     task_header::TaskHeader,
 };
 
@@ -46,66 +51,30 @@ impl EngineCore {
         task: TaskId,
         question: &str,
     ) -> Result<bool, Error> {
+        let name = task.to_string();
         for _ in 0..DECIDE_AGAIN {
-            if let Some(withdrawn) = self.try_withdraw(caller, task, question).await? {
-                return Ok(withdrawn);
+            let opened = self.find(caller, &name).await?;
+            let mut task = self.fold(&opened).await?;
+            let now = self.clock.now();
+            let Some(decision) = decide_withdrawal(&opened.row, &mut task, question, now)? else {
+                return Ok(false);
+            };
+            if self.commit_command(Writer::Command(&task.origin), &name, decision).await?.is_some() {
+                return Ok(true);
             }
         }
         Err(moved_too_often())
     }
 
-    /// `Ok(None)`: the task has changed meanwhile.
-    async fn try_withdraw(
-        self: &Arc<Self>,
-        caller: &Caller,
-        id: TaskId,
-        question: &str,
-    ) -> Result<Option<bool>, Error> {
-        let opened = self.find(caller, &id.to_string()).await?;
-        let row = &opened.row;
-        let mut task = self.fold(&opened).await?;
-        if task.state.is_terminal() {
-            return Err(Error::Ended(task.state));
-        }
-        if !task.questions.iter().any(|(_, open)| open.id == question) {
-            return Ok(Some(false));
-        }
-        let now = self.clock.now();
-        let more = task.questions.len() > 1;
-        let withdrawn = Event::Withdrawn(QuestionWithdrawal { question: question.to_owned(), more });
-        let next = next_question(&task, question).map(|status| Entry(now, Event::Status(status)));
-        let entries: Vec<Entry> = std::iter::once(Entry(now, withdrawn)).chain(next).collect();
-        let before = (task.state, task.status_at);
-        for entry in &entries {
-            task.apply(entry);
-        }
-        let mut change =
-            Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
-        change.state = Some((task.state, task.status_at)).filter(|after| *after != before);
-        change.journal.push(JournalEntry::Withdrawn { question: question.to_owned() }.encode());
-        if row.node.is_none() {
-            change.run = RunChange::Due(now);
-        }
-        if self.decide(change, entries, &id.to_string()).await?.is_none() {
-            return Ok(None);
-        }
-        match row.node {
-            None => self.due(&row.owner, now),
-            Some(_) => {
-                if let Some(run) = self.local_run(row.id) {
-                    run.withdrawn(question.to_owned());
-                }
-            }
-        }
-        self.withdraw_from_caller(row, vec![question.to_owned()]);
-        Ok(Some(true))
-    }
-
     /// Withdraws the relayed questions from the calling task, after they were withdrawn, or the task ended,
     /// here. Runs in the background: if it fails, the calling task notices when it polls this one.
-    pub(super) fn withdraw_from_caller(self: &Arc<Self>, called: &TaskRow, questions: Vec<String>) {
-        let Some(parent) = called.parent else { return };
-        let (engine, called) = (Arc::clone(self), called.id);
+    pub(crate) fn withdraw_from_caller(
+        self: &Arc<Self>,
+        called: TaskId,
+        parent: TaskId,
+        questions: Vec<String>,
+    ) {
+        let engine = Arc::clone(self);
         tokio::spawn(async move {
             let Ok(Some(row)) = engine.store.row(&TaskKey::Id(parent)).await else { return };
             let Ok(head) = TaskHeader::decode(&row.head) else { return };
@@ -124,4 +93,36 @@ impl EngineCore {
             }
         });
     }
+}
+
+/// Decides on the withdrawal of a question. `Ok(None)`: it is not open.
+pub(super) fn decide_withdrawal(
+    row: &TaskRow,
+    task: &mut Task,
+    question: &str,
+    now: Timestamp,
+) -> Result<Option<Decision>, Error> {
+    if task.state.is_terminal() {
+        return Err(Error::Ended(task.state));
+    }
+    if !task.questions.iter().any(|(_, open)| open.id == question) {
+        return Ok(None);
+    }
+    let more = task.questions.len() > 1;
+    let withdrawn = Event::Withdrawn(QuestionWithdrawal { question: question.to_owned(), more });
+    let next = next_question(task, question).map(|status| Entry(now, Event::Status(status)));
+    let mut decision = Decision::on(row, task, std::iter::once(Entry(now, withdrawn)).chain(next).collect());
+    let Decision { change, effects, .. } = &mut decision;
+    change.journal.push(JournalEntry::Withdrawn { question: question.to_owned() }.encode());
+    if row.node.is_none() {
+        change.run = RunChange::Due(now);
+        effects.push(Effect::Due(now));
+    } else {
+        let outcome = QuestionOutcome::Withdrawn;
+        effects.push(Effect::EndQuestion { question: question.to_owned(), outcome });
+    }
+    if let Some(parent) = row.parent {
+        effects.push(Effect::WithdrawFromCaller { parent, questions: vec![question.to_owned()] });
+    }
+    Ok(Some(decision))
 }

@@ -12,6 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{EngineCore, wait_until_closing};
 use crate::{
     clock::Timestamp,
+    commit::{Decision, Effect, Writer},
     error::Error,
     memory::data_uri,
     store::{Change, CommitError, Precondition, RunChange, StoreNotification, TaskKey},
@@ -231,7 +232,7 @@ impl EngineCore {
     /// Notifies runs of external writes whose notification was lost. Also gives back tasks that this node holds
     /// without running them, which no live node would claim otherwise; they result from a commit that succeeded
     /// although it reported an error. `before`: those found in the previous round.
-    async fn look_after(&self, before: HashSet<TaskId>) -> Result<HashSet<TaskId>, Error> {
+    async fn look_after(self: &Arc<Self>, before: HashSet<TaskId>) -> Result<HashSet<TaskId>, Error> {
         for id in self.store.externally_written_tasks(self.node).await? {
             if let Some(run) = self.local_run(id) {
                 run.notify_external_write();
@@ -250,9 +251,11 @@ impl EngineCore {
             tracing::warn!(task = %id, "this node holds a task that it does not run; giving it back");
             let mut change = Change::new(Precondition::Version { task: row.no, version: row.version })
                 .of_owner(&row.owner);
-            change.run = RunChange::Due(self.clock.now());
-            match self.store.commit(change).await {
-                Ok(_) => self.due(&row.owner, self.clock.now()),
+            let now = self.clock.now();
+            change.run = RunChange::Due(now);
+            let decision = Decision { effects: vec![Effect::Due(now)], ..Decision::silent(change) };
+            match self.commit_and_apply(Writer::Node(&row), decision).await {
+                Ok(_) => {}
                 Err(CommitError::Store(error)) => return Err(error.into()),
                 Err(_) => {}
             }

@@ -15,6 +15,7 @@ use super::{
 use crate::{
     access::tenant_of,
     catalog::RegisteredAgent,
+    commit::{Decision, Writer},
     content::{Message, Role},
     engine::{CalledSlot, EngineCore, Slot, wait_until_closing},
     error::Error,
@@ -306,12 +307,12 @@ async fn read(
 
 /// Gives a task back for a while: it could not be read (a disk error, or a task of a newer version), or its agent
 /// is missing.
-async fn leave_alone(engine: &EngineCore, claimed: &ClaimedTask, wait: Duration) {
+async fn leave_alone(engine: &Arc<EngineCore>, claimed: &ClaimedTask, wait: Duration) {
     let mut change = Change::new(Precondition::Runner { task: claimed.row.no, epoch: claimed.row.epoch })
         .of_owner(&claimed.row.owner);
     change.run = RunChange::Due(engine.clock.now().after(wait));
     for wait in STORE_RETRY {
-        match engine.store.commit(change.clone()).await {
+        match engine.commit_and_apply(Writer::Node(&claimed.row), Decision::silent(change.clone())).await {
             Err(CommitError::Store(_)) => tokio::time::sleep(wait).await,
             _ => return,
         }

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{STORE_RETRY, Suspicion};
 use crate::{
     clock::Timestamp,
+    commit::{Decision, Effect, Writer},
     engine::{EngineCore, ends},
     error::Error,
     event::{self, Event},
@@ -104,7 +105,9 @@ impl Lease {
                 // same time, so this commit requires the version that the run has seen.
                 Some(_) => (Precondition::Version { task: self.task, version: self.version }, work.state),
             };
-            let error = match self.engine.store.commit(change.clone()).await {
+            let decision =
+                Decision { change: change.clone(), entries: Arc::clone(&work.entries), effects: vec![] };
+            let error = match self.engine.commit_and_apply(Writer::Run(run, Some(work)), decision).await {
                 Ok(committed) => break committed,
                 Err(CommitError::Moved) => {
                     self.catch_up(run).await?;
@@ -135,11 +138,6 @@ impl Lease {
         match committed.version == self.version + 1 {
             true => self.version = committed.version,
             false => self.behind = true,
-        }
-        run.done(work);
-        self.engine.announce(run, &committed, &work.entries);
-        if committed.cancel && !run.is_canceled() {
-            run.cancel();
         }
         self.snapshot_if_due(
             run,
@@ -216,13 +214,10 @@ impl Lease {
             .of_owner(&run.origin.owner);
         change.head = Some(run.take_last(None).head.encode());
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
-        match self.engine.store.commit(change).await {
-            Ok(_) => {
-                if let Some(at) = wake_at {
-                    self.engine.due(&run.origin.owner, at);
-                }
-                Ok(ParkResult::Yes)
-            }
+        let effects = wake_at.map(Effect::Due).into_iter().collect();
+        let decision = Decision { effects, ..Decision::silent(change) };
+        match self.engine.commit_and_apply(Writer::Run(run, None), decision).await {
+            Ok(_) => Ok(ParkResult::Yes),
             Err(CommitError::Moved) => {
                 self.behind = true;
                 Ok(ParkResult::News)

@@ -56,6 +56,12 @@ pub struct CompiledSchema {
 #[error("{0}")]
 pub struct SchemaError(String);
 
+impl SchemaError {
+    pub(super) fn new(why: String) -> Self {
+        Self(why)
+    }
+}
+
 impl CompiledSchema {
     /// Compiles a schema; draft 2020-12 unless it declares another.
     pub fn compile(schema: &Value) -> Result<Self, SchemaError> {

@@ -29,4 +29,5 @@ mod states;
 mod stored;
 mod traces;
 mod waiting;
+mod webhooks;
 mod world;

@@ -7,11 +7,14 @@ use nuncio_engine::{
     Agent, AgentError, Caller, Chunk, Engine, Error, Outcome, Profile, Task, TaskContext, TaskFacts, TaskUse,
     access::{AccessKind, Action},
     access_control::AccessRequest,
+    surface::output_schema,
 };
 use serde_json::Value;
 
 use super::{
-    AGENT, BatchCore, METRICS_URI, NAME, QUEUE_URI, content,
+    AGENT, BatchCore, METRICS_URI, NAME, QUEUE_URI,
+    api::{self, BatchResult},
+    content,
     content::ChunkBoundaries,
     control,
     dispatch::BatchDispatch,
@@ -20,7 +23,7 @@ use super::{
     report::{BatchReport, JoinedOutput},
     retry::{retry_briefly, retry_while_busy},
     running_batch::{OperationOutcome, RunningBatch},
-    schemas, speedup,
+    speedup,
 };
 
 /// The artifact that holds the result of a batch.
@@ -49,8 +52,8 @@ impl Agent for BatchAgent {
              retries, as many at a time as the batch settings allow. What is finished is not done again after a \
              restart; the result tells what became of every operation, and how long it took.",
         )
-        .input(schemas::batch(&self.core.options));
-        profile.output_schema = Some(schemas::result());
+        .input(api::submit_schema(&self.core.options));
+        profile.output_schema = Some(output_schema::<BatchResult>());
         profile.tasks = TaskUse::Offered;
         profile.time_limit = Some(self.core.options.time_limit);
         let skill = &mut profile.skills[0];

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use nuncio_engine::content::json_size;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
@@ -10,6 +11,8 @@ use super::{BatchOptions, scheduler::Priority};
 
 /// Maximum bytes of an operation's id.
 pub const ID_BYTES: usize = 64;
+/// What an operation's id consists of.
+const ID_PATTERN: &str = "^[A-Za-z0-9_.:-]{1,64}$";
 /// Maximum dependencies of one operation.
 pub const NEEDS_PER_OPERATION: usize = 100;
 /// Maximum retries of one operation.
@@ -32,7 +35,9 @@ pub const CHUNK_BYTES: usize = 1_024;
 pub const DEFAULT_CHUNK_BYTES: usize = 256 * 1_024;
 
 /// The strategy by which a batch is processed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Strategy {
     /// Runs independent operations concurrently.
@@ -59,21 +64,26 @@ impl Strategy {
     }
 }
 
-/// A batch as requested.
-#[derive(Debug, Clone, Deserialize)]
+/// A batch as requested. The doc comments of its fields are published as their descriptions.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct BatchInput {
+    /// For concurrent_processing.
     #[serde(default)]
     pub(crate) operations: Vec<OperationInput>,
     #[serde(default)]
     pub(crate) strategy: Strategy,
     #[serde(default)]
     pub(crate) priority: Priority,
+    /// Operations of this batch that run at once, where that is less than the server's cap.
     #[serde(default)]
+    #[schemars(range(min = 1))]
     pub(crate) max_concurrency: Option<usize>,
-    /// `None`: a small sample, where it is worthwhile.
+    /// So many operations are done one after another first, which is what the speed-up is measured against. Each is
+    /// done once. Not given: a small part of a large batch, for at most a second; 0: none.
     #[serde(default)]
     pub(crate) sequential_sample: Option<usize>,
+    /// Whether nothing more begins after a failure.
     #[serde(default)]
     pub(crate) stop_on_failure: bool,
     #[serde(default)]
@@ -83,42 +93,58 @@ pub(crate) struct BatchInput {
 }
 
 /// An operation as requested.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct OperationInput {
+    #[schemars(extend("pattern" = ID_PATTERN))]
     pub(crate) id: String,
+    #[schemars(extend("enum" = TYPES))]
     pub(crate) r#type: String,
+    /// files.read {path, encoding?: text|base64}; files.write {path, content, encoding?, append?, createFolders?,
+    /// overwrite?}; files.copy {from, to, createFolders?, overwrite?}; files.hash {path}; files.search {path, pattern,
+    /// regex?, ignoreCase?, maxMatches?}; memory.get and memory.delete {namespace, key}; memory.store {namespace, key,
+    /// value, ttl?, expectedVersion?}; memory.search {namespace, pattern | text, limit?}; agent.call {agent, input: text
+    /// or object}; wait {ms}.
     #[serde(default)]
+    #[schemars(extend("type" = "object"))]
     pub(crate) args: Value,
     #[serde(default)]
     pub(crate) priority: Option<Priority>,
+    /// Operations that have to succeed first.
     #[serde(default)]
+    #[schemars(length(max = NEEDS_PER_OPERATION), inner(regex(pattern = ID_PATTERN)))]
     pub(crate) needs: Vec<String>,
     #[serde(default)]
+    #[schemars(range(max = MAX_RETRIES))]
     pub(crate) retries: u32,
 }
 
 /// One large content, for `parallel_content_processing`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ContentProcessing {
     #[serde(default)]
     pub(crate) content: Option<String>,
     #[serde(default)]
+    #[schemars(length(min = 1, max = PATH_BYTES))]
     pub(crate) file: Option<String>,
     #[serde(default = "default_chunk")]
+    #[schemars(range(min = CHUNK_BYTES))]
     pub(crate) chunk_bytes: usize,
     pub(crate) operation: ContentOperation,
     #[serde(default)]
+    #[schemars(length(min = 1, max = PATTERN_BYTES))]
     pub(crate) pattern: Option<String>,
     #[serde(default)]
     pub(crate) regex: bool,
     #[serde(default)]
     pub(crate) ignore_case: bool,
     #[serde(default)]
+    #[schemars(range(min = 1, max = MATCHES))]
     pub(crate) max_matches: Option<usize>,
-    /// The path of the compressed output.
+    // The path of the compressed output.
     #[serde(default)]
+    #[schemars(length(min = 1, max = PATH_BYTES))]
     pub(crate) to: Option<String>,
 }
 
@@ -127,7 +153,7 @@ fn default_chunk() -> usize {
 }
 
 /// The operation applied to every chunk.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum ContentOperation {
     Hash,
@@ -137,32 +163,37 @@ pub(crate) enum ContentOperation {
 }
 
 /// Contents that may contain duplicates, for `resource_optimization`.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ContentOptimization {
+    #[schemars(length(min = 1))]
     pub(crate) contents: Vec<ContentSource>,
-    /// The folder for the compressed contents.
+    // The folder for the compressed contents.
     #[serde(default)]
+    #[schemars(length(min = 1, max = PATH_BYTES))]
     pub(crate) to: Option<String>,
 }
 
 /// One content: inline, in a file, or in the memory bank.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ContentSource {
+    #[schemars(extend("pattern" = ID_PATTERN))]
     pub(crate) id: String,
     #[serde(default)]
     pub(crate) content: Option<String>,
     #[serde(default)]
+    #[schemars(length(min = 1, max = PATH_BYTES))]
     pub(crate) file: Option<String>,
     #[serde(default)]
     pub(crate) memory: Option<MemoryName>,
     #[serde(default)]
+    #[schemars(range(max = MAX_RETRIES))]
     pub(crate) retries: u32,
 }
 
 /// An entry of the memory bank.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemoryName {
     pub(crate) namespace: String,

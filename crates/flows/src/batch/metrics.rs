@@ -13,9 +13,12 @@ use nuncio_engine::{
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::{
+    api::{
+        OverallPerformance, PerformanceAnswer, PerformanceByStrategy, ReductionPerformance,
+        SpeedupPerformance,
+    },
     input::Strategy,
     speedup::{Calibration, Calibrations},
 };
@@ -128,37 +131,41 @@ impl BatchTotals {
         });
     }
 
-    /// The JSON of `batchtools://metrics/performance`.
-    pub(crate) fn to_json(&self, enabled: bool, calibrations: &Calibrations, now: Timestamp) -> Value {
+    /// The content of `batchtools://metrics/performance`.
+    pub(crate) fn answer(
+        &self,
+        enabled: bool,
+        calibrations: &Calibrations,
+        now: Timestamp,
+    ) -> PerformanceAnswer {
         let mut all = StrategyTotals::default();
         self.strategies.values().for_each(|sum| all.add(sum));
-        let mut by_type = json!({});
-        for strategy in Strategy::ALL {
-            let sum = self.strategies.get(&strategy).cloned().unwrap_or_default();
-            by_type[strategy.name()] = match strategy {
-                Strategy::ResourceOptimization => json!({
-                    "count": sum.batches,
-                    "memoryReduction": sum.reduction(),
-                    "successRate": sum.success(),
-                }),
-                _ => json!({
-                    "count": sum.batches,
-                    "averageSpeedup": sum.speedup(),
-                    "successRate": sum.success(),
-                }),
-            };
-        }
-        json!({
-            "overall": {
-                "enabled": enabled,
-                "optimizationsApplied": all.batches,
-                "averageSpeedup": all.speedup(),
-                "memoryReduction": all.reduction(),
+        let of = |strategy| self.strategies.get(&strategy).cloned().unwrap_or_default();
+        let speedup = |sum: StrategyTotals| SpeedupPerformance {
+            count: sum.batches,
+            average_speedup: sum.speedup(),
+            success_rate: sum.success(),
+        };
+        let optimized = of(Strategy::ResourceOptimization);
+        PerformanceAnswer {
+            overall: OverallPerformance {
+                enabled,
+                optimizations_applied: all.batches,
+                average_speedup: all.speedup(),
+                memory_reduction: all.reduction(),
             },
-            "byType": by_type,
-            "calibration": calibrations.to_json(now),
-            "timestamp": iso(now),
-        })
+            by_type: PerformanceByStrategy {
+                concurrent_processing: speedup(of(Strategy::ConcurrentProcessing)),
+                parallel_content_processing: speedup(of(Strategy::ParallelContentProcessing)),
+                resource_optimization: ReductionPerformance {
+                    count: optimized.batches,
+                    memory_reduction: optimized.reduction(),
+                    success_rate: optimized.success(),
+                },
+            },
+            calibration: calibrations.answer(now),
+            timestamp: iso(now),
+        }
     }
 
     /// Bytes before and after, over all batches that measured them.
@@ -268,11 +275,14 @@ impl OperationMeter {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
+    use crate::resource::plain_value;
 
     #[test]
     fn what_was_not_measured_is_null() {
-        let shown = BatchTotals::default().to_json(true, &Calibrations::default(), Timestamp(0));
+        let shown = plain_value(&BatchTotals::default().answer(true, &Calibrations::default(), Timestamp(0)));
         assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
         assert_eq!(shown["overall"]["memoryReduction"], Value::Null);
         assert_eq!(shown["byType"]["concurrent_processing"]["successRate"], Value::Null);
@@ -298,7 +308,7 @@ mod tests {
         totals.add(&batch(Strategy::ConcurrentProcessing, Some(2.0), 10, 0, None));
         totals.add(&batch(Strategy::ConcurrentProcessing, None, 0, 0, None));
         totals.add(&batch(Strategy::ResourceOptimization, Some(3.0), 1, 0, Some((1_000, 250))));
-        let shown = totals.to_json(true, &Calibrations::default(), Timestamp(0));
+        let shown = plain_value(&totals.answer(true, &Calibrations::default(), Timestamp(0)));
         let concurrent = &shown["byType"]["concurrent_processing"];
         assert_eq!(
             (concurrent["count"].as_u64(), concurrent["averageSpeedup"].as_f64()),
@@ -315,7 +325,7 @@ mod tests {
         let old = r#"{"strategies":{"concurrent_processing":{"batches":2,"speedups":2,"speedup_sum":9.6,"succeeded":80,"failed":0,"bytes_before":0,"bytes_after":0}}}"#;
         let totals: BatchTotals = serde_json::from_str(old).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(serde_json::to_string(&totals).unwrap_or_default(), old, "written as it was read");
-        let shown = totals.to_json(true, &Calibrations::default(), Timestamp(0));
+        let shown = plain_value(&totals.answer(true, &Calibrations::default(), Timestamp(0)));
         assert_eq!(shown["overall"]["averageSpeedup"], Value::Null);
         assert_eq!(shown["overall"]["optimizationsApplied"], 2);
     }

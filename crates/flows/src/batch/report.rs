@@ -13,14 +13,16 @@ use std::{collections::BTreeMap, fmt};
 use nuncio_engine::clock::Timestamp;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
+    api::{BatchCounts, BatchMetrics, BatchResult},
     input::{BatchInput, BatchOperation},
     metrics::{BatchMeasurement, reduction, rounded, success_rate},
     running_batch::{OperationAttempt, OperationOutcome},
     speedup::{self, Calibrations, Speedup, is_sampled},
 };
+use crate::resource::plain_value;
 
 /// The report of a batch.
 pub(crate) struct BatchReport {
@@ -58,10 +60,13 @@ impl OperationCounts {
         let (total, succeeded) = (number(total)?, number(succeeded)?);
         Some(Self { total, succeeded, failed: number(failed)?, skipped: number(skipped)? })
     }
+}
 
-    pub(crate) fn to_json(self) -> Value {
-        let Self { total, succeeded, failed, skipped } = self;
-        json!({ "total": total, "succeeded": succeeded, "failed": failed, "skipped": skipped })
+impl From<OperationCounts> for BatchCounts {
+    fn from(counts: OperationCounts) -> Self {
+        let OperationCounts { total, succeeded, failed, skipped } = counts;
+        let [total, succeeded, failed, skipped] = [total, succeeded, failed, skipped].map(Some);
+        Self { total, succeeded, failed, skipped }
     }
 }
 
@@ -98,31 +103,30 @@ impl BatchReport {
         let peak = finished.iter().flat_map(OperationOutcome::attempts).map(|attempt| attempt.beside).max();
         let (before, after) = joined.bytes.unzip();
 
-        let mut value = json!({
-            "batchId": batch,
-            "status": status,
-            "strategy": input.strategy.name(),
-            "type": input.kind(),
-            "priority": input.priority.name(),
-            "counts": counts.to_json(),
-            "metrics": {
-                "wallMs": wall_ms.map(rounded),
-                "operationMs": wall_ms.map(|_| rounded(operation_ms)),
-                "concurrency": wall_ms.map(|wall| rounded(operation_ms / wall)),
-                "speedup": speedup,
-                "speedupBasis": basis,
-                "sequentialMs": sequential_ms.map(rounded),
-                "successRate": success_rate(succeeded, failed),
-                "bytesBefore": before,
-                "bytesAfter": after,
-                "memoryReduction": joined.bytes.and_then(|(before, after)| reduction(before, after)),
-                "peakConcurrency": peak,
+        let result = BatchResult {
+            batch_id: batch.to_owned(),
+            status: status.to_owned(),
+            strategy: input.strategy,
+            kind: input.kind().to_owned(),
+            priority: input.priority,
+            counts: counts.into(),
+            metrics: BatchMetrics {
+                wall_ms: wall_ms.map(rounded),
+                operation_ms: wall_ms.map(|_| rounded(operation_ms)),
+                concurrency: wall_ms.map(|wall| rounded(operation_ms / wall)),
+                speedup,
+                speedup_basis: basis,
+                sequential_ms: sequential_ms.map(rounded),
+                success_rate: success_rate(succeeded, failed),
+                bytes_before: before,
+                bytes_after: after,
+                memory_reduction: joined.bytes.and_then(|(before, after)| reduction(before, after)),
+                peak_concurrency: peak,
             },
-            "operations": operations.iter().zip(finished).map(|(o, one)| one.to_json(o)).collect::<Vec<Value>>(),
-        });
-        if let Some(content) = joined.content {
-            value["content"] = content;
-        }
+            operations: operations.iter().zip(finished).map(|(o, one)| one.answer(o)).collect(),
+            content: joined.content,
+        };
+        let value = plain_value(&result);
         let (strategy, bytes) = (input.strategy, joined.bytes);
         let measured = BatchMeasurement { strategy, speedup, succeeded, failed, bytes, calibrations };
         Self { value, measured, counts }
@@ -142,6 +146,8 @@ fn worked<'a>(attempts: impl Iterator<Item = &'a OperationAttempt>) -> Option<f6
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{
         super::{BatchOptions, operation::OperationOutput, speedup::SampleCondition},
         *,

@@ -8,12 +8,25 @@ use nuncio_engine::{
     access::{AccessKind, Action},
     access_control::AccessRequest,
     clock::Timestamp,
-    surface::{HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile},
+    surface::{
+        HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile, output_schema,
+    },
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{BatchCore, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI, control, metrics, schemas, speedup};
-use crate::resource::{CachePolicy, ResourceDetails, content, iso, profile};
+use super::{
+    BatchCore, METRICS_URI, NAME, QUEUE_URI, SETTINGS_URI,
+    api::{BatchSettings, PerformanceAnswer, QueueAnswer, QueueStatus, QueuedBatch, ThroughputAnswer},
+    control, metrics, speedup,
+};
+use crate::resource::{CachePolicy, ResourceDetails, content, iso, plain_value, profile};
+
+/// The name of the schema of `batchtools://metrics/performance`.
+const PERFORMANCE: &str = "batchtools-performance";
+/// The name of the schema of `batchtools://queue/status`.
+const QUEUE: &str = "batchtools-queue";
+/// The name of the schema of `batchtools://config/settings`.
+const SETTINGS: &str = "batchtools-settings";
 
 /// One of the three resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,8 +42,13 @@ struct BatchResource {
     engine: Engine,
 }
 
-/// Registers the resources on a surface.
+/// Registers the resources and their schemas on a surface.
 pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface) {
+    let mut performance = output_schema::<PerformanceAnswer>();
+    performance["description"] = "What the batches of the tenant came to. Null: not measured.".into();
+    surface.add_schema(PERFORMANCE, performance);
+    surface.add_schema(QUEUE, output_schema::<QueueAnswer>());
+    surface.add_schema(SETTINGS, output_schema::<BatchSettings>());
     for shown in [BatchResourceKind::Performance, BatchResourceKind::Queue, BatchResourceKind::Settings] {
         surface.add_resource(BatchResource { shown, core: Arc::clone(core), engine: engine.clone() });
     }
@@ -47,9 +65,9 @@ impl BatchResourceKind {
 
     fn schema(self) -> &'static str {
         match self {
-            Self::Performance => schemas::PERFORMANCE,
-            Self::Queue => schemas::QUEUE,
-            Self::Settings => schemas::SETTINGS,
+            Self::Performance => PERFORMANCE,
+            Self::Queue => QUEUE,
+            Self::Settings => SETTINGS,
         }
     }
 
@@ -91,12 +109,11 @@ impl Resource for BatchResource {
         let (value, modified) = match self.shown {
             BatchResourceKind::Performance => self.performance(caller).await?,
             BatchResourceKind::Queue => {
-                (queue(&self.core, &self.engine, caller).await?, self.engine.clock().now())
+                (plain_value(&queue(&self.core, &self.engine, caller).await?), self.engine.clock().now())
             }
             BatchResourceKind::Settings => {
                 let known = self.core.known().clone();
-                let value = serde_json::to_value(&known.settings);
-                (value.map_err(|error| HandlerError::Internal(error.to_string()))?, known.changed_at)
+                (plain_value(&known.settings), known.changed_at)
             }
         };
         // A value that was never changed dates from the start of this server.
@@ -119,43 +136,42 @@ impl BatchResource {
         let calibrations = speedup::calibrations(&self.engine, caller.tenant()).await?;
         let enabled = self.core.settings().enabled;
         let modified = modified.max(self.core.known().changed_at);
-        Ok((totals.to_json(enabled, &calibrations, self.engine.clock().now()), modified))
+        Ok((plain_value(&totals.answer(enabled, &calibrations, self.engine.clock().now())), modified))
     }
 }
 
-/// The JSON of `batchtools://queue/status`.
-async fn queue(core: &BatchCore, engine: &Engine, caller: &Caller) -> Result<Value, HandlerError> {
+/// The content of `batchtools://queue/status`.
+async fn queue(core: &BatchCore, engine: &Engine, caller: &Caller) -> Result<QueueAnswer, HandlerError> {
     let cap = core.settings().max_concurrency;
     let batches = control::list(engine, Some(caller.tenant())).await?;
     let active = batches.iter().filter(|(_, batch)| batch.began_at.is_some() && !batch.paused).count();
     // The batches of other owners are private, so only their counts are published.
     let own = batches.iter().filter(|(_, batch)| batch.owner == caller.owner());
-    let shown: Vec<Value> = own
-        .map(|(id, batch)| {
-            json!({
-                "id": id.to_string(),
-                "type": batch.kind,
-                "priority": batch.priority.name(),
-                "estimatedDuration": estimate(core, *id, batch, cap),
-                "startTime": batch.began_at.map(iso),
-                "status": match () {
-                    () if batch.paused => "paused",
-                    () if batch.waiting.is_some() => "waiting",
-                    () if batch.began_at.is_some() => "running",
-                    () => "queued",
-                },
-                "waiting": batch.waiting,
-            })
+    let operations = own
+        .map(|(id, batch)| QueuedBatch {
+            id: id.to_string(),
+            kind: batch.kind.clone(),
+            priority: batch.priority,
+            estimated_duration: estimate(core, *id, batch, cap),
+            start_time: batch.began_at.map(iso),
+            status: match () {
+                () if batch.paused => QueueStatus::Paused,
+                () if batch.waiting.is_some() => QueueStatus::Waiting,
+                () if batch.began_at.is_some() => QueueStatus::Running,
+                () => QueueStatus::Queued,
+            },
+            waiting: batch.waiting.clone(),
         })
         .collect();
-    let (per_second, latency) = core.meter.throughput(caller.tenant(), engine.clock().now());
-    Ok(json!({
-        "queueSize": batches.len() - active,
-        "activeBatches": active,
-        "maxConcurrency": cap,
-        "operations": shown,
-        "throughput": { "operationsPerSecond": per_second, "averageLatency": latency },
-    }))
+    let (operations_per_second, average_latency) =
+        core.meter.throughput(caller.tenant(), engine.clock().now());
+    Ok(QueueAnswer {
+        queue_size: (batches.len() - active) as u64,
+        active_batches: active as u64,
+        max_concurrency: cap as u64,
+        operations,
+        throughput: ThroughputAnswer { operations_per_second, average_latency },
+    })
 }
 
 /// The estimated duration of a batch, where its remaining operations are known here and their types were measured.

@@ -11,10 +11,11 @@ use std::{
 use nuncio_engine::{TaskId, clock::Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Notify;
 
 use super::{
+    api::{OperationAnswer, OperationStatus},
     input::BatchOperation,
     metrics::rounded,
     operation::{OperationFailure, OperationOutput},
@@ -72,34 +73,48 @@ impl OperationOutcome {
         self.last().and_then(|attempt| attempt.result.as_ref().ok()).map(|done| &done.output)
     }
 
-    pub(crate) fn to_json(&self, operation: &BatchOperation) -> Value {
-        let mut one =
-            json!({ "id": operation.id, "type": operation.r#type, "attempts": self.attempts().len() });
+    pub(crate) fn answer(&self, operation: &BatchOperation) -> OperationAnswer {
+        let mut answer =
+            OperationAnswer { attempts: self.attempts().len() as u64, ..OperationAnswer::pending(operation) };
         match self {
             Self::Skipped(why) => {
-                one["status"] = json!("skipped");
-                one["error"] = json!(why);
+                answer.status = OperationStatus::Skipped;
+                answer.error = Some(why.clone());
             }
             Self::Tried(attempts) => {
-                let Some(last) = attempts.last() else { return one };
-                one["startTime"] = json!(iso(last.started));
-                one["durationMs"] = json!(rounded(last.ms));
+                let Some(last) = attempts.last() else { return answer };
+                answer.start_time = Some(iso(last.started));
+                answer.duration_ms = Some(rounded(last.ms));
                 match &last.result {
                     Ok(done) => {
-                        one["status"] = json!("succeeded");
-                        one["output"] = done.output.clone();
-                        if done.truncated {
-                            one["truncated"] = json!(true);
-                        }
+                        answer.status = OperationStatus::Succeeded;
+                        answer.output = Some(done.output.clone());
+                        answer.truncated = done.truncated.then_some(true);
                     }
                     Err(failure) => {
-                        one["status"] = json!("failed");
-                        one["error"] = json!(failure.why);
+                        answer.status = OperationStatus::Failed;
+                        answer.error = Some(failure.why.clone());
                     }
                 }
             }
         }
-        one
+        answer
+    }
+}
+
+impl OperationAnswer {
+    fn pending(operation: &BatchOperation) -> Self {
+        Self {
+            id: operation.id.clone(),
+            kind: operation.r#type.to_owned(),
+            attempts: 0,
+            status: OperationStatus::Pending,
+            start_time: None,
+            duration_ms: None,
+            output: None,
+            truncated: None,
+            error: None,
+        }
     }
 }
 
@@ -241,14 +256,12 @@ impl RunningBatch {
     }
 
     /// A page of the operations and their current state.
-    pub(crate) fn operations_json(&self, from: usize, count: usize) -> Vec<Value> {
+    pub(crate) fn operation_answers(&self, from: usize, count: usize) -> Vec<OperationAnswer> {
         let finished = self.finished.lock();
         let some = self.operations.iter().zip(&*finished).skip(from).take(count);
         some.map(|(operation, finished)| match finished {
-            Some(finished) => finished.to_json(operation),
-            None => {
-                json!({ "id": operation.id, "type": operation.r#type, "attempts": 0, "status": "pending" })
-            }
+            Some(finished) => finished.answer(operation),
+            None => OperationAnswer::pending(operation),
         })
         .collect()
     }

@@ -16,11 +16,14 @@ use std::{
 
 use nuncio_engine::TaskId;
 use parking_lot::{Mutex, MutexGuard};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{oneshot, watch};
 
 /// The priority of an operation among those of its tenant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Priority {
     /// After all others.

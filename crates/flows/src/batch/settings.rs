@@ -3,6 +3,10 @@
 //! The record is read when the batch engine is first used, changed by `batch_configure`, and polled every few
 //! seconds, so that a change made on another node applies here as well.
 
+use super::{
+    api::{BatchConfigureRequest, BatchSettings, BatchThresholds},
+    input::Strategy,
+};
 use nuncio_engine::{
     Engine,
     access::HOME_TENANT,
@@ -10,10 +14,6 @@ use nuncio_engine::{
     records::{Records, VersionedRecord},
     surface::HandlerError,
 };
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
-
-use super::input::Strategy;
 
 const KIND: &str = "batch.settings";
 const ID: &str = "settings";
@@ -23,34 +23,6 @@ pub const MAX_CONCURRENCY: usize = 1_000;
 pub const MAX_QUEUE: u64 = 1_000;
 /// Maximum attempts to write a change that conflicts with concurrent changes.
 const TRIES: usize = 16;
-
-/// The settings of the batch engine that can change at runtime.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct BatchSettings {
-    /// Whether new batches are admitted.
-    pub enabled: bool,
-    /// The cap on concurrent operations of all batches, on each node.
-    pub max_concurrency: usize,
-    /// Whether the memory and CPU thresholds apply.
-    pub resource_monitoring: bool,
-    /// The limits on load and queue length.
-    pub thresholds: BatchThresholds,
-    /// The strategies that a batch may use.
-    pub optimization_strategies: Vec<Strategy>,
-}
-
-/// The limits on load and queue length. Exceeded load delays a batch; a full queue refuses it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct BatchThresholds {
-    /// The share of the machine's memory in use, from 0 to 1.
-    pub memory_usage: f64,
-    /// The share of CPU time in use, from 0 to 1.
-    pub cpu_usage: f64,
-    /// Maximum unfinished batches of one tenant. It is counted per tenant, so no tenant can block another.
-    pub queue_size: u64,
-}
 
 impl Default for BatchSettings {
     fn default() -> Self {
@@ -95,19 +67,22 @@ impl BatchSettings {
     }
 
     /// A copy of the settings with the given fields changed.
-    fn with(&self, change: &Map<String, Value>) -> Result<Self, String> {
-        let mut value = serde_json::to_value(self).map_err(|error| error.to_string())?;
-        for (field, given) in change {
-            match (field.as_str(), given) {
-                ("thresholds", Value::Object(thresholds)) => {
-                    for (field, given) in thresholds {
-                        value["thresholds"][field] = given.clone();
-                    }
-                }
-                _ => value[field] = given.clone(),
+    fn with(&self, change: &BatchConfigureRequest) -> Result<Self, String> {
+        let mut settings = self.clone();
+        fn set<T: Clone>(setting: &mut T, change: Option<&T>) {
+            if let Some(change) = change {
+                setting.clone_from(change);
             }
         }
-        let settings: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
+        set(&mut settings.enabled, change.enabled.as_ref());
+        set(&mut settings.max_concurrency, change.max_concurrency.as_ref());
+        set(&mut settings.resource_monitoring, change.resource_monitoring.as_ref());
+        set(&mut settings.optimization_strategies, change.optimization_strategies.as_ref());
+        if let Some(change) = &change.thresholds {
+            set(&mut settings.thresholds.memory_usage, change.memory_usage.as_ref());
+            set(&mut settings.thresholds.cpu_usage, change.cpu_usage.as_ref());
+            set(&mut settings.thresholds.queue_size, change.queue_size.as_ref());
+        }
         settings.check().map(|()| settings)
     }
 }
@@ -129,7 +104,7 @@ pub(crate) async fn load(
 pub(crate) async fn change(
     engine: &Engine,
     usual: &BatchSettings,
-    change: &Map<String, Value>,
+    change: &BatchConfigureRequest,
 ) -> Result<VersionedBatchSettings, HandlerError> {
     let updated = records(engine)
         .update(HOME_TENANT, ID, TRIES, |found| {
@@ -156,14 +131,15 @@ impl From<VersionedRecord<BatchSettings>> for VersionedBatchSettings {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     #[test]
     fn a_change_is_checked_and_leaves_the_rest() {
         let with = |change: Value| {
-            BatchSettings::default().with(change.as_object().unwrap_or_else(|| panic!("an object")))
+            let change = serde_json::from_value(change).map_err(|error| error.to_string());
+            change.and_then(|change: BatchConfigureRequest| BatchSettings::default().with(&change))
         };
         let changed = with(json!({ "maxConcurrency": 7, "thresholds": { "queueSize": 3 } }));
         let changed = changed.unwrap_or_else(|why| panic!("{why}"));

@@ -14,9 +14,10 @@ use nuncio_engine::{
     records::Records,
 };
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
+    api::{CalibrationAnswer, SpeedupBasis, UsedCalibration},
     input::{BatchInput, BatchOperation, ContentOperation, OperationKind},
     metrics::rounded,
     running_batch::{OperationAttempt, OperationOutcome},
@@ -158,7 +159,7 @@ fn spread(from: &[usize], count: usize) -> BTreeSet<usize> {
 /// The speed-up of a batch and its basis; both are null where it was not measured.
 pub(crate) struct Speedup {
     pub(crate) value: Option<f64>,
-    pub(crate) basis: Value,
+    pub(crate) basis: Option<SpeedupBasis>,
     /// The time that the sample took.
     pub(crate) sequential_ms: Option<f64>,
     /// Calibrations for later batches.
@@ -218,7 +219,7 @@ pub(crate) fn measure(
         .into_iter()
         .map(|(class, mean)| (class, Calibration { operations: mean.count, ms: mean.value(), at: now }))
         .collect();
-    let unmeasured = |calibrations| Speedup { value: None, basis: Value::Null, sequential_ms, calibrations };
+    let unmeasured = |calibrations| Speedup { value: None, basis: None, sequential_ms, calibrations };
     let attempts = || finished.iter().flat_map(OperationOutcome::attempts);
     if attempts().any(|attempt: &OperationAttempt| attempt.sampled == Some(SampleCondition::Overrun)) {
         return unmeasured(calibrations);
@@ -245,16 +246,15 @@ pub(crate) fn measure(
     }
     let (Some(wall), true) = (wall_ms, rest > 0) else { return unmeasured(calibrations) };
     let sampled = alone.len() as u64;
-    let used: Vec<Value> = used
-        .iter()
-        .map(|(class, one)| {
-            json!({ "type": class, "operations": one.operations, "ageSeconds": age_seconds(one, now) })
-        })
-        .collect();
-    let basis = json!({
-        "sampleOperations": sampled,
-        "sampleShare": rounded(sampled as f64 / (sampled + rest) as f64),
-        "calibrations": used,
+    let calibration = |(class, one): (&String, &Calibration)| UsedCalibration {
+        kind: class.clone(),
+        operations: one.operations,
+        age_seconds: age_seconds(one, now),
+    };
+    let basis = Some(SpeedupBasis {
+        sample_operations: sampled,
+        sample_share: rounded(sampled as f64 / (sampled + rest) as f64),
+        calibrations: used.iter().map(calibration).collect(),
     });
     Speedup { value: Some(rounded(sum / wall)), basis, sequential_ms, calibrations }
 }
@@ -278,8 +278,8 @@ fn sample_times(finished: &[OperationOutcome]) -> BTreeMap<usize, f64> {
     times
 }
 
-fn age_seconds(calibration: &Calibration, now: Timestamp) -> i64 {
-    (now.0 - calibration.at.0).max(0) / 1_000
+fn age_seconds(calibration: &Calibration, now: Timestamp) -> u64 {
+    (now.0 - calibration.at.0).max(0) as u64 / 1_000
 }
 
 impl Calibrations {
@@ -297,15 +297,13 @@ impl Calibrations {
         }
     }
 
-    /// The calibrations in the JSON of `batchtools://metrics/performance`.
-    pub(crate) fn to_json(&self, now: Timestamp) -> Vec<Value> {
-        let one = |(class, one): (&String, &Calibration)| {
-            json!({
-                "type": class,
-                "sequentialMs": rounded(one.ms),
-                "operations": one.operations,
-                "ageSeconds": age_seconds(one, now),
-            })
+    /// The calibrations in `batchtools://metrics/performance`.
+    pub(crate) fn answer(&self, now: Timestamp) -> Vec<CalibrationAnswer> {
+        let one = |(class, one): (&String, &Calibration)| CalibrationAnswer {
+            kind: class.clone(),
+            sequential_ms: rounded(one.ms),
+            operations: one.operations,
+            age_seconds: age_seconds(one, now),
         };
         self.classes.iter().map(one).collect()
     }
@@ -335,6 +333,8 @@ pub(crate) async fn added(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::{
         super::{BatchOptions, operation::OperationOutput},
         *,
@@ -377,8 +377,8 @@ mod tests {
         let said = measure(&input, &operations, &finished, Some(400.0), &known, Timestamp(5));
         assert_eq!(said.value, Some(1.0));
         assert_eq!(said.sequential_ms, Some(200.0));
-        assert_eq!(said.basis["sampleOperations"], 2);
-        assert_eq!(said.basis["sampleShare"].as_f64(), Some(0.333));
+        let basis = said.basis.unwrap_or_else(|| panic!("there is no basis"));
+        assert_eq!((basis.sample_operations, basis.sample_share), (2, 0.333));
         assert_eq!(said.calibrations.len(), 1);
         assert_eq!((said.calibrations[0].0.as_str(), said.calibrations[0].1.ms), ("wait:1", 100.0));
     }
@@ -389,15 +389,13 @@ mod tests {
         let finished = [tried(50.0, 50.0, None), tried(50.0, 50.0, None)];
         let mut known = Calibrations::default();
         let none = measure(&input, &operations, &finished, Some(50.0), &known, Timestamp(0));
-        assert_eq!((none.value, none.basis), (None, Value::Null));
+        assert_eq!((none.value, none.basis), (None, None));
         let one = Calibration { operations: 3, ms: 40.0, at: Timestamp(1_000) };
         known.add(&[("wait:1".into(), one)], Timestamp(1_000));
         let said = measure(&input, &operations, &finished, Some(50.0), &known, Timestamp(61_000));
         assert_eq!(said.value, Some(1.6));
-        assert_eq!(
-            said.basis["calibrations"],
-            json!([{ "type": "wait:1", "operations": 3, "ageSeconds": 60 }])
-        );
+        let used = UsedCalibration { kind: "wait:1".into(), operations: 3, age_seconds: 60 };
+        assert_eq!(said.basis.map(|basis| basis.calibrations), Some(vec![used]));
         known.add(&[], Timestamp(1_000 + FORGOTTEN_MS));
         assert_eq!(known, Calibrations::default(), "forgotten");
     }

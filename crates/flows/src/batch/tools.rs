@@ -5,33 +5,38 @@
 use std::{collections::HashSet, sync::Arc};
 
 use nuncio_engine::{
-    Caller, Engine, Error, List, Message, Part, Role, State, Submit, Surface, Task,
+    Caller, Content, Engine, Error, List, Message, Part, Role, State, Submit, Surface, Task, TaskId,
     access::Action,
     surface::{
-        ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, ToolOutput, ToolProfile, tool,
+        HandlerError, HandlerReply, SchemaError, ToolCall, TypedOutput, TypedReply, typed_reply, typed_tool,
     },
 };
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{
     AGENT, BatchCore, QUEUE_URI, SETTINGS_URI,
     agent::RESULT,
+    api::{
+        BatchChangeAnswer, BatchConfigureRequest, BatchCounts, BatchIdRequest, BatchListAnswer,
+        BatchListRequest, BatchMetrics, BatchSettings, BatchState, BatchStatusAnswer, BatchStatusRequest,
+        BatchSubmitAnswer, BatchSubmitRequest, BatchSummary, MAX_PAGE, OperationAnswer, limits,
+    },
     control::{self, Control},
     input::{BatchInput, Strategy, check_patterns},
     may_configure, metrics,
     report::OperationCounts,
     resources,
-    running_batch::BatchProgress,
-    schemas, settings,
+    running_batch::{BatchProgress, RunningBatch},
+    scheduler::Priority,
+    settings,
 };
-use crate::resource::iso;
+use crate::resource::{given, iso};
 
 /// Operations that `batch_status` returns by default.
 const PAGE: usize = 100;
-/// Maximum operations that `batch_status` returns.
-const MAX_PAGE: usize = 1_000;
-
-type BatchToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
+/// Batches on a page of a list by default.
+const LIST_PAGE: usize = 20;
 
 /// The state that all batch tools share.
 #[derive(Clone)]
@@ -42,107 +47,47 @@ struct BatchTools {
 
 /// Registers the tools on a surface.
 pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
-    let desk = BatchTools { core: Arc::clone(core), engine: engine.clone() };
-    macro_rules! offer {
-        ($profile:expr, $method:ident) => {{
-            let desk = desk.clone();
-            surface.add_tool(tool($profile, move |request| {
-                let desk = desk.clone();
-                async move { desk.$method(request).await }
-            }))?;
-        }};
+    let tools = BatchTools { core: Arc::clone(core), engine: engine.clone() };
+    let mut submit = typed_tool(
+        "batch_submit",
+        "Begins a batch of operations as a durable task and answers at once with its id. Follow it with \
+         batch_status, or as the task of that id. Refused with the reason where the queue is full; while the machine is \
+         too busy it waits.",
+        &tools,
+        BatchTools::submit,
+    );
+    for (field, keyword, limit) in limits(&core.options) {
+        submit = submit.limit(field, keyword, limit);
     }
-    let read_only = |mut profile: ToolProfile| {
-        profile.annotations.insert("readOnlyHint".into(), true.into());
-        profile
-    };
-    offer!(
-        ToolProfile::new(
-            "batch_submit",
-            "Begins a batch of operations as a durable task and answers at once with its id. Follow it with \
-             batch_status, or as the task of that id. Refused with the reason where the queue is full; while the machine is \
-             too busy it waits.",
-        )
-        .input(schemas::batch(&core.options))
-        .output(schemas::submitted()),
-        submit
-    );
-    offer!(
-        read_only(
-            ToolProfile::new(
-                "batch_status",
-                "How far a batch is, and what it came to; with operations: true what became of each operation, in pages.",
-            )
-            .input(schemas::named(json!({
-                "operations": { "type": "boolean" },
-                "offset": { "type": "integer", "minimum": 0 },
-                "limit": { "type": "integer", "minimum": 1, "maximum": MAX_PAGE },
-            })))
-            .output(schemas::status())
-        ),
-        status
-    );
-    offer!(
-        ToolProfile::new("batch_cancel", "Ends a batch. What is finished stays done; the rest is skipped.")
-            .input(schemas::named(json!({})))
-            .output(schemas::changed()),
-        cancel
-    );
-    offer!(
-        ToolProfile::new(
-            "batch_pause",
-            "Lets no operation of a batch begin until batch_resume; those that run go on. Also holds after a restart.",
-        )
-        .input(schemas::named(json!({})))
-        .output(schemas::changed()),
-        pause
-    );
-    offer!(
-        ToolProfile::new("batch_resume", "Lets a paused batch go on.")
-            .input(schemas::named(json!({})))
-            .output(schemas::changed()),
-        resume
-    );
-    offer!(
-        ToolProfile::new(
-            "batch_retry",
-            "Begins a new batch of only those operations of an ended one that failed or were skipped.",
-        )
-        .input(schemas::named(json!({})))
-        .output(schemas::submitted()),
-        retry
-    );
-    offer!(
-        ToolProfile::new(
-            "batch_configure",
-            "Changes the settings of the batch engine, for all callers and at once; what is not given stays.",
-        )
-        .input(schemas::settings(false))
-        .output(schemas::settings(true)),
-        configure
-    );
-    offer!(
-        read_only(
-            ToolProfile::new("batch_list", "Your batches, newest first, in pages.")
-                .input(schemas::optional(json!({
-                    "status": { "enum": ["submitted", "working", "completed", "failed", "canceled", "rejected"] },
-                    "pageSize": { "type": "integer", "minimum": 1, "maximum": 100 },
-                    "pageToken": { "type": "string", "maxLength": 64 },
-                })))
-                .output(schemas::list())
-        ),
-        list
-    );
-    Ok(())
+    submit.install(surface)?;
+    let about = "How far a batch is, and what it came to; with operations: true what became of each operation, in pages.";
+    typed_tool("batch_status", about, &tools, BatchTools::status).read_only().install(surface)?;
+    let about = "Ends a batch. What is finished stays done; the rest is skipped.";
+    typed_tool("batch_cancel", about, &tools, BatchTools::cancel).install(surface)?;
+    typed_tool(
+        "batch_pause",
+        "Lets no operation of a batch begin until batch_resume; those that run go on. Also holds after a restart.",
+        &tools,
+        BatchTools::pause,
+    )
+    .install(surface)?;
+    typed_tool("batch_resume", "Lets a paused batch go on.", &tools, BatchTools::resume).install(surface)?;
+    let about = "Begins a new batch of only those operations of an ended one that failed or were skipped.";
+    typed_tool("batch_retry", about, &tools, BatchTools::retry).install(surface)?;
+    let about =
+        "Changes the settings of the batch engine, for all callers and at once; what is not given stays.";
+    typed_tool("batch_configure", about, &tools, BatchTools::configure).install(surface)?;
+    let about = "Your batches, newest first, in pages.";
+    typed_tool("batch_list", about, &tools, BatchTools::list).read_only().install(surface)
 }
 
 impl BatchTools {
-    async fn submit(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Execute, "batch.submit", QUEUE_URI)?;
-        self.begin(&request.caller, request.arguments).await
+    async fn submit(self, call: ToolCall<BatchSubmitRequest>) -> TypedReply<BatchSubmitAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Execute, "batch.submit", QUEUE_URI)?;
+        self.begin(&call.caller, call.input.0).await
     }
 
-    async fn begin(&self, caller: &Caller, arguments: Map<String, Value>) -> BatchToolResult {
+    async fn begin(&self, caller: &Caller, arguments: Map<String, Value>) -> TypedReply<BatchSubmitAnswer> {
         let value = Value::Object(arguments);
         let options = &self.core.options;
         let input = BatchInput::read(&value, options).map_err(HandlerError::Invalid)?;
@@ -165,136 +110,112 @@ impl BatchTools {
         }
         let task = submitted?;
         let id = task.origin.id.to_string();
-        let mut said = json!({
-            "batchId": id,
-            "status": state_name(task.state),
-            "operations": count,
-            "uri": format!("a2a://tasks/{id}"),
-            "waiting": null,
-        });
+        let mut answer = BatchSubmitAnswer {
+            uri: format!("a2a://tasks/{id}"),
+            batch_id: id.clone(),
+            status: task.state.name().to_owned(),
+            operations: count.map(|count| count as u64),
+            waiting: None,
+            reason: None,
+        };
         if task.state.is_terminal() {
             let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
             if task.state != State::Rejected {
-                return tool_reply(said, words);
+                return typed_reply(words, answer);
             }
             let text = format!("Batch {id} was rejected: {words}");
-            said["reason"] = json!(words);
-            let content = vec![ContentBlock::Text(text)];
-            return Ok(HandlerReply::Done(ToolOutput { content, structured: Some(said), is_error: true }));
+            answer.reason = Some(words);
+            return Ok(HandlerReply::Done(TypedOutput { text, value: answer, is_error: true }));
         }
         let control = Control::new(caller.owner(), &input, &operations, self.engine.clock().now());
         control::make(&self.engine, caller.tenant(), task.origin.id, &control).await?;
         self.engine.notify_changed(caller.tenant(), QUEUE_URI);
         match self.core.overload() {
-            None => tool_reply(said, format!("Batch {id} has begun.")),
+            None => typed_reply(format!("Batch {id} has begun."), answer),
             Some(why) => {
                 let text = format!("Batch {id} is admitted and waits: {why}.");
-                said["waiting"] = json!(why);
-                tool_reply(said, text)
+                answer.waiting = Some(why);
+                typed_reply(text, answer)
             }
         }
     }
 
-    async fn status(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Read, "batch.status", QUEUE_URI)?;
-        let task = self.find(&request).await?;
+    async fn status(self, call: ToolCall<BatchStatusRequest>) -> TypedReply<BatchStatusAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Read, "batch.status", QUEUE_URI)?;
+        let BatchStatusRequest { batch_id, operations, offset, limit } = call.input;
+        let task = self.find(&call.caller, &batch_id).await?;
         let id = task.origin.id;
         let result = result_of(&task);
-        let control = match task.state.is_terminal() {
-            true => None,
-            false => {
-                control::read(&self.engine, request.caller.tenant(), id).await?.map(|record| record.value)
-            }
-        };
-        let mut said = match result {
-            Some(result) => {
-                let mut said = result.clone();
-                if let Some(said) = said.as_object_mut() {
-                    said.remove("operations");
-                }
-                as_of_now(&mut said["metrics"]);
-                said
-            }
-            None => json!({ "batchId": id.to_string(), "counts": unknown_counts(&task), "metrics": null }),
-        };
-        said["status"] = json!(state_name(task.state));
-        said["paused"] = json!(control.as_ref().is_some_and(|control| control.paused));
-        said["estimatedDuration"] = Value::Null;
-        said["waiting"] = json!(control.as_ref().and_then(|control| control.waiting.as_ref()));
-        if let Some(words) = task.status_message.as_ref().map(Message::joined_text).filter(|w| !w.is_empty())
-        {
-            said["message"] = json!(words);
-        }
-        if let Some(control) = &control {
-            said["strategy"] = json!(control.strategy.name());
-            said["type"] = json!(control.kind);
-            said["priority"] = json!(control.priority.name());
-            let cap = self.core.settings().max_concurrency;
-            said["estimatedDuration"] = json!(resources::estimate(&self.core, id, control, cap));
-            said["done"] = json!(task.progress.as_ref().map_or(0.0, |(_, progress)| progress.done));
-        }
         let live = self.core.live(id);
+        let mut answer = match result {
+            Some(result) => EndedBatch::read(result).answer(id),
+            None => BatchStatusAnswer {
+                batch_id: id.to_string(),
+                counts: live.as_ref().map_or_else(|| unknown_counts(&task), |live| live_counts(live)),
+                ..BatchStatusAnswer::default()
+            },
+        };
+        answer.status = task.state.name().to_owned();
+        answer.message =
+            task.status_message.as_ref().map(Message::joined_text).filter(|text| !text.is_empty());
+        if !task.state.is_terminal()
+            && let Some(record) = control::read(&self.engine, call.caller.tenant(), id).await?
+        {
+            let control = record.value;
+            let cap = self.core.settings().max_concurrency;
+            answer.paused = control.paused;
+            answer.estimated_duration = resources::estimate(&self.core, id, &control, cap);
+            answer.done = Some(task.progress.as_ref().map_or(0.0, |(_, progress)| progress.done));
+            answer.strategy = Some(control.strategy);
+            answer.kind = Some(control.kind);
+            answer.priority = Some(control.priority);
+            answer.waiting = control.waiting;
+        }
         if let Some(live) = live.as_ref().filter(|_| result.is_none()) {
             let tally = live.tally();
-            said["counts"] = json!({
-                "total": live.operations.len(),
-                "succeeded": tally.succeeded,
-                "failed": tally.failed,
-                "skipped": tally.skipped,
-            });
-            said["done"] = json!(tally.succeeded + tally.failed + tally.skipped);
+            answer.done = Some((tally.succeeded + tally.failed + tally.skipped) as f64);
         }
-        if request.arguments.get("operations") == Some(&Value::Bool(true)) {
-            let number = |name: &str| request.arguments.get(name).and_then(Value::as_u64).map(|n| n as usize);
-            let (from, count) =
-                (number("offset").unwrap_or(0), number("limit").unwrap_or(PAGE).min(MAX_PAGE));
+        if operations == Some(true) {
+            let (from, count) = (offset.unwrap_or(0), limit.unwrap_or(PAGE).min(MAX_PAGE));
             let (page, total) = match (result.and_then(|result| result["operations"].as_array()), &live) {
-                (Some(all), _) => (all.iter().skip(from).take(count).cloned().collect(), all.len()),
-                (None, Some(live)) => (live.operations_json(from, count), live.operations.len()),
+                (Some(all), _) => (stored_operations(&all[from.min(all.len())..], count), all.len()),
+                (None, Some(live)) => (live.operation_answers(from, count), live.operations.len()),
                 (None, None) => (vec![], 0),
             };
-            if from + page.len() < total {
-                said["nextOffset"] = json!(from + page.len());
-            }
-            said["operations"] = json!(page);
+            let next = from + page.len();
+            answer.next_offset = (next < total).then_some(next as u64);
+            answer.operations = Some(page);
         }
-        let counts = &said["counts"];
-        let text = format!(
-            "Batch {id} is {}: {} succeeded, {} failed, {} skipped of {}.",
-            state_name(task.state),
-            counts["succeeded"],
-            counts["failed"],
-            counts["skipped"],
-            counts["total"]
-        );
-        tool_reply(said, text)
+        typed_reply(format!("Batch {id} is {}: {}.", answer.status, in_words(answer.counts)), answer)
     }
 
-    async fn cancel(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Write, "batch.cancel", QUEUE_URI)?;
-        let task = self.find(&request).await?;
+    async fn cancel(self, call: ToolCall<BatchIdRequest>) -> TypedReply<BatchChangeAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Write, "batch.cancel", QUEUE_URI)?;
+        let task = self.find(&call.caller, &call.input.batch_id).await?;
         let id = task.origin.id.to_string();
-        let task = self.engine.cancel(&request.caller, &id).await?;
-        let status = state_name(task.state);
-        tool_reply(
-            json!({ "batchId": id, "status": status, "paused": false }),
-            format!("Batch {id} is {status}."),
-        )
+        let task = self.engine.cancel(&call.caller, &id).await?;
+        let status = task.state.name().to_owned();
+        let text = format!("Batch {id} is {status}.");
+        typed_reply(text, BatchChangeAnswer { batch_id: id, status, paused: false })
     }
 
-    async fn pause(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Write, "batch.pause", QUEUE_URI)?;
-        self.set_paused(&request, true).await
+    async fn pause(self, call: ToolCall<BatchIdRequest>) -> TypedReply<BatchChangeAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Write, "batch.pause", QUEUE_URI)?;
+        self.set_paused(&call, true).await
     }
 
-    async fn resume(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Write, "batch.resume", QUEUE_URI)?;
-        self.set_paused(&request, false).await
+    async fn resume(self, call: ToolCall<BatchIdRequest>) -> TypedReply<BatchChangeAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Write, "batch.resume", QUEUE_URI)?;
+        self.set_paused(&call, false).await
     }
 
-    async fn set_paused(&self, request: &HandlerRequest, paused: bool) -> BatchToolResult {
-        let task = self.find(request).await?;
-        let (id, tenant) = (task.origin.id, request.caller.tenant());
+    async fn set_paused(
+        &self,
+        call: &ToolCall<BatchIdRequest>,
+        paused: bool,
+    ) -> TypedReply<BatchChangeAnswer> {
+        let task = self.find(&call.caller, &call.input.batch_id).await?;
+        let (id, tenant) = (task.origin.id, call.caller.tenant());
         let changed = control::change(&self.engine, tenant, id, |control| control.paused = paused).await?;
         if changed.is_none() {
             let what = match task.state.is_terminal() {
@@ -306,13 +227,14 @@ impl BatchTools {
         self.core.scheduler.set_paused(id, paused);
         self.engine.notify_changed(tenant, QUEUE_URI);
         let word = if paused { "paused" } else { "going on" };
-        let said = json!({ "batchId": id.to_string(), "status": state_name(task.state), "paused": paused });
-        tool_reply(said, format!("Batch {id} is {word}."))
+        let answer =
+            BatchChangeAnswer { batch_id: id.to_string(), status: task.state.name().to_owned(), paused };
+        typed_reply(format!("Batch {id} is {word}."), answer)
     }
 
-    async fn retry(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Execute, "batch.retry", QUEUE_URI)?;
-        let task = self.find(&request).await?;
+    async fn retry(self, call: ToolCall<BatchIdRequest>) -> TypedReply<BatchSubmitAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Execute, "batch.retry", QUEUE_URI)?;
+        let task = self.find(&call.caller, &call.input.batch_id).await?;
         let id = task.origin.id;
         if !task.state.is_terminal() {
             return Err(HandlerError::Failed(format!("batch {id} has not ended: wait for it, or cancel it")));
@@ -349,94 +271,91 @@ impl BatchTools {
         };
         only(again.get_mut("operations"));
         only(again.get_mut("optimize").and_then(|optimize| optimize.get_mut("contents")));
-        self.begin(&request.caller, again).await
+        self.begin(&call.caller, again).await
     }
 
-    async fn configure(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Write, "batch.configure", SETTINGS_URI)?;
-        if !may_configure(request.caller.tenant()) {
+    async fn configure(self, call: ToolCall<BatchConfigureRequest>) -> TypedReply<BatchSettings> {
+        resources::allow(&self.engine, &call.caller, Action::Write, "batch.configure", SETTINGS_URI)?;
+        if !may_configure(call.caller.tenant()) {
             return Err(HandlerError::Failed(
                 "the settings hold for all tenants and are changed by the operator's own".into(),
             ));
         }
-        let known = settings::change(&self.engine, &self.core.options.settings, &request.arguments).await?;
+        let known = settings::change(&self.engine, &self.core.options.settings, &call.input).await?;
         // Notifies the subscribers on this node; other nodes poll for the change.
         self.core.apply_settings(&self.engine, &known);
-        let said = serde_json::to_value(&known.settings);
-        let said = said.map_err(|error| HandlerError::Internal(error.to_string()))?;
-        tool_reply(said, format!("{} operations run at once.", known.settings.max_concurrency))
+        let text = format!("{} operations run at once.", known.settings.max_concurrency);
+        typed_reply(text, known.settings)
     }
 
-    async fn list(self, request: HandlerRequest) -> BatchToolResult {
-        resources::allow(&self.engine, &request.caller, Action::Read, "batch.list", QUEUE_URI)?;
-        let state =
-            request.text("status").and_then(|name| State::ALL.into_iter().find(|s| state_name(*s) == name));
+    async fn list(self, call: ToolCall<BatchListRequest>) -> TypedReply<BatchListAnswer> {
+        resources::allow(&self.engine, &call.caller, Action::Read, "batch.list", QUEUE_URI)?;
+        let BatchListRequest { status, page_size, page_token } = call.input;
         let list = List {
             agent: Some(AGENT.into()),
-            state,
-            page_token: request.text("pageToken").map(str::to_owned),
-            page_size: request.arguments.get("pageSize").and_then(Value::as_u64).unwrap_or(20) as usize,
+            state: status.map(State::from),
+            page_token,
+            page_size: page_size.unwrap_or(LIST_PAGE),
             without_artifacts: true,
             ..List::default()
         };
-        let listed = self.engine.list(&request.caller, list).await?;
-        let queue = control::list(&self.engine, Some(request.caller.tenant())).await?;
-        let batches: Vec<Value> = listed
-            .tasks
-            .iter()
-            .map(|task| {
-                let id = task.origin.id.to_string();
-                // Taken from the last progress event: the result may be large, and is not read.
-                let (done, all) = match &task.progress {
-                    Some((_, progress)) => (Some(progress.done), progress.total),
-                    None => (None, None),
-                };
-                json!({
-                    "batchId": id,
-                    "status": state_name(task.state),
-                    "done": done,
-                    "total": all,
-                    "counts": self.counts(task),
-                    "waiting": queue.iter().find_map(|(id, control)| {
-                        control.waiting.as_ref().filter(|_| *id == task.origin.id)
-                    }),
-                    "changed": iso(task.status_at),
-                    "uri": format!("a2a://tasks/{id}"),
-                })
-            })
-            .collect();
-        let (totals, _) = metrics::totals(&self.engine, request.caller.tenant()).await?;
-        let (before, after) = totals.bytes().unzip();
-        let text = format!("{} of {} batches.", batches.len(), listed.total);
-        let mut said = json!({
-            "batches": batches, "total": listed.total, "bytesBefore": before, "bytesAfter": after,
-        });
-        if let Some(token) = listed.next_page_token {
-            said["nextPageToken"] = json!(token);
-        }
-        tool_reply(said, text)
+        let listed = self.engine.list(&call.caller, list).await?;
+        let queue = control::list(&self.engine, Some(call.caller.tenant())).await?;
+        let summary = |task: &Task| {
+            let id = task.origin.id;
+            // Taken from the last progress event: the result may be large, and is not read.
+            let (done, total) = match &task.progress {
+                Some((_, progress)) => (Some(progress.done), progress.total),
+                None => (None, None),
+            };
+            let control = queue.iter().find(|(queued, _)| *queued == id);
+            BatchSummary {
+                batch_id: id.to_string(),
+                status: task.state.name().to_owned(),
+                done,
+                total,
+                counts: self.counts(task),
+                waiting: control.and_then(|(_, control)| control.waiting.clone()),
+                changed: iso(task.status_at),
+                uri: format!("a2a://tasks/{id}"),
+            }
+        };
+        let batches: Vec<BatchSummary> = listed.tasks.iter().map(summary).collect();
+        let (totals, _) = metrics::totals(&self.engine, call.caller.tenant()).await?;
+        let (bytes_before, bytes_after) = totals.bytes().unzip();
+        let (total, next_page_token) = (listed.total as u64, listed.next_page_token);
+        let text = format!("{} of {total} batches.", batches.len());
+        typed_reply(text, BatchListAnswer { batches, total, bytes_before, bytes_after, next_page_token })
     }
 
     /// The outcomes of a batch's operations, as far as they are known without reading its result.
-    fn counts(&self, task: &Task) -> Value {
+    fn counts(&self, task: &Task) -> BatchCounts {
         if let Some(live) = self.core.live(task.origin.id) {
-            let tally = live.tally();
-            let total = live.operations.len() as u64;
-            let BatchProgress { succeeded, failed, skipped, .. } = tally;
-            return OperationCounts { total, succeeded, failed, skipped }.to_json();
+            return live_counts(&live);
         }
         let sentence = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
-        OperationCounts::in_sentence(&sentence).map_or_else(|| unknown_counts(task), OperationCounts::to_json)
+        OperationCounts::in_sentence(&sentence).map_or_else(|| unknown_counts(task), BatchCounts::from)
     }
 
-    /// The batch that a request names, if the caller owns it.
-    async fn find(&self, request: &HandlerRequest) -> Result<Arc<Task>, HandlerError> {
-        let name = request.text("batchId").unwrap_or_default();
-        let missing = || HandlerError::Failed(format!("there is no batch {name}"));
-        match self.engine.get(&request.caller, name).await {
+    /// The batch with that id, if the caller owns it.
+    async fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Task>, HandlerError> {
+        match self.engine.get(caller, id).await {
             Ok(task) if task.origin.agent == AGENT => Ok(task),
-            Ok(_) | Err(Error::NoSuchTask(_)) => Err(missing()),
+            Ok(_) | Err(Error::NoSuchTask(_)) => Err(HandlerError::Failed(format!("there is no batch {id}"))),
             Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl From<BatchState> for State {
+    fn from(state: BatchState) -> Self {
+        match state {
+            BatchState::Submitted => Self::Submitted,
+            BatchState::Working => Self::Working,
+            BatchState::Completed => Self::Completed,
+            BatchState::Failed => Self::Failed,
+            BatchState::Canceled => Self::Canceled,
+            BatchState::Rejected => Self::Rejected,
         }
     }
 }
@@ -445,7 +364,7 @@ impl BatchTools {
 fn result_of(task: &Task) -> Option<&Value> {
     let artifact = task.artifacts.iter().find(|artifact| artifact.id == RESULT)?;
     artifact.parts.iter().find_map(|part| match &part.content {
-        nuncio_engine::Content::Data(value) => Some(value),
+        Content::Data(value) => Some(value),
         _ => None,
     })
 }
@@ -461,31 +380,66 @@ fn as_of_now(metrics: &mut Value) {
     metrics.insert("speedupBasis".into(), Value::Null);
 }
 
-fn unknown_counts(task: &Task) -> Value {
-    let total = task.progress.as_ref().and_then(|(_, progress)| progress.total).map(|total| total as u64);
-    json!({ "total": total, "succeeded": null, "failed": null, "skipped": null })
+/// The result of a batch that has ended, without its operations: they may be many, and are read in pages.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct EndedBatch {
+    strategy: Option<Strategy>,
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    priority: Option<Priority>,
+    counts: BatchCounts,
+    metrics: Value,
+    #[serde(deserialize_with = "given")]
+    content: Option<Value>,
 }
 
-fn state_name(state: State) -> &'static str {
-    match state {
-        State::Submitted => "submitted",
-        State::Working => "working",
-        State::InputRequired => "input-required",
-        State::AuthRequired => "auth-required",
-        State::Completed => "completed",
-        State::Failed => "failed",
-        State::Canceled => "canceled",
-        State::Rejected => "rejected",
+impl EndedBatch {
+    fn read(result: &Value) -> Self {
+        Self::deserialize(result).unwrap_or_default()
+    }
+
+    fn answer(mut self, id: TaskId) -> BatchStatusAnswer {
+        as_of_now(&mut self.metrics);
+        BatchStatusAnswer {
+            batch_id: id.to_string(),
+            strategy: self.strategy,
+            kind: self.kind,
+            priority: self.priority,
+            counts: self.counts,
+            metrics: BatchMetrics::deserialize(self.metrics).ok(),
+            content: self.content,
+            ..BatchStatusAnswer::default()
+        }
     }
 }
 
-fn tool_reply(value: Value, text: String) -> BatchToolResult {
-    let content = vec![ContentBlock::Text(text)];
-    Ok(HandlerReply::Done(ToolOutput { content, structured: Some(value), is_error: false }))
+/// Stored operations. One that cannot be read, which no release has written, is left out.
+fn stored_operations(operations: &[Value], count: usize) -> Vec<OperationAnswer> {
+    operations.iter().take(count).filter_map(|one| OperationAnswer::deserialize(one).ok()).collect()
+}
+
+fn unknown_counts(task: &Task) -> BatchCounts {
+    let total = task.progress.as_ref().and_then(|(_, progress)| progress.total).map(|total| total as u64);
+    BatchCounts { total, ..BatchCounts::default() }
+}
+
+fn live_counts(live: &RunningBatch) -> BatchCounts {
+    let BatchProgress { succeeded, failed, skipped, .. } = live.tally();
+    OperationCounts { total: live.operations.len() as u64, succeeded, failed, skipped }.into()
+}
+
+fn in_words(counts: BatchCounts) -> String {
+    let BatchCounts { total, succeeded, failed, skipped } = counts;
+    let [total, succeeded, failed, skipped] = [total, succeeded, failed, skipped]
+        .map(|count| count.map_or_else(|| "null".to_owned(), |count| count.to_string()));
+    format!("{succeeded} succeeded, {failed} failed, {skipped} skipped of {total}")
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

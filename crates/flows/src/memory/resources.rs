@@ -7,19 +7,42 @@ use nuncio_engine::{
     AccessKind, Caller, Surface,
     clock::Timestamp,
     memory::{BankPageQuery, DATA_TEMPLATE, KEYS_TEMPLATE, SEARCH_TEMPLATE, keys_page_uri, keys_uri},
-    surface::{HandlerError, HandlerReply, HandlerRequest, ResourceContent, ResourceProfile, Template},
+    surface::{
+        HandlerError, HandlerReply, HandlerRequest, ResourceContent, ResourceProfile, Template, output_schema,
+    },
 };
-use serde_json::Value;
+use serde::Serialize;
 
-use super::{MemoryBank, entry_json, schemas, sought};
+use super::{
+    MemoryBank, SEARCH_LIMIT,
+    api::{MemoryEntryAnswer, MemoryKeySummary, MemoryKeysAnswer, MemorySearchAnswer, NamespaceStats},
+    sought,
+};
 use crate::resource::{CachePolicy, ResourceDetails, content, profile};
 
-/// Search results on a page by default.
-pub(super) const SEARCH_LIMIT: usize = 10;
+/// The schema of `memory://namespace/{namespace}/keys`.
+const KEYS: &str = "memory-keys";
+/// The schema of `memory://data/{namespace}/{key}`.
+const DATA: &str = "memory-data";
+/// The schema of `memory://search/{namespace}`.
+const SEARCH: &str = "memory-search";
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// Maximum values that a completion returns.
 const COMPLETIONS: usize = 100;
 
 type MemoryReadResult = Result<HandlerReply<Vec<ResourceContent>>, HandlerError>;
+
+pub(super) fn publish_schemas(surface: &Surface) {
+    let schemas = [
+        (KEYS, output_schema::<MemoryKeysAnswer>()),
+        (DATA, output_schema::<MemoryEntryAnswer>()),
+        (SEARCH, output_schema::<MemorySearchAnswer>()),
+    ];
+    for (name, mut schema) in schemas {
+        schema["$schema"] = DIALECT.into();
+        surface.add_schema(name, schema);
+    }
+}
 
 pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) {
     surface.add_template(MemoryKeysResource(Arc::clone(bank)));
@@ -51,8 +74,13 @@ impl Template for MemoryKeysResource {
         let page = page.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
         let last = page.entries.last().filter(|_| page.more);
         let next = last.map(|last| keys_page_uri(namespace, &query.prefix, &last.key, query.limit));
-        let value = entry_json::keys(namespace, &page.stats, &page.entries, next);
-        Ok(self.0.content(&request.caller, uri, namespace, schemas::KEYS, page.stats.newest, &value))
+        let value = MemoryKeysAnswer {
+            namespace: namespace.to_owned(),
+            keys: MemoryKeySummary::all(&page.entries),
+            stats: NamespaceStats::of(&page.stats),
+            next,
+        };
+        self.0.content(&request.caller, uri, namespace, KEYS, page.stats.newest, &value)
     }
 
     /// The namespaces that are not empty.
@@ -99,8 +127,8 @@ impl Template for MemoryDataResource {
         let key = request.text("key").unwrap_or_default();
         let entry = self.0.memory().get(&request.caller, namespace, key).await?;
         let entry = entry.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
-        let value = entry_json::data(namespace, &entry);
-        Ok(self.0.content(&request.caller, uri, namespace, schemas::DATA, entry.updated, &value))
+        let value = MemoryEntryAnswer::of(namespace, &entry);
+        self.0.content(&request.caller, uri, namespace, DATA, entry.updated, &value)
     }
 
     async fn complete(
@@ -135,11 +163,11 @@ impl Template for MemorySearchResource {
         let (memory, caller) = (self.0.memory(), &request.caller);
         let found = memory.search(caller, namespace, &what, page, limit).await?;
         let redactor = self.0.engine.redactor();
-        let value = entry_json::found(redactor, namespace, said, &found, page, limit);
+        let value = MemorySearchAnswer::of(redactor, namespace, said, &found, page, limit);
         let newest = found.results.iter().map(|(entry, _)| entry.updated).max();
         // An empty result has the current time as its modification time.
         let modified = newest.unwrap_or_else(|| self.0.engine.clock().now());
-        Ok(self.0.content(caller, uri, namespace, schemas::SEARCH, modified, &value))
+        self.0.content(caller, uri, namespace, SEARCH, modified, &value)
     }
 
     async fn complete(
@@ -163,11 +191,11 @@ impl MemoryBank {
         namespace: &str,
         schema: &str,
         modified: Timestamp,
-        value: &Value,
-    ) -> HandlerReply<Vec<ResourceContent>> {
+        value: &impl Serialize,
+    ) -> MemoryReadResult {
         let policy = CachePolicy::Dynamic;
         let about = ResourceDetails { kind: AccessKind::Memory, name: namespace, schema, modified, policy };
-        HandlerReply::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)])
+        Ok(HandlerReply::Done(vec![content(self.engine.catalog().surface(), caller, uri, &about, value)]))
     }
 
     /// Completes namespaces, or keys of the chosen namespace, that the caller may read. If they cannot be read

@@ -7,18 +7,19 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures_util::{StreamExt, stream};
 use nuncio_engine::{
-    Memory, MemoryLimits,
+    Memory,
     knowledge::ExpectedVersion,
     memory::{BankError, BankPageQuery, MemoryImport},
-    surface::{ContentBlock, HandlerError, HandlerReply, HandlerRequest, ToolOutput, ToolProfile},
+    surface::{HandlerError, HandlerReply, ToolCall, TypedOutput, TypedReply, typed_reply},
 };
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{
-    MemoryBank, MemoryOptions, schemas,
-    tools::{
-        MemoryToolHints, MemoryToolResult, READS, WRITES, arguments, hints, limit, namespace, tool_reply,
+    MemoryBank, MemoryOptions,
+    api::{
+        MemoryExportAnswer, MemoryExportRequest, MemoryImportAnswer, MemoryImportFailure, MemoryImportMode,
+        MemoryImportRequest,
     },
 };
 use crate::resource::iso;
@@ -28,43 +29,15 @@ const AT_ONCE: usize = 32;
 /// Maximum errors that are listed one by one.
 const TOLD: usize = 100;
 
-pub(super) fn export_profile(limits: &MemoryLimits) -> ToolProfile {
-    let profile = ToolProfile::new(
-        "memory_export",
-        "Returns entries of a namespace with their values as JSON Lines, one {key, value, ttl, created} per line, in \
-         the order of their keys. Where there are more, next is what to give as after for the next part. \
-         memory_import takes the lines back.",
-    );
-    let input = schemas::object(&[
-        ("namespace", namespace(limits)),
-        ("after?", schemas::described("string", "Only keys after this one.")),
-        ("limit?", limit(limits.keys_page, limits.keys_page)),
-    ]);
-    let output = schemas::object(&[
-        ("namespace", schemas::text()),
-        ("count", schemas::count()),
-        ("lines", schemas::described("string", "JSON Lines.")),
-        ("next?", schemas::text()),
-    ]);
-    hints(profile.input(input).output(output), READS)
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemoryExportArgs {
-    namespace: String,
-    #[serde(default)]
-    after: String,
-    limit: Option<usize>,
-}
-
-pub(super) async fn export(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
-    let MemoryExportArgs { namespace, after, limit } = arguments(request.arguments)?;
+pub(super) async fn export(
+    bank: Arc<MemoryBank>,
+    call: ToolCall<MemoryExportRequest>,
+) -> TypedReply<MemoryExportAnswer> {
+    let MemoryExportRequest { namespace, after, limit } = call.input;
     let memory = bank.memory();
     let limit = limit.unwrap_or(memory.limits().keys_page);
-    let query = BankPageQuery { prefix: String::new(), after, limit };
-    let (entries, more) =
-        memory.export(&request.caller, &namespace, &query, bank.options.export_bytes).await?;
+    let query = BankPageQuery { prefix: String::new(), after: after.unwrap_or_default(), limit };
+    let (entries, more) = memory.export(&call.caller, &namespace, &query, bank.options.export_bytes).await?;
     let mut lines = String::new();
     for entry in &entries {
         let line = json!({
@@ -76,54 +49,9 @@ pub(super) async fn export(bank: Arc<MemoryBank>, request: HandlerRequest) -> Me
         lines += &line.to_string();
         lines.push('\n');
     }
-    let mut exported = json!({ "namespace": namespace, "count": entries.len(), "lines": lines });
-    if let Some(last) = entries.last().filter(|_| more) {
-        exported["next"] = last.key.as_str().into();
-    }
-    tool_reply(lines, exported)
-}
-
-pub(super) fn import_profile(limits: &MemoryLimits, options: &MemoryOptions) -> ToolProfile {
-    let profile = ToolProfile::new(
-        "memory_import",
-        "Writes entries from JSON Lines as memory_export returns them: {key, value, ttl?, created?} per line; created is \
-         not taken over, and ttl begins anew. All lines are checked first, and nothing is written when one is wrong. \
-         mode says what happens to a key that there is already: overwrite it, keep what is there, or fail, which \
-         writes nothing when there is one.",
-    );
-    let input = schemas::object(&[
-        ("namespace", namespace(limits)),
-        ("lines", json!({ "type": "string", "maxLength": options.import_bytes })),
-        ("mode", json!({ "enum": ["overwrite", "keep", "fail"] })),
-    ]);
-    let error = schemas::object(&[("line", schemas::count()), ("error", schemas::text())]);
-    let output = schemas::object(&[
-        ("namespace", schemas::text()),
-        ("written", schemas::count()),
-        ("kept", schemas::described("integer", "Keys that were there and stayed as they were.")),
-        ("failed", schemas::described("integer", "Lines that were not written.")),
-        ("errors", json!({ "type": "array", "items": error, "description": "The first hundred of them." })),
-    ]);
-    hints(
-        profile.input(input).output(output),
-        MemoryToolHints { destructive: true, idempotent: true, ..WRITES },
-    )
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MemoryImportArgs {
-    namespace: String,
-    lines: String,
-    mode: MemoryImportMode,
-}
-
-#[derive(Deserialize, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-enum MemoryImportMode {
-    Overwrite,
-    Keep,
-    Fail,
+    let next = entries.last().filter(|_| more).map(|last| last.key.clone());
+    let count = entries.len() as u64;
+    typed_reply(lines.clone(), MemoryExportAnswer { namespace, count, lines, next })
 }
 
 #[derive(Deserialize)]
@@ -147,10 +75,13 @@ struct MemoryImportOutcome {
     errors: Vec<(usize, String)>,
 }
 
-pub(super) async fn import(bank: Arc<MemoryBank>, request: HandlerRequest) -> MemoryToolResult {
-    let MemoryImportArgs { namespace, lines, mode } = arguments(request.arguments)?;
+pub(super) async fn import(
+    bank: Arc<MemoryBank>,
+    call: ToolCall<MemoryImportRequest>,
+) -> TypedReply<MemoryImportAnswer> {
+    let MemoryImportRequest { namespace, lines, mode } = call.input;
     let memory = bank.memory();
-    let import = memory.begin_import(&request.caller, &namespace)?;
+    let import = memory.begin_import(&call.caller, &namespace)?;
     let (good, errors) = read(&memory, &bank.options, &namespace, &lines)?;
     let mut outcome = MemoryImportOutcome { errors, ..MemoryImportOutcome::default() };
     if outcome.errors.is_empty() && mode == MemoryImportMode::Fail {
@@ -161,21 +92,15 @@ pub(super) async fn import(bank: Arc<MemoryBank>, request: HandlerRequest) -> Me
     }
     outcome.errors.sort();
     let failed = outcome.errors.len();
-    let errors = outcome.errors.iter().take(TOLD);
-    let errors: Vec<Value> = errors.map(|(line, error)| json!({ "line": line, "error": error })).collect();
     let mut text = format!("{} written, {} kept, {failed} failed.", outcome.written, outcome.skipped);
-    for (line, error) in outcome.errors.iter().take(TOLD) {
+    let mut errors = vec![];
+    for (line, error) in outcome.errors.into_iter().take(TOLD) {
         text += &format!("\nline {line}: {error}");
+        errors.push(MemoryImportFailure { line: line as u64, error });
     }
-    let structured = json!({
-        "namespace": namespace,
-        "written": outcome.written,
-        "kept": outcome.skipped,
-        "failed": failed,
-        "errors": errors,
-    });
-    let content = vec![ContentBlock::Text(text)];
-    Ok(HandlerReply::Done(ToolOutput { content, structured: Some(structured), is_error: failed > 0 }))
+    let (written, kept) = (outcome.written, outcome.skipped);
+    let value = MemoryImportAnswer { namespace, written, kept, failed: failed as u64, errors };
+    Ok(HandlerReply::Done(TypedOutput { text, value, is_error: failed > 0 }))
 }
 
 /// Parses the lines, each with its number, and checks everything that can be checked without writing.

@@ -7,9 +7,9 @@ use nuncio_engine::clock::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{
+    api::UnavailableAgent,
     check::Roster,
     file::{PlanTarget, PlanTask},
-    status::UnavailableAgent,
 };
 use crate::registry::Registry;
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{
     PlanOptions,
+    api::PlanProblem,
     file::{Plan, PlanTarget, PlanTask, Synthesis},
     graph::PlanGraph,
     reference::{self, PlanReference},
@@ -17,17 +18,6 @@ use super::{
 const ID: usize = 64;
 /// Maximum problems reported for one plan.
 pub const PROBLEMS: usize = 50;
-
-/// One problem of a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PlanProblem {
-    /// The task that has the problem; `None`: the plan as a whole.
-    pub task: Option<String>,
-    /// The key in the plan file that has the problem.
-    pub key: String,
-    /// The problem, and how to fix it.
-    pub why: String,
-}
 
 impl fmt::Display for PlanProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

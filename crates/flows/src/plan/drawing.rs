@@ -2,6 +2,9 @@
 
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use super::{
     file::Plan,
     graph::PlanGraph,
@@ -9,7 +12,8 @@ use super::{
 };
 
 /// The format of a drawing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum PlanDrawing {
     /// Plain text, for a terminal.
     Text,
@@ -17,18 +21,6 @@ pub enum PlanDrawing {
     Mermaid,
     /// An SVG image.
     Svg,
-}
-
-impl PlanDrawing {
-    /// The format with that name.
-    pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "text" => Some(Self::Text),
-            "mermaid" => Some(Self::Mermaid),
-            "svg" => Some(Self::Svg),
-            _ => None,
-        }
-    }
 }
 
 /// Draws a plan, with the status of its subtasks where it is known.

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use nuncio_engine::duration;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -191,7 +192,7 @@ impl PlanReader<'_> {
 
     fn time(&mut self, key: &str, value: Option<&Value>) -> Option<Duration> {
         let read = match value? {
-            Value::String(text) => parse_duration(text),
+            Value::String(text) => duration::parse(text).ok(),
             Value::Number(seconds) => {
                 seconds.as_f64().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
             }
@@ -458,7 +459,7 @@ impl Plan {
         }
         let mut budget = Map::new();
         budget.extend(self.budget.retries.map(|retries| ("retries".into(), json!(retries))));
-        budget.extend(self.budget.time.map(|time| ("time".into(), json!(format_duration(time)))));
+        budget.extend(self.budget.time.map(|time| ("time".into(), json!(duration::format(time)))));
         if !budget.is_empty() {
             value["budget"] = budget.into();
         }
@@ -507,10 +508,10 @@ impl PlanTask {
         }
         if self.retry != PlanRetry::default() {
             value["retry"] =
-                json!({ "attempts": self.retry.attempts, "backoff": format_duration(self.retry.backoff) });
+                json!({ "attempts": self.retry.attempts, "backoff": duration::format(self.retry.backoff) });
         }
         if let Some(timeout) = self.timeout {
-            value["timeout"] = json!(format_duration(timeout));
+            value["timeout"] = json!(duration::format(timeout));
         }
         if !self.fallbacks.is_empty() {
             value["fallbacks"] = self.fallbacks.iter().map(PlanTarget::to_value).collect();
@@ -556,24 +557,4 @@ fn without_null(value: Value) -> Value {
         }
         other => other,
     }
-}
-
-/// The units of a duration, in milliseconds.
-const UNITS: [(&str, u64); 5] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)];
-
-/// Parses a duration such as `90s`.
-fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let split = text.find(|c: char| c.is_ascii_alphabetic())?;
-    let (number, unit) = (text[..split].trim(), text[split..].trim());
-    let (_, factor) = UNITS.into_iter().find(|(known, _)| *known == unit)?;
-    let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0)?;
-    Duration::try_from_secs_f64(number * factor as f64 / 1_000.0).ok()
-}
-
-/// A duration in plan file syntax: in the largest unit that represents it exactly.
-pub fn format_duration(time: Duration) -> String {
-    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-    let whole = UNITS.into_iter().find(|(_, factor)| ms > 0 && ms.is_multiple_of(*factor));
-    whole.map_or_else(|| "0s".into(), |(unit, factor)| format!("{}{unit}", ms / factor))
 }

@@ -19,7 +19,7 @@ use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use nuncio_client::model::Model;
 use nuncio_engine::{
     Agent, AgentError, Answer, CallEnd, Chunk, Level, Message, Outcome, Part, Profile, Role, State,
-    TaskContext, TaskUse, clock::Timestamp,
+    TaskContext, TaskUse, clock::Timestamp, surface::input_schema,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,11 +27,11 @@ use tokio::sync::Semaphore;
 
 use super::{
     AGENT, PLAN, PlanCore, RESULT, agent_choice,
+    api::OrchestratorRequest,
     check::Roster,
     file::{Plan, PlanTarget, Synthesis},
     graph::PlanGraph,
     poll_slice::{PollSlice, SlicedFuture},
-    schemas,
     status::SubtaskState,
     subtask_permits::{self, SubtaskPermit},
     synthesis::{self, PlanResults, SubtaskResult},
@@ -54,6 +54,15 @@ struct AdmittedPlan {
     skills: HashMap<String, BTreeSet<String>>,
 }
 
+/// The schema of the arguments. It is open: a plan may also be given as the message's data itself.
+fn input() -> Value {
+    let mut schema = input_schema::<OrchestratorRequest>();
+    if let Value::Object(schema) = &mut schema {
+        schema.shift_remove("additionalProperties");
+    }
+    schema
+}
+
 #[async_trait]
 impl Agent for Orchestrator {
     fn profile(&self) -> Profile {
@@ -63,7 +72,7 @@ impl Agent for Orchestrator {
              retries, timeouts and fallbacks, rerouted where an agent is down, and put together at the end with where \
              each part came from. Give it a plan, or a request of which it makes one.",
         )
-        .input(schemas::orchestrator());
+        .input(input());
         profile.tasks = TaskUse::Offered;
         profile.time_limit = Some(self.core.options.time_limit);
         let skill = &mut profile.skills[0];

@@ -2,13 +2,18 @@
 //! a line. Any reader of the artifact can draw the plan while it runs; this module does it for this server.
 
 use nuncio_engine::{Content, Task, clock::Timestamp};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
-use super::{PLAN, PlanOptions, file::Plan};
+use super::{
+    PLAN, PlanOptions,
+    api::{SubtaskStatus, UnavailableAgent},
+    file::Plan,
+};
+use crate::resource::iso;
 
 /// The state of a subtask.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SubtaskState {
     /// A dependency is not done.
@@ -99,38 +104,6 @@ fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
-/// An agent that was considered for a subtask and could not do it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnavailableAgent {
-    /// The agent's name.
-    pub agent: String,
-    /// Why it could not do the subtask.
-    pub why: String,
-}
-
-/// The current status of a subtask.
-#[derive(Debug, Clone, PartialEq)]
-pub struct SubtaskStatus {
-    /// The subtask's id in the plan.
-    pub id: String,
-    /// The current state.
-    pub state: SubtaskState,
-    /// The agent of the current or last attempt.
-    pub agent: Option<String>,
-    /// The id of the agent's task on the server.
-    pub task_id: Option<String>,
-    /// The number of attempts so far.
-    pub attempts: u32,
-    /// Why it failed, is retried, or was skipped.
-    pub why: Option<String>,
-    /// The agents that could not do it.
-    pub rerouted_from: Vec<UnavailableAgent>,
-    /// When the first attempt began.
-    pub started_at: Option<Timestamp>,
-    /// The time from the first attempt to the end, in milliseconds.
-    pub duration_ms: Option<u64>,
-}
-
 /// The current status of a plan.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PlanStatus {
@@ -149,17 +122,7 @@ impl PlanStatus {
             _ => None,
         });
         let plan = Plan::read(&lines.next()?["plan"], options).ok()?;
-        let part = |task: &super::file::PlanTask| SubtaskStatus {
-            id: task.id.clone(),
-            state: SubtaskState::Waiting,
-            agent: None,
-            task_id: None,
-            attempts: 0,
-            why: None,
-            rerouted_from: vec![],
-            started_at: None,
-            duration_ms: None,
-        };
+        let part = |task: &super::file::PlanTask| SubtaskStatus { id: task.id.clone(), ..Default::default() };
         let mut status = Self { parts: plan.tasks.iter().map(part).collect(), plan };
         let positions: std::collections::HashMap<String, usize> =
             status.plan.tasks.iter().enumerate().map(|(n, task)| (task.id.clone(), n)).collect();
@@ -181,11 +144,6 @@ impl PlanStatus {
     pub fn finished_count(&self) -> usize {
         self.parts.iter().filter(|part| part.state.is_over()).count()
     }
-
-    /// The subtasks as JSON.
-    pub fn to_value(&self) -> Value {
-        self.parts.iter().map(SubtaskStatus::to_value).collect()
-    }
 }
 
 impl SubtaskStatus {
@@ -195,22 +153,8 @@ impl SubtaskStatus {
         self.attempts = self.attempts.max(changed.attempts);
         self.agent = changed.agent.or(self.agent.take());
         self.task_id = changed.task_id.or(self.task_id.take());
-        self.started_at = self.started_at.or(changed.started_at);
+        self.started_at = self.started_at.take().or_else(|| changed.started_at.map(iso));
         self.duration_ms = changed.duration_ms.or(self.duration_ms);
         self.rerouted_from = changed.rerouted_from;
-    }
-
-    fn to_value(&self) -> Value {
-        serde_json::json!({
-            "task": self.id,
-            "state": self.state.name(),
-            "agent": self.agent,
-            "taskId": self.task_id,
-            "attempts": self.attempts,
-            "why": self.why,
-            "reroutedFrom": self.rerouted_from,
-            "startedAt": self.started_at.map(crate::resource::iso),
-            "durationMs": self.duration_ms,
-        })
     }
 }

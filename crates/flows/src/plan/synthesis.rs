@@ -6,9 +6,10 @@ use nuncio_engine::{Content, Message, Task, clock::Timestamp};
 use serde_json::{Value, json};
 
 use super::{
+    api::UnavailableAgent,
     file::Plan,
     reference::{PlanReference, ReferenceResolver, TaskProperty, at_path, render},
-    status::{SubtaskState, UnavailableAgent},
+    status::SubtaskState,
 };
 
 /// The result of a subtask.

@@ -1,27 +1,36 @@
 //! The plan tools: make, check, draw and run a plan; read, list and cancel running ones. A run is handed over
 //! to the orchestrator, so the caller gets its task.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc};
 
 use nuncio_engine::{
-    AccessKind, Action, Content, Engine, List, Message, Surface, Task, TaskUse,
+    AccessKind, Action, Caller, Content, Engine, List, Message, Surface, Task, TaskUse,
     access_control::AccessRequest,
-    surface::{HandlerError, HandlerReply, HandlerRequest, SchemaError, ToolOutput, ToolProfile, tool},
+    surface::{
+        HandlerError, HandlerReply, SchemaError, ToolCall, TypedReply, task_arguments, typed_reply,
+        typed_tool,
+    },
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::{
     AGENT, PART, PlanCore, RESULT,
+    api::{
+        PlanCancelAnswer, PlanCancelRequest, PlanCheckAnswer, PlanCheckRequest, PlanListAnswer,
+        PlanListRequest, PlanMakeAnswer, PlanMakeRequest, PlanMatchAnswer, PlanRunRequest, PlanShowAnswer,
+        PlanShowRequest, PlanStatusAnswer, PlanStatusRequest, PlanSummary,
+    },
     check::{PlanProblems, Roster},
     drawing::{PlanDrawing, draw},
     file::Plan,
     graph::PlanGraph,
-    make, schemas,
+    make::{self, PlanMatch},
     status::PlanStatus,
 };
 use crate::resource::iso;
 
-type PlanToolResult = Result<HandlerReply<ToolOutput>, HandlerError>;
+/// Plans on a page by default.
+const PAGE: usize = 20;
 
 #[derive(Clone)]
 struct PlanTools {
@@ -30,277 +39,213 @@ struct PlanTools {
 }
 
 pub(super) fn install(core: &Arc<PlanCore>, engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
-    let desk = PlanTools { core: Arc::clone(core), engine: engine.clone() };
-    macro_rules! offer {
-        ($profile:expr, $method:ident) => {{
-            let desk = desk.clone();
-            surface.add_tool(tool($profile, move |request| {
-                let desk = desk.clone();
-                async move { desk.$method(request).await }
-            }))?;
-        }};
-    }
-    let read_only = |mut profile: ToolProfile| {
-        profile.annotations.insert("readOnlyHint".into(), true.into());
-        profile
-    };
-    offer!(
-        ToolProfile::new(
-            "plan_make",
-            "Makes a plan of a request: each part is given to the agent whose skills, tags and examples fit it best, or \
-             a model or an agent makes it. The plan is checked, and yours to edit before plan_run.",
-        )
-        .input(schemas::make())
-        .output(schemas::made())
-        .tasks(TaskUse::Offered),
-        make
-    );
-    offer!(
-        read_only(
-            ToolProfile::new(
-                "plan_check",
-                "Checks a plan as a whole: ids, needs, references, agents and skills. Everything that is wrong is said.",
-            )
-            .input(schemas::given())
-            .output(schemas::checked())
-        ),
-        check
-    );
-    offer!(
-        read_only(
-            ToolProfile::new("plan_show", "Draws a plan, or one that runs, as text, Mermaid or SVG.")
-                .input(schemas::show())
-                .output(schemas::shown())
-        ),
-        show
-    );
-    offer!(
-        ToolProfile::new(
-            "plan_run",
-            "Runs a plan, or makes one of a request and runs it, as one durable task of the orchestrator. plan_status \
-             tells how it goes on.",
-        )
-        .input(schemas::run())
-        .tasks(TaskUse::Offered),
-        run
-    );
-    offer!(
-        read_only(
-            ToolProfile::new(
-                "plan_status",
-                "Where a plan stands: each of its tasks, who does it, and what it came to."
-            )
-            .input(schemas::looked_at())
-            .output(schemas::status())
-        ),
-        status
-    );
-    offer!(
-        read_only(
-            ToolProfile::new("plan_list", "Your plans that run or ran, newest first, in pages.")
-                .input(schemas::list())
-                .output(schemas::listed())
-        ),
-        list
-    );
-    offer!(
-        ToolProfile::new("plan_cancel", "Ends a plan, and all tasks that it has called.")
-            .input(schemas::named())
-            .output(schemas::canceled()),
-        cancel
-    );
-    Ok(())
+    let tools = PlanTools { core: Arc::clone(core), engine: engine.clone() };
+    typed_tool(
+        "plan_make",
+        "Makes a plan of a request: each part is given to the agent whose skills, tags and examples fit it best, or \
+         a model or an agent makes it. The plan is checked, and yours to edit before plan_run.",
+        &tools,
+        PlanTools::make,
+    )
+    .tasks(TaskUse::Offered)
+    .install(surface)?;
+    typed_tool(
+        "plan_check",
+        "Checks a plan as a whole: ids, needs, references, agents and skills. Everything that is wrong is said.",
+        &tools,
+        PlanTools::check,
+    )
+    .read_only()
+    .install(surface)?;
+    let about = "Draws a plan, or one that runs, as text, Mermaid or SVG.";
+    typed_tool("plan_show", about, &tools, PlanTools::show).read_only().install(surface)?;
+    typed_tool(
+        "plan_run",
+        "Runs a plan, or makes one of a request and runs it, as one durable task of the orchestrator. plan_status \
+         tells how it goes on.",
+        &tools,
+        PlanTools::run,
+    )
+    .tasks(TaskUse::Offered)
+    .without_output_schema()
+    .install(surface)?;
+    let about = "Where a plan stands: each of its tasks, who does it, and what it came to.";
+    typed_tool("plan_status", about, &tools, PlanTools::status).read_only().install(surface)?;
+    let about = "Your plans that run or ran, newest first, in pages.";
+    typed_tool("plan_list", about, &tools, PlanTools::list).read_only().install(surface)?;
+    let about = "Ends a plan, and all tasks that it has called.";
+    typed_tool("plan_cancel", about, &tools, PlanTools::cancel).install(surface)
 }
 
 impl PlanTools {
-    fn allow(
-        &self,
-        request: &HandlerRequest,
-        action: Action,
-        operation: &'static str,
-    ) -> Result<(), HandlerError> {
+    fn allow(&self, caller: &Caller, action: Action, operation: &'static str) -> Result<(), HandlerError> {
         let access =
             AccessRequest { action, kind: AccessKind::A2a, name: AGENT, operation, resource: &AGENT };
-        Ok(self.engine.allow(&request.caller, &access)?)
+        Ok(self.engine.allow(caller, &access)?)
     }
 
     /// Parses the submitted plan.
-    fn given(&self, value: Option<&Value>) -> Result<Plan, PlanProblems> {
-        match value {
-            Some(Value::String(file)) => Plan::parse(file, &self.core.options),
-            other => Plan::read(other.unwrap_or(&Value::Null), &self.core.options),
+    fn given(&self, plan: &Value) -> Result<Plan, PlanProblems> {
+        match plan {
+            Value::String(file) => Plan::parse(file, &self.core.options),
+            other => Plan::read(other, &self.core.options),
         }
     }
 
-    async fn make(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Execute, "plan.make")?;
-        if request.text("by").is_some() || request.arguments.get("model") == Some(&Value::Bool(true)) {
-            let mut arguments = request.arguments;
+    async fn make(self, call: ToolCall<PlanMakeRequest>) -> TypedReply<PlanMakeAnswer> {
+        self.allow(&call.caller, Action::Execute, "plan.make")?;
+        if call.input.by.is_some() || call.input.model == Some(true) {
+            let mut arguments = task_arguments(&call.input)?;
             arguments.insert("make".into(), true.into());
             return Ok(HandlerReply::HandOver { agent: AGENT.into(), arguments });
         }
-        let words = request.text("request").unwrap_or_default();
-        let made = make(words, &Roster::of(&self.engine), &self.core.options)
+        let made = make::make(&call.input.request, &Roster::of(&self.engine), &self.core.options)
             .map_err(|error| HandlerError::Failed(error.to_string()))?;
-        let matches: Vec<Value> = made
-            .matches
-            .iter()
-            .map(|found| {
-                json!({
-                    "task": found.task, "part": found.part, "agent": found.agent, "skill": found.skill,
-                    "score": (found.score * 1_000.0).round() / 1_000.0, "words": found.words,
-                })
-            })
-            .collect();
         let file = made.to_toml();
-        tool_reply(file.clone(), json!({ "plan": made.plan.to_value(), "file": file, "matches": matches }))
+        let matches = made.matches.into_iter().map(PlanMatchAnswer::from).collect();
+        typed_reply(file.clone(), PlanMakeAnswer { plan: members(made.plan.to_value()), file, matches })
     }
 
-    async fn check(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Read, "plan.check")?;
+    async fn check(self, call: ToolCall<PlanCheckRequest>) -> TypedReply<PlanCheckAnswer> {
+        self.allow(&call.caller, Action::Read, "plan.check")?;
         let (roster, options) = (Roster::of(&self.engine), &self.core.options);
-        let checked = match request.arguments.get("plan") {
-            Some(Value::String(file)) => Plan::parse_for(file, options, Some(&roster)),
-            other => Plan::read_for(other.unwrap_or(&Value::Null), options, Some(&roster)),
+        let checked = match &call.input.plan {
+            Value::String(file) => Plan::parse_for(file, options, Some(&roster)),
+            other => Plan::read_for(other, options, Some(&roster)),
         };
         match checked {
             Ok(plan) => {
                 let graph = PlanGraph::of(&plan);
-                let ids = |tasks: Vec<usize>| -> Vec<&str> {
-                    tasks.into_iter().map(|n| plan.tasks[n].id.as_str()).collect()
+                let ids = |tasks: Vec<usize>| -> Vec<String> {
+                    tasks.into_iter().map(|n| plan.tasks[n].id.clone()).collect()
                 };
-                let said = json!({
-                    "valid": true,
-                    "problems": [],
-                    "tasks": plan.tasks.len(),
-                    "order": ids(graph.order()),
-                    "longestWay": ids(graph.critical_path(|_| 1.0).0),
-                });
-                tool_reply(format!("The plan is valid: {} tasks.", plan.tasks.len()), said)
+                let answer = PlanCheckAnswer {
+                    valid: true,
+                    problems: vec![],
+                    tasks: Some(plan.tasks.len() as u64),
+                    order: Some(ids(graph.order())),
+                    longest_way: Some(ids(graph.critical_path(|_| 1.0).0)),
+                };
+                typed_reply(format!("The plan is valid: {} tasks.", plan.tasks.len()), answer)
             }
             Err(problems) => {
-                let listed: Vec<Value> = problems
-                    .0
-                    .iter()
-                    .map(|problem| json!({ "task": problem.task, "key": problem.key, "why": problem.why }))
-                    .collect();
-                tool_reply(problems.to_string(), json!({ "valid": false, "problems": listed }))
+                let text = problems.to_string();
+                typed_reply(text, PlanCheckAnswer { problems: problems.0, ..PlanCheckAnswer::default() })
             }
         }
     }
 
-    async fn show(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Read, "plan.show")?;
-        let format = request.text("format").unwrap_or("text");
-        let drawing = PlanDrawing::named(format).unwrap_or(PlanDrawing::Text);
-        let drawn = match request.text("planId") {
-            Some(_) => {
-                let task = self.find(&request).await?;
+    async fn show(self, call: ToolCall<PlanShowRequest>) -> TypedReply<PlanShowAnswer> {
+        self.allow(&call.caller, Action::Read, "plan.show")?;
+        let PlanShowRequest { plan, plan_id, format } = call.input;
+        let format = format.unwrap_or(PlanDrawing::Text);
+        let drawing = match plan_id {
+            Some(id) => {
+                let task = self.find(&call.caller, &id).await?;
                 let status = PlanStatus::of(&task, &self.core.options)
                     .ok_or_else(|| HandlerError::Failed("that task has no plan yet".into()))?;
-                draw(&status.plan, Some(&status), drawing)
+                draw(&status.plan, Some(&status), format)
             }
             None => {
-                let plan = self.given(request.arguments.get("plan"));
+                let plan = self.given(&plan.unwrap_or_default());
                 let plan = plan.map_err(|problems| HandlerError::Invalid(problems.to_string()))?;
-                draw(&plan, None, drawing)
+                draw(&plan, None, format)
             }
         };
-        tool_reply(drawn.clone(), json!({ "format": format, "drawing": drawn }))
+        typed_reply(drawing.clone(), PlanShowAnswer { format, drawing })
     }
 
-    async fn run(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Execute, "plan.run")?;
-        let given = |name: &str| request.arguments.get(name).is_some_and(|value| !value.is_null());
-        match (given("plan"), given("request")) {
-            (true, true) => {
+    /// Hands over to the orchestrator, so it has no answer of its own.
+    async fn run(self, call: ToolCall<PlanRunRequest>) -> TypedReply<()> {
+        self.allow(&call.caller, Action::Execute, "plan.run")?;
+        match (&call.input.plan, &call.input.request) {
+            (Some(_), Some(_)) => {
                 return Err(HandlerError::Invalid(
                     "request: there is a plan already; give one or the other".into(),
                 ));
             }
-            (false, false) => return Err(HandlerError::Invalid("plan: give a plan or a request".into())),
-            (true, false) => {
+            (None, None) => return Err(HandlerError::Invalid("plan: give a plan or a request".into())),
+            (Some(plan), None) => {
                 // Reported before anything begins; the orchestrator checks once more, and journals the result.
-                let plan = self.given(request.arguments.get("plan"));
-                plan.and_then(|plan| plan.check(&Roster::of(&self.engine)))
+                self.given(plan)
+                    .and_then(|plan| plan.check(&Roster::of(&self.engine)))
                     .map_err(|problems| HandlerError::Invalid(problems.to_string()))?;
             }
-            (false, true) => {}
+            (None, Some(_)) => {}
         }
-        Ok(HandlerReply::HandOver { agent: AGENT.into(), arguments: request.arguments })
+        Ok(HandlerReply::HandOver { agent: AGENT.into(), arguments: task_arguments(&call.input)? })
     }
 
-    async fn status(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Read, "plan.status")?;
-        let task = self.find(&request).await?;
+    async fn status(self, call: ToolCall<PlanStatusRequest>) -> TypedReply<PlanStatusAnswer> {
+        self.allow(&call.caller, Action::Read, "plan.status")?;
+        let task = self.find(&call.caller, &call.input.plan_id).await?;
         let status = PlanStatus::of(&task, &self.core.options);
         let result = task.artifacts.iter().find(|artifact| artifact.id == RESULT);
         let parts = || result.iter().flat_map(|artifact| &artifact.parts);
-        let data = parts().find_map(|part| match &part.content {
-            Content::Data(value) => Some(value),
+        let provenance = parts().find_map(|part| match &part.content {
+            Content::Data(value) => value.as_object().cloned(),
             _ => None,
         });
-        let wanted = request.arguments.get("results").and_then(Value::as_array);
-        let mut said = json!({
-            "planId": task.origin.public_id(),
-            "state": state_name(&task),
-            "name": status.as_ref().map(|status| &status.plan.name),
-            "message": task.status_message.as_ref().map(Message::joined_text).filter(|said| !said.is_empty()),
-            "plan": status.as_ref().map(|status| status.plan.to_value()),
-            "parts": status.as_ref().map_or_else(|| json!([]), PlanStatus::to_value),
-            "over": status.as_ref().map_or(0, PlanStatus::finished_count),
-            "total": status.as_ref().map_or(0, |status| status.parts.len()),
-            "result": parts().find_map(nuncio_engine::Part::as_text),
-            "provenance": data,
-        });
-        if let Some(wanted) = wanted {
-            let wanted: HashSet<&str> = wanted.iter().filter_map(Value::as_str).collect();
-            said["results"] = results(&task, &wanted);
-        }
-        let text = format!(
-            "Plan {} is {}: {} of {} subtasks are over.",
-            said["planId"], said["state"], said["over"], said["total"]
-        );
-        tool_reply(text.replace('"', ""), said)
+        let over = status.as_ref().map_or(0, PlanStatus::finished_count) as u64;
+        let (plan, parts_of_plan) = status.map(|status| (status.plan, status.parts)).unzip();
+        let parts_of_plan = parts_of_plan.unwrap_or_default();
+        let answer = PlanStatusAnswer {
+            plan_id: task.origin.public_id().to_string(),
+            state: task.state.name().to_owned(),
+            name: plan.as_ref().map(|plan| plan.name.clone()),
+            message: task.status_message.as_ref().map(Message::joined_text).filter(|text| !text.is_empty()),
+            plan: plan.map(|plan| members(plan.to_value())),
+            over,
+            total: parts_of_plan.len() as u64,
+            parts: parts_of_plan,
+            result: parts().find_map(nuncio_engine::Part::as_text).map(str::to_owned),
+            provenance,
+            results: call.input.results.map(|wanted| results(&task, &wanted)),
+        };
+        let PlanStatusAnswer { plan_id, state, total, .. } = &answer;
+        typed_reply(format!("Plan {plan_id} is {state}: {over} of {total} subtasks are over."), answer)
     }
 
-    async fn list(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Read, "plan.list")?;
+    async fn list(self, call: ToolCall<PlanListRequest>) -> TypedReply<PlanListAnswer> {
+        self.allow(&call.caller, Action::Read, "plan.list")?;
         let list = List {
             agent: Some(AGENT.into()),
-            page_token: request.text("pageToken").map(str::to_owned),
-            page_size: request.arguments.get("pageSize").and_then(Value::as_u64).unwrap_or(20) as usize,
+            page_token: call.input.page_token,
+            page_size: call.input.page_size.unwrap_or(PAGE),
             ..List::default()
         };
-        let listed = self.engine.list(&request.caller, list).await?;
-        let line = |task: &Task| {
+        let listed = self.engine.list(&call.caller, list).await?;
+        let summary = |task: &Task| {
             let status = PlanStatus::of(task, &self.core.options);
-            json!({
-                "planId": task.origin.public_id(),
-                "state": state_name(task),
-                "name": status.as_ref().map(|status| &status.plan.name),
-                "over": status.as_ref().map_or(0, PlanStatus::finished_count),
-                "total": status.as_ref().map_or(0, |status| status.parts.len()),
-                "updatedAt": iso(task.status_at),
-            })
+            PlanSummary {
+                plan_id: task.origin.public_id().to_string(),
+                state: task.state.name().to_owned(),
+                name: status.as_ref().map(|status| status.plan.name.clone()),
+                over: status.as_ref().map_or(0, PlanStatus::finished_count) as u64,
+                total: status.as_ref().map_or(0, |status| status.parts.len()) as u64,
+                updated_at: iso(task.status_at),
+            }
         };
-        let plans: Vec<Value> = listed.tasks.iter().map(line).collect();
-        let said = json!({ "plans": plans, "total": listed.total, "nextPageToken": listed.next_page_token });
-        tool_reply(format!("{} of {} plans.", listed.tasks.len(), listed.total), said)
+        let plans: Vec<PlanSummary> = listed.tasks.iter().map(summary).collect();
+        let text = format!("{} of {} plans.", plans.len(), listed.total);
+        let (total, next_page_token) = (listed.total as u64, listed.next_page_token);
+        typed_reply(text, PlanListAnswer { plans, total, next_page_token })
     }
 
-    async fn cancel(self, request: HandlerRequest) -> PlanToolResult {
-        self.allow(&request, Action::Write, "plan.cancel")?;
-        let id = self.find(&request).await?.origin.public_id();
-        let task = self.engine.cancel(&request.caller, &id).await?;
-        let state = state_name(&task);
-        tool_reply(format!("Plan {id} is {state}."), json!({ "planId": id, "state": state }))
+    async fn cancel(self, call: ToolCall<PlanCancelRequest>) -> TypedReply<PlanCancelAnswer> {
+        self.allow(&call.caller, Action::Write, "plan.cancel")?;
+        let id = self.find(&call.caller, &call.input.plan_id).await?.origin.public_id().to_string();
+        let task = self.engine.cancel(&call.caller, &id).await?;
+        let state = task.state.name();
+        typed_reply(
+            format!("Plan {id} is {state}."),
+            PlanCancelAnswer { plan_id: id, state: state.to_owned() },
+        )
     }
 
-    /// The plan that a request names. A task of another agent is not a plan.
-    async fn find(&self, request: &HandlerRequest) -> Result<Arc<Task>, HandlerError> {
-        let id = request.text("planId").unwrap_or_default();
-        let task = self.engine.get(&request.caller, id).await?;
+    /// The plan with that id. A task of another agent is not a plan.
+    async fn find(&self, caller: &Caller, id: &str) -> Result<Arc<Task>, HandlerError> {
+        let task = self.engine.get(caller, id).await?;
         match task.origin.agent == AGENT {
             true => Ok(task),
             false => Err(nuncio_engine::Error::NoSuchTask(id.to_owned()).into()),
@@ -308,27 +253,30 @@ impl PlanTools {
     }
 }
 
-/// The results of these subtasks as text, as far as they are done.
-fn results(task: &Task, wanted: &HashSet<&str>) -> Value {
-    let mut results = Map::new();
-    for artifact in &task.artifacts {
-        let Some(id) = artifact.id.strip_prefix(PART).filter(|id| wanted.contains(id)) else { continue };
-        let texts: Vec<&str> = artifact.parts.iter().filter_map(nuncio_engine::Part::as_text).collect();
-        results.insert(id.to_owned(), texts.join("\n").into());
+impl From<PlanMatch> for PlanMatchAnswer {
+    fn from(found: PlanMatch) -> Self {
+        let PlanMatch { task, part, agent, skill, score, words, .. } = found;
+        Self { task, part, agent, skill, score: (score * 1_000.0).round() / 1_000.0, words }
     }
-    results.into()
 }
 
-fn state_name(task: &Task) -> String {
-    // A variant without fields: serialization cannot fail.
-    serde_json::to_value(task.state)
-        .ok()
-        .and_then(|name| name.as_str().map(str::to_owned))
-        .unwrap_or_default()
+/// The results of these subtasks as text, as far as they are done.
+fn results(task: &Task, wanted: &[String]) -> BTreeMap<String, String> {
+    let mut results = BTreeMap::new();
+    for artifact in &task.artifacts {
+        let Some(id) = artifact.id.strip_prefix(PART) else { continue };
+        if wanted.iter().any(|wanted| wanted == id) {
+            let texts: Vec<&str> = artifact.parts.iter().filter_map(nuncio_engine::Part::as_text).collect();
+            results.insert(id.to_owned(), texts.join("\n"));
+        }
+    }
+    results
 }
 
-fn tool_reply(text: String, value: Value) -> PlanToolResult {
-    let mut output = ToolOutput::text(text);
-    output.structured = Some(value);
-    Ok(HandlerReply::Done(output))
+/// The members of a plan, which is always an object.
+fn members(plan: Value) -> Map<String, Value> {
+    match plan {
+        Value::Object(members) => members,
+        _ => Map::new(),
+    }
 }

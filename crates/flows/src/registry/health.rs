@@ -6,9 +6,12 @@
 use std::time::Duration;
 
 use nuncio_engine::clock::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 /// A circuit breaker: whether calls are worthwhile.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Breaker {
     /// Calls are worthwhile.
     Closed,

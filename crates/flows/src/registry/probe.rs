@@ -5,10 +5,9 @@ use std::{collections::BTreeSet, time::Duration};
 use async_trait::async_trait;
 use nuncio_client::{
     a2a::{A2aHttpOptions, CardReference, WELL_KNOWN, fetch_card},
-    address::AddressPolicy,
     mcp::{self, HandshakeMethod},
-    outbound::{Outbound, OutboundOptions},
 };
+use nuncio_outbound::{AddressPolicy, Outbound, OutboundOptions};
 use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;

@@ -10,14 +10,16 @@ mod role;
 
 use std::sync::Arc;
 
-use nuncio_engine::{Agent, AgentError, Engine, Profile, Skill, StepContext, TaskContext};
+use nuncio_engine::{
+    Agent, AgentError, Engine, Profile, Skill, StepContext, TaskContext, surface::output_schema,
+};
 use serde_json::{Value, json};
 
 use super::{
     SparcShared,
+    api::{PhaseWorkAnswer, SparcRunAnswer},
     command::CommandReport,
     phase::{SparcPhase, SparcRole, names},
-    schema,
     workflows::{SubmissionResult, WorkflowActor, Workflows},
 };
 use crate::retry::retry_step;
@@ -163,9 +165,9 @@ fn profile(role: SparcRole, about: &str, skill: &str) -> Profile {
                 &format!("Drives a whole SPARC workflow: {}.", names(&SparcPhase::ALL)),
             )
         }];
-        profile.output_schema = Some(schema::ran());
+        profile.output_schema = Some(output_schema::<SparcRunAnswer>());
     } else {
-        profile.output_schema = Some(schema::worked());
+        profile.output_schema = Some(output_schema::<PhaseWorkAnswer>());
     }
     profile
 }

@@ -13,13 +13,12 @@ use std::{
 use nuncio_engine::redact::Redactor;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use tokio::{
     io::{AsyncRead, AsyncReadExt as _},
     process::{Child, Command},
 };
 
-use super::{SparcOptions, gate::Violation};
+use super::{SparcOptions, api::Violation};
 
 /// The longest wait for the last output of a command that was killed.
 const DRAIN: Duration = Duration::from_secs(2);
@@ -116,19 +115,6 @@ impl CommandReport {
             output => format!("; the end of its output:\n{output}"),
         };
         Some(Violation { path: String::new(), message: format!("{why}{output}") })
-    }
-
-    /// The JSON form in resources and tool results.
-    pub(super) fn to_json(&self) -> Value {
-        json!({
-            "command": self.command,
-            "exitCode": self.exit_code,
-            "timedOut": self.timed_out,
-            "failure": self.failure,
-            "durationMs": self.duration_ms,
-            "output": self.output,
-            "truncated": self.truncated,
-        })
     }
 }
 

@@ -9,7 +9,7 @@
 use nuncio_engine::{AgentError, Answer, TaskContext};
 use serde_json::{Map, Value, json};
 
-use super::{gate::Violation, model_prompt::shortened, templates::PhaseTemplate};
+use super::{api::Violation, model_prompt::shortened, templates::PhaseTemplate};
 
 /// Maximum items of a list.
 pub(super) const MAX_ITEMS: usize = 100;

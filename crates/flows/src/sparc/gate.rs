@@ -16,21 +16,12 @@ use nuncio_engine::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{command::CommandReport, phase::SparcPhase, templates::PhaseTemplate};
+use super::{api::Violation, command::CommandReport, phase::SparcPhase, templates::PhaseTemplate};
 
 /// Maximum violations in a verdict; the last one states how many more there are.
 pub const MAX_VIOLATIONS: usize = 50;
 /// Maximum known names that a violation lists.
 const MAX_KNOWN: usize = 10;
-
-/// One problem of an artifact.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
-    /// The location as a JSON pointer; empty: the artifact as a whole.
-    pub path: String,
-    /// The problem, for a model or a person.
-    pub message: String,
-}
 
 impl std::fmt::Display for Violation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

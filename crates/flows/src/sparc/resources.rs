@@ -8,13 +8,16 @@ use nuncio_engine::{
     clock::Timestamp,
     surface::{
         HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile, Template,
+        output_schema,
     },
 };
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
 use super::{
+    api::{ArtifactAnswer, CapabilitiesAnswer, PhaseTemplateAnswer, WorkflowAnswer, WorkflowHistoryAnswer},
     phase::{SparcPhase, SparcRole},
-    schema, templates, view,
+    templates, view,
     workflows::{MAX_PAGE, Workflows},
 };
 use crate::resource::{CachePolicy, ResourceDetails, content, profile};
@@ -63,11 +66,11 @@ struct SparcResources {
 pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) {
     let since = workflows.engine().clock().now();
     let shelf = SparcResources { workflows: workflows.clone(), surface: Arc::clone(surface), since };
-    surface.add_schema("sparc-workflow", schema::workflow());
-    surface.add_schema("sparc-artifact", schema::artifact());
-    surface.add_schema("sparc-history", schema::history());
-    surface.add_schema("sparc-template", schema::template());
-    surface.add_schema("sparc-capabilities", schema::capabilities());
+    surface.add_schema("sparc-workflow", output_schema::<WorkflowAnswer>());
+    surface.add_schema("sparc-artifact", output_schema::<ArtifactAnswer>());
+    surface.add_schema("sparc-history", output_schema::<WorkflowHistoryAnswer>());
+    surface.add_schema("sparc-template", output_schema::<PhaseTemplateAnswer>());
+    surface.add_schema("sparc-capabilities", output_schema::<CapabilitiesAnswer>());
     for family in [
         SparcResourceFamily::Workflow,
         SparcResourceFamily::Artifact,
@@ -284,7 +287,7 @@ impl SparcResources {
     }
 
     /// A resource that never changes while the server runs; its permissions are read-only for every caller.
-    fn fixed(&self, uri: &str, schema: &str, value: &Value) -> ResourceContent {
+    fn fixed(&self, uri: &str, schema: &str, value: &impl Serialize) -> ResourceContent {
         let about = ResourceDetails {
             kind: AccessKind::Sparc,
             name: "*",

@@ -1,10 +1,16 @@
-//! Workflows, artifacts and histories as JSON for resources and tools, in the format of `schema.rs`.
+//! The answers of SPARC tools and resources, made from stored workflows.
 
-use nuncio_engine::{Profile, clock::Timestamp};
-use serde_json::{Map, Value, json};
+use nuncio_engine::{Profile, Skill, clock::Timestamp};
+use serde_json::Value;
 
 use super::{
-    gate::{GateVerdict, Violation},
+    api::{
+        ActorAnswer, ArtifactAnswer, ArtifactSummary, CapabilitiesAnswer, CommandAnswer, GateAnswer,
+        HistoryEntryAnswer, PhaseAnswer, SkillAnswer, SparcSubmitAnswer, SparcTime, WorkflowAnswer,
+        WorkflowHistoryAnswer, WorkflowMetadata, WorkflowPhases, WorkflowSummary,
+    },
+    command::CommandReport,
+    gate::GateVerdict,
     phase::{SparcPhase, SparcRole},
     resources::{artifact_uri, workflow_uri},
     store::StoredWorkflow,
@@ -16,140 +22,156 @@ use crate::resource::iso;
 /// Maximum characters of a goal in a list.
 const PREVIEW: usize = 200;
 
-/// A workflow with all details.
-pub(super) fn workflow(stored: &StoredWorkflow) -> Value {
-    let workflow = &stored.workflow;
-    let phases: Map<String, Value> = SparcPhase::ALL
-        .into_iter()
-        .map(|phase| (phase.name().into(), phase_state(workflow, phase)))
-        .collect();
-    let artifacts: Vec<Value> =
-        workflow.artifacts.iter().map(|artifact| note(&workflow.context_id, artifact)).collect();
-    json!({
-        "contextId": workflow.context_id,
-        "currentPhase": workflow.current,
-        "done": workflow.is_done(),
-        "phases": phases,
-        "artifacts": artifacts,
-        "metadata": {
-            "startTime": iso(workflow.started_at),
-            "agentType": workflow.current.role(),
-            "batchtoolsEnabled": workflow.batchtools_enabled,
-            "goal": workflow.goal,
-            "lastModified": iso(stored.updated_at),
-            "historyEntries": workflow.entries,
-        },
-    })
+impl From<Timestamp> for SparcTime {
+    fn from(time: Timestamp) -> Self {
+        Self(iso(time))
+    }
 }
 
-fn phase_state(workflow: &Workflow, phase: SparcPhase) -> Value {
+/// A workflow with all details.
+pub(super) fn workflow(stored: &StoredWorkflow) -> WorkflowAnswer {
+    let workflow = &stored.workflow;
+    let phase = |phase| phase_state(workflow, phase);
+    WorkflowAnswer {
+        context_id: workflow.context_id.clone(),
+        current_phase: workflow.current,
+        done: workflow.is_done(),
+        phases: WorkflowPhases {
+            specification: phase(SparcPhase::Specification),
+            pseudocode: phase(SparcPhase::Pseudocode),
+            architecture: phase(SparcPhase::Architecture),
+            refinement: phase(SparcPhase::Refinement),
+            completion: phase(SparcPhase::Completion),
+        },
+        artifacts: workflow.artifacts.iter().map(|note| summary(&workflow.context_id, note)).collect(),
+        metadata: WorkflowMetadata {
+            start_time: workflow.started_at.into(),
+            agent_type: workflow.current.role(),
+            batchtools_enabled: workflow.batchtools_enabled,
+            goal: workflow.goal.clone(),
+            last_modified: stored.updated_at.into(),
+            history_entries: workflow.entries,
+        },
+    }
+}
+
+fn phase_state(workflow: &Workflow, phase: SparcPhase) -> PhaseAnswer {
     let state = workflow.phase(phase);
     let last = workflow.last_version(phase);
-    json!({
-        "status": state.status,
-        "attempts": state.attempts,
-        "enteredAt": time(state.entered_at),
-        "passedAt": time(state.passed_at),
-        "agentType": phase.role(),
-        "artifact": last.map(|version| artifact_uri(&workflow.context_id, phase, version)),
-        "gate": state.gate.as_ref().map(verdict),
-        "reason": state.reason,
-    })
+    PhaseAnswer {
+        status: state.status,
+        attempts: state.attempts,
+        entered_at: state.entered_at.map(SparcTime::from),
+        passed_at: state.passed_at.map(SparcTime::from),
+        agent_type: phase.role(),
+        artifact: last.map(|version| artifact_uri(&workflow.context_id, phase, version)),
+        gate: state.gate.as_ref().map(GateAnswer::from),
+        reason: state.reason.clone(),
+    }
 }
 
-fn time(at: Option<Timestamp>) -> Option<String> {
-    at.map(iso)
+impl From<&GateVerdict> for GateAnswer {
+    fn from(verdict: &GateVerdict) -> Self {
+        Self {
+            passed: verdict.passed,
+            checked_at: verdict.checked_at.into(),
+            violations: verdict.violations.clone(),
+            command: verdict.command.as_ref().map(CommandAnswer::from),
+        }
+    }
 }
 
-/// The verdict of a gate.
-pub(super) fn verdict(verdict: &GateVerdict) -> Value {
-    json!({
-        "passed": verdict.passed,
-        "checkedAt": iso(verdict.checked_at),
-        "violations": violations(&verdict.violations),
-        "command": verdict.command.as_ref().map(super::command::CommandReport::to_json),
-    })
+impl From<&CommandReport> for CommandAnswer {
+    fn from(report: &CommandReport) -> Self {
+        Self {
+            command: report.command.clone(),
+            exit_code: report.exit_code,
+            timed_out: report.timed_out,
+            failure: report.failure.clone(),
+            duration_ms: report.duration_ms,
+            output: report.output.clone(),
+            truncated: report.truncated,
+        }
+    }
 }
 
-fn violations(violations: &[Violation]) -> Value {
-    violations.iter().map(|found| json!({ "path": found.path, "message": found.message })).collect()
+impl From<&RecordedActor> for ActorAnswer {
+    fn from(by: &RecordedActor) -> Self {
+        Self { caller: by.caller.clone(), agent: by.agent.clone(), task: by.task.clone() }
+    }
 }
 
-fn note(context_id: &str, note: &ArtifactNote) -> Value {
-    json!({
-        "phase": note.phase,
-        "version": note.version,
-        "uri": artifact_uri(context_id, note.phase, note.version),
-        "created": iso(note.created),
-        "by": by(&note.by),
-        "size": note.size,
-        "passed": note.passed,
-    })
-}
-
-fn by(by: &RecordedActor) -> Value {
-    json!({ "caller": by.caller, "agent": by.agent, "task": by.task })
+fn summary(context_id: &str, note: &ArtifactNote) -> ArtifactSummary {
+    ArtifactSummary {
+        phase: note.phase,
+        version: note.version,
+        uri: artifact_uri(context_id, note.phase, note.version),
+        created: note.created.into(),
+        by: (&note.by).into(),
+        size: note.size,
+        passed: note.passed,
+    }
 }
 
 /// One artifact.
-pub(super) fn artifact(context_id: &str, artifact: &WorkflowArtifact) -> Value {
-    let mut shown = note(context_id, &artifact.note);
-    shown["contextId"] = context_id.into();
-    shown["gate"] = verdict(&artifact.gate);
-    shown["content"] = artifact.content.clone();
-    shown
+pub(super) fn artifact(context_id: &str, artifact: &WorkflowArtifact) -> ArtifactAnswer {
+    ArtifactAnswer {
+        summary: summary(context_id, &artifact.note),
+        context_id: context_id.to_owned(),
+        gate: (&artifact.gate).into(),
+        content: artifact.content.clone(),
+    }
 }
 
 /// A page of a history.
-pub(super) fn history(stored: &StoredWorkflow, entries: &[WorkflowEntry]) -> Value {
+pub(super) fn history(stored: &StoredWorkflow, entries: &[WorkflowEntry]) -> WorkflowHistoryAnswer {
     let total = stored.workflow.entries;
     let next = entries.last().map(|entry| entry.n).filter(|n| *n < total);
-    let entries: Vec<Value> = entries
-        .iter()
-        .map(|entry| {
-            json!({
-                "n": entry.n,
-                "when": iso(entry.at),
-                "who": by(&entry.by),
-                "what": entry.what,
-                "phase": entry.phase,
-                "version": entry.version,
-                "outcome": entry.outcome,
-                "detail": entry.detail,
-            })
-        })
-        .collect();
-    json!({ "contextId": stored.workflow.context_id, "entries": entries, "total": total, "next": next })
+    let answer = |entry: &WorkflowEntry| HistoryEntryAnswer {
+        n: entry.n,
+        when: entry.at.into(),
+        who: (&entry.by).into(),
+        what: entry.what,
+        phase: entry.phase,
+        version: entry.version,
+        outcome: entry.outcome,
+        detail: entry.detail.clone(),
+    };
+    WorkflowHistoryAnswer {
+        context_id: stored.workflow.context_id.clone(),
+        entries: entries.iter().map(answer).collect(),
+        total,
+        next,
+    }
 }
 
 /// A workflow as one item of a list.
-pub(super) fn line(stored: &StoredWorkflow, redact: impl Fn(&str) -> String) -> Value {
+pub(super) fn line(stored: &StoredWorkflow, redact: impl Fn(&str) -> String) -> WorkflowSummary {
     let workflow = &stored.workflow;
-    let goal: String = redact(&workflow.goal).chars().take(PREVIEW).collect();
-    json!({
-        "contextId": workflow.context_id,
-        "uri": workflow_uri(&workflow.context_id),
-        "goal": goal,
-        "currentPhase": workflow.current,
-        "status": workflow.phase(workflow.current).status,
-        "done": workflow.is_done(),
-        "startTime": iso(workflow.started_at),
-        "lastModified": iso(stored.updated_at),
-    })
+    WorkflowSummary {
+        context_id: workflow.context_id.clone(),
+        uri: workflow_uri(&workflow.context_id),
+        goal: redact(&workflow.goal).chars().take(PREVIEW).collect(),
+        current_phase: workflow.current,
+        status: workflow.phase(workflow.current).status,
+        done: workflow.is_done(),
+        start_time: workflow.started_at.into(),
+        last_modified: stored.updated_at.into(),
+    }
 }
 
 /// The result of a submission.
-pub(super) fn submitted(context_id: &str, submitted: &SubmissionResult) -> Value {
-    json!({
-        "contextId": context_id,
-        "phase": submitted.phase,
-        "version": submitted.version,
-        "uri": artifact_uri(context_id, submitted.phase, submitted.version),
-        "passed": submitted.verdict.passed,
-        "gate": verdict(&submitted.verdict),
-        "currentPhase": submitted.current,
-        "done": submitted.done,
-    })
+pub(super) fn submitted(context_id: &str, submitted: &SubmissionResult) -> SparcSubmitAnswer {
+    SparcSubmitAnswer {
+        context_id: context_id.to_owned(),
+        phase: submitted.phase,
+        version: submitted.version,
+        uri: artifact_uri(context_id, submitted.phase, submitted.version),
+        passed: submitted.verdict.passed,
+        gate: (&submitted.verdict).into(),
+        current_phase: submitted.current,
+        done: submitted.done,
+    }
 }
 
 /// The result of a submission as text, with all violations.
@@ -166,31 +188,25 @@ pub(super) fn submitted_in_words(submitted: &SubmissionResult) -> String {
 }
 
 /// The capabilities of an agent, from its current profile.
-pub(super) fn capabilities(role: SparcRole, profile: &Profile) -> Value {
-    let skills: Vec<Value> = profile
-        .skills
-        .iter()
-        .map(|skill| {
-            json!({
-                "id": skill.id,
-                "name": skill.name,
-                "description": skill.description,
-                "tags": skill.tags,
-                "examples": skill.examples,
-            })
-        })
-        .collect();
-    json!({
-        "agentType": role,
-        "name": profile.name,
-        "description": profile.description,
-        "version": profile.version,
-        "skills": skills,
-        "specializations": role.phases(),
-        "inputModes": profile.input_modes,
-        "outputModes": profile.output_modes,
-        "streaming": profile.streaming,
-        "pushNotifications": profile.push_notifications,
-        "inputSchema": profile.input_schema,
-    })
+pub(super) fn capabilities(role: SparcRole, profile: &Profile) -> CapabilitiesAnswer {
+    let skill = |skill: &Skill| SkillAnswer {
+        id: skill.id.clone(),
+        name: skill.name.clone(),
+        description: skill.description.clone(),
+        tags: skill.tags.clone(),
+        examples: skill.examples.clone(),
+    };
+    CapabilitiesAnswer {
+        agent_type: role,
+        name: profile.name.clone(),
+        description: profile.description.clone(),
+        version: profile.version.clone(),
+        skills: profile.skills.iter().map(skill).collect(),
+        specializations: role.phases(),
+        input_modes: profile.input_modes.clone(),
+        output_modes: profile.output_modes.clone(),
+        streaming: profile.streaming,
+        push_notifications: profile.push_notifications,
+        input_schema: profile.input_schema.as_ref().and_then(Value::as_object).cloned(),
+    }
 }

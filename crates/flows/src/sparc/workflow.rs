@@ -5,6 +5,7 @@
 //! the later phases pending again and leaves the artifacts unchanged: each one is a permanent version.
 
 use nuncio_engine::clock::Timestamp;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,7 +20,7 @@ pub const MAX_VERSIONS: u32 = 200;
 const REMEMBERED: usize = 64;
 
 /// The status of a phase.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum PhaseStatus {
     /// An earlier phase has not passed yet.
@@ -167,7 +168,7 @@ pub struct WorkflowEntry {
 }
 
 /// The kind of a change in a workflow's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkflowAction {
     /// The workflow was started.

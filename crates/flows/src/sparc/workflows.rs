@@ -12,9 +12,10 @@ use serde_json::Value;
 
 use super::{
     SparcShared,
+    api::Violation,
     command::{CommandReport, TestCommand},
     error::SparcError,
-    gate::{self, EarlierArtifacts, GateVerdict, Violation},
+    gate::{self, EarlierArtifacts, GateVerdict},
     phase::SparcPhase,
     resources::workflow_uri,
     store::{StoredWorkflow, WorkflowRecords},

@@ -2,202 +2,118 @@
 
 use nuncio_engine::{
     Engine, Error, Event, List, Next,
-    commands::list::MAX_PAGE,
     event::Entry,
-    surface::{HandlerError, HandlerRequest, Tool, ToolProfile},
-    task::State,
+    surface::{HandlerError, SchemaError, Surface, ToolCall, TypedReply, typed_reply, typed_tool},
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
-    TaskToolReply, arguments, name, of_engine,
+    api::{
+        TaskAnswer, TaskEventAnswer, TaskEventKind, TaskEventsAnswer, TaskEventsRequest, TaskGetRequest,
+        TaskListAnswer, TaskListRequest,
+    },
     view::{self, TaskViewOptions},
 };
 use crate::resource::iso;
 
 /// Tasks on a page by default.
-const PAGE: u64 = 20;
-/// Events on a page by default, and the maximum.
-const EVENTS: u64 = 100;
-const MAX_EVENTS: u64 = 500;
+const PAGE: usize = 20;
+/// Events on a page by default.
+const EVENTS: usize = 100;
 /// Bytes of content after which a page of events ends, whatever its limit.
 const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
-pub(super) fn get(engine: &Engine) -> impl Tool {
-    let profile = ToolProfile::new(
-        "task_get",
-        "Tells how a task stands, what it asks, and what has come of it.",
-    )
-    .input(arguments(
-        &json!({
-            "taskId": name("The task."),
-            "history": { "type": "boolean", "description": "With everything that was said. Default: false." },
-            "artifacts": { "type": "boolean", "description": "With the results so far. Default: true." },
-        }),
-        &["taskId"],
-    ))
-    .output(view::schema());
-    of_engine(engine, profile, async |engine: Engine, request: HandlerRequest| {
-        let task = engine.get(&request.caller, request.text("taskId").unwrap_or_default()).await?;
-        let flag =
-            |name: &str, default| request.arguments.get(name).and_then(Value::as_bool).unwrap_or(default);
-        let parts = TaskViewOptions { history: flag("history", false), artifacts: flag("artifacts", true) };
-        Ok(TaskToolReply { text: view::line(&task), value: view::task(&task, parts) })
-    })
+pub(super) fn install(engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
+    let about = "Tells how a task stands, what it asks, and what has come of it.";
+    typed_tool("task_get", about, engine, get).install(surface)?;
+    let about = "Lists the caller's tasks, newest status first, in pages.";
+    typed_tool("task_list", about, engine, list).install(surface)?;
+    let about =
+        "Reads a page of a task's log after a cursor: what was said, done, asked and answered, with numbers.";
+    typed_tool("task_events", about, engine, events).install(surface)
 }
 
-pub(super) fn list(engine: &Engine) -> impl Tool {
-    let profile = ToolProfile::new("task_list", "Lists the caller's tasks, newest status first, in pages.")
-        .input(arguments(
-            &json!({
-                "agent": name("Only of this agent."),
-                "state": { "enum": view::state_names(), "description": "Only in this state." },
-                "contextId": name("Only of this conversation."),
-                "pageToken": name("Where the page before ended."),
-                "pageSize": {
-                    "type": "integer", "minimum": 1, "maximum": MAX_PAGE,
-                    "description": format!("How many. Default: {PAGE}."),
-                },
-            }),
-            &[],
-        ))
-        .output(json!({
-            "type": "object",
-            "properties": {
-                "tasks": { "type": "array", "items": view::schema() },
-                "nextPageToken": { "type": ["string", "null"] },
-                "total": { "type": "integer", "minimum": 0 },
-            },
-            "required": ["tasks", "nextPageToken", "total"],
-            "additionalProperties": false,
-        }));
-    of_engine(engine, profile, async |engine: Engine, request: HandlerRequest| {
-        let text = |name: &str| request.text(name).map(str::to_owned);
-        let state = request.text("state");
-        let query = List {
-            context: text("contextId"),
-            state: State::ALL.into_iter().find(|known| view::state_name(*known).as_str() == state),
-            agent: text("agent"),
-            since: None,
-            page_token: text("pageToken"),
-            page_size: number(&request, "pageSize", PAGE) as usize,
-            without_artifacts: true,
-            history: Some(0),
-        };
-        let listed = engine.list(&request.caller, query).await.map_err(|error| match error {
-            Error::Invalid(why) => HandlerError::Invalid(why),
-            error => error.into(),
-        })?;
-        let parts = TaskViewOptions { history: false, artifacts: false };
-        let lines: Vec<String> = listed.tasks.iter().map(view::line).collect();
-        let text = if lines.is_empty() { "there is no such task".to_owned() } else { lines.join("\n") };
-        let value = json!({
-            "tasks": listed.tasks.iter().map(|task| view::task(task, parts)).collect::<Vec<_>>(),
-            "nextPageToken": listed.next_page_token,
-            "total": listed.total,
-        });
-        Ok(TaskToolReply { text, value })
-    })
+async fn get(engine: Engine, call: ToolCall<TaskGetRequest>) -> TypedReply<TaskAnswer> {
+    let TaskGetRequest { task_id, history, artifacts } = call.input;
+    let task = engine.get(&call.caller, &task_id).await?;
+    let parts = TaskViewOptions { history: history.unwrap_or(false), artifacts: artifacts.unwrap_or(true) };
+    typed_reply(view::line(&task), view::task(&task, parts))
 }
 
-pub(super) fn events(engine: &Engine) -> impl Tool {
-    let profile = ToolProfile::new(
-        "task_events",
-        "Reads a page of a task's log after a cursor: what was said, done, asked and answered, with numbers.",
-    )
-    .input(arguments(
-        &json!({
-            "taskId": name("The task."),
-            "after": { "type": "integer", "minimum": 0, "description": "The number of the last event that is known. Default: 0." },
-            "limit": {
-                "type": "integer", "minimum": 1, "maximum": MAX_EVENTS,
-                "description": format!("How many. Default: {EVENTS}."),
-            },
-        }),
-        &["taskId"],
-    ))
-    .output(json!({
-        "type": "object",
-        "properties": {
-            "taskId": { "type": "string" },
-            "events": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "seq": { "type": "integer", "minimum": 1 },
-                        "timestamp": { "type": "string", "format": "date-time" },
-                        "type": { "enum": ["message", "status", "artifact", "progress", "log", "question", "answer"] },
-                        "data": { "type": "object" },
-                    },
-                    "required": ["seq", "timestamp", "type", "data"],
-                    "additionalProperties": false,
-                },
-            },
-            "after": { "type": "integer", "description": "The cursor for the next page." },
-            "last": { "type": "integer", "description": "The number of the last event that there is." },
-            "ended": { "type": "boolean", "description": "Whether there will be no more than that." },
-        },
-        "required": ["taskId", "events", "after", "last", "ended"],
-        "additionalProperties": false,
-    }));
-    of_engine(engine, profile, async |engine: Engine, request: HandlerRequest| {
-        let (caller, task) = (&request.caller, request.text("taskId").unwrap_or_default());
-        let (after, limit) = (number(&request, "after", 0), number(&request, "limit", EVENTS));
-        let mut follower = engine.follow(caller, task, after).await.map_err(|error| match error {
-            Error::UnknownCursor { .. } => HandlerError::Invalid(format!("after: {error}")),
-            error => error.into(),
-        })?;
-        let about = engine.task_summary(caller, task).await?;
-        let (mut events, mut cursor, mut bytes) = (vec![], after, 0);
-        // Only existing events are read: this never waits for new ones.
-        'page: while follower.cursor() < about.seq {
-            let batch = match follower.next().await? {
-                Next::Batch(batch) => batch,
-                Next::Nudge(_) => continue,
-                Next::End | Next::Closing => break,
-            };
-            for (seq, entry) in batch.iter() {
-                if events.len() as u64 >= limit || bytes > MAX_EVENT_BYTES {
-                    break 'page;
-                }
-                bytes += entry.event().size();
-                cursor = seq;
-                events.push(event(seq, entry));
-            }
-        }
-        let last = about.seq.max(cursor);
-        let text = match events.len() {
-            0 => format!("there is no event after {after}"),
-            many => format!("{many} events, up to {cursor} of {last}"),
-        };
-        let value = json!({
-            "taskId": about.origin.public_id(),
-            "events": events,
-            "after": cursor,
-            "last": last,
-            "ended": about.state.is_terminal(),
-        });
-        Ok(TaskToolReply { text, value })
-    })
-}
-
-fn number(request: &HandlerRequest, name: &str, default: u64) -> u64 {
-    request.arguments.get(name).and_then(Value::as_u64).unwrap_or(default)
-}
-
-fn event(seq: u64, entry: &Entry) -> Value {
-    let kind = match entry.event() {
-        Event::Message(_) => "message",
-        Event::Status(_) => "status",
-        Event::Artifact(_) => "artifact",
-        Event::Progress(_) => "progress",
-        Event::Log(_) => "log",
-        Event::Question(_) => "question",
-        Event::Answer(_) => "answer",
-        Event::Withdrawn(_) => "withdrawn",
+async fn list(engine: Engine, call: ToolCall<TaskListRequest>) -> TypedReply<TaskListAnswer> {
+    let TaskListRequest { agent, state, context_id, page_token, page_size } = call.input;
+    let query = List {
+        context: context_id,
+        state,
+        agent,
+        since: None,
+        page_token,
+        page_size: page_size.unwrap_or(PAGE),
+        without_artifacts: true,
+        history: Some(0),
     };
-    // Serde writes each event under its own name, which is `kind`.
-    let data = serde_json::to_value(entry.event()).map(|mut event| event[kind].take()).unwrap_or_default();
-    json!({ "seq": seq, "timestamp": iso(entry.at()), "type": kind, "data": data })
+    let listed = engine.list(&call.caller, query).await.map_err(|error| match error {
+        Error::Invalid(why) => HandlerError::Invalid(why),
+        error => error.into(),
+    })?;
+    let parts = TaskViewOptions { history: false, artifacts: false };
+    let lines: Vec<String> = listed.tasks.iter().map(view::line).collect();
+    let text = if lines.is_empty() { "there is no such task".to_owned() } else { lines.join("\n") };
+    let tasks = listed.tasks.iter().map(|task| view::task(task, parts)).collect();
+    let (next_page_token, total) = (listed.next_page_token, listed.total as u64);
+    typed_reply(text, TaskListAnswer { tasks, next_page_token, total })
+}
+
+async fn events(engine: Engine, call: ToolCall<TaskEventsRequest>) -> TypedReply<TaskEventsAnswer> {
+    let TaskEventsRequest { task_id, after, limit } = call.input;
+    let (after, limit) = (after.unwrap_or(0), limit.unwrap_or(EVENTS));
+    let mut follower = engine.follow(&call.caller, &task_id, after).await.map_err(|error| match error {
+        Error::UnknownCursor { .. } => HandlerError::Invalid(format!("after: {error}")),
+        error => error.into(),
+    })?;
+    let about = engine.task_summary(&call.caller, &task_id).await?;
+    let (mut events, mut cursor, mut bytes) = (vec![], after, 0);
+    // Only existing events are read: this never waits for new ones.
+    'page: while follower.cursor() < about.seq {
+        let batch = match follower.next().await? {
+            Next::Batch(batch) => batch,
+            Next::Nudge(_) => continue,
+            Next::End | Next::Closing => break,
+        };
+        for (seq, entry) in batch.iter() {
+            if events.len() >= limit || bytes > MAX_EVENT_BYTES {
+                break 'page;
+            }
+            bytes += entry.event().size();
+            cursor = seq;
+            events.push(event(seq, entry));
+        }
+    }
+    let last = about.seq.max(cursor);
+    let text = match events.len() {
+        0 => format!("there is no event after {after}"),
+        many => format!("{many} events, up to {cursor} of {last}"),
+    };
+    let (task_id, ended) = (about.origin.public_id(), about.state.is_terminal());
+    typed_reply(text, TaskEventsAnswer { task_id, events, after: cursor, last, ended })
+}
+
+fn event(seq: u64, entry: &Entry) -> TaskEventAnswer {
+    let kind = match entry.event() {
+        Event::Message(_) => TaskEventKind::Message,
+        Event::Status(_) => TaskEventKind::Status,
+        Event::Artifact(_) => TaskEventKind::Artifact,
+        Event::Progress(_) => TaskEventKind::Progress,
+        Event::Log(_) => TaskEventKind::Log,
+        Event::Question(_) => TaskEventKind::Question,
+        Event::Answer(_) => TaskEventKind::Answer,
+        Event::Withdrawn(_) => TaskEventKind::Withdrawn,
+    };
+    // Serde writes each event as an object with one member, under the event's own name.
+    let data = match serde_json::to_value(entry.event()) {
+        Ok(Value::Object(event)) => event.into_values().next(),
+        _ => None,
+    };
+    let data = data.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    TaskEventAnswer { seq, timestamp: iso(entry.at()), kind, data }
 }

@@ -1,13 +1,16 @@
-//! The JSON view of a task in tool results: the members of `a2a://tasks/{taskId}` that the caller requested,
-//! and the open questions.
+//! The view of a task in tool results: the members of `a2a://tasks/{taskId}` that the caller requested, and the
+//! open questions.
 
 use nuncio_engine::{
     Task,
     question::{Ask, Question},
-    task::State,
 };
 use nuncio_wire::a2a::write_task_resource;
-use serde_json::{Map, Value, json};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::api::{TaskAnswer, TaskQuestion};
+use crate::resource::iso;
 
 /// The members that are omitted unless requested.
 #[derive(Clone, Copy)]
@@ -16,22 +19,26 @@ pub(super) struct TaskViewOptions {
     pub(super) artifacts: bool,
 }
 
-/// The name of a state.
-pub(super) fn state_name(state: State) -> Value {
-    // A variant without fields: serialization cannot fail.
-    serde_json::to_value(state).unwrap_or_default()
+/// The members of `a2a://tasks/{taskId}` that are shown.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct TaskResourceMembers {
+    task_id: String,
+    context_id: String,
+    status: TaskResourceStatus,
+    history: Vec<Map<String, Value>>,
+    artifacts: Vec<Map<String, Value>>,
 }
 
-/// The names of all states.
-pub(super) fn state_names() -> Value {
-    State::ALL.iter().map(|state| state_name(*state)).collect()
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TaskResourceStatus {
+    message: Option<Map<String, Value>>,
 }
 
 /// A task as a line of text.
 pub(super) fn line(task: &Task) -> String {
-    let (id, agent) = (task.origin.public_id(), &task.origin.agent);
-    let state = state_name(task.state);
-    let state = state.as_str().unwrap_or_default();
+    let (id, agent, state) = (task.origin.public_id(), &task.origin.agent, task.state.name());
     let asked: Vec<&str> = task.questions.iter().map(|(_, question)| question.text.as_str()).collect();
     match (&task.status_message, asked.is_empty()) {
         (_, false) => format!("task {id} of {agent} is {state}: {}", asked.join(" ")),
@@ -40,76 +47,34 @@ pub(super) fn line(task: &Task) -> String {
     }
 }
 
-/// A task as JSON, in the format of its schema.
-pub(super) fn task(task: &Task, parts: TaskViewOptions) -> Value {
+/// A task with the requested members.
+pub(super) fn task(task: &Task, parts: TaskViewOptions) -> TaskAnswer {
     let mut written = Vec::new();
     write_task_resource(&mut written, task, |_| {});
-    let mut whole: Map<String, Value> = serde_json::from_slice(&written).unwrap_or_default();
-    let mut shown = Map::new();
-    for member in ["taskId", "contextId"] {
-        shown.insert(member.into(), whole.remove(member).unwrap_or_default());
+    let whole: TaskResourceMembers = serde_json::from_slice(&written).unwrap_or_default();
+    TaskAnswer {
+        task_id: whole.task_id,
+        context_id: whole.context_id,
+        agent: task.origin.agent.to_string(),
+        state: task.state,
+        timestamp: iso(task.status_at),
+        message: whole.status.message,
+        questions: task.questions.iter().map(|(_, question)| open_question(question)).collect(),
+        last_event: task.seq,
+        history: parts.history.then_some(whole.history),
+        artifacts: parts.artifacts.then_some(whole.artifacts),
     }
-    shown.insert("agent".into(), json!(task.origin.agent));
-    let mut status = whole.remove("status").unwrap_or_default();
-    for member in ["state", "timestamp", "message"] {
-        shown.insert(member.into(), status[member].take());
-    }
-    shown.insert(
-        "questions".into(),
-        task.questions.iter().map(|(_, question)| question_json(question)).collect(),
-    );
-    shown.insert("lastEvent".into(), json!(task.seq));
-    for (wanted, member) in [(parts.history, "history"), (parts.artifacts, "artifacts")] {
-        if wanted {
-            shown.insert(member.into(), whole.remove(member).unwrap_or_default());
-        }
-    }
-    Value::Object(shown)
 }
 
-fn question_json(question: &Question) -> Value {
-    let mut asked = json!({ "questionId": question.id, "text": question.text });
+fn open_question(question: &Question) -> TaskQuestion {
+    let asked = TaskQuestion {
+        question_id: question.id.to_string(),
+        text: question.text.clone(),
+        ..TaskQuestion::default()
+    };
     match &question.ask {
-        Ask::Form { schema } => asked["schema"] = schema.clone(),
-        Ask::Sample { max_tokens, .. } => asked["maxTokens"] = json!(max_tokens),
-        Ask::Authorization { url } => asked["url"] = json!(url),
+        Ask::Form { schema } => TaskQuestion { schema: schema.as_object().cloned(), ..asked },
+        Ask::Sample { max_tokens, .. } => TaskQuestion { max_tokens: Some(*max_tokens), ..asked },
+        Ask::Authorization { url } => TaskQuestion { url: Some(url.clone()), ..asked },
     }
-    asked
-}
-
-/// The schema of a task.
-pub(super) fn schema() -> Value {
-    json!({
-        "type": "object",
-        "properties": {
-            "taskId": { "type": "string" },
-            "contextId": { "type": "string" },
-            "agent": { "type": "string" },
-            "state": { "enum": state_names() },
-            "timestamp": { "type": "string", "format": "date-time" },
-            "message": { "type": ["object", "null"] },
-            "questions": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "properties": {
-                        "questionId": { "type": "string" },
-                        "text": { "type": "string" },
-                        "schema": { "type": "object" },
-                        "maxTokens": { "type": "integer" },
-                        "url": { "type": "string" },
-                    },
-                    "required": ["questionId", "text"],
-                    "additionalProperties": false,
-                },
-            },
-            "lastEvent": { "type": "integer", "minimum": 0 },
-            "history": { "type": "array", "items": { "type": "object" } },
-            "artifacts": { "type": "array", "items": { "type": "object" } },
-        },
-        "required": [
-            "taskId", "contextId", "agent", "state", "timestamp", "message", "questions", "lastEvent",
-        ],
-        "additionalProperties": false,
-    })
 }

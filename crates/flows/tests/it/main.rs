@@ -6,6 +6,7 @@ mod batch;
 mod memory;
 mod plan;
 mod published_figures;
+mod published_tools;
 mod registry;
 mod registry_network;
 mod sparc;

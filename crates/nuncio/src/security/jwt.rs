@@ -11,15 +11,12 @@ use jsonwebtoken::{
     Algorithm,
     jwk::{AlgorithmParameters, EllipticCurve, Jwk, PublicKeyUse},
 };
-use nuncio_client::{
-    address::AddressPolicy,
-    outbound::{Outbound, OutboundError, OutboundOptions},
-};
 use nuncio_engine::{
     Caller, Grants,
     access::{Grant, HOME_TENANT},
     clock::{Clock, Timestamp},
 };
+use nuncio_outbound::{AddressPolicy, Outbound, OutboundError, OutboundOptions};
 use nuncio_server::AuthError;
 use parking_lot::Mutex;
 use serde_json::Value;

@@ -8,7 +8,7 @@ use nuncio_wire::{
     mcp::{self, McpFault, McpVersion, RequestMeta, parse_level},
 };
 use serde::Deserialize;
-use serde_json::{json, value::RawValue};
+use serde_json::value::RawValue;
 
 use super::{
     Mcp, call_stream::CallStream, client::McpClient, listen::ListenStream, session::McpSessionState,
@@ -162,7 +162,7 @@ impl Mcp {
                 let mut inner = Vec::new();
                 json::object(&mut inner, |object| {
                     if version.is_stateless() {
-                        object.value("io.modelcontextprotocol/serverInfo", &self.info);
+                        object.value(mcp::SERVER_INFO, &self.info);
                     }
                     meta(object);
                 });
@@ -177,10 +177,7 @@ impl Mcp {
     fn discover(&self, id: &RpcId) -> Vec<u8> {
         let version = McpVersion::V2026_07_28;
         self.result(version, id, |result| {
-            let versions: Vec<&str> = McpVersion::ALL.iter().rev().map(|version| version.name()).collect();
-            result.value("supportedVersions", &versions);
-            result.key("capabilities").extend_from_slice(&self.capabilities(version));
-            result.optional("instructions", self.options.instructions.as_ref());
+            mcp::write_discover_result(result, version, self.options.instructions.as_ref());
             self.cache_hints(result, self.options.list_ttl.as_millis() as u64, "public");
         })
     }
@@ -188,33 +185,8 @@ impl Mcp {
     /// The response to `initialize`.
     pub(super) fn initialized(&self, version: McpVersion, id: &RpcId) -> Vec<u8> {
         self.result(version, id, |result| {
-            result.value("protocolVersion", version.name());
-            result.key("capabilities").extend_from_slice(&self.capabilities(version));
-            result.value("serverInfo", &self.info);
-            result.optional("instructions", self.options.instructions.as_ref());
+            mcp::write_initialize_result(result, version, &self.info, self.options.instructions.as_ref());
         })
-    }
-
-    /// The capabilities of this server in that revision.
-    fn capabilities(&self, version: McpVersion) -> Vec<u8> {
-        let mut capabilities = json!({
-            "tools": { "listChanged": true },
-            "resources": { "listChanged": true, "subscribe": true },
-            "prompts": { "listChanged": true },
-            "logging": {},
-        });
-        if version >= McpVersion::V2025_03_26 {
-            capabilities["completions"] = json!({});
-        }
-        if version == McpVersion::V2025_11_25 {
-            capabilities["tasks"] =
-                json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } });
-            capabilities["experimental"] = json!({ mcp::EVENTS: {} });
-        }
-        if version.is_stateless() {
-            capabilities["extensions"] = json!({ mcp::TASKS: {}, mcp::EVENTS: {} });
-        }
-        capabilities.to_string().into_bytes()
     }
 
     /// Writes for how long, and for whom, a client may cache a result.

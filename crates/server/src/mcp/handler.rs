@@ -16,7 +16,7 @@ use nuncio_engine::{
 };
 use nuncio_wire::{
     jsonrpc::{self, RpcId},
-    mcp::{ClientCapabilities, McpFault, McpQuestion, ProgressToken, answer_in_result, write_inquiry},
+    mcp::{ClientCapabilities, McpFault, McpQuestion, ProgressToken, answer_in_result, write_input_requests},
 };
 use serde_json::{Map, Value};
 
@@ -28,7 +28,7 @@ use super::{
     request_state::{RequestState, digest},
 };
 
-/// How often one question is sent to a client that answers it wrongly; then it counts as dismissed.
+/// How often one question is sent to a client that answers it wrongly; then the call fails.
 const MAX_ASKS: usize = 3;
 /// Maximum rounds of questions within one call of a session.
 const MAX_ROUNDS: usize = 32;
@@ -125,11 +125,10 @@ impl Mcp {
                 "input_required",
                 |result| {
                     if !asking.questions.is_empty() {
-                        result.object("inputRequests", |requests| {
-                            for (name, inquiry) in &asking.questions {
-                                requests.object_at(name, |out| write_inquiry(out, client.version, inquiry));
-                            }
-                        });
+                        let asked = asking.questions.iter();
+                        let asked =
+                            asked.map(|(name, inquiry)| (name.as_str(), McpQuestion::Inquiry(inquiry)));
+                        write_input_requests(result, client.version, asked);
                     }
                     result.value("requestState", &state);
                 },

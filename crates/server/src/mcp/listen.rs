@@ -18,10 +18,10 @@ use nuncio_engine::{
 use nuncio_wire::{
     a2a::TaskIds,
     json,
-    jsonrpc::{self, RpcId},
+    jsonrpc::RpcId,
     mcp::{
         self, ClientCapabilities, ListenParams, McpFault, TaskEventRequest, write_bare_notification,
-        write_resource_updated, write_task, write_task_event,
+        write_cancelled, write_resource_updated, write_subscribed, write_task_changed, write_task_event,
     },
 };
 use serde::Deserialize;
@@ -245,12 +245,7 @@ impl SubscriptionListener {
                 meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id.as_json().as_bytes());
             };
             let mut cancelled = Vec::with_capacity(128);
-            jsonrpc::write_notification(&mut cancelled, "notifications/cancelled", |out| {
-                json::object(out, |params| {
-                    params.key("requestId").extend_from_slice(id.as_json().as_bytes());
-                    params.object("_meta", subscribed);
-                });
-            });
+            write_cancelled(&mut cancelled, id.as_json(), Some(id.as_json()));
             let _ = self.send_message(cancelled).await;
             let _ = self.send_message(mcp.result_of(version, id, "complete", |_| {}, subscribed)).await;
         }
@@ -328,33 +323,8 @@ impl SubscriptionListener {
 
     /// The acknowledgement of the subscriptions: the first message of the stream.
     fn acknowledgement(&self) -> Vec<u8> {
-        let ListenParams { tools_list_changed, prompts_list_changed, resources_list_changed, .. } =
-            self.wanted;
-        let ListenParams { resource_subscriptions, task_ids, .. } = &self.wanted;
         let mut data = Vec::with_capacity(256);
-        jsonrpc::write_notification(&mut data, "notifications/subscriptions/acknowledged", |out| {
-            json::object(out, |params| {
-                params.object("notifications", |agreed| {
-                    for (on, key) in [
-                        (tools_list_changed, "toolsListChanged"),
-                        (prompts_list_changed, "promptsListChanged"),
-                        (resources_list_changed, "resourcesListChanged"),
-                    ] {
-                        if on {
-                            agreed.value(key, &true);
-                        }
-                    }
-                    agreed.list("resourceSubscriptions", resource_subscriptions);
-                    agreed.list("taskIds", task_ids);
-                });
-                if let Some(id) = &self.subscription {
-                    params.object("_meta", |meta| {
-                        let id = id.as_json().as_bytes();
-                        meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id);
-                    });
-                }
-            });
-        });
+        write_subscribed(&mut data, &self.wanted, self.subscription.as_ref().map(RpcId::as_json));
         data
     }
 }
@@ -473,17 +443,7 @@ impl TaskSubscriptionRunner {
         let Ok(task) = self.mcp.engine.get(&self.client.caller, &self.task).await else { return Err(()) };
         let view = self.mcp.view(&self.client, &task, true);
         let mut data = Vec::with_capacity(512);
-        jsonrpc::write_notification(&mut data, "notifications/tasks", |out| {
-            json::object(out, |params| {
-                write_task(params, &task, view);
-                if let Some(id) = &self.subscription {
-                    params.object("_meta", |meta| {
-                        let id = id.as_json().as_bytes();
-                        meta.key("io.modelcontextprotocol/subscriptionId").extend_from_slice(id);
-                    });
-                }
-            });
-        });
+        write_task_changed(&mut data, &task, view, self.subscription.as_ref().map(RpcId::as_json));
         self.send.send(McpFrame::plain(data)).await.map_err(drop)
     }
 }

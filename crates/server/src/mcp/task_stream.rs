@@ -22,7 +22,7 @@ use nuncio_wire::{
     jsonrpc::{self, RpcId},
     mcp::{
         self, ClientCapabilities, McpFault, McpQuestion, ProgressToken, TaskEventRequest, text_of_parts,
-        write_log, write_progress, write_question, write_task_event,
+        write_input_requests, write_log, write_progress, write_task_event,
     },
 };
 use parking_lot::Mutex;
@@ -458,11 +458,7 @@ impl TaskStream {
             &self.id,
             "input_required",
             |result| {
-                result.object("inputRequests", |requests| {
-                    for (_, question) in &task.questions {
-                        requests.object_at(&question.id, |out| write_question(out, version, question));
-                    }
-                });
+                write_input_requests(result, version, McpQuestion::all_of(&task));
                 result.value("requestState", &state);
             },
             |_| {},

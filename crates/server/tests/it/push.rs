@@ -11,10 +11,6 @@ use std::{
 
 use async_trait::async_trait;
 use base64::{Engine as _, prelude::BASE64_STANDARD};
-use nuncio_client::{
-    address::AddressPolicy,
-    outbound::{HostLookup, Outbound, OutboundOptions, SystemHostLookup, USER_AGENT},
-};
 use nuncio_engine::{
     Agent, AgentError, Caller, Catalog, Engine, EngineParts, Error, Message, Outcome, Profile, Role, Submit,
     TaskContext,
@@ -23,6 +19,7 @@ use nuncio_engine::{
     store::{DeadLetter, Store},
     webhook::{Authentication, WebhookConfig},
 };
+use nuncio_outbound::{AddressPolicy, HostLookup, Outbound, OutboundOptions, SystemHostLookup, USER_AGENT};
 use nuncio_server::{push::HttpWebhookSender, signature::SigningSecret};
 use nuncio_store::SqliteOptions;
 use nuncio_testkit::open_in;

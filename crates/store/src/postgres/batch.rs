@@ -3,11 +3,12 @@
 use bytes::Bytes;
 use nuncio_engine::{
     store::{
-        Change, CommitError, CommitReceipt, Precondition, RunChange, StoreError, StoreNotification, TaskNo,
+        AddedWebhooks, Change, CommitError, CommitReceipt, Precondition, RunChange, StoreError,
+        StoreNotification, TaskNo, Webhook,
     },
     task::TaskId,
 };
-use tokio_postgres::{Client, Row, Statement};
+use tokio_postgres::{Client, Row, Statement, types::ToSql};
 use uuid::Uuid;
 
 use super::{
@@ -23,6 +24,20 @@ pub(super) const MAX_SEQ: i64 = (1 << 20) - 1;
 pub(super) const COMMIT: &str = "SELECT ord, code, no, first_seq, seq, version, epoch, cancel, unfolded, other, digest, hooked \
      FROM commit_batch($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, \
      $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)";
+
+/// The statement that adds webhooks to an existing task, or replaces those with the same ids. It skips a webhook that
+/// is there already, because a batch that is sent again finds its own.
+pub(super) const ADD_WEBHOOKS: &str = "SELECT put_webhook($1, $2, $3, h.id, h.cursor, h.config, $7) \
+     FROM unnest($4::text[], $5::bigint[], $6::bytea[]) AS h(id, cursor, config) WHERE NOT EXISTS \
+     (SELECT 1 FROM webhook w WHERE w.tenant = $2 AND w.task = $3 AND w.id = h.id AND w.config = h.config \
+      AND w.cursor >= h.cursor)";
+
+/// The name under which the database remembers a batch, and the slot of its totals.
+pub(super) struct BatchName {
+    pub(super) writer: Uuid,
+    pub(super) batch: Uuid,
+    pub(super) slot: i16,
+}
 
 /// The changes of a batch, column by column.
 #[derive(Default)]
@@ -54,7 +69,7 @@ pub(super) struct ChangeColumns<'a> {
     hooks: WebhookColumns<'a>,
 }
 
-/// Webhooks of new tasks, column by column, each with the position of its change.
+/// Webhooks, column by column, each with the position of its change.
 #[derive(Default)]
 struct WebhookColumns<'a> {
     ord: Vec<i32>,
@@ -103,10 +118,7 @@ impl<'a> ChangeColumns<'a> {
                 self.created_at.push(Some(new.created_at.0));
                 let ord = self.tenant.len() as i32;
                 for hook in &new.webhooks {
-                    self.hooks.ord.push(ord);
-                    self.hooks.id.push(&hook.id);
-                    self.hooks.cursor.push(hook.cursor as i64);
-                    self.hooks.config.push(&hook.config);
+                    self.hooks.push(ord, hook);
                 }
                 self.no.push(None);
                 self.version.push(None);
@@ -161,51 +173,94 @@ impl<'a> ChangeColumns<'a> {
         &self,
         client: &Client,
         statement: &Statement,
-        writer: Uuid,
-        batch: Uuid,
-        slot: i16,
-    ) -> Result<Vec<Row>, tokio_postgres::Error> {
+        name: &BatchName,
+    ) -> Result<Vec<ChangeOutcome>, tokio_postgres::Error> {
+        Ok(client.query(statement, &self.parameters(name)).await?.iter().map(outcome).collect())
+    }
+
+    /// Commits a batch of one change that adds webhooks, in one transaction with them.
+    pub(super) async fn commit_with_webhooks(
+        &self,
+        client: &mut Client,
+        statement: &Statement,
+        add: &Statement,
+        name: &BatchName,
+        added: &AddedWebhooks,
+    ) -> Result<Vec<ChangeOutcome>, tokio_postgres::Error> {
+        let transaction = client.transaction().await?;
+        let rows = transaction.query(statement, &self.parameters(name)).await?;
+        let mut outcomes: Vec<ChangeOutcome> = rows.iter().map(outcome).collect();
+        for outcome in &mut outcomes {
+            let Ok(CommitReceipt { task, .. }) = outcome.result else { continue };
+            let hooks = WebhookColumns::of(&added.hooks);
+            let cap = i64::try_from(added.cap).unwrap_or(i64::MAX);
+            let (id, cursor, config) = (&hooks.id, &hooks.cursor, &hooks.config);
+            let put = transaction
+                .query(add, &[&self.given, &tenant(task), &task.0, id, cursor, config, &cap])
+                .await?;
+            if put.iter().any(|row| row.get::<_, i16>(0) != 0) {
+                outcome.result = Err(CommitError::TooManyWebhooks(added.cap));
+                transaction.rollback().await?;
+                return Ok(outcomes);
+            }
+        }
+        transaction.commit().await?;
+        Ok(outcomes)
+    }
+
+    fn parameters<'b>(&'b self, name: &'b BatchName) -> [&'b (dyn ToSql + Sync); 33] {
         let (journal, hooks) = (&self.journal, &self.hooks);
-        client
-            .query(
-                statement,
-                &[
-                    &writer,
-                    &batch,
-                    &self.given,
-                    &slot,
-                    &MAX_SEQ,
-                    &self.tenant,
-                    &self.no,
-                    &self.version,
-                    &self.epoch,
-                    &self.events,
-                    &self.bytes,
-                    &self.state,
-                    &self.status_at,
-                    &self.head,
-                    &self.run,
-                    &self.node,
-                    &self.due_in,
-                    &self.cancel,
-                    &self.records,
-                    &self.id,
-                    &self.agent,
-                    &self.created_at,
-                    &self.context,
-                    &self.client_id,
-                    &self.key,
-                    &self.digest,
-                    &self.parent,
-                    &journal.0,
-                    &journal.1,
-                    &hooks.ord,
-                    &hooks.id,
-                    &hooks.cursor,
-                    &hooks.config,
-                ],
-            )
-            .await
+        [
+            &name.writer,
+            &name.batch,
+            &self.given,
+            &name.slot,
+            &MAX_SEQ,
+            &self.tenant,
+            &self.no,
+            &self.version,
+            &self.epoch,
+            &self.events,
+            &self.bytes,
+            &self.state,
+            &self.status_at,
+            &self.head,
+            &self.run,
+            &self.node,
+            &self.due_in,
+            &self.cancel,
+            &self.records,
+            &self.id,
+            &self.agent,
+            &self.created_at,
+            &self.context,
+            &self.client_id,
+            &self.key,
+            &self.digest,
+            &self.parent,
+            &journal.0,
+            &journal.1,
+            &hooks.ord,
+            &hooks.id,
+            &hooks.cursor,
+            &hooks.config,
+        ]
+    }
+}
+
+impl<'a> WebhookColumns<'a> {
+    /// The webhooks of the only change of a batch.
+    fn of(hooks: &'a [Webhook]) -> Self {
+        let mut columns = Self::default();
+        hooks.iter().for_each(|hook| columns.push(1, hook));
+        columns
+    }
+
+    fn push(&mut self, ord: i32, hook: &'a Webhook) {
+        self.ord.push(ord);
+        self.id.push(&hook.id);
+        self.cursor.push(hook.cursor as i64);
+        self.config.push(&hook.config);
     }
 }
 
@@ -220,7 +275,7 @@ pub(super) struct ChangeOutcome {
     hooked: bool,
 }
 
-pub(super) fn outcome(row: &Row) -> ChangeOutcome {
+fn outcome(row: &Row) -> ChangeOutcome {
     let number = |column: usize| row.get::<_, i64>(column).cast_unsigned();
     let ord: i32 = row.get(0);
     let result = match row.get::<_, i16>(1) {
@@ -262,7 +317,8 @@ impl ChangeOutcome {
             seq: done.seq,
         });
         let due = done.filter(|_| matches!(change.run, RunChange::Due(_))).map(|_| StoreNotification::Due);
-        let deliveries = done.filter(|_| self.hooked).map(|_| StoreNotification::Deliveries);
+        let hooked = self.hooked || change.webhooks.is_some();
+        let deliveries = done.filter(|_| hooked).map(|_| StoreNotification::Deliveries);
         task.into_iter().chain(due).chain(deliveries)
     }
 }
@@ -271,5 +327,7 @@ impl ChangeOutcome {
 pub(super) fn weight(change: &Change) -> usize {
     let events = change.events.as_ref().map_or(0, |events| events.bytes.len());
     let journal: usize = change.journal.iter().map(|record| record.0.len()).sum();
-    events + journal + change.head.as_ref().map_or(0, Bytes::len)
+    let hooks = change.webhooks.iter().flat_map(|added| &added.hooks);
+    let hooks: usize = hooks.map(|hook| hook.config.len()).sum();
+    events + journal + hooks + change.head.as_ref().map_or(0, Bytes::len)
 }

@@ -18,7 +18,7 @@ use tokio_postgres::{Client, Statement};
 use uuid::Uuid;
 
 use super::{
-    batch::{self, ChangeColumns, ChangeOutcome},
+    batch::{self, BatchName, ChangeColumns, ChangeOutcome},
     clock::DatabaseClock,
     error::{self, PostgresErrorKind},
     names::PostgresNameCache,
@@ -113,6 +113,7 @@ struct WriterTask {
 struct WriterConnection {
     client: Client,
     commit: Statement,
+    add_webhooks: Statement,
     slot: i16,
 }
 
@@ -133,17 +134,24 @@ impl WriterTask {
                     batch.push(job);
                 }
             }
+            // A change that adds webhooks is a transaction of its own: `commit_batch` adds them to new tasks only.
+            let adding: Vec<CommitJob> = batch.extract_if(.., |job| job.change.webhooks.is_some()).collect();
             // Ordered by task, so that two batches do not deadlock on each other's rows.
             batch.sort_by_key(|job| match &job.change.guard {
                 nuncio_engine::store::Precondition::Create(_) => i64::MAX,
                 nuncio_engine::store::Precondition::Version { task, .. }
                 | nuncio_engine::store::Precondition::Runner { task, .. } => task.0,
             });
-            if let Some(refused) = self.write(batch).await {
+            if !batch.is_empty()
+                && let Some(refused) = self.write(batch).await
+            {
                 // One of the changes may be at fault. Commit each alone, so that only that one fails.
                 for job in refused {
                     self.write(vec![job]).await;
                 }
+            }
+            for job in adding {
+                self.write(vec![job]).await;
             }
         }
     }
@@ -189,8 +197,8 @@ impl WriterTask {
         name: Uuid,
         sent: &mut bool,
     ) -> Result<Vec<ChangeOutcome>, BatchFailure> {
-        let (id, desk) = (self.id, Arc::clone(&self.desk));
-        let line = match &self.line {
+        let (writer, desk) = (self.id, Arc::clone(&self.desk));
+        let line = match &mut self.line {
             Some(line) if !line.client.is_closed() => line,
             _ => self.line.insert(WriterConnection::open(&desk.connect).await.map_err(BatchFailure::Store)?),
         };
@@ -198,9 +206,18 @@ impl WriterTask {
         let columns = ChangeColumns::of(changes, &line.client, &desk.names, &desk.clock)
             .await
             .map_err(BatchFailure::Store)?;
-        let committing = columns.commit(&line.client, &line.commit, id, name, line.slot);
+        let WriterConnection { client, commit, add_webhooks, slot } = line;
+        let name = BatchName { writer, batch: name, slot: *slot };
+        let committing = async {
+            match batch {
+                [CommitJob { change: Change { webhooks: Some(added), .. }, .. }] => {
+                    columns.commit_with_webhooks(client, commit, add_webhooks, &name, added).await
+                }
+                _ => columns.commit(client, commit, &name).await,
+            }
+        };
         let error = match tokio::time::timeout(GIVE_UP, committing).await {
-            Ok(Ok(rows)) => return Ok(rows.iter().map(batch::outcome).collect()),
+            Ok(Ok(outcomes)) => return Ok(outcomes),
             Ok(Err(error)) => error,
             Err(_) => {
                 (*sent, self.line) = (true, None);
@@ -248,10 +265,11 @@ impl WriterConnection {
         let client = connect.connect().await?;
         let prepare = async {
             let commit = client.prepare(batch::COMMIT).await?;
+            let add_webhooks = client.prepare(batch::ADD_WEBHOOKS).await?;
             let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).await?.get(0);
-            Ok((commit, (pid % i32::from(SLOTS)) as i16))
+            Ok((commit, add_webhooks, (pid % i32::from(SLOTS)) as i16))
         };
-        let (commit, slot) = prepare.await.map_err(|error| error::store_error(&error))?;
-        Ok(Self { client, commit, slot })
+        let (commit, add_webhooks, slot) = prepare.await.map_err(|error| error::store_error(&error))?;
+        Ok(Self { client, commit, add_webhooks, slot })
     }
 }

@@ -172,6 +172,11 @@ fn update(
     if seq.max(journaled) > MAX_SEQ {
         return Ok(Err(CommitError::LogFull(MAX_SEQ)));
     }
+    if let Some(added) = &change.webhooks
+        && outbox::count_with(session, task, &added.hooks)? > added.cap
+    {
+        return Ok(Err(CommitError::TooManyWebhooks(added.cap)));
+    }
     if let Some((state, at)) = change.state {
         session.record_time(at);
         session.count(now.owner, now.agent, now.state, -1);
@@ -209,6 +214,9 @@ fn update(
     append_journal(session, task.0, now.journaled, &change.journal)?;
     if now.hooks > 0 && events > 0 {
         outbox::schedule_delivery(session, task.0)?;
+    }
+    if let Some(added) = &change.webhooks {
+        outbox::add(session, task, seq, &added.hooks)?;
     }
     Ok(Ok(CommitReceipt { task, first_seq: now.seq + 1, seq, version, epoch, cancel, unfolded }))
 }

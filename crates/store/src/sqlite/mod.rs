@@ -185,7 +185,13 @@ impl SqliteStore {
 impl TaskStore for SqliteStore {
     async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
         let weight = change.events.as_ref().map_or(0, |events| events.bytes.len())
-            + change.journal.iter().map(|record| record.0.len()).sum::<usize>();
+            + change.journal.iter().map(|record| record.0.len()).sum::<usize>()
+            + change
+                .webhooks
+                .iter()
+                .flat_map(|added| &added.hooks)
+                .map(|hook| hook.config.len())
+                .sum::<usize>();
         let lane = change.tenant.clone();
         self.writer.write_for(lane, weight, move |session| commit::commit(session, &change)).await?
     }

@@ -1,7 +1,7 @@
 //! Webhooks and their deliveries. A webhook is a follower with a cursor: it has to deliver whatever the log
 //! holds after the cursor, so the outbox stores numbers and no bodies.
 
-use std::time::Duration;
+use std::{collections::HashSet, time::Duration};
 
 use nuncio_engine::{
     clock::Timestamp,
@@ -24,16 +24,31 @@ pub(super) fn put(
         .query_row([task.0], |row| read::number(row, 0))
         .optional()?;
     let Some(seq) = seq else { return Ok(Err(WebhookError::Gone)) };
-    let others = session
-        .conn
-        .prepare_cached("SELECT count(*) FROM webhook WHERE task = ?1 AND id <> ?2")?
-        .query_row(params![task.0, hook.id], |row| read::number(row, 0))?;
-    if others >= cap as u64 {
+    let hooks = std::slice::from_ref(hook);
+    if count_with(session, task, hooks)? > cap {
         return Ok(Err(WebhookError::TooMany(cap)));
     }
-    insert(session, task.0, seq, hook)?;
-    recount(session, task)?;
+    add(session, task, seq, hooks)?;
     Ok(Ok(()))
+}
+
+/// How many webhooks a task would have with these, which replace those with the same ids.
+pub(super) fn count_with(session: &WriteSession, task: TaskNo, added: &[Webhook]) -> Result<usize> {
+    let mut ids: HashSet<String> = session
+        .conn
+        .prepare_cached("SELECT id FROM webhook WHERE task = ?1")?
+        .query_map([task.0], |row| row.get(0))?
+        .collect::<Result<_>>()?;
+    ids.extend(added.iter().map(|hook| hook.id.clone()));
+    Ok(ids.len())
+}
+
+/// Adds webhooks to a task whose log ends at `seq`, or replaces those with the same ids.
+pub(super) fn add(session: &WriteSession, task: TaskNo, seq: u64, hooks: &[Webhook]) -> Result<()> {
+    for hook in hooks {
+        insert(session, task.0, seq, hook)?;
+    }
+    recount(session, task)
 }
 
 /// Writes a webhook of a task whose log ends at `seq`. Discards what it had to deliver before.

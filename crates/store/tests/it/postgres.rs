@@ -1,7 +1,7 @@
 //! The suite, on PostgreSQL, and what only a shared database can get wrong. Needs a server:
 //! `scripts/postgres run cargo test -p nuncio-store`. Without one these tests say so and do nothing.
 
-use nuncio_engine::store::{SessionStore as _, TaskStore as _};
+use nuncio_engine::store::{SessionStore as _, TaskStore as _, WebhookStore as _};
 use std::{
     sync::{
         Arc,
@@ -18,8 +18,8 @@ use nuncio_engine::{
     event::EncodedBatch,
     knowledge::{AuditEntry, AuditQuery, Knowledge as _},
     store::{
-        Change, CommitError, NewTask, NodeId, Precondition, RunChange, Session, Store, StoreNotification,
-        TaskKey,
+        AddedWebhooks, Change, CommitError, NewTask, NodeId, Precondition, RunChange, Session, Store,
+        StoreNotification, TaskKey, Webhook,
     },
     task::{State, TaskId},
 };
@@ -499,6 +499,39 @@ async fn a_commit_whose_answer_is_lost_is_done_once() {
             }
         };
         assert_eq!((done.first_seq, done.seq, done.version), (n + 2, n + 2, n + 2));
+    }
+}
+
+/// A change with webhooks is several statements of one transaction: wherever it is cut, it is done once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_with_webhooks_whose_answer_is_lost_is_done_once() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let plain = open(&url, options.clone()).await;
+    let new = new_task();
+    let made = plain.commit(create(&new, RunChange::Rest)).await.unwrap();
+    let store = loop {
+        if let Ok(store) = PostgresStore::open(&forgetful(&url).await, options.clone()).await {
+            break store;
+        }
+    };
+    for n in 1..100_u64 {
+        let hook = Webhook { id: "w".into(), cursor: n, config: n.to_string().into() };
+        let mut more = Change::new(Precondition::Version { task: made.task, version: n });
+        more.events = Some(EncodedBatch { count: 1, bytes: n.to_string().into() });
+        more.webhooks = Some(AddedWebhooks { hooks: vec![hook.clone()], cap: 1 });
+        loop {
+            match store.commit(more.clone()).await {
+                Ok(done) => break assert_eq!((done.first_seq, done.version), (n + 1, n + 1)),
+                // It was done, although it was reported as failed.
+                Err(CommitError::Moved) => break,
+                Err(CommitError::Store(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        let row = plain.row(&TaskKey::Id(new.id)).await.unwrap().unwrap();
+        assert_eq!((row.seq, row.version), (n + 1, n + 1));
+        assert_eq!(plain.webhooks(made.task).await.unwrap(), [hook]);
     }
 }
 

@@ -5,13 +5,14 @@ use std::{sync::Arc, time::Duration};
 use nuncio_engine::{
     clock::Timestamp,
     store::{
-        CommitReceipt, DeliveryOutcome, DueWebhook, NewTask, RunChange, Store, TaskNo, Webhook, WebhookError,
+        AddedWebhooks, Change, CommitError, CommitReceipt, DeliveryOutcome, DueWebhook, NewTask, RunChange,
+        Store, TaskNo, Webhook, WebhookError,
     },
     task::State,
 };
 
 use super::fixtures::{
-    StoreFixtureExt, assert_is, at, by_runner, create, create_as, events, new_task, node, webhook,
+    StoreFixtureExt, assert_is, at, by_runner, by_version, create, create_as, events, new_task, node, webhook,
 };
 
 const LEASE: Duration = Duration::from_millis(100);
@@ -60,6 +61,43 @@ pub async fn webhooks_are_kept_per_task(open: impl AsyncFn() -> Arc<dyn Store>) 
     assert!(!store.delete_webhook(task, "a").await.unwrap());
     assert!(!store.delete_webhook(other, "z").await.unwrap());
     store.put_webhook(task, webhook("b"), 3).await.unwrap();
+}
+
+/// A change of an existing task adds webhooks together with its events: all of them, or nothing at all.
+pub async fn a_change_adds_its_webhooks_or_nothing(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let made = followed(&store).await;
+    let adding = |mut change: Change, ids: &[&str], cap: usize| {
+        let hooks = ids.iter().map(|id| Webhook { cursor: 1, ..webhook(id) }).collect();
+        change.webhooks = Some(AddedWebhooks { hooks, cap });
+        change.events = Some(events(1, "message"));
+        change
+    };
+    let moved = adding(by_version(made.task, made.version + 1), &["a"], 9);
+    assert_is!(store.commit_err(moved).await, CommitError::Moved);
+    let fenced = adding(by_runner(made.task, made.epoch + 1), &["a"], 9);
+    assert_is!(store.commit_err(fenced).await, CommitError::Fenced);
+    let gone = adding(by_version(TaskNo(made.task.0 + 77), 1), &["a"], 9);
+    assert_is!(store.commit_err(gone).await, CommitError::Gone);
+    let many = adding(by_version(made.task, made.version), &["a", "b"], 2);
+    assert_is!(store.commit_err(many).await, CommitError::TooManyWebhooks(2));
+    assert_eq!(store.webhooks(made.task).await.unwrap(), [webhook("w")]);
+    assert_eq!(store.log(made.task, 0, 1 << 20).await.unwrap().len(), 1, "no message of theirs is there");
+
+    // The one that is there is replaced, and counts once.
+    let added = store.commit_ok(adding(by_version(made.task, made.version), &["a", "w"], 2)).await;
+    assert_eq!((added.first_seq, added.seq, added.version), (2, 2, made.version + 1));
+    let from_message = |id: &str| Webhook { cursor: 1, ..webhook(id) };
+    assert_eq!(store.webhooks(made.task).await.unwrap(), [from_message("a"), from_message("w")]);
+    let mut due: Vec<(String, u64)> =
+        due(&store, 1).await.into_iter().map(|due| (due.hook.id, due.hook.cursor)).collect();
+    due.sort_unstable();
+    assert_eq!(due, [("a".to_owned(), 1), ("w".to_owned(), 1)], "both have the message to deliver");
+    for id in ["a", "w"] {
+        store.record_delivery(made.task, id, DeliveryOutcome::Delivered { up_to: 2 }).await.unwrap();
+    }
+    append(&store, made.task).await;
+    assert_eq!(self::due(&store, 2).await.len(), 2, "and all that follows");
 }
 
 /// A webhook is due as soon as the log is beyond its cursor, and idle when all is delivered; each at its own

@@ -1,9 +1,11 @@
-//! Content blocks: text, images, audio, resources.
+//! Content blocks: text, images, audio, resources. Written by the server, read by the client.
 
+use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nuncio_engine::{
     Content, Part,
     surface::{ContentBlock, ResourceBody, ResourceContent},
 };
+use serde_json::Value;
 
 use super::McpVersion;
 use crate::json;
@@ -96,4 +98,43 @@ fn write_link(out: &mut Vec<u8>, version: McpVersion, uri: &str, name: &str, med
         block.value("name", name);
         block.optional("mimeType", media_type);
     });
+}
+
+/// Reads a block. A block of an unknown kind, or one that cannot be decoded, is kept as data.
+pub(super) fn read_block(block: &Value) -> Part {
+    read_known_block(block).unwrap_or_else(|| Part::data(block.clone()))
+}
+
+fn read_known_block(block: &Value) -> Option<Part> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match block["type"].as_str()? {
+        "text" => text(&block["text"]).map(Part::text),
+        "image" | "audio" => {
+            let bytes = BASE64_STANDARD.decode(block["data"].as_str()?).ok()?;
+            Some(Part { media_type: text(&block["mimeType"]), ..Content::Bytes(bytes).into() })
+        }
+        "resource" => {
+            let resource = &block["resource"];
+            let content = match (resource["text"].as_str(), resource["blob"].as_str()) {
+                (Some(text), _) => Content::Text(text.to_owned()),
+                (None, Some(blob)) => Content::Bytes(BASE64_STANDARD.decode(blob).ok()?),
+                (None, None) => return None,
+            };
+            let uri = text(&resource["uri"]);
+            let filename = uri.as_deref().and_then(last_segment);
+            let metadata = uri.map(|uri| [("uri".to_owned(), uri.into())].into_iter().collect());
+            Some(Part { content, metadata, filename, media_type: text(&resource["mimeType"]) })
+        }
+        "resource_link" => {
+            let content = Content::Url(text(&block["uri"])?);
+            let (filename, media_type) = (text(&block["name"]), text(&block["mimeType"]));
+            Some(Part { content, metadata: None, filename, media_type })
+        }
+        _ => None,
+    }
+}
+
+fn last_segment(uri: &str) -> Option<String> {
+    let name = uri.split(['?', '#']).next()?.rsplit('/').next()?;
+    (!name.is_empty()).then(|| name.to_owned())
 }

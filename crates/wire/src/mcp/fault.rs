@@ -1,12 +1,12 @@
-//! Error responses: the protocol's codes, and the mapping of engine errors to them.
+//! Error responses: the protocol's codes, the mapping of engine errors to them, and what a client reads in them.
 
 use std::time::Duration;
 
 use nuncio_engine::Error;
 use serde_json::{Value, json};
 
-use super::{ClientCapabilities, McpVersion, TASKS};
-use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND};
+use super::{ClientCapabilities, InputRequest, McpVersion, TASKS, notification::take};
+use crate::jsonrpc::{INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcErrorObject};
 
 /// The headers of a request contradict its body.
 pub const HEADER_MISMATCH: i32 = -32020;
@@ -174,5 +174,44 @@ impl From<&Error> for McpFault {
 impl From<Error> for McpFault {
     fn from(error: Error) -> Self {
         Self::from(&error)
+    }
+}
+
+/// When a retry may succeed, if a server's error says so.
+pub fn retry_after_in(error: &RpcErrorObject) -> Option<Duration> {
+    error.data.as_ref().and_then(read_retry_after)
+}
+
+fn read_retry_after(data: &Value) -> Option<Duration> {
+    data["retryAfterMs"].as_u64().map(Duration::from_millis)
+}
+
+/// The links that the user has to visit, from an error with the code [`URL_REQUIRED`] (2025-11-25). One that is no
+/// object is returned as it is.
+pub fn links_required_by(error: &mut RpcErrorObject) -> Vec<Result<InputRequest, Value>> {
+    let links = error.data.as_mut().map(|data| take(data, "elicitations"));
+    let Some(Value::Array(links)) = links else { return vec![] };
+    links.into_iter().map(InputRequest::read_link).collect()
+}
+
+/// The body of an HTTP response whose status is not a success, as a client reads it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct McpErrorBody {
+    /// The JSON-RPC error, if there is a valid one.
+    pub error: Option<RpcErrorObject>,
+    /// When a retry may succeed.
+    pub retry_after: Option<Duration>,
+    /// The text for people: of the JSON-RPC error, of an OAuth error, or of any other object.
+    pub message: Option<String>,
+}
+
+impl McpErrorBody {
+    /// Reads a body, which may be anything.
+    pub fn read(body: &[u8]) -> Self {
+        let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let said = [&body["error"]["message"], &body["error_description"], &body["message"]];
+        let message = said.into_iter().find_map(Value::as_str).map(str::to_owned);
+        let retry_after = read_retry_after(&body["error"]["data"]);
+        Self { message, retry_after, error: serde_json::from_value(take(&mut body, "error")).ok() }
     }
 }

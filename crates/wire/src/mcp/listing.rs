@@ -1,4 +1,5 @@
-//! The entries of the lists of tools, resources and prompts.
+//! The entries of the lists of tools, resources and prompts. Written by the server; those of tools are read by the
+//! client.
 
 use nuncio_engine::{
     Profile, TaskUse,
@@ -7,11 +8,11 @@ use nuncio_engine::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::{IDEMPOTENCY_KEY, McpVersion};
+use super::{IDEMPOTENCY_KEY, McpVersion, notification::take};
 use crate::json::{self, JsonObject};
 
 /// The name and version of a client or server.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Implementation {
     /// The program's name.
     pub name: String,
@@ -125,4 +126,69 @@ pub fn write_prompt(out: &mut Vec<u8>, version: McpVersion, prompt: &PromptProfi
             });
         });
     });
+}
+
+/// A page of `tools/list`, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ToolsPage {
+    /// The tools as received; [`ListedTool::read`] reads each.
+    pub tools: Vec<Value>,
+    /// The cursor of the next page, if there is one.
+    pub next_cursor: Option<String>,
+}
+
+impl ToolsPage {
+    /// Reads a page. `None`: it has no list of tools.
+    pub fn read(mut result: Value) -> Option<Self> {
+        let Value::Array(tools) = take(&mut result, "tools") else { return None };
+        Some(Self { tools, next_cursor: result["nextCursor"].as_str().map(str::to_owned) })
+    }
+}
+
+/// A tool, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ListedTool {
+    /// The tool's name, which is not empty.
+    pub name: String,
+    /// The name for people, if it has one.
+    pub title: Option<String>,
+    /// What it does; empty if the server does not say.
+    pub description: String,
+    /// The schema of its arguments, if it is an object.
+    pub input_schema: Option<Value>,
+    /// The schema of its structured result, if it is an object.
+    pub output_schema: Option<Value>,
+    /// Whether calls may or must be tasks (2025-11-25).
+    pub tasks: TaskUse,
+    /// Whether a repeat with the same idempotency key is the same call.
+    pub takes_key: bool,
+    /// Whether the server declares that calling it twice has the same effect as calling it once.
+    pub idempotent: bool,
+}
+
+impl ListedTool {
+    /// Reads a tool. The error says why it is invalid. Tolerant: see [`super::read_messages`].
+    pub fn read(tool: &Value) -> Result<Self, String> {
+        let name = tool["name"].as_str().filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| "it has no name".to_owned())?;
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let schema = |member: &str| tool.get(member).filter(|schema| schema.is_object()).cloned();
+        let annotations = &tool["annotations"];
+        let hints = |hint: &str| annotations[hint].as_bool().unwrap_or(false);
+        let takes_key = tool["_meta"][IDEMPOTENCY_KEY] == true;
+        Ok(Self {
+            name: name.to_owned(),
+            title: text(&tool["title"]).or_else(|| text(&annotations["title"])),
+            description: text(&tool["description"]).unwrap_or_default(),
+            input_schema: schema("inputSchema"),
+            output_schema: schema("outputSchema"),
+            tasks: match tool["execution"]["taskSupport"].as_str() {
+                Some("required") => TaskUse::Required,
+                Some("optional") => TaskUse::Offered,
+                _ => TaskUse::Never,
+            },
+            takes_key,
+            idempotent: hints("idempotentHint") || hints("readOnlyHint") || takes_key,
+        })
+    }
 }

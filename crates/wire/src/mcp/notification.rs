@@ -1,12 +1,97 @@
-//! Notifications: progress, log lines, and changes.
+//! Notifications of a server: progress, log lines, and changes. Written by the server, read by the client.
 
 use nuncio_engine::{
+    Level, Task,
     content::{Content, Part},
     event::{LogLine, Progress},
 };
+use serde_json::Value;
 
-use super::ProgressToken;
+use super::{
+    EVENT_NOTIFICATION, ListenParams, McpTaskSnapshot, McpTaskView, ProgressToken, TaskEventNotification,
+    parse_level, write_task,
+};
 use crate::{json, jsonrpc};
+
+/// A notification of a server, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ServerNotification {
+    /// The progress of a call.
+    Progress {
+        /// The token of the call, if it is a string: clients here use no other.
+        token: Option<String>,
+        /// How far the call is.
+        progress: Progress,
+    },
+    /// A log line.
+    Log {
+        /// The line.
+        line: LogLine,
+        /// The task that it belongs to (2025-11-25).
+        task: Option<String>,
+    },
+    /// The user has completed the elicitation with this id.
+    ElicitationComplete(Value),
+    /// The server withdraws its request with this id.
+    Cancelled(Value),
+    /// The state of a task.
+    Task(Box<McpTaskSnapshot>),
+    /// The tasks whose changes the server announces from now on (2026-07-28).
+    Subscribed(Vec<String>),
+    /// An event of a task.
+    TaskEvent(TaskEventNotification),
+    /// The list of tools has changed.
+    ToolsChanged,
+    /// A notification that is not known here, by its method.
+    Unknown(String),
+}
+
+impl ServerNotification {
+    /// Reads a notification. Tolerant: see [`super::read_messages`].
+    pub fn read(method: &str, mut params: Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        match method {
+            "notifications/progress" => {
+                let done = params["progress"].as_f64().unwrap_or_default();
+                let (total, words) = (params["total"].as_f64(), text(&params["message"]));
+                let progress = Progress { done, total, text: words, data: None };
+                Self::Progress { token: text(&params["progressToken"]), progress }
+            }
+            "notifications/message" => {
+                let level = params["level"].as_str().and_then(|name| parse_level(name).ok());
+                let line = LogLine {
+                    level: level.unwrap_or(Level::Info),
+                    text: text(&params["data"]).unwrap_or_else(|| params["data"].to_string()),
+                };
+                Self::Log { line, task: related_task(&params).map(str::to_owned) }
+            }
+            "notifications/elicitation/complete" => {
+                Self::ElicitationComplete(take(&mut params, "elicitationId"))
+            }
+            "notifications/cancelled" => Self::Cancelled(take(&mut params, "requestId")),
+            "notifications/tasks" | "notifications/tasks/status" => {
+                Self::Task(Box::new(McpTaskSnapshot::read(params)))
+            }
+            "notifications/subscriptions/acknowledged" => {
+                let tasks = params["notifications"]["taskIds"].as_array();
+                Self::Subscribed(tasks.into_iter().flatten().filter_map(text).collect())
+            }
+            EVENT_NOTIFICATION => Self::TaskEvent(TaskEventNotification::read(params)),
+            "notifications/tools/list_changed" => Self::ToolsChanged,
+            _ => Self::Unknown(method.to_owned()),
+        }
+    }
+}
+
+/// Takes a member out of a value; `null` if it has none.
+pub(super) fn take(value: &mut Value, member: &str) -> Value {
+    value.get_mut(member).map(Value::take).unwrap_or_default()
+}
+
+/// The task that a message names in its metadata (2025-11-25).
+pub(super) fn related_task(params: &Value) -> Option<&str> {
+    params["_meta"][super::task::RELATED_TASK]["taskId"].as_str()
+}
 
 /// Writes the progress of a call, for the token that came with it. `task`: the task that it belongs to, if the
 /// revision requires it.
@@ -60,6 +145,48 @@ pub fn write_resource_updated(out: &mut Vec<u8>, uri: &str, subscription: Option
     jsonrpc::write_notification(out, "notifications/resources/updated", |out| {
         json::object(out, |params| {
             params.value("uri", uri);
+            write_subscription(params, subscription);
+        });
+    });
+}
+
+/// Writes which subscriptions the server accepted (2026-07-28): the first message of their stream.
+pub fn write_subscribed(out: &mut Vec<u8>, accepted: &ListenParams, subscription: Option<&str>) {
+    jsonrpc::write_notification(out, "notifications/subscriptions/acknowledged", |out| {
+        json::object(out, |params| {
+            params.object("notifications", |agreed| {
+                for (on, key) in [
+                    (accepted.tools_list_changed, "toolsListChanged"),
+                    (accepted.prompts_list_changed, "promptsListChanged"),
+                    (accepted.resources_list_changed, "resourcesListChanged"),
+                ] {
+                    if on {
+                        agreed.value(key, &true);
+                    }
+                }
+                agreed.list("resourceSubscriptions", &accepted.resource_subscriptions);
+                agreed.list("taskIds", &accepted.task_ids);
+            });
+            write_subscription(params, subscription);
+        });
+    });
+}
+
+/// Writes the state of a task to its subscriber (2026-07-28).
+pub fn write_task_changed(out: &mut Vec<u8>, task: &Task, view: McpTaskView, subscription: Option<&str>) {
+    jsonrpc::write_notification(out, "notifications/tasks", |out| {
+        json::object(out, |params| {
+            write_task(params, task, view);
+            write_subscription(params, subscription);
+        });
+    });
+}
+
+/// Writes that the request with this id, as JSON, is over without a result.
+pub fn write_cancelled(out: &mut Vec<u8>, request: &str, subscription: Option<&str>) {
+    jsonrpc::write_notification(out, "notifications/cancelled", |out| {
+        json::object(out, |params| {
+            params.key("requestId").extend_from_slice(request.as_bytes());
             write_subscription(params, subscription);
         });
     });

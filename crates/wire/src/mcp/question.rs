@@ -1,7 +1,7 @@
 //! Questions to a client: elicitation, sampling and roots, and their answers.
 
 use nuncio_engine::{
-    Answer,
+    Answer, Task,
     question::{Ask, Question, note_in},
     surface::HandlerQuestion,
 };
@@ -30,6 +30,11 @@ pub enum McpQuestion<'a> {
 }
 
 impl<'a> McpQuestion<'a> {
+    /// The open questions of a task, by their ids.
+    pub fn all_of(task: &'a Task) -> impl Iterator<Item = (&'a str, Self)> {
+        task.questions.iter().map(|(_, question)| (question.id.as_str(), Self::Question(question)))
+    }
+
     /// The method.
     pub fn method(self) -> &'static str {
         match self.kind() {
@@ -128,20 +133,21 @@ impl McpQuestionKind<'_> {
     }
 }
 
-/// Writes an agent's question as a member of `inputRequests`.
-pub fn write_question(out: &mut Vec<u8>, version: McpVersion, question: &Question) {
-    write_asked(out, version, McpQuestion::Question(question));
-}
-
-/// Writes a handler's question as a member of `inputRequests`.
-pub fn write_inquiry(out: &mut Vec<u8>, version: McpVersion, inquiry: &HandlerQuestion) {
-    write_asked(out, version, McpQuestion::Inquiry(inquiry));
-}
-
-fn write_asked(out: &mut Vec<u8>, version: McpVersion, asked: McpQuestion<'_>) {
-    json::object(out, |request| {
-        request.value("method", asked.method());
-        asked.write_params(request.key("params"), version, "", None);
+/// Writes `inputRequests`: the questions by their keys (2026-07-28).
+pub fn write_input_requests<'a>(
+    object: &mut JsonObject<'_>,
+    version: McpVersion,
+    questions: impl IntoIterator<Item = (&'a str, McpQuestion<'a>)>,
+) {
+    object.object("inputRequests", |requests| {
+        for (key, question) in questions {
+            requests.object_at(key, |out| {
+                json::object(out, |request| {
+                    request.value("method", question.method());
+                    question.write_params(request.key("params"), version, "", None);
+                });
+            });
+        }
     });
 }
 
@@ -184,7 +190,7 @@ pub fn answer_in_error(error: &RpcErrorObject) -> Option<Answer> {
 }
 
 /// The code that a client sends when its user declined a request.
-const REJECTED: i32 = -1;
+pub(super) const REJECTED: i32 = -1;
 
 /// The text of a model's response: one block or several.
 fn text_in(content: &Value) -> String {

@@ -1,4 +1,4 @@
-//! Results of tool calls, resource reads and prompts.
+//! Results of tool calls, resource reads and prompts. Written by the server; those of tools are read by the client.
 
 use nuncio_engine::{
     Content, Part, Role, State, Task,
@@ -7,8 +7,9 @@ use nuncio_engine::{
 use serde_json::Value;
 
 use super::{
-    McpVersion,
-    content::{write_block, write_content, write_part},
+    InputRequest, McpTaskSnapshot, McpVersion,
+    content::{read_block, write_block, write_content, write_part},
+    notification::take,
 };
 use crate::json::{self, JsonObject};
 
@@ -96,4 +97,94 @@ pub fn write_prompt_output(result: &mut JsonObject<'_>, version: McpVersion, out
             write_block(turn.key("content"), version, &message.content);
         });
     });
+}
+
+/// The result of `tools/call`, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ToolCallReply {
+    /// The tool has finished.
+    Complete(ToolResult),
+    /// The tool goes on as this task.
+    Task(Box<McpTaskSnapshot>),
+    /// The call has to be sent again with answers (2026-07-28).
+    InputRequired(InputRequired),
+    /// A `resultType` that is not known.
+    Unknown(String),
+}
+
+impl ToolCallReply {
+    /// Reads a result. Tolerant: see [`super::read_messages`]. A result has the form of any revision, whatever the
+    /// revision of the connection is.
+    pub fn read(mut result: Value) -> Self {
+        match result["resultType"].as_str() {
+            Some("input_required") => Self::InputRequired(InputRequired::read(result)),
+            Some("task") => Self::Task(Box::new(McpTaskSnapshot::read(result))),
+            None | Some("complete") if result["task"]["taskId"].is_string() => {
+                Self::Task(Box::new(McpTaskSnapshot::read(take(&mut result, "task"))))
+            }
+            None | Some("complete") => Self::Complete(ToolResult::read(result)),
+            Some(other) => Self::Unknown(other.to_owned()),
+        }
+    }
+}
+
+/// The request of a server for answers, with which the call is sent again (2026-07-28).
+#[derive(Debug, Clone, PartialEq)]
+pub struct InputRequired {
+    /// The state to return with the answers.
+    pub state: Option<String>,
+    /// The questions by their keys; `None` if there is no such member.
+    pub requests: Option<Vec<(String, InputRequest)>>,
+}
+
+impl InputRequired {
+    fn read(mut result: Value) -> Self {
+        Self {
+            state: result["requestState"].as_str().map(str::to_owned),
+            requests: InputRequest::read_all(take(&mut result, "inputRequests")),
+        }
+    }
+}
+
+/// The output of a tool, as a client reads it: of `tools/call`, of `tasks/result`, or in a task.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct ToolResult {
+    /// The structured result, if there is one.
+    pub structured: Option<Value>,
+    /// Whether the tool reports an error.
+    pub is_error: bool,
+    blocks: Vec<Value>,
+}
+
+impl ToolResult {
+    /// Reads a result. Tolerant: see [`super::read_messages`].
+    pub fn read(mut result: Value) -> Self {
+        let blocks = match take(&mut result, "content") {
+            Value::Array(blocks) => blocks,
+            _ => vec![],
+        };
+        Self {
+            structured: Some(take(&mut result, "structuredContent")).filter(|value| !value.is_null()),
+            is_error: result["isError"].as_bool() == Some(true),
+            blocks,
+        }
+    }
+
+    /// The texts of all blocks.
+    pub fn text(&self) -> String {
+        let texts = self.blocks.iter().filter_map(|block| block["text"].as_str());
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// The content blocks as parts, and the structured result if there is one.
+    pub fn parts(&self) -> Vec<Part> {
+        // Servers repeat the structured result as text for older clients.
+        let repeats = |block: &&Value| {
+            let text = block["text"].as_str().filter(|_| block["type"] == "text");
+            self.structured.is_some()
+                && text.and_then(|text| serde_json::from_str::<Value>(text).ok()) == self.structured
+        };
+        let blocks = self.blocks.iter().filter(|block| !repeats(block)).map(read_block);
+        blocks.chain(self.structured.clone().map(Part::data)).collect()
+    }
 }

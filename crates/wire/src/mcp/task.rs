@@ -1,11 +1,15 @@
 //! Tasks as MCP clients see them: experimental in 2025-11-25, an extension in 2026-07-28.
 
+use std::time::Duration;
+
 use nuncio_engine::{Message, State, Task, clock::Timestamp};
+use serde_json::Value;
 
 use super::{
-    McpVersion,
+    InputRequest, McpQuestion, McpVersion, ToolResult,
+    notification::take,
     result::{CallOutput, write_output},
-    write_question,
+    write_input_requests,
 };
 use crate::{json::JsonObject, jsonrpc::INTERNAL_ERROR, timestamp};
 
@@ -22,6 +26,8 @@ pub enum McpTaskStatus {
     Failed,
     /// The task was canceled.
     Cancelled,
+    /// The task has not begun: a name from a draft, which some servers send. Never written here.
+    Submitted,
 }
 
 impl McpTaskStatus {
@@ -33,6 +39,57 @@ impl McpTaskStatus {
             Self::Completed => "completed",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Submitted => "submitted",
+        }
+    }
+
+    /// The status of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        let all = [
+            Self::Working,
+            Self::InputRequired,
+            Self::Completed,
+            Self::Failed,
+            Self::Cancelled,
+            Self::Submitted,
+        ];
+        all.into_iter().find(|status| status.name() == name)
+    }
+}
+
+/// A task as a client reads it: in a result, or in a notification.
+#[derive(Debug, Clone, PartialEq)]
+pub struct McpTaskSnapshot {
+    /// The task's id; `None` if it has no valid one.
+    pub id: Option<String>,
+    /// The status, or the name of one that is not known.
+    pub status: Result<McpTaskStatus, String>,
+    /// The status text.
+    pub message: Option<String>,
+    /// The polling interval that the server suggests.
+    pub poll_interval: Option<Duration>,
+    /// The questions that it waits for, by their keys (2026-07-28).
+    pub input_requests: Vec<(String, InputRequest)>,
+    /// The result of a completed task (2026-07-28); empty if it has none.
+    pub result: ToolResult,
+    /// The text of the error of a failed task (2026-07-28).
+    pub error: Option<String>,
+}
+
+impl McpTaskSnapshot {
+    /// Reads a task. Tolerant: see [`super::read_messages`]. The names of members of both generations are accepted.
+    pub fn read(mut task: Value) -> Self {
+        let text = |value: &Value| value.as_str().map(str::to_owned);
+        let status = task["status"].as_str().unwrap_or_default();
+        let poll_ms = task["pollIntervalMs"].as_u64().or_else(|| task["pollInterval"].as_u64());
+        Self {
+            id: text(&task["taskId"]),
+            status: McpTaskStatus::parse(status).ok_or_else(|| status.to_owned()),
+            message: text(&task["statusMessage"]),
+            poll_interval: poll_ms.map(Duration::from_millis),
+            error: text(&task["error"]["message"]),
+            input_requests: InputRequest::read_all(take(&mut task, "inputRequests")).unwrap_or_default(),
+            result: ToolResult::read(take(&mut task, "result")),
         }
     }
 }
@@ -84,11 +141,9 @@ pub fn write_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskView) {
         return;
     }
     match status {
-        McpTaskStatus::InputRequired => object.object("inputRequests", |requests| {
-            for (_, question) in &task.questions {
-                requests.object_at(&question.id, |out| write_question(out, version, question));
-            }
-        }),
+        McpTaskStatus::InputRequired => {
+            write_input_requests(object, version, McpQuestion::all_of(task));
+        }
         McpTaskStatus::Completed => object.object("result", |result| {
             write_output(result, version, CallOutput::Task(task));
             if task.state == State::Completed {
@@ -99,7 +154,7 @@ pub fn write_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskView) {
             error.value("code", &INTERNAL_ERROR);
             error.value("message", &status_message(task).unwrap_or_else(|| "the task failed".to_owned()));
         }),
-        McpTaskStatus::Working | McpTaskStatus::Cancelled => {}
+        McpTaskStatus::Working | McpTaskStatus::Submitted | McpTaskStatus::Cancelled => {}
     }
 }
 
@@ -116,8 +171,11 @@ pub fn write_new_task(object: &mut JsonObject<'_>, task: &Task, view: McpTaskVie
 
 /// Writes the `_meta` member that names the task of a message (2025-11-25).
 pub fn write_related(meta: &mut JsonObject<'_>, task: &str) {
-    meta.object("io.modelcontextprotocol/related-task", |related| related.value("taskId", task));
+    meta.object(RELATED_TASK, |related| related.value("taskId", task));
 }
+
+/// The `_meta` member that names the task of a message.
+pub(super) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
 /// The status text: the last progress while the agent works, else the agent's message.
 fn status_message(task: &Task) -> Option<String> {

@@ -6,10 +6,11 @@
 //! name no cursor get no such notifications.
 
 use nuncio_engine::event::Entry;
+use serde_json::{Value, value::to_raw_value};
 
-use super::task::write_related;
+use super::{notification::take, task::write_related};
 use crate::{
-    a2a::{Dialect, TaskIds},
+    a2a::{Dialect, StreamEvent, TaskIds},
     json, jsonrpc,
 };
 
@@ -55,4 +56,31 @@ pub fn write_task_event(
         });
     });
     true
+}
+
+/// An event of a task, as a client reads it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TaskEventNotification {
+    /// The task's id.
+    pub task: Option<String>,
+    /// The sequence number: the cursor after this event.
+    pub seq: Option<u64>,
+    event: Value,
+}
+
+impl TaskEventNotification {
+    /// Reads the params of the notification. Tolerant: see [`super::read_messages`].
+    pub(super) fn read(mut params: Value) -> Self {
+        Self {
+            task: params["taskId"].as_str().map(str::to_owned),
+            seq: params["seq"].as_u64(),
+            event: take(&mut params, "event"),
+        }
+    }
+
+    /// Parses the event. The error says what is wrong with it.
+    pub fn read_event(&self) -> Result<StreamEvent, String> {
+        let event = to_raw_value(&self.event).map_err(|error| error.to_string())?;
+        Dialect::V1.read_event(&event).map_err(|error| error.to_string())
+    }
 }

@@ -9,6 +9,7 @@ mod faults;
 mod jsonrpc;
 mod losses;
 mod mcp;
+mod mcp_round_trips;
 mod round_trips;
 mod samples;
 mod schema_0_1;

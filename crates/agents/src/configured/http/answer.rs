@@ -8,15 +8,12 @@ use std::{future::Future, time::Duration};
 use bytes::Bytes;
 use http::header;
 use nuncio_engine::{AgentError, Chunk, Content, Part, StepContext};
+use nuncio_outbound::{HttpResponse, OutboundError};
 use nuncio_wire::sse::SseParser;
-use reqwest::Response;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{
-    super::protocol::{ProgramMessage, ReportTarget},
-    cause,
-};
+use super::super::protocol::{ProgramMessage, ReportTarget};
 
 /// Bytes of an error response that are shown.
 const SHOWN: usize = 500;
@@ -37,7 +34,7 @@ pub(super) enum HttpTurn {
 
 /// A response whose headers have arrived.
 pub(super) struct HttpAnswerBody {
-    response: Response,
+    response: HttpResponse,
     timeout: Duration,
     max: usize,
     read: usize,
@@ -50,8 +47,8 @@ enum HttpAnswerFraming {
 }
 
 impl HttpAnswerBody {
-    pub(super) fn new(response: Response, timeout: Duration, max: usize) -> Self {
-        Self { response, timeout, max, read: 0 }
+    pub(super) fn new(response: HttpResponse, timeout: Duration, max: usize) -> Self {
+        Self { response: response.silence_limit(timeout), timeout, max, read: 0 }
     }
 
     /// Reads the response, reports its messages, and returns what the endpoint wants at its end. From the
@@ -107,15 +104,15 @@ impl HttpAnswerBody {
 
     /// The next bytes; `None` at the regular end.
     async fn piece(&mut self, step: &StepContext) -> Result<Option<Bytes>, AgentError> {
-        let limit = self.timeout;
         let piece = tokio::select! {
             biased;
             () = step.canceled() => return Err(AgentError::Canceled),
-            piece = tokio::time::timeout(limit, self.response.chunk()) => piece.map_err(|_| late(limit))?,
+            piece = self.response.chunk() => piece,
         };
-        let cut =
-            |error: reqwest::Error| AgentError::failed(format!("the answer was cut: {}", cause(&error)));
-        let piece = piece.map_err(cut)?;
+        let piece = piece.map_err(|error| match error {
+            OutboundError::Timeout { limit, .. } => late(limit),
+            error => AgentError::failed(format!("the answer was cut: {}", error.reason())),
+        })?;
         self.read += piece.as_ref().map_or(0, Bytes::len);
         if self.read > self.max {
             return Err(AgentError::failed(format!(
@@ -257,24 +254,16 @@ async fn json_answer(body: &[u8], step: &StepContext) -> Result<HttpTurn, AgentE
     Ok(HttpTurn::Done { text: members.get("text").and_then(Value::as_str).map(str::to_owned) })
 }
 
-fn media_type(response: &Response) -> String {
-    let kind = response.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+fn media_type(response: &HttpResponse) -> String {
+    let kind = response.header(header::CONTENT_TYPE);
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
     kind.trim().to_ascii_lowercase()
 }
 
 /// The beginning of an error response's text, to be appended to its status.
-pub(super) async fn read_refusal_text(mut response: Response, limit: Duration) -> String {
-    let mut text = vec![];
-    let read = async {
-        while let Ok(Some(piece)) = response.chunk().await
-            && text.len() < SHOWN
-        {
-            text.extend_from_slice(&piece);
-        }
-    };
+pub(super) async fn read_refusal_text(response: HttpResponse, limit: Duration) -> String {
     // On a timeout, the part that has arrived is enough.
-    let _ = tokio::time::timeout(limit, read).await;
+    let (text, _) = response.body_limit(limit).read_beginning(4 * SHOWN).await;
     let text = String::from_utf8_lossy(&text);
     match text.trim() {
         "" => String::new(),

@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use nuncio_client::peer::{
-    Backoff, CallEvent, CallFollower, CallHandle, FollowOptions, FollowedEvent, PeerCallEnd, PeerCallRequest,
+    CallEvent, CallFollower, CallHandle, FollowOptions, FollowedEvent, PeerCallEnd, PeerCallRequest,
     PeerCapability, PeerError,
 };
 use nuncio_engine::{
     AgentError, Answer, Level, Message, StepContext, TaskContext, event::ArtifactChunk, question::Question,
     task::State,
 };
+use nuncio_outbound::Backoff;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -499,7 +500,7 @@ async fn wait_before_retry(
     error: &PeerError,
 ) -> Result<bool, AgentError> {
     let wanted = match error {
-        PeerError::Unreachable { .. } | PeerError::Cut(_) => None,
+        PeerError::Unreachable { .. } | PeerError::NoCard { .. } | PeerError::Cut(_) => None,
         PeerError::Busy { retry_after, .. } => *retry_after,
         _ => return Ok(false),
     };

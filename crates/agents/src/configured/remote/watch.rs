@@ -4,6 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, Profile};
+use nuncio_outbound::Backoff;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -27,14 +28,14 @@ struct RemoteWatchState {
     profile: Profile,
     /// When to poll next, with or without an announcement.
     due: Instant,
-    /// The backoff after the next failed poll.
-    pause: Duration,
+    /// The pauses after failed polls.
+    backoff: Backoff,
 }
 
 impl RemoteWatch {
     pub(super) fn new(side: Arc<RemoteSide>, shown: Profile) -> Self {
-        let pause = side.remote.patience.first_pause;
-        Self { side, state: Mutex::new(RemoteWatchState { profile: shown, due: Instant::now(), pause }) }
+        let backoff = Backoff::unlimited(side.remote.patience.first_pause, LONGEST);
+        Self { side, state: Mutex::new(RemoteWatchState { profile: shown, due: Instant::now(), backoff }) }
     }
 
     fn state(&self) -> parking_lot::MutexGuard<'_, RemoteWatchState> {
@@ -47,12 +48,11 @@ impl RemoteWatch {
         let mut state = self.state();
         if let Err(error) = looked {
             tracing::debug!(agent = self.side.spec.name, %error, "the peer is unreachable");
-            state.due = Instant::now() + state.pause;
-            state.pause = (state.pause * 2).min(LONGEST);
+            state.due = Instant::now() + state.backoff.take_pause(None);
             return None;
         }
-        let patience = &self.side.remote.patience;
-        (state.due, state.pause) = (Instant::now() + patience.look, patience.first_pause);
+        state.backoff.reset();
+        state.due = Instant::now() + self.side.remote.patience.look;
         let agent = RemoteAgent::new(Arc::clone(&self.side));
         if agent.profile == state.profile {
             return None;

@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use nuncio_client::peer::{CallEvent, PeerError};
 use nuncio_engine::{Error, QuestionWithdrawer, TaskContext, question::Question};
+use nuncio_outbound::Backoff;
 use parking_lot::Mutex;
 
 /// The first and the longest backoff for withdrawing a question that is not in the log yet.
@@ -63,7 +64,7 @@ impl RemoteQuestion {
     pub(super) async fn withdraw(&self) {
         let Some(withdrawer) = &self.withdrawer else { return };
         let task = withdrawer.task();
-        let mut pause = FIRST_RETRY;
+        let mut backoff = Backoff::unlimited(FIRST_RETRY, LONGEST_RETRY);
         loop {
             if let Some(question) = self.here.get() {
                 match withdrawer.withdraw(&question).await {
@@ -72,8 +73,7 @@ impl RemoteQuestion {
                     Err(error) => tracing::warn!(%task, %error, "a question could not be withdrawn"),
                 }
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST_RETRY);
+            tokio::time::sleep(backoff.take_pause(None)).await;
         }
     }
 }

@@ -136,15 +136,10 @@ async fn other_providers_answer_as_well() {
         json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 2 } }),
         json!({ "type": "message_stop" }),
     ];
-    let gemini =
-        [json!({ "candidates": [{ "content": { "parts": [{ "text": "Six." }] }, "finishReason": "STOP" }],
-        "usageMetadata": { "promptTokenCount": 3, "candidatesTokenCount": 2 } })];
-    let ollama = [json!({ "message": { "content": "Six." }, "done": true, "done_reason": "stop",
-        "prompt_eval_count": 3, "eval_count": 2 })];
     let all = [
         ("anthropic", StandInReply::events(anthropic), "/v1/messages"),
-        ("gemini", StandInReply::events(gemini), "/models/small:streamGenerateContent?alt=sse"),
-        ("ollama", StandInReply::lines(ollama), "/api/chat"),
+        ("gemini", StandInReply::text("Six.", (3, 2)), "/chat/completions"),
+        ("ollama", StandInReply::text("Six.", (3, 2)), "/v1/chat/completions"),
     ];
     for (provider, reply, place) in all {
         let stand_in = StandIn::start([reply]).await;

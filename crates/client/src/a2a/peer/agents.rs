@@ -119,7 +119,7 @@ async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<Agen
         }
     }
     Err(first.map_or_else(
-        || PeerError::Unreachable { at: shown(url), why: "there is no agent card".into() },
+        || PeerError::NoCard { at: shown(url), why: "the card of the host names another address".into() },
         peer_error,
     ))
 }

@@ -15,6 +15,7 @@ use nuncio_engine::{
     content::{Message, Role},
     task::State,
 };
+use nuncio_outbound::Backoff;
 use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde::{Deserialize, Serialize};
 use tokio::{sync::oneshot, time::Instant};
@@ -27,7 +28,7 @@ use super::{
 };
 use crate::{
     a2a::{A2aClient, A2aClientError, A2aTaskEvents},
-    peer::{Backoff, CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
+    peer::{CallDriver, CallEvent, CallHandle, PeerCall, PeerCallEnd, PeerCallRequest, PeerError},
 };
 
 /// The first backoff after a disconnect, and the longest.
@@ -327,7 +328,9 @@ impl CallFeed {
                 Ok(())
             }
             Ok(None) => self.record_disconnect("the stream ended before the task had"),
-            Err(error @ A2aClientError::Malformed(_)) => Err(peer_error(error)),
+            Err(error @ (A2aClientError::Malformed(_) | A2aClientError::NotAStream)) => {
+                Err(peer_error(error))
+            }
             // A JSON-RPC error in place of an event.
             Err(error @ A2aClientError::Rpc(_)) if self.at.task.is_none() && !self.client.has_cursors() => {
                 self.not_begun(error)

@@ -27,10 +27,7 @@ pub(super) fn peer_error(error: A2aClientError) -> PeerError {
         | A2aClientError::Timeout { .. }
         | A2aClientError::Ended
         | A2aClientError::Cut { .. } => PeerError::Cut(words),
-        // A proxy answers like this while the agent is starting.
-        A2aClientError::NoCard { at, why } => {
-            PeerError::Unreachable { at, why: format!("there is no agent card: {why}") }
-        }
+        A2aClientError::NoCard { at, why } => PeerError::NoCard { at, why },
         A2aClientError::BadCard { at, why } => {
             PeerError::Malformed { at, why: format!("its card is not valid: {why}") }
         }
@@ -51,6 +48,9 @@ pub(super) fn peer_error(error: A2aClientError) -> PeerError {
         A2aClientError::Http { status: 404 | 410, .. } => PeerError::Gone(words),
         A2aClientError::Http { .. } => PeerError::Refused(words),
         A2aClientError::Rpc(error) => rpc_error(&error),
+        A2aClientError::NotAStream => {
+            PeerError::Malformed { at: "the agent".into(), why: "expected a stream of events".into() }
+        }
         A2aClientError::Malformed(why) => PeerError::Malformed { at: "the agent".into(), why },
     }
 }
@@ -98,7 +98,7 @@ pub(super) fn has_no_streams(error: &A2aClientError, dialect: Dialect) -> bool {
     let code = error.rpc_code();
     matches!(code, Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION))
         || (dialect == Dialect::V0_1 && code == Some(NO_STREAMING_0_1))
-        || matches!(error, A2aClientError::Malformed(why) if why.contains("stream of events"))
+        || matches!(error, A2aClientError::NotAStream)
 }
 
 /// Whether the agent does not know the method, and may speak another version.
@@ -118,4 +118,16 @@ pub(super) fn is_transient(error: &A2aClientError) -> bool {
     let broken = matches!(error, A2aClientError::Rpc(rpc) if rpc.code == INTERNAL)
         || matches!(error, A2aClientError::Http { status: 500.., .. } | A2aClientError::Cut { .. });
     error.is_transient() || busy || broken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_has_no_streams_if_it_answered_otherwise_not_if_its_words_say_so() {
+        let words = A2aClientError::Malformed("unknown variant `stream of events`".into());
+        assert!(!has_no_streams(&words, Dialect::V1));
+        assert!(has_no_streams(&A2aClientError::NotAStream, Dialect::V1));
+    }
 }

@@ -16,31 +16,28 @@ use std::{
 
 use http::HeaderMap;
 use nuncio_engine::{
-    content::{Message, Role},
-    event::{LogLine, Progress},
+    content::{Message, Part, Role},
     task::State,
 };
 use nuncio_wire::{
     jsonrpc::RpcErrorObject,
     mcp::{
-        EVENT_NOTIFICATION, EVENTS, HEADER_MISMATCH, IDEMPOTENCY_KEY, McpVersion, URL_REQUIRED, parse_level,
+        ClientRequest, HEADER_MISMATCH, McpMessage, McpPeerResponse, McpTaskSnapshot, ServerNotification,
+        ServerRequest, ToolCallReply, ToolCallRequest, ToolResult, URL_REQUIRED,
     },
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{sync::oneshot, time::Instant};
 
 use self::task::McpTask;
 use super::{
     connection::{McpConnection, McpTransport},
     connection_pool::McpConnectionPool,
-    content,
     error::{McpRequestError, refusal},
     exchange::{ExchangeEvent, McpPeerExchange},
-    incoming::{McpMessage, McpPeerResponse},
     question::OpenQuestion,
     resume_state::{CallResend, ResumeState, ResumeVia},
     router::{CallInbox, InboxItem},
-    tools::ToolTaskSupport,
 };
 use crate::peer::{
     CallCommand, CallDriver, CallEvent, HAPPENED, PeerCallEnd, PeerError, RESULT, whole_artifact,
@@ -111,7 +108,7 @@ enum McpCallStep {
     Cancel,
     /// No message arrived for too long.
     Silent,
-    Polled(Result<Value, McpRequestError>),
+    Polled(Result<McpTaskSnapshot, McpRequestError>),
 }
 
 impl McpCall {
@@ -201,33 +198,20 @@ impl McpCall {
         let made_again = again.round > 1;
         let tool = self.shared.tool(&self.connection, &self.name).await?;
         self.idempotent = tool.offer.idempotent;
-        let mut params = json!({ "name": self.name, "arguments": again.arguments });
-        params["_meta"]["progressToken"] = self.token.clone().into();
-        if self.connection.has_events() {
-            params["_meta"][EVENTS] = json!({});
-        }
-        if let Some(key) = again.key.as_ref().filter(|_| tool.takes_key) {
-            params["_meta"][IDEMPOTENCY_KEY] = key.clone().into();
-        }
-        if let Some(trace) = &again.trace {
-            params["_meta"]["traceparent"] = trace.clone().into();
-        }
-        if !again.answers.is_empty() {
-            params["inputResponses"] = Value::Object(again.answers.clone());
-        }
-        if let Some(state) = &again.state {
-            params["requestState"] = state.clone().into();
-        }
-        // In the revision after it the server decides.
-        let as_task = self.connection.version == McpVersion::V2025_11_25
-            && self.connection.has_tasks()
-            && tool.tasks != ToolTaskSupport::Forbidden;
-        if as_task {
-            params["task"] = json!({});
-        }
-        let stateless = self.connection.version.is_stateless();
-        let mirrored = if stateless { tool.headers(&again.arguments) } else { HeaderMap::new() };
-        let (id, exchange) = self.connection.exchange("tools/call", params, mirrored).await?;
+        let version = self.connection.version;
+        let request = ToolCallRequest {
+            name: &self.name,
+            arguments: again.arguments.clone(),
+            progress_token: Some(&self.token),
+            with_events: self.connection.has_events(),
+            idempotency_key: again.key.as_deref().filter(|_| tool.takes_key),
+            trace: again.trace.as_deref(),
+            answers: again.answers.clone(),
+            state: again.state.as_deref(),
+            as_task: self.connection.about.capabilities.wants_task_request(version, tool.tasks),
+        };
+        let mirrored = if version.is_stateless() { tool.headers(&again.arguments) } else { HeaderMap::new() };
+        let (id, exchange) = self.connection.exchange(ClientRequest::CallTool(request), mirrored).await?;
         self.unanswered = Some(id.clone());
         self.exchange = Some((id, exchange));
         if made_again {
@@ -317,36 +301,34 @@ impl McpCall {
         self.streams |= !matches!(message, McpMessage::Answer(_));
         match message {
             McpMessage::Answer(answer) => return self.answered(answer).await,
-            McpMessage::Request { id, method, params } => self.asked(&id, &method, params).await,
-            McpMessage::Notice { method, params } => return self.noticed(&method, &params).await,
+            McpMessage::Request { id, request: ServerRequest::Input(request) } => {
+                self.asked(&id, request).await;
+            }
+            McpMessage::Notification(notification) => return self.notified(notification).await,
+            // The router answers all other requests.
+            McpMessage::Request { .. } => {}
         }
         Ok(None)
     }
 
-    async fn noticed(&mut self, method: &str, params: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
-        match method {
-            "notifications/progress" if params["progressToken"] == *self.token => {
-                let done = params["progress"].as_f64().unwrap_or_default();
-                let text = params["message"].as_str().map(str::to_owned);
-                let progress = Progress { done, total: params["total"].as_f64(), text, data: None };
-                self.outbox.push_back(CallEvent::Progress(progress));
+    async fn notified(&mut self, notification: ServerNotification) -> Result<Option<PeerCallEnd>, PeerError> {
+        match notification {
+            ServerNotification::Progress { token, progress } => {
+                if token.as_ref() == Some(&self.token) {
+                    self.outbox.push_back(CallEvent::Progress(progress));
+                }
             }
-            "notifications/message" => {
-                let level = params["level"].as_str().and_then(|name| parse_level(name).ok());
-                let text = match &params["data"] {
-                    Value::String(text) => text.clone(),
-                    other => other.to_string(),
-                };
-                let level = level.unwrap_or(nuncio_engine::Level::Info);
-                self.outbox.push_back(CallEvent::Log(LogLine { level, text }));
-            }
-            "notifications/elicitation/complete" => self.visited(&params["elicitationId"]).await?,
+            ServerNotification::Log { line, .. } => self.outbox.push_back(CallEvent::Log(line)),
+            ServerNotification::ElicitationComplete(elicitation) => self.visited(&elicitation).await?,
             // The server withdraws its question.
-            "notifications/cancelled" => self.withdrawn(&params["requestId"]),
-            "notifications/tasks" | "notifications/tasks/status" => return self.task_told(params).await,
-            "notifications/subscriptions/acknowledged" => self.listened(params),
-            EVENT_NOTIFICATION => return self.task_event(params),
-            _ => tracing::debug!(method, "{}: ignoring an unknown notification", self.connection.at),
+            ServerNotification::Cancelled(request) => self.withdrawn(&request),
+            ServerNotification::Task(task) => return self.task_told(*task).await,
+            ServerNotification::Subscribed(tasks) => self.listened(&tasks),
+            ServerNotification::TaskEvent(event) => return self.task_event(&event),
+            ServerNotification::ToolsChanged => {}
+            ServerNotification::Unknown(method) => {
+                tracing::debug!(method, "{}: ignoring an unknown notification", self.connection.at);
+            }
         }
         Ok(None)
     }
@@ -361,22 +343,19 @@ impl McpCall {
             Ok(result) => result,
             Err(error) => return self.refused(error).await,
         };
-        match result["resultType"].as_str() {
-            Some("input_required") => self.input_required(result).await.map(|()| None),
-            Some("task") => self.enter_task(&result).await,
-            None | Some("complete") if result["task"]["taskId"].is_string() => {
-                self.enter_task(&result["task"]).await
-            }
-            None | Some("complete") => Ok(Some(self.completed(&result))),
-            Some(other) => {
-                let why = format!("a result of the type {other:?}");
+        match ToolCallReply::read(result) {
+            ToolCallReply::InputRequired(required) => self.input_required(required).await.map(|()| None),
+            ToolCallReply::Task(task) => self.enter_task(*task).await,
+            ToolCallReply::Complete(result) => Ok(Some(self.completed(&result))),
+            ToolCallReply::Unknown(kind) => {
+                let why = format!("a result of the type {kind:?}");
                 Err(PeerError::Malformed { at: self.connection.at.clone(), why })
             }
         }
     }
 
     /// Switches to following a task, and cancels it if that was requested before its id was known.
-    async fn enter_task(&mut self, task: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
+    async fn enter_task(&mut self, task: McpTaskSnapshot) -> Result<Option<PeerCallEnd>, PeerError> {
         match self.enter(task).await? {
             None if !self.cancels.is_empty() => Ok(self.cancel_wanted().await),
             ended => Ok(ended),
@@ -384,11 +363,15 @@ impl McpCall {
     }
 
     /// The end of a call with this tool result.
-    fn completed(&mut self, result: &Value) -> PeerCallEnd {
-        if let Some(failed) = content::failed(result, &self.token) {
-            return failed;
+    fn completed(&mut self, result: &ToolResult) -> PeerCallEnd {
+        let mut parts = result.parts();
+        if result.is_error {
+            if parts.is_empty() {
+                parts.push(Part::text("the tool failed, and does not say why"));
+            }
+            let message = Some(Message::of(&*self.token, Role::Agent, parts));
+            return PeerCallEnd { state: State::Failed, message };
         }
-        let parts = content::parts(result);
         if !parts.is_empty() {
             self.outbox.push_back(CallEvent::Artifact(whole_artifact(RESULT, parts)));
         }
@@ -476,9 +459,8 @@ impl McpCall {
     /// Cancels the work. A task reports its own end; a cancelled request gets no response.
     async fn cancel(&mut self) -> Result<Option<PeerCallEnd>, PeerError> {
         if let McpCallPhase::Task(task) = &mut self.phase {
-            let params = json!({ "taskId": task.id });
             task.soon();
-            let told = self.connection.request("tasks/cancel", params).await;
+            let told = self.connection.request(ClientRequest::CancelTask(&task.id)).await;
             return told.map(|_| None).map_err(|fail| fail.into_peer(&self.connection.at));
         }
         if let Some((id, exchange)) = self.exchange.take() {
@@ -625,7 +607,7 @@ async fn next(exchange: &mut Option<(Value, McpPeerExchange)>) -> Result<Exchang
     }
 }
 
-async fn polled(polling: Option<&mut task::TaskPoll>) -> Result<Value, McpRequestError> {
+async fn polled(polling: Option<&mut task::TaskPoll>) -> Result<McpTaskSnapshot, McpRequestError> {
     match polling {
         Some(polling) => polling.await,
         None => std::future::pending().await,

@@ -1,24 +1,23 @@
 //! A connection to an MCP server after the handshake: its revision, its transport, and the server's
 //! description.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
 };
 
 use http::HeaderMap;
-use nuncio_wire::mcp::{EVENTS, McpVersion, TASKS};
+use nuncio_wire::mcp::{
+    ClientNotification, ClientRequest, McpMessage, McpPeerResponse, McpVersion, ServerDescription,
+    add_log_level, request_message,
+};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     duplex::DuplexChannel,
     error::McpRequestError,
     exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
-    incoming::{self, McpMessage, McpPeerResponse},
     options::McpPeerOptions,
     router::MessageRouter,
     streamable::StreamableHttp,
@@ -29,7 +28,7 @@ pub(super) struct McpConnection {
     /// The address for display.
     pub(super) at: String,
     pub(super) version: McpVersion,
-    pub(super) about: McpServerInfo,
+    pub(super) about: ServerDescription,
     pub(super) link: McpTransport,
     pub(super) hub: Arc<MessageRouter>,
     pub(super) options: Arc<McpPeerOptions>,
@@ -45,19 +44,10 @@ pub(super) enum McpTransport {
     Wire(Arc<DuplexChannel>),
 }
 
-/// What a server declares in the handshake.
-#[derive(Debug, Clone, Default)]
-pub(super) struct McpServerInfo {
-    /// `serverInfo`: its name and version.
-    pub(super) info: Value,
-    /// Its declared capabilities.
-    pub(super) capabilities: Value,
-}
-
 impl McpConnection {
     pub(super) fn new(
         at: &str,
-        (version, about): (McpVersion, McpServerInfo),
+        (version, about): (McpVersion, ServerDescription),
         link: McpTransport,
         hub: &Arc<MessageRouter>,
         options: &Arc<McpPeerOptions>,
@@ -88,23 +78,12 @@ impl McpConnection {
 
     /// Whether the server supports tasks in the form of its revision.
     pub(super) fn has_tasks(&self) -> bool {
-        let capabilities = &self.about.capabilities;
-        match self.version {
-            McpVersion::V2025_11_25 => capabilities["tasks"]["requests"]["tools"]["call"].is_object(),
-            McpVersion::V2026_07_28 => capabilities["extensions"][TASKS].is_object(),
-            _ => false,
-        }
+        self.about.capabilities.has_tasks(self.version)
     }
 
     /// Whether tasks are followed by their events on this connection.
     pub(super) fn has_events(&self) -> bool {
-        let capabilities = &self.about.capabilities;
-        let declared = match self.version {
-            McpVersion::V2025_11_25 => &capabilities["experimental"][EVENTS],
-            McpVersion::V2026_07_28 => &capabilities["extensions"][EVENTS],
-            _ => return false,
-        };
-        self.options.events && declared.is_object()
+        self.options.events && self.about.capabilities.has_events(self.version)
     }
 
     /// The session id, if there is one.
@@ -128,17 +107,18 @@ impl McpConnection {
         self.hub.closed()
     }
 
-    /// Starts a request. Returns its id and its messages. Adds to `params` what the revision requires with
+    /// Starts a request. Returns its id and its messages. Adds to its params what the revision requires with
     /// every request.
     pub(super) async fn exchange(
         &self,
-        method: &str,
-        mut params: Value,
+        request: ClientRequest<'_>,
         mirrored: HeaderMap,
     ) -> Result<(Value, McpPeerExchange), McpRequestError> {
-        self.dress(&mut params);
+        let method = request.method(self.version).to_owned();
+        let mut params = request.into_params(self.version);
+        self.describe_client(&mut params);
         let id = Value::from(self.next.fetch_add(1, Ordering::Relaxed));
-        let request = incoming::request(&id, method, &params);
+        let request = request_message(&id, &method, &params);
         let exchange = match &self.link {
             McpTransport::Http(http) => http.exchange(request, mirrored),
             McpTransport::Wire(wire) => wire.exchange(&request).await?,
@@ -147,19 +127,12 @@ impl McpConnection {
     }
 
     /// Sends a request that is answered soon, and returns its result.
-    pub(super) async fn request(&self, method: &str, params: Value) -> Result<Value, McpRequestError> {
-        self.request_within(method, params, self.options.request_timeout).await
-    }
-
-    pub(super) async fn request_within(
-        &self,
-        method: &str,
-        params: Value,
-        limit: Duration,
-    ) -> Result<Value, McpRequestError> {
+    pub(super) async fn request(&self, request: ClientRequest<'_>) -> Result<Value, McpRequestError> {
+        let limit = self.options.request_timeout;
+        let method = request.method(self.version).to_owned();
         let mut given = None;
         let asked = async {
-            let (id, mut exchange) = self.exchange(method, params, HeaderMap::new()).await?;
+            let (id, mut exchange) = self.exchange(request, HeaderMap::new()).await?;
             given = Some(id);
             loop {
                 match exchange.next().await? {
@@ -203,26 +176,20 @@ impl McpConnection {
     pub(super) async fn cancel(&self, id: &Value, why: &str) {
         let shown = self.version.is_stateless() && matches!(self.link, McpTransport::Http(_));
         if !shown {
-            let params = json!({ "requestId": id, "reason": why });
+            let cancelled = ClientNotification::Cancelled { request: id, reason: why };
             // The request is abandoned in any case.
-            let _ = self.send(&incoming::notice("notifications/cancelled", &params)).await;
+            let _ = self.send(&cancelled.to_message()).await;
         }
     }
 
     /// Adds what the revision requires with every request.
-    fn dress(&self, params: &mut Value) {
-        if params.is_null() {
-            *params = json!({});
-        }
+    fn describe_client(&self, params: &mut Value) {
         if !self.version.is_stateless() {
             return;
         }
-        let meta = &mut params["_meta"];
-        meta["io.modelcontextprotocol/protocolVersion"] = self.version.name().into();
-        meta["io.modelcontextprotocol/clientCapabilities"] = self.options.capabilities(self.version);
-        meta["io.modelcontextprotocol/clientInfo"] = self.options.client_info();
+        self.options.description().add_to(params, self.version);
         if let Some(level) = self.options.log_level.get() {
-            meta["io.modelcontextprotocol/logLevel"] = json!(level);
+            add_log_level(params, level);
         }
     }
 }

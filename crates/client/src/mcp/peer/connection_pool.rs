@@ -11,13 +11,13 @@ use std::{
 };
 
 use nuncio_engine::Level;
-use nuncio_wire::mcp::McpVersion;
+use nuncio_wire::mcp::{ClientRequest, McpVersion, ServerDescription};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{sync::watch, time::Instant};
 
 use super::{
-    connection::{McpConnection, McpServerInfo, McpTransport},
+    connection::{McpConnection, McpTransport},
     error::McpRequestError,
     exchange::AbortOnDrop,
     handshake,
@@ -116,9 +116,7 @@ impl McpConnectionPool {
         }
         now.started = Some(Instant::now());
         let connection = self.connect().await?;
-        let info = &connection.about.info;
-        let name = [&info["title"], &info["name"]].into_iter().find_map(Value::as_str).map(str::to_owned);
-        *self.name.lock() = name;
+        *self.name.lock() = connection.about.display_name().map(str::to_owned);
         if self.tools.lock().take().is_some() {
             // The restarted server may have other tools.
             self.changes.send_modify(|count| *count += 1);
@@ -211,7 +209,7 @@ impl McpConnectionPool {
         let link = StreamableHttp { http: Arc::clone(http), version, session, hub: Arc::clone(&hub) };
         let link = McpTransport::Http(Arc::new(link));
         let connection =
-            McpConnection::new(&self.at, (version, McpServerInfo::default()), link, &hub, &self.options)
+            McpConnection::new(&self.at, (version, ServerDescription::default()), link, &hub, &self.options)
                 .adopted();
         let connection = Arc::new(connection);
         if !version.is_stateless() {
@@ -251,11 +249,11 @@ impl McpConnectionPool {
     }
 
     /// Sends a request. If the server has ended the session, retries once in a new one.
-    pub(super) async fn request(&self, method: &str, params: &Value) -> Result<Value, PeerError> {
+    pub(super) async fn request(&self, request: ClientRequest<'_>) -> Result<Value, PeerError> {
         let mut again = true;
         loop {
             let connection = self.connection().await?;
-            match connection.request(method, params.clone()).await {
+            match connection.request(request.clone()).await {
                 Ok(result) => return Ok(result),
                 Err(McpRequestError::SessionLost) if again => {
                     again = false;
@@ -274,10 +272,10 @@ impl McpConnectionPool {
         let Some(connection) = connection.filter(|connection| connection.closed().is_none()) else {
             return Ok(());
         };
-        if connection.version.is_stateless() || !connection.about.capabilities["logging"].is_object() {
+        if connection.version.is_stateless() || !connection.about.capabilities.has_logging() {
             return Ok(());
         }
-        let told = connection.request("logging/setLevel", json!({ "level": level })).await;
+        let told = connection.request(ClientRequest::SetLogLevel(level)).await;
         told.map(drop).map_err(|fail| fail.into_peer(&self.at))
     }
 

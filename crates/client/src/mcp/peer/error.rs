@@ -1,13 +1,15 @@
 //! Why an MCP request has no result, and how each case maps to a `PeerError`.
 
-use std::time::Duration;
+use std::time::SystemTime;
 
-use http::{HeaderMap, header};
+use http::HeaderMap;
 use nuncio_wire::{
     jsonrpc::{INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR, RpcErrorObject},
-    mcp::{FORBIDDEN, HEADER_MISMATCH, MISSING_CAPABILITY, TOO_FAST, UNAUTHENTICATED, UNSUPPORTED_VERSION},
+    mcp::{
+        FORBIDDEN, HEADER_MISMATCH, MISSING_CAPABILITY, McpErrorBody, TOO_FAST, UNAUTHENTICATED,
+        UNSUPPORTED_VERSION, retry_after_in,
+    },
 };
-use serde_json::Value;
 
 use crate::peer::PeerError;
 
@@ -66,7 +68,7 @@ impl McpRequestError {
         match self {
             Self::Peer(error) => error.is_transient() || matches!(error, PeerError::Cut(_)),
             Self::Status { status, .. } => *status >= 500,
-            Self::Rpc(error) => error.data.as_ref().is_some_and(|data| data["retryAfterMs"].is_u64()),
+            Self::Rpc(error) => retry_after_in(error).is_some(),
             Self::SessionLost => false,
         }
     }
@@ -74,7 +76,7 @@ impl McpRequestError {
 
 /// The error, if it means that the request was not carried out. `None`: the work was tried and failed.
 pub(super) fn refusal(at: &str, error: &RpcErrorObject) -> Option<PeerError> {
-    let after = error.data.as_ref().and_then(|data| data["retryAfterMs"].as_u64()).map(Duration::from_millis);
+    let after = retry_after_in(error);
     let code = i32::try_from(error.code).unwrap_or_default();
     let why = || format!("{at} refused: {} ({code})", error.message);
     match code {
@@ -89,13 +91,10 @@ pub(super) fn refusal(at: &str, error: &RpcErrorObject) -> Option<PeerError> {
 
 /// The error for an HTTP status that is not a success.
 pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8]) -> McpRequestError {
-    let message: Value = serde_json::from_slice(body).unwrap_or_default();
-    let error = serde_json::from_value::<RpcErrorObject>(message["error"].clone()).ok();
+    let McpErrorBody { error, retry_after: exact, .. } = McpErrorBody::read(body);
     match (status, error) {
         (429 | 503, error) => {
-            let exact = message["error"]["data"]["retryAfterMs"].as_u64().map(Duration::from_millis);
-            let seconds =
-                || headers.get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok().map(Duration::from_secs);
+            let seconds = || nuncio_outbound::retry_after(headers, SystemTime::now());
             let why = error.map_or_else(|| format!("{at} answered HTTP {status}"), |error| error.message);
             PeerError::Busy { why, retry_after: exact.or_else(seconds) }.into()
         }
@@ -106,10 +105,9 @@ pub(super) fn of_status(at: &str, status: u16, headers: &HeaderMap, body: &[u8])
 
 /// The beginning of a server's text, in one line.
 pub(super) fn body_excerpt(body: &[u8]) -> String {
-    let message: Value = serde_json::from_slice(body).unwrap_or_default();
-    let said = [&message["error"]["message"], &message["error_description"], &message["message"]];
-    let said = said.into_iter().find_map(Value::as_str).map(str::to_owned);
-    let text = said.unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(WORDS)]).into_owned());
+    let text = McpErrorBody::read(body)
+        .message
+        .unwrap_or_else(|| String::from_utf8_lossy(&body[..body.len().min(WORDS)]).into_owned());
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let end = line.char_indices().nth(WORDS).map_or(line.len(), |(at, _)| at);
     if line.is_empty() { "nothing more".to_owned() } else { line[..end].to_owned() }
@@ -117,7 +115,9 @@ pub(super) fn body_excerpt(body: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -144,6 +144,8 @@ mod tests {
 
     #[test]
     fn a_status_is_read_with_its_body() {
+        use http::header;
+
         let mut headers = HeaderMap::new();
         headers.insert(header::RETRY_AFTER, http::HeaderValue::from_static("3"));
         let busy = of_status("there", 503, &headers, b"later").into_peer("there");

@@ -1,8 +1,9 @@
 //! A pending request and the messages that arrive for it, up to its response.
 
+use nuncio_wire::mcp::McpMessage;
 use tokio::{sync::mpsc, task::AbortHandle};
 
-use super::{error::McpRequestError, incoming::McpMessage, router::PendingResponse};
+use super::{error::McpRequestError, router::PendingResponse};
 
 /// Something that arrived for a request.
 #[derive(Debug)]

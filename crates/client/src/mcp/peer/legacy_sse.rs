@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, HeaderValue, Method, header};
+use nuncio_outbound::HttpResponse;
 use nuncio_wire::{mcp::McpVersion, sse};
 use tokio::sync::{mpsc, oneshot, watch};
 use url::Url;
@@ -16,7 +17,7 @@ use super::{
     error::{McpRequestError, of_status},
     exchange::{AbortOnDrop, ExchangeEvent},
     handshake::{initialize_request, initialized, read_initialized},
-    http::{McpHttp, is_stream},
+    http::McpHttp,
     incoming::{self, McpMessage},
     router::MessageRouter,
 };
@@ -32,7 +33,7 @@ pub(super) async fn connect(
     let opened = async {
         let headers = HeaderMap::from_iter([(header::ACCEPT, HeaderValue::from_static("text/event-stream"))]);
         let answered = http.send(Method::GET, &http.url, &headers, &Bytes::new(), limit).await?;
-        if answered.status() != 200 || !is_stream(&answered) {
+        if answered.status() != 200 || !answered.is_event_stream() {
             let why = format!("there is no stream of events: HTTP {}", answered.status().as_u16());
             return Err(McpRequestError::malformed(&http.at, why));
         }
@@ -77,10 +78,10 @@ pub(super) async fn connect(
 
 fn events(
     http: Arc<McpHttp>,
-    answered: reqwest::Response,
+    answered: HttpResponse,
 ) -> impl Stream<Item = Result<sse::ServerEvent, McpRequestError>> + Send {
     let parser = sse::SseParser::new(http.options.max_message);
-    let pieces = answered.bytes_stream().boxed();
+    let pieces = answered.bytes_stream();
     let state = (parser, pieces, std::collections::VecDeque::new(), http);
     futures_util::stream::unfold(state, |(mut parser, mut pieces, mut ready, http)| async move {
         loop {
@@ -91,7 +92,7 @@ fn events(
                 Ok(piece) => parser
                     .feed(&piece)
                     .map_err(|error| McpRequestError::malformed(&http.at, error.to_string())),
-                Err(error) => Err(http.broke_off(error)),
+                Err(error) => Err(http.broke_off(&error)),
             };
             match fed {
                 Ok(events) => ready.extend(events),

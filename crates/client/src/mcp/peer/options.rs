@@ -3,11 +3,11 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
-use nuncio_wire::mcp::{McpVersion, TASKS};
+use nuncio_outbound::Backoff;
+use nuncio_wire::mcp::{ClientCapabilities, ClientDescription, Implementation, McpVersion};
 use parking_lot::Mutex;
-use serde_json::{Map, Value, json};
 
-use crate::{auth::Authorizer, peer::Backoff};
+use crate::auth::Authorizer;
 
 /// The first backoff.
 const FIRST_BACKOFF: Duration = Duration::from_millis(100);
@@ -126,34 +126,14 @@ impl Default for McpPeerOptions {
 }
 
 impl McpPeerOptions {
-    /// The declared capabilities in the form of a revision.
-    pub(super) fn capabilities(&self, version: McpVersion) -> Value {
-        let DeclaredCapabilities { forms, links, sampling } = self.declared;
-        let mut capabilities = Map::new();
-        let mut modes = Map::new();
-        if version >= McpVersion::V2025_11_25 {
-            for (declared, mode) in [(forms, "form"), (links, "url")] {
-                if declared {
-                    modes.insert(mode.into(), json!({}));
-                }
-            }
+    /// How this client describes itself to servers.
+    pub(super) fn description(&self) -> ClientDescription {
+        let DeclaredCapabilities { forms: form, links: url, sampling } = self.declared;
+        let (name, version) = self.client.clone();
+        ClientDescription {
+            capabilities: ClientCapabilities { form, url, sampling, roots: false, tasks: true },
+            info: Implementation { name, version },
         }
-        let asks = forms || (links && version >= McpVersion::V2025_11_25);
-        if asks && version >= McpVersion::V2025_06_18 {
-            capabilities.insert("elicitation".into(), Value::Object(modes));
-        }
-        if sampling {
-            capabilities.insert("sampling".into(), json!({}));
-        }
-        if version.is_stateless() {
-            capabilities.insert("extensions".into(), json!({ TASKS: {} }));
-        }
-        Value::Object(capabilities)
-    }
-
-    /// `clientInfo`.
-    pub(super) fn client_info(&self) -> Value {
-        json!({ "name": self.client.0, "version": self.client.1 })
     }
 
     /// The backoff before an attempt, by the number of attempts before it.
@@ -171,26 +151,6 @@ impl McpPeerOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_declared_is_said_as_each_revision_knows_it() {
-        let mut options = McpPeerOptions::default();
-        let check = |options: &McpPeerOptions, version, expected: Value| {
-            assert_eq!(options.capabilities(version), expected, "{version:?}");
-        };
-        check(&options, McpVersion::V2024_11_05, json!({ "sampling": {} }));
-        check(&options, McpVersion::V2025_06_18, json!({ "elicitation": {}, "sampling": {} }));
-        let both = json!({ "form": {}, "url": {} });
-        check(&options, McpVersion::V2025_11_25, json!({ "elicitation": both, "sampling": {} }));
-        check(
-            &options,
-            McpVersion::V2026_07_28,
-            json!({ "elicitation": both, "sampling": {}, "extensions": { TASKS: {} } }),
-        );
-        options.declared = DeclaredCapabilities { forms: false, links: true, sampling: false };
-        check(&options, McpVersion::V2025_06_18, json!({}));
-        check(&options, McpVersion::V2025_11_25, json!({ "elicitation": { "url": {} } }));
-    }
 
     #[test]
     fn waits_grow_to_a_limit() {

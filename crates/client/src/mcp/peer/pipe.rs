@@ -6,7 +6,9 @@
 
 use std::{collections::VecDeque, process::Stdio, sync::Arc, time::Duration};
 
-use nuncio_wire::mcp::McpVersion;
+use nuncio_wire::mcp::{
+    DiscoverReply, McpMessage, McpPeerResponse, McpVersion, ServerDescription, read_messages,
+};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
@@ -21,10 +23,7 @@ use super::{
     duplex::{DuplexChannel, OUTGOING, OutgoingMessage},
     error::McpRequestError,
     exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
-    handshake::{
-        DiscoverReply, discover_request, initialize_request, initialized, read_discovered, read_initialized,
-    },
-    incoming::{self, McpMessage, McpPeerResponse},
+    handshake::{discover_error, discover_request, initialize_request, initialized, read_initialized},
     options::McpPeerOptions,
     router::MessageRouter,
 };
@@ -74,7 +73,7 @@ pub(super) async fn start(
 /// The outcome of the handshake.
 enum PipeHandshake {
     /// The server speaks the newest revision.
-    Newest(super::connection::McpServerInfo),
+    Newest(ServerDescription),
     /// The server speaks an older revision, and may have named it.
     Before(Option<McpVersion>),
     /// The server did not answer `server/discover` but accepted `initialize`.
@@ -87,13 +86,10 @@ async fn discover(
     options: &McpPeerOptions,
 ) -> Result<PipeHandshake, McpRequestError> {
     let mut discover = wire.exchange(&discover_request(options)).await?;
-    let read = |answer: McpPeerResponse| match read_discovered(at, answer.outcome)? {
-        DiscoverReply::Speaks(about) => Ok(PipeHandshake::Newest(about)),
-        DiscoverReply::Before(before) => Ok(PipeHandshake::Before(before)),
-        DiscoverReply::Again => {
-            let why = format!("{at} names MCP 2026-07-28 as its revision, but does not support it");
-            Err(PeerError::Unsupported(why).into())
-        }
+    let read = |answer: McpPeerResponse| match DiscoverReply::read(answer.outcome) {
+        DiscoverReply::Newest(about) => Ok(PipeHandshake::Newest(about)),
+        DiscoverReply::Older(older) => Ok(PipeHandshake::Before(older)),
+        reply => Err(discover_error(at, reply)),
     };
     if let Ok(answer) = tokio::time::timeout(options.probe_timeout, answer(&mut discover)).await {
         return read(answer?);
@@ -350,7 +346,7 @@ impl PipeReader {
     }
 
     async fn take(&self, line: &[u8]) {
-        match incoming::read(line) {
+        match read_messages(line) {
             Ok(messages) => {
                 let replies: Vec<Value> =
                     messages.into_iter().filter_map(|message| self.hub.route(message)).collect();

@@ -122,6 +122,21 @@ mod tests {
     }
 
     #[test]
+    fn a_stored_question_keeps_its_form() {
+        // As earlier releases stored it.
+        let stored = concat!(
+            r#"{"version":"2025-11-25","token":"t","questions":[{"id":"q:1","method":"elicitation/create","#,
+            r#""params":{"message":"Who?","n":18446744073709551615,"x":-1.5},"to":{"request":7}}],"way":"task"}"#
+        );
+        let kept: ResumeState = serde_json::from_str(stored).unwrap();
+        assert_eq!(kept.questions[0].request.method, "elicitation/create");
+        assert_eq!(kept.questions[0].request.params["n"], u64::MAX);
+        assert_eq!(serde_json::to_string(&kept).unwrap(), stored);
+        let lacking = stored.replace(r#""method":"elicitation/create","#, "");
+        serde_json::from_str::<ResumeState>(&lacking).unwrap_err();
+    }
+
+    #[test]
     fn what_is_no_handle_of_ours_leads_nowhere() {
         let check = |state: Value| {
             let handle = CallHandle { offer: "tool".into(), task: None, state };

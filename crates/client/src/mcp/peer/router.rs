@@ -13,18 +13,20 @@ use std::{
     time::Duration,
 };
 
-use nuncio_wire::{jsonrpc::METHOD_NOT_FOUND, mcp::EVENT_NOTIFICATION};
+use nuncio_wire::{
+    jsonrpc::METHOD_NOT_FOUND,
+    mcp::{
+        ClientResponse, McpMessage, McpPeerResponse, ServerNotification, ServerRequest, TaskEventNotification,
+    },
+};
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     sync::{mpsc, oneshot, watch},
     time::Instant,
 };
 
-use super::{
-    error::McpRequestError,
-    incoming::{McpMessage, McpPeerResponse, reply},
-};
+use super::error::McpRequestError;
 
 /// Messages buffered for one call. Beyond that, progress and log lines are dropped and questions rejected,
 /// so that one call without a reader does not block the others on the same pipe.
@@ -174,18 +176,15 @@ impl MessageRouter {
     /// Handles messages that belong to no call.
     pub(super) fn take(&self, message: McpMessage) -> RouteResult {
         match message {
-            McpMessage::Request { id, method, params } => match method.as_str() {
-                "ping" => RouteResult::Reply(reply(&id, Ok(json!({})))),
-                "roots/list" => RouteResult::Reply(reply(&id, Ok(json!({ "roots": [] })))),
-                "elicitation/create" | "sampling/createMessage" => {
-                    RouteResult::ForCall(McpMessage::Request { id, method, params })
-                }
-                _ => {
-                    let why = format!("unknown method {method:?}");
-                    RouteResult::Reply(reply(&id, Err((METHOD_NOT_FOUND, why))))
+            McpMessage::Request { id, request } => match request {
+                ServerRequest::Ping => RouteResult::Reply(ClientResponse::Pong.to_message(&id)),
+                ServerRequest::ListRoots => RouteResult::Reply(ClientResponse::NoRoots.to_message(&id)),
+                ServerRequest::Input(_) => RouteResult::ForCall(McpMessage::Request { id, request }),
+                ServerRequest::Unknown(method) => {
+                    RouteResult::Reply(refuse(&id, &format!("unknown method {method:?}")))
                 }
             },
-            McpMessage::Notice { method, .. } if method == "notifications/tools/list_changed" => {
+            McpMessage::Notification(ServerNotification::ToolsChanged) => {
                 self.notify_changed();
                 RouteResult::Done
             }
@@ -202,26 +201,26 @@ impl MessageRouter {
                 self.answer(answer);
                 None
             }
-            RouteResult::ForCall(McpMessage::Notice { method, params }) => {
-                self.deliver_notification(&method, &params);
+            RouteResult::ForCall(McpMessage::Notification(notification)) => {
+                self.deliver_notification(notification);
                 None
             }
-            RouteResult::ForCall(McpMessage::Request { id, method, params }) => {
-                let task = related_task(&params).map(str::to_owned);
+            RouteResult::ForCall(McpMessage::Request { id, request }) => {
+                let task = match &request {
+                    ServerRequest::Input(input) => input.related_task(),
+                    _ => None,
+                };
                 if task.is_none() {
                     self.asks.store(true, Ordering::Release);
                 }
-                let why = match self.addressee(task.as_deref()) {
-                    Ok(inbox) => {
-                        let asked = McpMessage::Request { id: id.clone(), method, params };
-                        match inbox.try_send(asked) {
-                            Ok(()) => return None,
-                            Err(_) => NOBODY,
-                        }
-                    }
+                let why = match self.addressee(task) {
+                    Ok(inbox) => match inbox.try_send(McpMessage::Request { id: id.clone(), request }) {
+                        Ok(()) => return None,
+                        Err(_) => NOBODY,
+                    },
                     Err(why) => why,
                 };
-                Some(reply(&id, Err((METHOD_NOT_FOUND, why.to_owned()))))
+                Some(refuse(&id, why))
             }
         }
     }
@@ -237,45 +236,39 @@ impl MessageRouter {
         }
     }
 
-    fn deliver_notification(&self, method: &str, params: &Value) {
-        if method == EVENT_NOTIFICATION {
-            return self.tell_event(params);
-        }
-        let inboxes: Vec<mpsc::Sender<McpMessage>> = match method {
-            "notifications/progress" => {
-                let token = params["progressToken"].as_str();
-                self.inbox(|call| Some(call.token.as_str()) == token).into_iter().collect()
+    fn deliver_notification(&self, notification: ServerNotification) {
+        let inboxes: Vec<mpsc::Sender<McpMessage>> = match &notification {
+            ServerNotification::TaskEvent(event) => return self.deliver_event(event),
+            ServerNotification::Progress { token, .. } => {
+                self.inbox(|call| Some(&call.token) == token.as_ref()).into_iter().collect()
             }
             // Each call knows whether the elicitation is its own.
-            "notifications/elicitation/complete"
-            | "notifications/cancelled"
-            | "notifications/subscriptions/acknowledged" => {
+            ServerNotification::ElicitationComplete(_)
+            | ServerNotification::Cancelled(_)
+            | ServerNotification::Subscribed(_) => {
                 self.lock().calls.iter().map(|call| call.inbox.clone()).collect()
             }
-            "notifications/tasks" | "notifications/tasks/status" => {
-                let task = params["taskId"].as_str();
-                self.inbox(|call| call.task.as_deref() == task && task.is_some()).into_iter().collect()
+            ServerNotification::Task(task) => {
+                self.inbox(|call| call.task == task.id && task.id.is_some()).into_iter().collect()
             }
-            "notifications/message" => self.addressee(related_task(params)).into_iter().collect(),
-            _ => vec![],
+            ServerNotification::Log { task, .. } => self.addressee(task.as_deref()).into_iter().collect(),
+            ServerNotification::ToolsChanged | ServerNotification::Unknown(_) => vec![],
         };
         for inbox in inboxes {
-            let notice = McpMessage::Notice { method: method.to_owned(), params: params.clone() };
-            if inbox.try_send(notice).is_err() {
-                tracing::warn!(method, "dropped a message: no call can be found for it");
+            if let Err(error) = inbox.try_send(McpMessage::Notification(notification.clone())) {
+                tracing::warn!(%error, "dropped a notification: its call does not take it");
             }
         }
     }
 
     /// Delivers a task event to the call of that task. After the first event that does not fit the call gets
     /// no more, to preserve the order: it reconnects with its cursor.
-    fn tell_event(&self, params: &Value) {
+    fn deliver_event(&self, event: &TaskEventNotification) {
         let seats = self.lock();
-        let task = params["taskId"].as_str();
-        let call = seats.calls.iter().rev().find(|call| call.task.as_deref() == task && task.is_some());
+        let call = seats.calls.iter().rev().find(|call| call.task == event.task && event.task.is_some());
         let Some(call) = call.filter(|call| !call.missed.load(Ordering::Acquire)) else { return };
-        let notice = McpMessage::Notice { method: EVENT_NOTIFICATION.to_owned(), params: params.clone() };
-        if call.inbox.try_send(notice).is_err() {
+        let event = McpMessage::Notification(ServerNotification::TaskEvent(event.clone()));
+        if call.inbox.try_send(event).is_err() {
             call.missed.store(true, Ordering::Release);
         }
     }
@@ -306,9 +299,9 @@ impl MessageRouter {
 const NOBODY: &str = "no call is under way here that could answer";
 const SEVERAL: &str = "several calls are under way here, and this does not say which of them it belongs to";
 
-/// The task that a message names in its metadata (2025-11-25).
-fn related_task(params: &Value) -> Option<&str> {
-    params["_meta"]["io.modelcontextprotocol/related-task"]["taskId"].as_str()
+/// The response to a request that is not answered here.
+fn refuse(id: &Value, why: &str) -> Value {
+    ClientResponse::Refused { code: METHOD_NOT_FOUND, message: why.to_owned() }.to_message(id)
 }
 
 /// The inbox of a call.
@@ -383,20 +376,30 @@ impl Drop for PendingResponse {
 
 #[cfg(test)]
 mod tests {
+    use nuncio_wire::mcp::{EVENT_NOTIFICATION, read_messages};
+    use serde_json::json;
+
     use super::*;
 
+    fn message(message: &Value) -> McpMessage {
+        let mut messages = read_messages(message.to_string().as_bytes()).unwrap();
+        messages.remove(0)
+    }
+
+    fn notification(method: &str, params: &Value) -> McpMessage {
+        message(&json!({ "method": method, "params": params }))
+    }
+
     fn progress(token: &str) -> McpMessage {
-        let params = json!({ "progressToken": token, "progress": 1 });
-        McpMessage::Notice { method: "notifications/progress".into(), params }
+        notification("notifications/progress", &json!({ "progressToken": token, "progress": 1 }))
     }
 
     fn question(params: Value) -> McpMessage {
-        McpMessage::Request { id: 7.into(), method: "elicitation/create".into(), params }
+        message(&json!({ "id": 7, "method": "elicitation/create", "params": params }))
     }
 
     fn line() -> McpMessage {
-        let params = json!({ "level": "info", "data": "words" });
-        McpMessage::Notice { method: "notifications/message".into(), params }
+        notification("notifications/message", &json!({ "level": "info", "data": "words" }))
     }
 
     #[test]
@@ -452,15 +455,11 @@ mod tests {
     fn what_concerns_no_call_is_answered_here() {
         let changes = watch::Sender::new(0);
         let hub = MessageRouter::new(changes.clone());
-        let ask = |method: &str| {
-            hub.route(McpMessage::Request { id: 1.into(), method: method.into(), params: Value::Null })
-        };
+        let ask = |method: &str| hub.route(message(&json!({ "id": 1, "method": method })));
         assert_eq!(ask("ping").unwrap()["result"], json!({}));
         assert_eq!(ask("roots/list").unwrap()["result"], json!({ "roots": [] }));
         assert_eq!(ask("tasks/list").unwrap()["error"]["code"], -32601);
-        let changed =
-            McpMessage::Notice { method: "notifications/tools/list_changed".into(), params: Value::Null };
-        assert!(hub.route(changed).is_none());
+        assert!(hub.route(notification("notifications/tools/list_changed", &Value::Null)).is_none());
         assert_eq!(*changes.borrow(), 1);
     }
 
@@ -468,10 +467,7 @@ mod tests {
     async fn a_call_that_is_slow_to_listen_knows_that_events_were_dropped() {
         let hub = MessageRouter::new(watch::Sender::new(0));
         let mut seat = hub.open_inbox("one", Some("t"));
-        let event = |seq: usize| {
-            let params = json!({ "taskId": "t", "seq": seq });
-            McpMessage::Notice { method: EVENT_NOTIFICATION.into(), params }
-        };
+        let event = |seq: usize| notification(EVENT_NOTIFICATION, &json!({ "taskId": "t", "seq": seq }));
         for seq in 0..INBOX + 2 {
             assert!(hub.route(event(seq)).is_none());
         }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use http::HeaderMap;
-use nuncio_wire::sse;
-use serde_json::json;
+use nuncio_wire::{
+    mcp::{ClientRequest, McpMessage, ServerNotification, read_messages},
+    sse,
+};
 
 use super::{
     connection::{McpConnection, McpTransport},
     error::McpRequestError,
     exchange::{AbortOnDrop, ExchangeEvent},
-    incoming::{self, McpMessage},
     streamable::StreamableHttp,
 };
 
@@ -42,7 +43,7 @@ async fn standing(http: Arc<StreamableHttp>) {
                     attempts = 0;
                     let Ok(events) = parser.feed(&piece) else { return };
                     for event in events {
-                        for message in incoming::read(event.data.as_bytes()).unwrap_or_default() {
+                        for message in read_messages(event.data.as_bytes()).unwrap_or_default() {
                             if let Some(reply) = http.hub.route(message)
                                 && let Err(fail) = http.post(&reply).await
                             {
@@ -68,8 +69,7 @@ async fn standing(http: Arc<StreamableHttp>) {
 
 /// Subscribes to tool changes, if the server announces them, and renews the subscription whenever it ends.
 pub(super) fn subscribe(connection: &Arc<McpConnection>) -> Option<AbortOnDrop> {
-    let tells = connection.about.capabilities["tools"]["listChanged"].as_bool() == Some(true);
-    if !connection.version.is_stateless() || !tells {
+    if !connection.version.is_stateless() || !connection.about.capabilities.announces_tools() {
         return None;
     }
     Some(AbortOnDrop(tokio::spawn(subscribed(Arc::clone(connection))).abort_handle()))
@@ -78,17 +78,16 @@ pub(super) fn subscribe(connection: &Arc<McpConnection>) -> Option<AbortOnDrop> 
 async fn subscribed(connection: Arc<McpConnection>) {
     let mut attempts = 0;
     while attempts < connection.options.reconnects {
-        let params = json!({ "notifications": { "toolsListChanged": true } });
-        match connection.exchange("subscriptions/listen", params, HeaderMap::new()).await {
+        match connection.exchange(ClientRequest::SubscribeToTools, HeaderMap::new()).await {
             Ok((_, mut exchange)) => loop {
                 match exchange.next().await {
                     Ok(ExchangeEvent::Message(McpMessage::Answer(answer))) => match answer.outcome {
                         Ok(_) => break,
                         Err(error) => return tracing::debug!(%error, "{}: no subscription", connection.at),
                     },
-                    Ok(ExchangeEvent::Message(McpMessage::Notice { method, .. }))
-                        if method == "notifications/subscriptions/acknowledged" =>
-                    {
+                    Ok(ExchangeEvent::Message(McpMessage::Notification(ServerNotification::Subscribed(
+                        _,
+                    )))) => {
                         if attempts > 0 {
                             connection.hub.notify_changed();
                         }

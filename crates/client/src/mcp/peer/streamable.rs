@@ -9,22 +9,19 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, header};
+use nuncio_outbound::{Backoff, HttpResponse};
 use nuncio_wire::{mcp::McpVersion, sse};
-use reqwest::Response;
 use serde_json::Value;
 use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     error::{McpRequestError, body_excerpt, of_status},
     exchange::{AbortOnDrop, ExchangeEvent, McpPeerExchange},
-    http::{McpHttp, is_stream},
+    http::McpHttp,
     incoming::{self, McpMessage, McpPeerResponse},
     router::{MessageRouter, RouteResult},
 };
-use crate::{
-    mcp::relay::envelope::encoded,
-    peer::{Backoff, PeerError},
-};
+use crate::{mcp::relay::envelope::encoded, peer::PeerError};
 
 /// The longest wait for the next event on a resumed stream, before the stream is opened once more.
 const LONGEST_QUIET: Duration = Duration::from_secs(15);
@@ -146,10 +143,10 @@ impl StreamableHttp {
     pub(super) async fn open_session_stream(
         &self,
         after: Option<&str>,
-    ) -> Result<Option<Response>, McpRequestError> {
+    ) -> Result<Option<HttpResponse>, McpRequestError> {
         let answered = self.get(after).await?;
         match answered.status().as_u16() {
-            200 if is_stream(&answered) => Ok(Some(answered)),
+            200 if answered.is_event_stream() => Ok(Some(answered)),
             405 | 501 => Ok(None),
             _ => Err(self.refused(answered).await),
         }
@@ -217,14 +214,14 @@ impl StreamableHttp {
     /// The stream of a response. `None`: the response was a body and has been delivered.
     async fn answered(
         &self,
-        answered: Response,
+        answered: HttpResponse,
         id: &Value,
         tell: &ExchangeSender,
-    ) -> Result<Option<Response>, McpRequestError> {
+    ) -> Result<Option<HttpResponse>, McpRequestError> {
         if !answered.status().is_success() {
             return Err(self.refused(answered).await);
         }
-        if is_stream(&answered) {
+        if answered.is_event_stream() {
             return Ok(Some(answered));
         }
         let body = self.http.whole(answered).await?;
@@ -240,7 +237,7 @@ impl StreamableHttp {
     /// Reads a stream to its end.
     async fn drain(
         &self,
-        stream: Response,
+        stream: HttpResponse,
         id: &Value,
         at: &mut StreamPosition,
         tell: &ExchangeSender,
@@ -334,7 +331,7 @@ impl StreamableHttp {
         &self,
         at: &mut StreamPosition,
         at_once: bool,
-    ) -> Result<Response, McpRequestError> {
+    ) -> Result<HttpResponse, McpRequestError> {
         let place = &self.http.at;
         let Some(cursor) = at.cursor.clone().filter(|_| !self.version.is_stateless()) else {
             return Err(McpRequestError::cut(format!(
@@ -362,7 +359,7 @@ impl StreamableHttp {
                 Err(fail) => return Err(fail),
             };
             match answered.status().as_u16() {
-                200 if is_stream(&answered) => {
+                200 if answered.is_event_stream() => {
                     at.quiet = at.quiet.or(Some(options.quiet));
                     return Ok(answered);
                 }
@@ -416,7 +413,7 @@ impl StreamableHttp {
         message: &Value,
         mirrored: HeaderMap,
         limit: Duration,
-    ) -> Result<Response, McpRequestError> {
+    ) -> Result<HttpResponse, McpRequestError> {
         let body = Bytes::from(message.to_string());
         tracing::trace!(body = %String::from_utf8_lossy(&body), "to {}", self.http.at);
         let mut headers = self.headers(message);
@@ -424,7 +421,7 @@ impl StreamableHttp {
         self.http.send(Method::POST, &self.http.url, &headers, &body, limit).await
     }
 
-    async fn get(&self, after: Option<&str>) -> Result<Response, McpRequestError> {
+    async fn get(&self, after: Option<&str>) -> Result<HttpResponse, McpRequestError> {
         let mut headers = self.standing_headers();
         headers.insert(header::ACCEPT, HeaderValue::from_static("text/event-stream"));
         if let Some(cursor) = after.and_then(|cursor| HeaderValue::from_str(cursor).ok()) {
@@ -434,7 +431,7 @@ impl StreamableHttp {
         self.http.send(Method::GET, &self.http.url, &headers, &Bytes::new(), limit).await
     }
 
-    async fn refused(&self, answered: Response) -> McpRequestError {
+    async fn refused(&self, answered: HttpResponse) -> McpRequestError {
         let (status, headers) = (answered.status().as_u16(), answered.headers().clone());
         if status == 404 && self.session.is_some() {
             return McpRequestError::SessionLost;

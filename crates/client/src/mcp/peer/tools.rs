@@ -4,10 +4,13 @@ use std::{collections::HashSet, sync::Arc};
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use nuncio_engine::{
-    Skill,
+    Skill, TaskUse,
     content::{Content, Message},
 };
-use nuncio_wire::mcp::{IDEMPOTENCY_KEY, McpVersion, mirrored_arguments, value_at};
+use nuncio_wire::{
+    jsonrpc::METHOD_NOT_FOUND,
+    mcp::{ClientRequest, ListedTool, McpVersion, ToolsPage, mirrored_arguments, value_at},
+};
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -29,20 +32,12 @@ const HEADER: &str = "x-mcp-header";
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct McpTool {
     pub(super) offer: PeerCapability,
-    /// `execution.taskSupport` (2025-11-25).
-    pub(super) tasks: ToolTaskSupport,
+    /// Whether calls may or must be tasks (2025-11-25).
+    pub(super) tasks: TaskUse,
     /// Whether a repeat with the same idempotency key is the same call.
     pub(super) takes_key: bool,
     /// Arguments that are also sent as headers: the header, and the path of the argument.
     mirrored: Vec<(HeaderName, Vec<String>)>,
-}
-
-/// Whether a call of a tool is a task (2025-11-25).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ToolTaskSupport {
-    Forbidden,
-    Optional,
-    Required,
 }
 
 /// Lists the tools, from all pages.
@@ -52,19 +47,20 @@ pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>
     let http =
         connection.version == McpVersion::V2026_07_28 && matches!(connection.link, McpTransport::Http(_));
     for _ in 0..MAX_PAGES {
-        let params = cursor.as_ref().map_or(json!({}), |cursor| json!({ "cursor": cursor }));
-        let mut page = match connection.request("tools/list", params).await {
-            Ok(page) => page,
+        let page = match connection.request(ClientRequest::ListTools(cursor.as_deref())).await {
+            Ok(page) => ToolsPage::read(page),
             // A server without tools need not implement the method.
-            Err(McpRequestError::Rpc(error)) if error.code == -32601 && tools.is_empty() => {
+            Err(McpRequestError::Rpc(error))
+                if error.code == i64::from(METHOD_NOT_FOUND) && tools.is_empty() =>
+            {
                 return Ok(vec![]);
             }
             Err(fail) => return Err(fail),
         };
-        let Value::Array(listed) = page["tools"].take() else {
+        let Some(page) = page else {
             return Err(McpRequestError::malformed(at, "tools/list: a result without tools"));
         };
-        for tool in &listed {
+        for tool in &page.tools {
             match McpTool::read(tool, http) {
                 Ok(tool) => tools.push(Arc::new(tool)),
                 // One invalid tool must not hide the others.
@@ -74,7 +70,7 @@ pub(super) async fn list(connection: &McpConnection) -> Result<Vec<Arc<McpTool>>
         if tools.len() > most {
             return Err(McpRequestError::malformed(at, format!("it offers more than {most} tools")));
         }
-        cursor = page["nextCursor"].as_str().map(str::to_owned);
+        cursor = page.next_cursor;
         match &cursor {
             None => return Ok(tools),
             Some(cursor) if !cursors.insert(cursor.clone()) => break,
@@ -88,31 +84,21 @@ impl McpTool {
     /// Parses a tool. `headers`: whether the revision sends arguments as headers, so that the annotations
     /// count.
     fn read(tool: &Value, headers: bool) -> Result<Self, String> {
-        let name = tool["name"].as_str().filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| "it has no name".to_owned())?;
-        let text = |value: &Value| value.as_str().map(str::to_owned);
-        let annotations = &tool["annotations"];
-        let title = text(&tool["title"]).or_else(|| text(&annotations["title"]));
-        let description = text(&tool["description"]).unwrap_or_default();
-        let takes_key = tool["_meta"][IDEMPOTENCY_KEY] == true;
-        let is = |hint: &str| annotations[hint].as_bool().unwrap_or(false);
-        let schema = tool.get("inputSchema").filter(|schema| schema.is_object()).cloned();
-        let mirrored = schema.as_ref().filter(|_| headers).map(mirrored_in).transpose()?;
-        let tasks = match tool["execution"]["taskSupport"].as_str() {
-            Some("required") => ToolTaskSupport::Required,
-            Some("optional") => ToolTaskSupport::Optional,
-            _ => ToolTaskSupport::Forbidden,
-        };
-        let skills = vec![Skill::new(name, title.as_deref().unwrap_or(name), &description)];
-        let offer = PeerCapability {
-            name: name.to_owned(),
+        let ListedTool {
+            name,
             title,
             description,
-            input_schema: Some(schema.unwrap_or_else(|| json!({ "type": "object" }))),
-            output_schema: tool.get("outputSchema").filter(|schema| schema.is_object()).cloned(),
-            skills,
-            idempotent: is("idempotentHint") || is("readOnlyHint") || takes_key,
-        };
+            input_schema,
+            output_schema,
+            tasks,
+            takes_key,
+            idempotent,
+        } = ListedTool::read(tool)?;
+        let mirrored = input_schema.as_ref().filter(|_| headers).map(mirrored_in).transpose()?;
+        let skills = vec![Skill::new(&name, title.as_deref().unwrap_or(&name), &description)];
+        let input_schema = Some(input_schema.unwrap_or_else(|| json!({ "type": "object" })));
+        let offer =
+            PeerCapability { name, title, description, input_schema, output_schema, skills, idempotent };
         Ok(Self { offer, tasks, takes_key, mirrored: mirrored.unwrap_or_default() })
     }
 
@@ -238,7 +224,7 @@ mod tests {
         let read = McpTool::read(&listed, true).unwrap();
         assert_eq!(read.offer.title.as_deref(), Some("A look"));
         assert_eq!(read.offer.skills, [Skill::new("look", "A look", "Looks.")]);
-        assert!(read.offer.idempotent && read.tasks == ToolTaskSupport::Optional);
+        assert!(read.offer.idempotent && read.tasks == TaskUse::Offered);
     }
 
     #[test]

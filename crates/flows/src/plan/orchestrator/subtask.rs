@@ -6,7 +6,7 @@ use std::sync::{OnceLock, atomic::Ordering};
 use futures_util::future::BoxFuture;
 use nuncio_engine::{
     AgentError, CallEnd, CallResult, Chunk, Message, Part, Role, State, Task, clock::Timestamp,
-    context::Branch,
+    context::Branch, duration,
 };
 use serde::{Deserialize, Serialize};
 
@@ -14,10 +14,11 @@ use super::{PlanExecution, agent_choice};
 use crate::plan::{
     PART, PLAN,
     agent_choice::{AgentChoice, AttemptHistory},
+    api::UnavailableAgent,
     check::Roster,
-    file::{PlanTask, format_duration},
+    file::PlanTask,
     reference::{render, render_value},
-    status::{SubtaskChange, SubtaskState, UnavailableAgent},
+    status::{SubtaskChange, SubtaskState},
     synthesis::{PlanResults, SubtaskOutput, SubtaskResult},
 };
 
@@ -275,7 +276,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
                         "it was not done when the plan's time was up".into(),
                     );
                 }
-                let timeout = self.task.timeout.map(format_duration).unwrap_or_default();
+                let timeout = self.task.timeout.map(duration::format).unwrap_or_default();
                 failed(AttemptFailureKind::Failed, format!("it was not done within its timeout of {timeout}"))
             }
             CallEnd::Refused(why) => failed(AttemptFailureKind::Rejected, why),
@@ -383,7 +384,7 @@ impl<'a, 'r> Subtask<'a, 'r> {
         }
         let doubled = retry.backoff.saturating_mul(1 << (self.seen.retries - 1).min(16));
         let wait = doubled.min(self.running.core.options.longest_backoff);
-        let soon = format!("{why}; tried again in {}", format_duration(wait));
+        let soon = format!("{why}; tried again in {}", duration::format(wait));
         self.report_progress(SubtaskState::Retrying, Some(soon), None).await?;
         self.branch.sleep(wait).await?;
         Ok(true)

@@ -12,8 +12,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{SparcTaskInput, profile, retry_step, who, workflows};
+use crate::resource::plain_value;
 use crate::sparc::{
     SparcShared,
+    api::{PassedPhase, SparcRunAnswer},
     error::SparcError,
     phase::{SparcPhase, SparcRole},
     resources::{artifact_uri, workflow_uri},
@@ -231,29 +233,26 @@ async fn finish(
     now: &WorkflowProgress,
     batch: Option<Option<String>>,
 ) -> Result<Outcome, AgentError> {
-    let phases: Vec<Value> = now
-        .passed
-        .iter()
-        .map(|(phase, version)| {
-            json!({ "phase": phase, "version": version, "uri": artifact_uri(context_id, *phase, *version) })
-        })
-        .collect();
-    let mut ran = json!({
-        "contextId": context_id,
-        "uri": workflow_uri(context_id),
-        "currentPhase": now.current,
-        "done": now.done,
-        "phases": phases,
-    });
-    if let Some(Some(batch)) = batch {
-        ran["batch"] = batch.into();
-    }
+    let passed = |(phase, version): &(SparcPhase, u32)| PassedPhase {
+        phase: *phase,
+        version: *version,
+        uri: artifact_uri(context_id, *phase, *version),
+    };
+    let ran = SparcRunAnswer {
+        context_id: context_id.to_owned(),
+        uri: workflow_uri(context_id),
+        current_phase: now.current,
+        done: now.done,
+        phases: now.passed.iter().map(passed).collect(),
+        batch: batch.flatten(),
+    };
     let event = json!({
         "type": "sparc_workflow_completed", "contextId": context_id, "phase": SparcPhase::Completion,
         "phases": now.passed.len(),
     });
     cx.progress_with(5.0, Some(5.0), "All five phases have passed", event).await?;
-    cx.artifact(Chunk::data("workflow", ran).named("What the workflow came to").complete()).await?;
+    cx.artifact(Chunk::data("workflow", plain_value(&ran)).named("What the workflow came to").complete())
+        .await?;
     Ok(Outcome::said(format!("All five phases of {context_id:?} have passed.")))
 }
 

@@ -4,13 +4,14 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Profile, TaskContext};
+use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Profile, TaskContext, surface::output_schema};
 use serde_json::{Value, json};
 
 use super::{SparcTaskInput, submit, who, workflows};
 use crate::{
+    resource::plain_value,
     retry::PATIENCE,
-    sparc::{SparcShared, phase::SparcPhase, schema, view},
+    sparc::{SparcShared, api::SparcSubmitAnswer, phase::SparcPhase, view},
 };
 
 /// The agent's name.
@@ -43,7 +44,7 @@ impl Agent for GateAgent {
             "required": ["contextId", "artifact"],
             "additionalProperties": false,
         }));
-        profile.output_schema = Some(schema::submitted());
+        profile.output_schema = Some(output_schema::<SparcSubmitAnswer>());
         profile.time_limit = Some(self.options.test_timeout + BESIDE);
         profile
     }
@@ -62,7 +63,7 @@ impl Agent for GateAgent {
         match submit(&cx, &workflows, &who, &input.context_id, phase, &artifact).await? {
             Err(why) => Ok(Outcome::Failed(why)),
             Ok(submitted) => {
-                let value = view::submitted(&input.context_id, &submitted);
+                let value = plain_value(&view::submitted(&input.context_id, &submitted));
                 cx.artifact(Chunk::data("gate", value).named("What the gate said").complete()).await?;
                 Ok(Outcome::said(view::submitted_in_words(&submitted)))
             }

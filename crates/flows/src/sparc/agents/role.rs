@@ -15,11 +15,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{SparcTaskInput, profile, retry_step, submit, who, workflows};
+use crate::resource::plain_value;
 use crate::sparc::{
     SparcModel, SparcShared,
+    api::{PhaseWorkAnswer, PhaseWorkOutcome, Violation},
     error::SparcError,
     forms::{self, FormsOutcome},
-    gate::{GateVerdict, Violation},
+    gate::GateVerdict,
     model_prompt::{MAX_TOKENS, json_in, prompt, retry_prompt, shortened, system},
     phase::{SparcPhase, SparcRole, names},
     resources::artifact_uri,
@@ -357,11 +359,17 @@ impl RoleJob {
 
     async fn passed(&self, submitted: &SubmissionResult, artifact: Value) -> Result<Outcome, AgentError> {
         let SubmissionResult { phase, version, .. } = submitted;
-        let mut worked = self.worked(*phase, "passed");
-        worked["version"] = (*version).into();
-        worked["uri"] = artifact_uri(&self.context_id, *phase, *version).into();
-        worked["artifact"] = artifact;
-        self.cx.artifact(Chunk::data(phase.name(), worked).named(format!("The {phase}")).complete()).await?;
+        let worked = PhaseWorkAnswer {
+            version: Some(*version),
+            uri: Some(artifact_uri(&self.context_id, *phase, *version)),
+            artifact: Some(artifact),
+            ..self.worked(*phase, PhaseWorkOutcome::Passed)
+        };
+        self.cx
+            .artifact(
+                Chunk::data(phase.name(), plain_value(&worked)).named(format!("The {phase}")).complete(),
+            )
+            .await?;
         Ok(Outcome::said(format!("The {phase} (version {version}) has passed its gate.")))
     }
 
@@ -380,10 +388,12 @@ impl RoleJob {
         if let Err(why) = back {
             return Ok(Outcome::Failed(why));
         }
-        let mut worked = self.worked(work.phase, "went_back");
-        worked["to"] = json!(to);
-        worked["reason"] = reason.into();
-        self.cx.artifact(Chunk::data(work.phase.name(), worked).complete()).await?;
+        let worked = PhaseWorkAnswer {
+            to: Some(to),
+            reason: Some(reason.to_owned()),
+            ..self.worked(work.phase, PhaseWorkOutcome::WentBack)
+        };
+        self.cx.artifact(Chunk::data(work.phase.name(), plain_value(&worked)).complete()).await?;
         Ok(Outcome::said(format!("The workflow is back at {to}: {reason}")))
     }
 
@@ -403,23 +413,25 @@ impl RoleJob {
         if let Err(error) = blocked {
             return Ok(Outcome::Failed(error));
         }
-        let mut worked = self.worked(work.phase, "blocked");
-        worked["reason"] = why.into();
-        self.cx.artifact(Chunk::data(work.phase.name(), worked).complete()).await?;
+        let worked = PhaseWorkAnswer {
+            reason: Some(why.to_owned()),
+            ..self.worked(work.phase, PhaseWorkOutcome::Blocked)
+        };
+        self.cx.artifact(Chunk::data(work.phase.name(), plain_value(&worked)).complete()).await?;
         Ok(Outcome::failed(format!("The {} is blocked: {why}", work.phase)))
     }
 
-    fn worked(&self, phase: SparcPhase, outcome: &str) -> Value {
-        json!({
-            "contextId": self.context_id,
-            "phase": phase,
-            "outcome": outcome,
-            "version": null,
-            "uri": null,
-            "to": null,
-            "reason": null,
-            "artifact": null,
-        })
+    fn worked(&self, phase: SparcPhase, outcome: PhaseWorkOutcome) -> PhaseWorkAnswer {
+        PhaseWorkAnswer {
+            context_id: self.context_id.clone(),
+            phase,
+            outcome,
+            version: None,
+            uri: None,
+            to: None,
+            reason: None,
+            artifact: None,
+        }
     }
 }
 

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::sparc::gate::Violation;
+use crate::sparc::api::Violation;
 
 fn ada() -> RecordedActor {
     RecordedActor { caller: "ada".into(), agent: None, task: None }

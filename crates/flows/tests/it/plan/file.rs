@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nuncio_engine::{Profile, Skill};
 use nuncio_flows::plan::{
-    PROBLEMS, Plan, PlanDrawing, PlanGraph, PlanOptions, PlanTarget, Roster, Synthesis, draw, format_duration,
+    PROBLEMS, Plan, PlanDrawing, PlanGraph, PlanOptions, PlanTarget, Roster, Synthesis, draw,
 };
 use serde_json::json;
 
@@ -264,7 +264,7 @@ fn times_are_written_as_they_are_read() {
     for (time, words) in
         [(90_000, "90s"), (120_000, "2m"), (1_500, "1500ms"), (86_400_000, "1d"), (7_200_000, "2h")]
     {
-        assert_eq!(format_duration(Duration::from_millis(time)), words);
+        assert_eq!(nuncio_engine::duration::format(Duration::from_millis(time)), words);
         let text = format!("[budget]\ntime = \"{words}\"\n[[tasks]]\nid = \"a\"\nagent = \"w\"\n");
         assert_eq!(parse(&text).unwrap().budget.time, Some(Duration::from_millis(time)));
     }

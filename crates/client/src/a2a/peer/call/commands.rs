@@ -2,6 +2,7 @@
 
 use http::{HeaderName, HeaderValue};
 use nuncio_engine::{content::Message, question::Answer};
+use nuncio_outbound::Backoff;
 use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent, TaskView};
 use tokio::{sync::oneshot, time::Instant};
 
@@ -14,7 +15,7 @@ use crate::{
             fault::{self, peer_error},
         },
     },
-    peer::{Backoff, CallCommand, PeerError},
+    peer::{CallCommand, PeerError},
 };
 
 /// How many times an answer is sent again to an agent that does not react to it.

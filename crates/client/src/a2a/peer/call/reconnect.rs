@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use nuncio_engine::event::{Level, LogLine};
+use nuncio_outbound::Backoff;
 use nuncio_wire::a2a::{Dialect, StreamEvent, TaskView};
 use tokio::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::{
         A2aClientError, A2aTaskEvents,
         peer::fault::{self, peer_error},
     },
-    peer::{Backoff, CallEvent, PeerError},
+    peer::{CallEvent, PeerError},
 };
 
 impl CallFeed {

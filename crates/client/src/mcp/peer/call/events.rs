@@ -2,8 +2,10 @@
 //! is the cursor for resuming. They are encoded as in A2A 1.0 and mean the same here.
 
 use nuncio_engine::task::State;
-use nuncio_wire::a2a::{Dialect, StatusUpdate, StreamEvent};
-use serde_json::{Value, value::to_raw_value};
+use nuncio_wire::{
+    a2a::{StatusUpdate, StreamEvent},
+    mcp::TaskEventNotification,
+};
 
 use super::{McpCall, McpCallPhase};
 use crate::{
@@ -21,19 +23,21 @@ pub(super) struct TaskEventCursor {
 
 impl McpCall {
     /// Handles an event.
-    pub(super) fn task_event(&mut self, params: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
+    pub(super) fn task_event(
+        &mut self,
+        event: &TaskEventNotification,
+    ) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         let Some(events) = &mut task.events else { return Ok(None) };
-        if params["taskId"].as_str() != Some(&task.id) {
+        if event.task.as_ref() != Some(&task.id) {
             return Ok(None);
         }
         let malformed = |why: String| PeerError::Malformed { at: self.connection.at.clone(), why };
-        let seq = params["seq"].as_u64().ok_or_else(|| malformed("an event without a number".into()))?;
+        let seq = event.seq.ok_or_else(|| malformed("an event without a number".into()))?;
         if seq <= events.after {
             return Ok(None);
         }
-        let event = to_raw_value(&params["event"]).map_err(|error| malformed(error.to_string()))?;
-        let event = Dialect::V1.read_event(&event);
+        let event = event.read_event();
         let event = event.map_err(|error| malformed(format!("the event {seq} of a task: {error}")))?;
         let happened = match &event {
             // A question arrives in the revision's own form.

@@ -1,33 +1,38 @@
 //! The questions of a call: as requests of the server, or in place of a result; and their answers.
 
 use nuncio_engine::question::Answer;
-use nuncio_wire::jsonrpc::{INVALID_PARAMS, RpcErrorObject};
-use serde_json::{Map, Value, json};
+use nuncio_wire::{
+    jsonrpc::{INVALID_PARAMS, RpcErrorObject},
+    mcp::{ClientRequest, ClientResponse, InputRequest, InputRequired, links_required_by},
+};
+use serde_json::{Map, Value};
 
 use super::{McpCall, McpCallPhase};
 use crate::{
     mcp::peer::{
-        incoming::reply,
-        question::{AnswerRoute, OpenQuestion, name_of},
+        connection::McpConnection,
+        question::{AnswerRoute, OpenQuestion},
     },
     peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
 impl McpCall {
     /// Handles a request of the server (up to 2025-11-25).
-    pub(super) async fn asked(&mut self, id: &Value, method: &str, params: Value) {
+    pub(super) async fn asked(&mut self, id: &Value, request: InputRequest) {
         // The server asked again after a disconnect while the answer was on its way; it has the answer by
         // now.
-        if name_of(&params).is_some_and(|name| self.answered.contains(name)) {
+        if request.name().is_some_and(|name| self.answered.contains(name)) {
             return;
         }
         // After a disconnect, or after a rejected answer, the server repeats a question under another id.
         let known = self
             .open
             .iter_mut()
-            .find(|open| matches!(open.to, AnswerRoute::Request(_)) && open.is_same(method, &params));
+            .find(|open| matches!(open.to, AnswerRoute::Request(_)) && open.is_same(&request));
         if let Some(known) = known {
-            (known.to, known.params, known.again) = (AnswerRoute::Request(id.clone()), params, false);
+            // Its kind stays the one that the follower was asked.
+            known.request.params = request.params;
+            (known.to, known.again) = (AnswerRoute::Request(id.clone()), false);
             if let Ok(question) = known.question() {
                 self.emit_handle();
                 self.outbox.push_back(CallEvent::Question(question));
@@ -35,25 +40,16 @@ impl McpCall {
             return;
         }
         let name = id.as_str().map_or_else(|| format!("request-{id}"), str::to_owned);
-        let open = OpenQuestion {
-            id: name,
-            method: method.to_owned(),
-            params,
-            to: AnswerRoute::Request(id.clone()),
-            again: false,
-        };
-        if let Err(why) = self.put_question(open) {
-            let refused = reply(id, Err((INVALID_PARAMS, why)));
-            if let Err(fail) = self.connection.send(&refused).await {
-                tracing::debug!(?fail, "{} rejected an answer", self.connection.at);
-            }
+        let open = OpenQuestion::new(name, request, AnswerRoute::Request(id.clone()));
+        if let Err(message) = self.put_question(open) {
+            respond(&self.connection, id, ClientResponse::Refused { code: INVALID_PARAMS, message }).await;
         }
     }
 
     /// Sends a question to the follower. The error is why it cannot be shown.
     pub(super) fn put_question(&mut self, open: OpenQuestion) -> Result<(), String> {
         let question = open.question()?;
-        self.shared.remember_question(&open.id, &open.params);
+        self.shared.remember_question(&open.id, &open.request.params);
         self.open.push(open);
         self.emit_handle();
         self.outbox.push_back(CallEvent::Question(question));
@@ -68,7 +64,7 @@ impl McpCall {
             if by_cursor && matches!(open.to, AnswerRoute::Request(_)) {
                 continue;
             }
-            self.shared.remember_question(&open.id, &open.params);
+            self.shared.remember_question(&open.id, &open.request.params);
             if let Ok(question) = open.question() {
                 self.outbox.push_back(CallEvent::Question(question));
             }
@@ -76,7 +72,7 @@ impl McpCall {
     }
 
     /// The server asks for the call to be sent again with answers (2026-07-28).
-    pub(super) async fn input_required(&mut self, mut result: Value) -> Result<(), PeerError> {
+    pub(super) async fn input_required(&mut self, required: InputRequired) -> Result<(), PeerError> {
         let at = self.connection.at.clone();
         let malformed = |why: &str| PeerError::Malformed { at: at.clone(), why: why.into() };
         let McpCallPhase::Call(again) = &mut self.phase else { return Ok(()) };
@@ -84,25 +80,20 @@ impl McpCall {
         if round >= most {
             return Err(malformed(&format!("it asked for input {most} times (max_rounds)")));
         }
-        again.state = result["requestState"].as_str().map(str::to_owned);
+        again.state = required.state;
         again.answers = Map::new();
-        let requests = match result["inputRequests"].take() {
-            Value::Object(requests) => requests,
-            _ if again.state.is_some() => Map::new(),
-            _ => return Err(malformed("it asks for more, and does not say what")),
+        let requests = match required.requests {
+            Some(requests) => requests,
+            None if again.state.is_some() => vec![],
+            None => return Err(malformed("it asks for more, and does not say what")),
         };
-        for (key, request) in &requests {
-            if request["method"] == "roots/list" {
-                again.answers.insert(key.clone(), json!({ "roots": [] }));
-            }
-        }
-        let asked = requests.into_iter().filter(|(_, request)| request["method"] != "roots/list");
-        for (key, mut request) in asked {
+        let (roots, asked): (Vec<_>, Vec<_>) =
+            requests.into_iter().partition(|(_, request)| request.asks_for_roots());
+        again.answers.extend(roots.into_iter().map(|(key, _)| (key, InputRequest::no_roots())));
+        for (key, request) in asked {
             // A later round may reuse a key for another question.
             let id = if round == 1 { key.clone() } else { format!("{key}#{round}") };
-            let method = request["method"].as_str().unwrap_or_default().to_owned();
-            let params = request.get_mut("params").map(Value::take).unwrap_or_default();
-            let open = OpenQuestion { id, method, params, to: AnswerRoute::Input(key), again: false };
+            let open = OpenQuestion::new(id, request, AnswerRoute::Input(key));
             self.put_question(open).map_err(|why| malformed(&why))?;
         }
         if self.open.is_empty() {
@@ -117,27 +108,16 @@ impl McpCall {
         &mut self,
         mut error: RpcErrorObject,
     ) -> Result<Option<PeerCallEnd>, PeerError> {
-        let links = error.data.as_mut().and_then(|data| data.get_mut("elicitations")).map(Value::take);
-        let links = links.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
+        let links = links_required_by(&mut error);
         if links.is_empty() {
             return Ok(Some(self.failed(&error.message)));
         }
-        for (n, mut params) in links.into_iter().enumerate() {
-            let Some(members) = params.as_object_mut() else {
-                let why = format!("a link that is no object: {params}");
-                return Err(PeerError::Malformed { at: self.connection.at.clone(), why });
-            };
-            members.insert("mode".into(), "url".into());
-            let id = params["elicitationId"].as_str().map_or_else(|| format!("link-{n}"), str::to_owned);
-            let open = OpenQuestion {
-                id,
-                method: "elicitation/create".into(),
-                params,
-                to: AnswerRoute::Visit,
-                again: false,
-            };
-            self.put_question(open)
-                .map_err(|why| PeerError::Malformed { at: self.connection.at.clone(), why })?;
+        let at = self.connection.at.clone();
+        let malformed = |why: String| PeerError::Malformed { at: at.clone(), why };
+        for (n, link) in links.into_iter().enumerate() {
+            let link = link.map_err(|other| malformed(format!("a link that is no object: {other}")))?;
+            let id = link.elicitation_id().as_str().map_or_else(|| format!("link-{n}"), str::to_owned);
+            self.put_question(OpenQuestion::new(id, link, AnswerRoute::Visit)).map_err(malformed)?;
         }
         Ok(None)
     }
@@ -153,18 +133,24 @@ impl McpCall {
         }
         match &open.to {
             AnswerRoute::Request(id) => {
-                let sent = self.connection.send(&reply(id, open.reply(&answer))).await;
-                if let Err(fail) = sent {
+                let response = match open.request.write_reply(&answer) {
+                    Ok(result) => ClientResponse::Input(result),
+                    Err((code, message)) => ClientResponse::Refused { code, message },
+                };
+                if let Err(fail) = self.connection.send(&response.to_message(id)).await {
                     self.open[at].again = true;
                     return Err(fail.into_peer(&self.connection.at));
                 }
-                self.answered.extend(name_of(&open.params).map(str::to_owned));
+                self.answered.extend(open.request.name().map(str::to_owned));
             }
             AnswerRoute::Input(key) => match &mut self.phase {
-                McpCallPhase::Call(again) => drop(again.answers.insert(key.clone(), open.input(&answer))),
+                McpCallPhase::Call(again) => {
+                    again.answers.insert(key.clone(), open.request.write_result(&answer));
+                }
                 McpCallPhase::Task(task) => {
-                    let params = json!({ "taskId": task.id, "inputResponses": { key: open.input(&answer) } });
-                    let told = self.connection.request("tasks/update", params).await;
+                    let answers = Map::from_iter([(key.clone(), open.request.write_result(&answer))]);
+                    let update = ClientRequest::UpdateTask { task: &task.id, answers };
+                    let told = self.connection.request(update).await;
                     told.map_err(|fail| fail.into_peer(&self.connection.at))?;
                     task.answered.insert(key.clone());
                     task.soon();
@@ -184,8 +170,8 @@ impl McpCall {
     async fn unanswered(&mut self, at: usize) -> PeerError {
         let asked = self.open[at].question().map(|question| question.text).unwrap_or_default();
         if let McpCallPhase::Task(task) = &self.phase {
-            let params = json!({ "taskId": task.id });
-            if let Err(fail) = self.connection.request("tasks/cancel", params).await {
+            let id = task.id.clone();
+            if let Err(fail) = self.connection.request(ClientRequest::CancelTask(&id)).await {
                 tracing::debug!(?fail, "the cancellation could not be sent to {}", self.connection.at);
             }
         }
@@ -215,17 +201,13 @@ impl McpCall {
     /// The server reports that the visit to a link is complete.
     pub(super) async fn visited(&mut self, elicitation: &Value) -> Result<(), PeerError> {
         let found = self.open.iter().position(|open| {
-            open.params["mode"] == "url"
-                && open.params["elicitationId"] == *elicitation
-                && !elicitation.is_null()
+            let request = &open.request;
+            request.is_link() && request.elicitation_id() == elicitation && !elicitation.is_null()
         });
         let Some(at) = found else { return Ok(()) };
         if let AnswerRoute::Request(id) = &self.open[at].to {
             // The server still waits for an answer to its request.
-            let accepted = reply(id, Ok(json!({ "action": "accept" })));
-            if let Err(fail) = self.connection.send(&accepted).await {
-                tracing::debug!(?fail, "{} rejected an answer", self.connection.at);
-            }
+            respond(&self.connection, id, ClientResponse::Input(InputRequest::write_visited())).await;
         }
         let settled = self.close_question(at);
         self.outbox.push_back(CallEvent::QuestionClosed(settled.id));
@@ -248,5 +230,12 @@ impl McpCall {
         let open = self.open.remove(at);
         self.shared.forget_questions([open.id.as_str()]);
         open
+    }
+}
+
+/// Sends a response on which nothing depends here.
+async fn respond(connection: &McpConnection, id: &Value, response: ClientResponse) {
+    if let Err(fail) = connection.send(&response.to_message(id)).await {
+        tracing::debug!(?fail, "{} rejected an answer", connection.at);
     }
 }

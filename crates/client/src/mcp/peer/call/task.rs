@@ -12,8 +12,11 @@ use nuncio_engine::{
     content::{Message, Role},
     task::State,
 };
-use nuncio_wire::{jsonrpc::INVALID_PARAMS, mcp::EVENTS};
-use serde_json::{Value, json};
+use nuncio_outbound::Backoff;
+use nuncio_wire::{
+    jsonrpc::INVALID_PARAMS,
+    mcp::{ClientRequest, InputRequest, McpPeerResponse, McpTaskSnapshot, McpTaskStatus, ToolResult},
+};
 use tokio::time::Instant;
 
 use super::{McpCall, McpCallPhase, events::TaskEventCursor};
@@ -21,10 +24,9 @@ use crate::{
     a2a::peer::event_translator::EventTranslator,
     mcp::peer::{
         error::McpRequestError,
-        incoming::McpPeerResponse,
         question::{AnswerRoute, OpenQuestion},
     },
-    peer::{Backoff, CallEvent, PeerCallEnd, PeerError},
+    peer::{CallEvent, PeerCallEnd, PeerError},
 };
 
 /// The polling interval if the server names none, and the bounds of what it may name.
@@ -35,7 +37,7 @@ const MAX_POLL: Duration = Duration::from_secs(60);
 const WHILE_TOLD: u32 = 10;
 
 /// A pending `tasks/get`.
-pub(super) type TaskPoll = Pin<Box<dyn Future<Output = Result<Value, McpRequestError>> + Send>>;
+pub(super) type TaskPoll = Pin<Box<dyn Future<Output = Result<McpTaskSnapshot, McpRequestError>> + Send>>;
 
 /// The state of a task.
 pub(super) struct McpTask {
@@ -63,7 +65,7 @@ pub(super) struct McpTask {
     no_result: Option<McpRequestError>,
     /// A result of `tasks/result` that reports a failure. Only the task itself shows whether it was
     /// cancelled.
-    result: Option<Value>,
+    result: Option<ToolResult>,
 }
 
 impl McpTask {
@@ -101,11 +103,10 @@ impl McpTask {
     }
 
     /// Records a state of the task that the server sent.
-    fn record_update(&mut self, seen: &Value) {
+    fn record_update(&mut self, seen: &McpTaskSnapshot) {
         self.outage.reset();
-        let pace = seen["pollIntervalMs"].as_u64().or_else(|| seen["pollInterval"].as_u64());
-        if let Some(pace) = pace {
-            self.every = Duration::from_millis(pace).clamp(MIN_POLL, MAX_POLL);
+        if let Some(interval) = seen.poll_interval {
+            self.every = interval.clamp(MIN_POLL, MAX_POLL);
         }
         self.later();
     }
@@ -118,8 +119,8 @@ impl McpTask {
 
 impl McpCall {
     /// The call has become that task.
-    pub(super) async fn enter(&mut self, task: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
-        let Some(id) = task["taskId"].as_str() else {
+    pub(super) async fn enter(&mut self, task: McpTaskSnapshot) -> Result<Option<PeerCallEnd>, PeerError> {
+        let Some(id) = &task.id else {
             return Err(self.malformed("a task without an id"));
         };
         let mut entered = McpTask::new(id, self.connection.options.outage());
@@ -132,7 +133,7 @@ impl McpCall {
         self.seat.set_task(id);
         self.emit_handle();
         self.open_task_stream().await;
-        if task["status"] == "working" {
+        if task.status == Ok(McpTaskStatus::Working) {
             return self.task_told(task).await;
         }
         // A new task comes without its questions or its result.
@@ -155,29 +156,24 @@ impl McpCall {
     /// Opens the stream that announces changes of the task.
     pub(super) async fn open_task_stream(&mut self) {
         let McpCallPhase::Task(task) = &self.phase else { return };
-        let (method, mut params) = match self.connection.version.is_stateless() {
-            true => ("subscriptions/listen", json!({ "notifications": { "taskIds": [task.id] } })),
-            false => ("tasks/result", json!({ "taskId": task.id })),
-        };
-        if let Some(after) = task.after() {
-            params["_meta"][EVENTS] = json!({ &task.id: after });
-        }
-        match self.connection.exchange(method, params, HeaderMap::new()).await {
+        let (id, after) = (task.id.clone(), task.after());
+        let follow = ClientRequest::FollowTask { task: &id, after };
+        match self.connection.exchange(follow, HeaderMap::new()).await {
             Ok(exchange) => (self.exchange, self.cursor) = (Some(exchange), None),
             // The task is polled in any case.
-            Err(fail) => tracing::debug!(?fail, "{}: {method}", self.connection.at),
+            Err(fail) => tracing::debug!(?fail, "{}: no stream of task {id}", self.connection.at),
         }
     }
 
     /// Starts a poll.
     pub(super) fn poll(&mut self) {
         if let McpCallPhase::Task(task) = &mut self.phase {
-            let (connection, params) = (Arc::clone(&self.connection), json!({ "taskId": task.id }));
+            let (connection, id) = (Arc::clone(&self.connection), task.id.clone());
             let limit = task.outage.attempt_limit();
             task.polled_at = Instant::now();
             task.polling = Some(Box::pin(async move {
-                match tokio::time::timeout(limit, connection.request("tasks/get", params)).await {
-                    Ok(polled) => polled,
+                match tokio::time::timeout(limit, connection.request(ClientRequest::GetTask(&id))).await {
+                    Ok(polled) => polled.map(McpTaskSnapshot::read),
                     Err(_) => Err(McpRequestError::cut(format!(
                         "{} did not answer within {} s",
                         connection.at,
@@ -190,7 +186,7 @@ impl McpCall {
 
     pub(super) async fn polled(
         &mut self,
-        polled: Result<Value, McpRequestError>,
+        polled: Result<McpTaskSnapshot, McpRequestError>,
     ) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
         task.polling = None;
@@ -203,7 +199,7 @@ impl McpCall {
                 }
                 Ok(None)
             }
-            Ok(seen) => self.task_told(&seen).await,
+            Ok(seen) => self.task_told(seen).await,
             Err(fail) if fail.is_transient() || matches!(fail, McpRequestError::SessionLost) => {
                 self.poll_failed(fail).await.map(|()| None)
             }
@@ -252,24 +248,31 @@ impl McpCall {
     }
 
     /// Handles a state of the task.
-    pub(super) async fn task_told(&mut self, seen: &Value) -> Result<Option<PeerCallEnd>, PeerError> {
+    pub(super) async fn task_told(
+        &mut self,
+        seen: McpTaskSnapshot,
+    ) -> Result<Option<PeerCallEnd>, PeerError> {
         let McpCallPhase::Task(task) = &mut self.phase else { return Ok(None) };
-        if seen["taskId"].as_str() != Some(&task.id) {
+        if seen.id.as_ref() != Some(&task.id) {
             return Ok(None);
         }
-        task.record_update(seen);
+        task.record_update(&seen);
         if task.events.is_some() {
             // Questions arrive in the revision's own form; the rest is in the events.
-            match (self.connection.version.is_stateless(), seen["status"].as_str()) {
-                (true, Some("input_required")) => self.ask_for(&seen["inputRequests"]),
-                (true, Some("working")) => self.ask_for(&Value::Null),
+            match (self.connection.version.is_stateless(), &seen.status) {
+                (true, Ok(McpTaskStatus::InputRequired)) => self.ask_for(seen.input_requests),
+                (true, Ok(McpTaskStatus::Working)) => self.ask_for(vec![]),
                 _ => {}
             }
             return Ok(None);
         }
-        let (status, said) = (seen["status"].as_str().unwrap_or_default(), seen["statusMessage"].as_str());
-        if let Some(said) =
-            said.filter(|said| task.last_message.as_deref() != Some(*said) && status == "working")
+        let status = match seen.status {
+            Ok(status) => status,
+            Err(other) => return Err(self.malformed(&format!("a task with the status {other:?}"))),
+        };
+        let said = seen.message.as_deref();
+        if let Some(said) = said
+            .filter(|said| task.last_message.as_deref() != Some(*said) && status == McpTaskStatus::Working)
         {
             task.last_message = Some(said.to_owned());
             task.message_count += 1;
@@ -277,47 +280,47 @@ impl McpCall {
             self.outbox.push_back(CallEvent::Message(message));
         }
         match (self.connection.version.is_stateless(), status) {
-            (_, "working" | "submitted") => {
+            (_, McpTaskStatus::Working | McpTaskStatus::Submitted) => {
                 task.no_result = None;
-                self.ask_for(&Value::Null);
+                self.ask_for(vec![]);
                 Ok(None)
             }
-            (true, "input_required") => {
-                self.ask_for(&seen["inputRequests"]);
+            (true, McpTaskStatus::InputRequired) => {
+                self.ask_for(seen.input_requests);
                 Ok(None)
             }
-            (true, "completed") => Ok(Some(self.completed(&seen["result"]))),
-            (true, "failed") => {
-                let why = seen["error"]["message"].as_str().or(said).unwrap_or("the task failed");
+            (true, McpTaskStatus::Completed) => Ok(Some(self.completed(&seen.result))),
+            (true, McpTaskStatus::Failed) => {
+                let why = seen.error.as_deref().or(said).unwrap_or("the task failed");
                 Ok(Some(self.failed(why)))
             }
-            (_, "cancelled") => {
+            (_, McpTaskStatus::Cancelled) => {
                 let message = said.map(|said| Message::text(&*self.token, Role::Agent, said));
                 Ok(Some(PeerCallEnd { state: State::Canceled, message }))
             }
-            (false, "input_required" | "completed" | "failed") => {
+            (false, McpTaskStatus::InputRequired | McpTaskStatus::Completed | McpTaskStatus::Failed) => {
                 // Questions and the result arrive on the stream of `tasks/result`.
                 if let Some(result) = task.result.take() {
                     return Ok(Some(self.completed(&result)));
                 }
                 let failed = task.no_result.take();
                 match (failed, status) {
-                    (Some(fail), "completed" | "failed") => return self.no_result(fail, status, said),
+                    (Some(fail), McpTaskStatus::Completed | McpTaskStatus::Failed) => {
+                        return self.no_result(fail, status, said);
+                    }
                     _ if self.exchange.is_none() => self.open_task_stream().await,
                     _ => {}
                 }
                 Ok(None)
             }
-            (_, other) => Err(self.malformed(&format!("a task with the status {other:?}"))),
         }
     }
 
     /// Sends new questions of a task (2026-07-28) to the follower, and closes those that it no longer lists.
-    fn ask_for(&mut self, requests: &Value) {
+    fn ask_for(&mut self, requests: Vec<(String, InputRequest)>) {
         let McpCallPhase::Task(task) = &self.phase else { return };
-        let requests = requests.as_object();
         let answered = task.answered.clone();
-        let is_asked = |key: &str| requests.is_some_and(|requests| requests.contains_key(key));
+        let is_asked = |key: &str| requests.iter().any(|(asked, _)| asked == key);
         while let Some(at) =
             self.open.iter().position(|open| matches!(&open.to, AnswerRoute::Input(key) if !is_asked(key)))
         {
@@ -325,14 +328,12 @@ impl McpCall {
             self.outbox.push_back(CallEvent::QuestionClosed(settled.id));
             self.emit_handle();
         }
-        for (key, request) in requests.into_iter().flatten() {
-            let known = self.open.iter().any(|open| open.to == AnswerRoute::Input(key.clone()));
-            if known || answered.contains(key) {
+        for (key, request) in requests {
+            let route = AnswerRoute::Input(key.clone());
+            if self.open.iter().any(|open| open.to == route) || answered.contains(&key) {
                 continue;
             }
-            let method = request["method"].as_str().unwrap_or_default().to_owned();
-            let (id, params) = (key.clone(), request["params"].clone());
-            let open = OpenQuestion { id, method, params, to: AnswerRoute::Input(key.clone()), again: false };
+            let open = OpenQuestion::new(key, request, route);
             if let Err(why) = self.put_question(open) {
                 tracing::warn!(why, "{}: the task asks an unsupported question", self.connection.at);
             }
@@ -340,10 +341,9 @@ impl McpCall {
     }
 
     /// The server acknowledges which tasks it announces.
-    pub(super) fn listened(&mut self, params: &Value) {
+    pub(super) fn listened(&mut self, tasks: &[String]) {
         if let McpCallPhase::Task(task) = &mut self.phase {
-            let listed = params["notifications"]["taskIds"].as_array();
-            task.is_pushed = listed.is_some_and(|listed| listed.iter().any(|id| *id == *task.id));
+            task.is_pushed = tasks.contains(&task.id);
         }
     }
 
@@ -365,12 +365,15 @@ impl McpCall {
             return Ok(None);
         }
         match answer.outcome {
-            Ok(result) if !stateless && result["isError"] == true => {
+            Ok(result) if !stateless => {
+                let result = ToolResult::read(result);
+                if !result.is_error {
+                    return Ok(Some(self.completed(&result)));
+                }
                 task.result = Some(result);
                 task.soon();
                 Ok(None)
             }
-            Ok(result) if !stateless => Ok(Some(self.completed(&result))),
             Err(error) if !stateless => {
                 // The task failed, or is not done yet: the task itself shows which.
                 task.no_result = Some(McpRequestError::Rpc(error));
@@ -405,11 +408,11 @@ impl McpCall {
     fn no_result(
         &mut self,
         fail: McpRequestError,
-        status: &str,
+        status: McpTaskStatus,
         said: Option<&str>,
     ) -> Result<Option<PeerCallEnd>, PeerError> {
         match (fail, status) {
-            (McpRequestError::Rpc(error), "failed") => {
+            (McpRequestError::Rpc(error), McpTaskStatus::Failed) => {
                 let why =
                     if error.message.is_empty() { said.unwrap_or("the task failed") } else { &error.message };
                 Ok(Some(self.failed(why)))
