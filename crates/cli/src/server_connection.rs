@@ -170,7 +170,7 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
     let found = server::find_or_start(&config).await?;
     let PublishedServer { url, admin_token, .. } = found.published().clone();
     let (origin, own) = match found {
-        LocalServer::Own(running) => (TargetOrigin::Default, Some(running)),
+        LocalServer::Own(running) => (TargetOrigin::Default, Some(*running)),
         LocalServer::Other(_) => (TargetOrigin::Published(config.data.join("server.json")), None),
     };
     let target = AgentTarget { origin, flags };
