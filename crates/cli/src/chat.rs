@@ -5,6 +5,7 @@
 //! output; `screen` and `input` are the terminal.
 
 mod arguments;
+mod calls;
 mod command;
 mod commands;
 mod complete;
@@ -21,6 +22,7 @@ mod server_address;
 mod servers;
 mod session;
 mod split_line;
+mod updates;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -14,7 +14,7 @@ use crate::config::{self, Config, ConfigError, FlagValues};
 /// The server that holds a data folder.
 pub(crate) enum LocalServer {
     /// It runs in this process.
-    Own(RunningServer),
+    Own(Box<RunningServer>),
     /// It runs in another process.
     Other(PublishedServer),
 }
@@ -58,7 +58,7 @@ pub(crate) async fn find_or_start(config: &Config) -> Result<LocalServer, LocalS
 /// left over from a crash.
 pub(crate) async fn start_or_find(config: &Config) -> Result<LocalServer, LocalServerError> {
     match serve::server(config.clone())?.start().await {
-        Ok(running) => Ok(LocalServer::Own(running)),
+        Ok(running) => Ok(LocalServer::Own(Box::new(running))),
         Err(error) => {
             let other = find_running(&config.data).await;
             other.map(LocalServer::Other).ok_or(LocalServerError::Start(error))

@@ -15,7 +15,7 @@ use std::{
 use clap::Args;
 use nuncio::{RunningServer, data_dir::PublishedServer};
 use nuncio_client::mcp::{ToolClient, ToolError, ToolOptions, ToolStart, ToolTaskView};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 use url::Url;
 
@@ -79,6 +79,8 @@ pub(crate) struct ServerConnection {
     seen: RefCell<TaskResumePoint>,
     /// Whether the server has answered once.
     reached: Cell<bool>,
+    /// The data folder whose operator token is sent. The token changes with every start of the server.
+    folder: Option<PathBuf>,
 }
 
 /// The address of a server, and its credentials.
@@ -87,6 +89,7 @@ struct ServerEndpoint {
     bearer: Option<String>,
     target: AgentTarget,
     own: Option<RunningServer>,
+    folder: Option<PathBuf>,
 }
 
 impl ServerFlags {
@@ -115,10 +118,12 @@ impl ServerFlags {
                     self.credentials.check(&address, Some(&address)).map_err(CliError::Usage)?;
                 }
                 let target = AgentTarget { origin: TargetOrigin::Given, flags: format!(" -a {url}") };
-                ServerEndpoint { url, bearer: None, target, own: None }
+                ServerEndpoint { url, bearer: None, target, own: None, folder: None }
             }
             None => local(self.data).await?,
         };
+        // A token that the user named is not replaced by another.
+        let folder = place.folder.filter(|_| self.bearer.is_none());
         let options = ToolOptions {
             bearer: self.bearer.or(place.bearer),
             trace: trace_from_environment(),
@@ -137,6 +142,7 @@ impl ServerFlags {
             own: place.own,
             seen,
             reached: Cell::new(false),
+            folder,
         })
     }
 }
@@ -164,10 +170,11 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
     let found = server::find_or_start(&config).await?;
     let PublishedServer { url, admin_token, .. } = found.published().clone();
     let (origin, own) = match found {
-        LocalServer::Own(running) => (TargetOrigin::Default, Some(running)),
+        LocalServer::Own(running) => (TargetOrigin::Default, Some(*running)),
         LocalServer::Other(_) => (TargetOrigin::Published(config.data.join("server.json")), None),
     };
-    Ok(ServerEndpoint { url, bearer: Some(admin_token), target: AgentTarget { origin, flags }, own })
+    let target = AgentTarget { origin, flags };
+    Ok(ServerEndpoint { url, bearer: Some(admin_token), target, own, folder: Some(config.data) })
 }
 
 /// The base URL of a server, without the path of its endpoint.
@@ -196,6 +203,7 @@ impl ServerConnection {
             own: None,
             seen: RefCell::default(),
             reached: Cell::new(false),
+            folder: None,
         }
     }
 
@@ -276,11 +284,32 @@ impl ServerConnection {
                 Err(error) => error,
             };
             let is_there = self.reached.get() || matches!(error, ToolError::TooFast { .. });
-            if !is_there || !helps(&error) || Instant::now() >= until {
+            let helps = helps(&error) || self.renew_token(&error);
+            if !is_there || !helps || Instant::now() >= until {
                 return Err(self.failed(error));
             }
             pause(&error).await;
         }
+    }
+
+    /// Answers questions of a task. Survives a restart of the server, because an answer that was not taken changes
+    /// nothing.
+    pub(crate) async fn answer(&self, task: &str, answers: Map<String, Value>) -> Result<(), CliError> {
+        let send = async || self.tools.answer(task, answers.clone()).await;
+        self.retry_call(ToolError::is_transient, send).await
+    }
+
+    /// Whether the request was refused because the local server has started again, with another token. That token is
+    /// sent from now on, to the same address only.
+    pub(crate) fn renew_token(&self, error: &ToolError) -> bool {
+        let (ToolError::Unauthorized { status: 401, .. }, Some(folder)) = (error, &self.folder) else {
+            return false;
+        };
+        // It may not have published its token yet: then the next attempt finds it.
+        server::published(folder).is_none_or(|published| {
+            format!("{}/mcp", published.url) == self.tools.endpoint()
+                && self.tools.set_bearer(&published.admin_token).is_ok()
+        })
     }
 
     /// Whether the server has answered once, so that an outage may be waited out.

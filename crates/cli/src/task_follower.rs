@@ -89,7 +89,7 @@ impl<'a> TaskFollower<'a> {
     /// it was opened again. Returns the task, if the server has sent it since the last report.
     pub(crate) async fn next_change(&mut self) -> Result<Option<ToolTaskView>, CliError> {
         let mut task = self.receive().await?.map(|task| self.without_answered(task));
-        let until = self.reported.map(|at| at + self.limits.between_reports).unwrap_or_else(Instant::now);
+        let until = self.reported.map_or_else(Instant::now, |at| at + self.limits.between_reports);
         while !task.as_ref().is_some_and(is_urgent)
             && let Ok(received) = timeout_at(until, self.receive()).await
         {
@@ -188,7 +188,7 @@ impl<'a> TaskFollower<'a> {
         };
         let was_reached =
             self.was_open || self.connection.was_reached() || matches!(error, ToolError::TooFast { .. });
-        if !was_reached || !may_pass(&error) {
+        if !was_reached || !(may_pass(&error) || self.connection.renew_token(&error)) {
             return Err(self.connection.failed(error));
         }
         let Some(pause) = self.outage.fail(began, wanted) else { return Err(self.connection.failed(error)) };

@@ -46,8 +46,10 @@ pub(crate) async fn answer(
             match send(shared, task, asked, &answer).await {
                 Ok(()) => break,
                 // The form as a whole is invalid: the user is asked again.
-                Err(ToolError::Rpc(error)) if error.code == -32602 => output::note(&plain(&error.message)),
-                Err(error) => return Err(shared.failed(error)),
+                Err(CliError::Tool { error, .. }) if is_invalid(&error) => {
+                    output::note(&plain(&error.to_string()));
+                }
+                Err(error) => return Err(error),
             }
         }
         answered = true;
@@ -66,7 +68,7 @@ pub(crate) async fn submit_answer<'q>(
         .next()
         .ok_or_else(|| CliError::Usage("what the task waits for is not answered with a form".to_owned()))?;
     let answer = Answer::Accept(Value::Object(content));
-    send(shared, task, question, &answer).await.map_err(|error| shared.failed(error))?;
+    send(shared, task, question, &answer).await?;
     Ok(question)
 }
 
@@ -81,9 +83,14 @@ async fn send(
     task: &str,
     question: &ToolTaskQuestion,
     answer: &Answer,
-) -> Result<(), ToolError> {
+) -> Result<(), CliError> {
     let answers = Map::from_iter([(question.key.clone(), input_response(question, answer))]);
-    shared.tools().answer(task, answers).await
+    shared.answer(task, answers).await
+}
+
+/// Whether the server rejected the answer because of its content.
+fn is_invalid(error: &ToolError) -> bool {
+    matches!(error, ToolError::Rpc(error) if error.code == -32602)
 }
 
 fn is_link(question: &ToolTaskQuestion) -> bool {

@@ -8,6 +8,7 @@
 
 mod connect;
 mod error;
+mod follower;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -26,6 +27,7 @@ use tokio::sync::{mpsc, oneshot};
 pub use self::{
     connect::{PeerConnectOptions, connect},
     error::PeerError,
+    follower::{CallFollower, FollowOptions, FollowedEvent},
 };
 
 /// Batches of events that are buffered for the follower of a call; then the peer waits (backpressure).

@@ -6,14 +6,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_client::peer::{CallEvent, CallHandle, Peer, PeerCall, PeerCallEnd, PeerCallRequest, PeerError};
+use nuncio_client::peer::{
+    CallEvent, CallFollower, CallHandle, FollowOptions, FollowedEvent, Peer, PeerCall, PeerCallEnd,
+    PeerCallRequest, PeerError,
+};
 use nuncio_engine::{
     Answer,
     content::Message,
     event::{ArtifactChunk, LogLine, Progress},
     question::Question,
 };
-use nuncio_outbound::Backoff;
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -87,8 +89,13 @@ impl RunFollower {
         tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
     ) -> Self {
         let (orders, wanted) = mpsc::unbounded_channel();
-        let following = RunFollowerTask { peer, run, tell, wanted, unsent: vec![] };
-        Self { orders, task: tokio::spawn(following.run(start)) }
+        let (begin, begins_again, handle) = match start {
+            RunStart::Begin { begin, again } => (Some(begin), again, None),
+            RunStart::Resume(handle) => (None, false, Some(handle)),
+        };
+        let follower = CallFollower::new(handle, follow_options(begins_again));
+        let following = RunFollowerTask { peer, run, tell, wanted, follower };
+        Self { orders, task: tokio::spawn(following.run(begin)) }
     }
 
     /// Sends the answer to a question.
@@ -113,63 +120,67 @@ struct RunFollowerTask {
     run: u32,
     tell: mpsc::Sender<(u32, Vec<RunUpdate>)>,
     wanted: mpsc::UnboundedReceiver<FollowerCommand>,
-    /// Answers that the server may not have received: they are sent again when the same question comes again.
-    unsent: Vec<(Question, Answer)>,
+    follower: CallFollower,
+}
+
+/// How a run is followed: without a deadline, because the user may leave it at any time.
+fn follow_options(begins_again: bool) -> FollowOptions {
+    FollowOptions {
+        first_pause: FIRST_WAIT,
+        longest_pause: LONGEST_WAIT,
+        longest_named_pause: LONGEST_WAIT,
+        limit: Duration::MAX,
+        outlasts_outage: true,
+        begins_again,
+        stable_after: Some(LONGEST_WAIT),
+        // An agent may ask the next question under the same id.
+        is_repeat: |one, other| one == other,
+    }
 }
 
 impl RunFollowerTask {
-    async fn run(mut self, start: RunStart) {
-        let (begin, again, mut handle) = match start {
-            RunStart::Begin { begin, again } => (Some(begin), again, None),
-            RunStart::Resume(handle) => (None, false, Some(handle)),
-        };
-        let mut backoff = Backoff::unlimited(FIRST_WAIT, LONGEST_WAIT);
+    async fn run(mut self, begin: Option<PeerCallRequest>) {
         let mut is_waiting = false;
         loop {
             let peer = self.peer.borrow_and_update().clone();
-            let called = match (peer, &handle, &begin) {
+            let began = Instant::now();
+            let called = match (peer, self.follower.handle(), &begin) {
                 (None, ..) => Err(PeerError::Unreachable {
                     at: "the server".into(),
                     why: "it was not reached yet".into(),
                 }),
-                (Some(peer), Some(handle), _) => peer.resume(handle).await,
+                (Some(peer), Some(_), _) => self.follower.resume(&*peer).await,
                 (Some(peer), None, Some(begin)) => peer.begin(begin.clone()).await,
                 (Some(_), None, None) => return,
             };
-            let error = match called {
+            let (error, pause) = match called {
                 Ok(call) => {
                     if std::mem::take(&mut is_waiting) {
                         self.send_update(RunUpdate::Back).await;
                     }
-                    let since = Instant::now();
-                    let Err(error) = self.follow_call(call, &mut handle).await else { return };
-                    if since.elapsed() > LONGEST_WAIT {
-                        backoff.reset();
-                    }
-                    error
+                    self.follower.record_open();
+                    let Err(error) = self.follow_call(call).await else { return };
+                    let pause = self.follower.record_cut(&error);
+                    (error, pause)
                 }
-                Err(error) => error,
+                Err(error) => {
+                    let pause = self.follower.record_failure(began, &error);
+                    (error, pause)
+                }
             };
-            // Without a handle it is unknown whether the call arrived.
-            let is_cut = matches!(error, PeerError::Cut(_) | PeerError::Outage { .. });
-            let goes_on = error.is_transient() || (is_cut && (handle.is_some() || again));
-            if !goes_on {
+            let Some(pause) = pause else {
                 let kept = matches!(error, PeerError::Unauthorized { .. });
                 return self.send_update(RunUpdate::Lost { error, kept }).await;
-            }
+            };
             if !std::mem::replace(&mut is_waiting, true) {
                 self.send_update(RunUpdate::Waiting(error.to_string())).await;
             }
-            self.pause(backoff.take_pause(retry_after(&error))).await;
+            self.pause(pause).await;
         }
     }
 
     /// Forwards the events of a call until its end. An error: the connection was lost.
-    async fn follow_call(
-        &mut self,
-        mut call: PeerCall,
-        handle: &mut Option<CallHandle>,
-    ) -> Result<(), PeerError> {
+    async fn follow_call(&mut self, mut call: PeerCall) -> Result<(), PeerError> {
         let orders = call.control();
         loop {
             let happened = tokio::select! {
@@ -177,8 +188,8 @@ impl RunFollowerTask {
                 Some(order) = self.wanted.recv() => {
                     let (orders, tell, run) = (orders.clone(), self.tell.clone(), self.run);
                     if let FollowerCommand::Answer(question, answer) = &order {
-                        self.unsent.retain(|(open, _)| open.id != question.id);
-                        self.unsent.push((question.clone(), answer.clone()));
+                        // It is sent again if the same question comes again.
+                        self.follower.record_answer(question.clone(), answer.clone());
                     }
                     // In a task of its own, so that events and answers do not wait for each other.
                     tokio::spawn(async move {
@@ -199,27 +210,25 @@ impl RunFollowerTask {
             let mut news = vec![];
             let mut is_over = false;
             for happened in happened {
-                news.push(match happened {
-                    CallEvent::HandleUpdated(now) => {
-                        *handle = Some(now.clone());
-                        RunUpdate::Handle(now)
+                let happened = match self.follower.receive(happened) {
+                    FollowedEvent::Event(happened) => happened,
+                    FollowedEvent::AskedAgain(question, answer) => {
+                        self.follower.record_answer(question.clone(), answer.clone());
+                        let orders = orders.clone();
+                        // The result shows by itself: the task continues, or the same question comes again.
+                        tokio::spawn(async move { orders.answer(&question.id, answer).await });
+                        continue;
                     }
+                };
+                news.push(match happened {
+                    CallEvent::HandleUpdated(now) => RunUpdate::Handle(now),
                     CallEvent::Progress(progress) => RunUpdate::Progress(progress),
                     CallEvent::Log(line) => RunUpdate::Log(line),
                     CallEvent::Artifact(chunk) => RunUpdate::Artifact(chunk),
                     // The chat sets its own context id.
                     CallEvent::Context(_) => continue,
                     CallEvent::Message(message) => RunUpdate::Message(message),
-                    CallEvent::Question(question) => match self.answered(&question) {
-                        Some(answer) => {
-                            let orders = orders.clone();
-                            // The result shows by itself: the task continues, or the same question comes
-                            // again.
-                            tokio::spawn(async move { orders.answer(&question.id, answer).await });
-                            continue;
-                        }
-                        None => RunUpdate::Asks(question),
-                    },
+                    CallEvent::Question(question) => RunUpdate::Asks(question),
                     CallEvent::QuestionClosed(question) => RunUpdate::Settled(question),
                     CallEvent::Ended(ended) => {
                         is_over = true;
@@ -234,11 +243,6 @@ impl RunFollowerTask {
         }
     }
 
-    /// The answer that was given already and that the server may not have received.
-    fn answered(&self, question: &Question) -> Option<Answer> {
-        self.unsent.iter().find(|(asked, _)| asked == question).map(|(_, answer)| answer.clone())
-    }
-
     /// Waits for an unreachable server. A cancel meanwhile cannot be sent, an answer is stored.
     async fn pause(&mut self, wait: Duration) {
         let until = Instant::now() + wait;
@@ -249,7 +253,7 @@ impl RunFollowerTask {
                 Ok(()) = self.peer.changed() => return,
                 Some(order) = self.wanted.recv() => match order {
                     // It is sent when the same question comes again.
-                    FollowerCommand::Answer(question, answer) => self.unsent.push((question, answer)),
+                    FollowerCommand::Answer(question, answer) => self.follower.record_answer(question, answer),
                     FollowerCommand::Cancel => {
                         let error = PeerError::Cut("the server is unreachable: try again when it is back".into());
                         self.send_update(RunUpdate::Canceled(Err(error))).await;
@@ -261,12 +265,5 @@ impl RunFollowerTask {
 
     async fn send_update(&self, news: RunUpdate) {
         let _ = self.tell.send((self.run, vec![news])).await;
-    }
-}
-
-fn retry_after(error: &PeerError) -> Option<Duration> {
-    match error {
-        PeerError::Busy { retry_after, .. } => retry_after.map(|after| after.min(LONGEST_WAIT)),
-        _ => None,
     }
 }

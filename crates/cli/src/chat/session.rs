@@ -1,7 +1,7 @@
 //! The chat session: owns the servers and the runs, and executes the typed commands.
 //!
-//! All events are handled here, one after the other: typed lines, and updates of servers and runs. The
-//! session either waits for a line or watches runs; it handles updates in both cases.
+//! All events are received here, one after the other: typed lines, and updates of servers and runs (`updates.rs`). The
+//! session either waits for a line or watches runs; it handles updates in both cases. `calls.rs` begins runs.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
@@ -9,36 +9,28 @@ use std::{
     time::{Duration, Instant},
 };
 
-use nuncio_client::{
-    mcp::McpLogLevel,
-    peer::{PeerCallEnd, PeerCallRequest, PeerError},
-};
-use nuncio_engine::{State, event::Progress, question::Question, surface::check_foreign_cost, trace};
+use nuncio_client::mcp::McpLogLevel;
+use nuncio_engine::{State, event::Progress, question::Question};
 use tokio::{
     signal::unix::Signal,
     sync::mpsc,
     time::{sleep_until, timeout},
 };
-use uuid::Uuid;
 
 use super::{
-    arguments::{self, ChatArguments},
+    calls::begin,
     command::{self, ChatCommand},
     complete::Vocabulary,
-    follower::{CurrentPeer, RunFollower, RunStart, RunUpdate},
+    follower::{RunFollower, RunStart, RunUpdate},
     input::{ChatInput, LineInput, LineRequest},
-    line_renderer::{RunEvent, RunLabel, ScreenItem, message_text},
+    line_renderer::{RunEvent, RunLabel, ScreenItem},
     questions::ChatQuestionOutcome,
     run_store::{RunStore, SavedRun},
     sampling::Sampling,
     screen::Screen,
     servers::{self, ChatServer, NameLookupError, ServerUpdate},
 };
-use crate::{
-    form::fields,
-    questions::{FieldPromptOutcome, ask_field, check_form},
-    text::is_safe,
-};
+use crate::{form::fields, text::is_safe};
 
 /// How long the session waits for the servers' first response before it shows the prompt.
 const GREETING: Duration = Duration::from_secs(15);
@@ -326,7 +318,7 @@ impl ChatSession {
     }
 
     /// Resumes the detached runs of a server.
-    fn resume_runs_of(&mut self, server: usize) -> Vec<u32> {
+    pub(super) fn resume_runs_of(&mut self, server: usize) -> Vec<u32> {
         if self.servers[server].away.is_some() || !self.servers[server].known {
             return vec![];
         }
@@ -364,330 +356,6 @@ impl ChatSession {
             taken.push(run);
         }
         taken
-    }
-
-    /// Calls a capability. Returns whether Ctrl+C ended it.
-    async fn call(&mut self, wanted: command::ChatCall) -> bool {
-        self.failed = true;
-        let (server, offer) = match servers::find(&self.servers, &wanted.name) {
-            Ok((server, offer)) => (server, offer.clone()),
-            Err(error) => {
-                self.not_found(&wanted.name, &error);
-                return false;
-            }
-        };
-        if let Some(Err(why)) = offer.input_schema.as_ref().map(check_foreign_cost) {
-            self.show_error(&format!("{} is not called: {why}", wanted.name));
-            return false;
-        }
-        let given = match arguments::read_arguments(offer.input_schema.as_ref(), &wanted.rest) {
-            Ok(given) => given,
-            Err(why) => {
-                self.show_error(&format!("{}: {why}", wanted.name));
-                return false;
-            }
-        };
-        let given = match self.complete_arguments(offer.input_schema.as_ref(), given).await {
-            Ok(Some(given)) => given,
-            Ok(None) => {
-                self.show_remark("not called");
-                return false;
-            }
-            Err(why) => {
-                self.show_error(&format!("{}: {why}", wanted.name));
-                return false;
-            }
-        };
-        let input = arguments::message(&Uuid::now_v7().to_string(), given);
-        let begun = jiff::Timestamp::now().as_millisecond();
-        let trace = Some(trace());
-        let kept =
-            SavedRun { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
-        // Saved before the call, so that the next start knows of it even after a kill right here.
-        if let Err(error) = self.run_stores[server].add(kept.clone()) {
-            self.show_error(&format!("it could not be called: the run cannot be saved: {error}"));
-            return false;
-        }
-        let run = self.follow(
-            server,
-            &kept,
-            RunStart::Begin { begin: begin(&kept), again: offer.idempotent },
-            None,
-        );
-        if let Some(run) = self.runs.get(&run) {
-            self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Begun), true);
-        }
-        if wanted.background {
-            self.failed = false;
-            self.show_remark(&format!("run {run} goes on beside; `attach {run}` watches it"));
-            return false;
-        }
-        self.watch(BTreeSet::from([run])).await
-    }
-
-    /// Asks for missing arguments. `None`: the user gave up.
-    async fn complete_arguments(
-        &mut self,
-        schema: Option<&serde_json::Value>,
-        given: ChatArguments,
-    ) -> Result<Option<ChatArguments>, String> {
-        let Some(schema) = schema else {
-            let ChatArguments::Nothing = given else { return Ok(Some(given)) };
-            let wanted = LineRequest { prompt: "message: ".into(), ..LineRequest::default() };
-            return Ok(match self.read(wanted).await {
-                LineInput::Line(line) => Some(ChatArguments::Text(line)),
-                LineInput::Interrupted | LineInput::End => None,
-            });
-        };
-        let (mut arguments, ask_all) = match given {
-            ChatArguments::Arguments(arguments) => (arguments, false),
-            // Without a terminal, optional arguments are left out.
-            ChatArguments::Nothing | ChatArguments::Text(_) => {
-                (serde_json::Map::new(), self.screen.is_terminal())
-            }
-        };
-        // Required fields first, each group in the schema's order.
-        let mut fields = fields(schema);
-        fields.sort_by_key(|field| !field.required);
-        for field in fields {
-            let missing = !arguments.contains_key(field.name);
-            if missing && (ask_all || (field.required && field.default().is_none())) {
-                loop {
-                    match ask_field(self, &field, "").await {
-                        FieldPromptOutcome::In(value) => {
-                            value.and_then(|value| arguments.insert(field.name.to_owned(), value));
-                            break;
-                        }
-                        FieldPromptOutcome::Details => self.show_field(&field),
-                        _ => return Ok(None),
-                    }
-                }
-            }
-        }
-        check_form(schema, &arguments)?;
-        Ok(Some(ChatArguments::Arguments(arguments)))
-    }
-
-    /// Follows a run.
-    pub(super) fn follow(
-        &mut self,
-        server: usize,
-        kept: &SavedRun,
-        start: RunStart,
-        number: Option<u32>,
-    ) -> u32 {
-        let peer = self.servers[server].peer.subscribe();
-        self.follow_on(peer, server, kept, start, number)
-    }
-
-    /// The same, on a given peer.
-    pub(super) fn follow_on(
-        &mut self,
-        peer: CurrentPeer,
-        server: usize,
-        kept: &SavedRun,
-        start: RunStart,
-        number: Option<u32>,
-    ) -> u32 {
-        let number = number.unwrap_or_else(|| self.runs.keys().last().map_or(1, |last| last + 1));
-        let who =
-            RunLabel { run: number, offer: kept.offer.clone(), server: self.servers[server].name.clone() };
-        let follower = RunFollower::start(peer, number, start, self.news.tell.clone());
-        let run = ChatRun {
-            label: who,
-            server,
-            id: kept.input.id.clone(),
-            task: kept.handle.as_ref().and_then(|handle| handle.task.clone()),
-            progress: None,
-            begun: Instant::now(),
-            resumable: kept.handle.is_some(),
-            forgotten: false,
-            is_waiting: false,
-            follower: Some(follower),
-            ended: None,
-        };
-        self.runs.insert(number, run);
-        number
-    }
-
-    /// Handles an update of a server.
-    fn handle_server_update(&mut self, number: usize, news: ServerUpdate) {
-        let server = &mut self.servers[number];
-        if let ServerUpdate::Visit(url) = news {
-            server.asks = true;
-            let name = server.name.clone();
-            return self.visit(&name, &url);
-        }
-        server.asks = false;
-        let was_known = std::mem::replace(&mut server.known, true);
-        let (state, text) = match news {
-            ServerUpdate::Up { peer, offers } => {
-                let was_away = server.away.take().is_some();
-                let count = match offers.len() {
-                    1 => "1 offer".to_owned(),
-                    count => format!("{count} offers"),
-                };
-                let address = peer.address();
-                server.offers = offers;
-                server.peer.send_replace(Some(peer));
-                match (was_known, was_away) {
-                    (false, _) => ("up", format!("{count} at {address}")),
-                    (true, true) => ("back", format!("it is back, with {count}")),
-                    (true, false) => ("changed", format!("{count} now")),
-                }
-            }
-            ServerUpdate::Away(error) => {
-                server.away = Some(error.to_string());
-                let is_stranger = server.sign_in.is_some() && matches!(error, PeerError::Unauthorized { .. });
-                match (is_stranger, self.screen.is_terminal()) {
-                    (false, _) => ("away", format!("away, it is tried again: {error}")),
-                    (true, false) => ("away", error.to_string()),
-                    (true, true) => ("away", format!("{error}; `login {}` signs in", server.name)),
-                }
-            }
-            ServerUpdate::Visit(_) => return,
-        };
-        let (name, address) = (server.name.clone(), server.at.display_text());
-        self.screen.show(&ScreenItem::Server { name: &name, address: &address, state, text: &text }, false);
-        // A server whose capabilities changed was reachable all the time.
-        if matches!(state, "up" | "back") && self.greeted && self.resumes {
-            self.resume_runs_of(number);
-        }
-    }
-
-    /// Handles updates of a run, and all others that have arrived. The cursor is on disk before the output is
-    /// shown: a line that was shown is not shown again, whenever this process is killed.
-    fn handle_run_updates(&mut self, run: u32, news: Vec<RunUpdate>) {
-        self.screen.hold();
-        let mut runs = BTreeSet::from([run]);
-        news.into_iter().for_each(|news| self.handle_run_update(run, news));
-        while let Ok((run, news)) = self.news.runs.try_recv() {
-            runs.insert(run);
-            news.into_iter().for_each(|news| self.handle_run_update(run, news));
-        }
-        for run in runs.iter().filter_map(|run| self.runs.get(run)) {
-            self.run_stores[run.server].set_unfinished(&run.id, self.screen.unfinished(run.label.run));
-        }
-        self.save();
-        self.screen.release();
-    }
-
-    fn handle_run_update(&mut self, number: u32, news: RunUpdate) {
-        let stands_idle = self.is_question_closed() && self.screen.is_terminal();
-        // Updates that were in flight when the run was detached come again when it is resumed.
-        let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
-        let watched = self.watched.contains(&number);
-        let (who, book) = (run.label.clone(), &mut self.run_stores[run.server]);
-        let screen = &mut self.screen;
-        let mut show = |event: RunEvent<'_>| screen.show(&ScreenItem::Run(&who, event), watched);
-        match news {
-            RunUpdate::Handle(handle) => {
-                // A run that the user deleted is not saved again.
-                run.resumable = !run.forgotten;
-                if run.task.is_none()
-                    && let Some(task) = &handle.task
-                {
-                    show(RunEvent::Task(task));
-                }
-                run.task = handle.task.clone().or(run.task.take());
-                book.advance(&run.id, &handle);
-            }
-            RunUpdate::Progress(progress) => {
-                show(RunEvent::Progress(&progress));
-                run.progress = Some(progress);
-            }
-            RunUpdate::Log(line) => show(RunEvent::Log(&line)),
-            RunUpdate::Artifact(chunk) => show(RunEvent::Artifact(&chunk)),
-            RunUpdate::Message(message) => {
-                if !message_text(&message).trim().is_empty() {
-                    show(RunEvent::Message(&message));
-                }
-            }
-            RunUpdate::Asks(question) => {
-                if !self.questions.iter().any(|(asking, open)| *asking == number && open.id == question.id) {
-                    match stands_idle {
-                        true => drop(self.unshown.insert((number, question.id.clone()))),
-                        false => show(RunEvent::Asks(&question)),
-                    }
-                    if self.watched.is_empty() {
-                        let text = format!("`answer {number}` answers it");
-                        screen.show(&ScreenItem::Remark(&text), false);
-                    }
-                    self.questions.push_back((number, question));
-                }
-            }
-            RunUpdate::Settled(question) => {
-                let before = self.questions.len();
-                self.questions.retain(|(asking, open)| *asking != number || open.id != question);
-                let is_unshown = self.unshown.remove(&(number, question.clone()));
-                if self.questions.len() != before && !is_unshown {
-                    show(RunEvent::Settled(&question));
-                    if self.asking.as_ref() == Some(&(number, question)) {
-                        screen.show(&ScreenItem::Remark("Enter goes on"), watched);
-                    }
-                }
-            }
-            RunUpdate::Waiting(why) => {
-                run.is_waiting = true;
-                show(RunEvent::Waiting(&why));
-            }
-            RunUpdate::Back => {
-                run.is_waiting = false;
-                show(RunEvent::Back);
-            }
-            RunUpdate::Answered { question, result } => match result {
-                Ok(()) => {}
-                Err(PeerError::Refused(why)) => {
-                    screen.show(&ScreenItem::Wrong(&format!("the answer was not accepted: {why}")), watched);
-                    self.questions.push_front((number, question));
-                }
-                // It is sent again when the same question comes again.
-                Err(
-                    error @ (PeerError::Cut(_)
-                    | PeerError::Outage { .. }
-                    | PeerError::Unreachable { .. }
-                    | PeerError::NoCard { .. }
-                    | PeerError::Busy { .. }),
-                ) => {
-                    show(RunEvent::Waiting(&error.to_string()));
-                }
-                Err(error) => {
-                    screen
-                        .show(&ScreenItem::Wrong(&format!("the answer was not accepted: {error}")), watched);
-                }
-            },
-            RunUpdate::Canceled(Ok(())) => {}
-            RunUpdate::Canceled(Err(error)) => {
-                screen.show(&ScreenItem::Wrong(&format!("it was not canceled: {error}")), watched);
-            }
-            RunUpdate::Ended(ended) => {
-                show(RunEvent::Ended(&ended, run.begun.elapsed()));
-                book.forget(&run.id);
-                self.finish_run(number, &ended);
-            }
-            RunUpdate::Lost { error, kept } => {
-                show(RunEvent::Lost(&error.to_string()));
-                if !kept {
-                    book.forget(&run.id);
-                }
-                self.finish_run(number, &PeerCallEnd { state: State::Failed, message: None });
-            }
-        }
-    }
-
-    fn finish_run(&mut self, number: u32, ended: &PeerCallEnd) {
-        let is_asked = self.asking.as_ref().is_some_and(|(run, _)| *run == number);
-        if is_asked && self.screen.is_terminal() {
-            self.show_remark("nothing is asked any more: Enter goes on");
-        }
-        self.questions.retain(|(asking, _)| *asking != number);
-        self.put_off.retain(|(run, _)| *run != number);
-        self.unshown.retain(|(run, _)| *run != number);
-        if let Some(run) = self.runs.get_mut(&number) {
-            run.follower = None;
-            run.ended = Some(ended.state);
-            self.failed = ended.state != State::Completed;
-        }
     }
 
     /// Writes the run stores to disk.
@@ -783,18 +451,4 @@ pub(super) fn harmless(words: Vec<String>) -> Vec<String> {
 
 fn is_harmless(word: &str) -> bool {
     word.chars().all(|c| is_safe(c) && !c.is_control())
-}
-
-pub(super) fn begin(kept: &SavedRun) -> PeerCallRequest {
-    let trace = kept.trace.clone();
-    PeerCallRequest { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace }
-}
-
-/// The trace of a run: the one that this process was started in, or a new one.
-fn trace() -> String {
-    let given = std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some());
-    given.unwrap_or_else(|| {
-        let span = format!("{:016x}", Uuid::now_v7().as_u64_pair().1);
-        format!("00-{}-{span}-01", Uuid::now_v7().simple())
-    })
 }

@@ -136,6 +136,30 @@ fn a_plan_is_followed_across_a_restart_of_its_server() {
     assert_eq!(ran.stderr.matches("steps done by long_running_agent").count(), 1, "{}", ran.stderr);
 }
 
+/// The operator's token is another one after every start of the server.
+#[test]
+fn a_plan_is_followed_across_a_restart_though_its_server_wants_tokens() {
+    let dir = tempfile::tempdir().unwrap();
+    let flags = ["--agent-step", "100ms", "--auth", "on"];
+    let server = ServerProcess::start(&dir.path().join("data"), &flags);
+    let mut world = World { relay: RecordingRelay::start(server.url()), server, dir };
+    let run = ["plan", "--data", "data", "run", world.plan(40)];
+    let live = Live::start(nuncio_in(world.dir.path()).args(run));
+    let list = || {
+        crate::command::run(
+            nuncio_in(world.dir.path()).args(["plan", "--data", "data", "list", "-o", "json"]),
+        )
+    };
+    until("the plan runs", || {
+        let listed = list().exits(0).json();
+        (listed["plans"][0]["state"] == "working").then_some(())
+    });
+    world.server.kill9();
+    world.server.restart();
+    let ran = live.finish().exits(0);
+    assert!(ran.stdout.contains("1 of 1 subtasks are done"), "{}", ran.stdout);
+}
+
 /// The trip's plan at a terminal, up to the question of its agent.
 fn asked_at_a_terminal(world: &World) -> Terminal {
     let plan = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/plans/trip.toml");

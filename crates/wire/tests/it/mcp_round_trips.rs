@@ -61,7 +61,7 @@ fn notification(write: impl FnOnce(&mut Vec<u8>)) -> ServerNotification {
     }
 }
 
-fn notified(method: &str, params: Value) -> ServerNotification {
+fn notified(method: &str, params: &Value) -> ServerNotification {
     notification(|out| out.extend(json!({ "method": method, "params": params }).to_string().bytes()))
 }
 
@@ -651,10 +651,10 @@ fn sloppy_notifications_are_read_as_far_as_they_go() {
         progress: Progress { done, total, text: None, data: None },
     };
     let method = "notifications/progress";
-    assert_eq!(notified(method, json!(null)), progress(None, 0.0, None));
-    assert_eq!(notified(method, json!([1])), progress(None, 0.0, None));
+    assert_eq!(notified(method, &json!(null)), progress(None, 0.0, None));
+    assert_eq!(notified(method, &json!([1])), progress(None, 0.0, None));
     assert_eq!(
-        notified(method, json!({ "progressToken": 7, "progress": "1", "total": 2 })),
+        notified(method, &json!({ "progressToken": 7, "progress": "1", "total": 2 })),
         progress(None, 0.0, Some(2.0))
     );
     let log = |level, text: &str| ServerNotification::Log {
@@ -663,35 +663,36 @@ fn sloppy_notifications_are_read_as_far_as_they_go() {
     };
     let method = "notifications/message";
     assert_eq!(
-        notified(method, json!({ "level": "loud", "data": { "a": 1 } })),
+        notified(method, &json!({ "level": "loud", "data": { "a": 1 } })),
         log(Level::Info, r#"{"a":1}"#)
     );
-    assert_eq!(notified(method, json!({ "level": "error", "_meta": 7 })), log(Level::Error, "null"));
+    assert_eq!(notified(method, &json!({ "level": "error", "_meta": 7 })), log(Level::Error, "null"));
     assert_eq!(
         notified(
             "notifications/subscriptions/acknowledged",
-            json!({ "notifications": { "taskIds": [7, "t"] } })
+            &json!({ "notifications": { "taskIds": [7, "t"] } })
         ),
         ServerNotification::Subscribed { tasks: vec!["t".into()], resources: vec![] }
     );
-    assert_eq!(notified("notifications/cancelled", json!(7)), ServerNotification::Cancelled(Value::Null));
+    assert_eq!(notified("notifications/cancelled", &json!(7)), ServerNotification::Cancelled(Value::Null));
     assert_eq!(
-        notified("notifications/elicitation/complete", json!({ "elicitationId": 7 })),
+        notified("notifications/elicitation/complete", &json!({ "elicitationId": 7 })),
         ServerNotification::ElicitationComplete(7.into())
     );
-    let ServerNotification::Task(task) = notified("notifications/tasks/status", json!({ "taskId": "t" }))
+    let ServerNotification::Task(task) = notified("notifications/tasks/status", &json!({ "taskId": "t" }))
     else {
         panic!()
     };
     assert_eq!(task.id.as_deref(), Some("t"));
-    let ServerNotification::TaskEvent(event) = notified(EVENT_NOTIFICATION, json!({ "seq": -1, "event": 7 }))
+    let ServerNotification::TaskEvent(event) =
+        notified(EVENT_NOTIFICATION, &json!({ "seq": -1, "event": 7 }))
     else {
         panic!()
     };
     assert_eq!((&event.task, event.seq), (&None, None));
     event.read_event().unwrap_err();
     assert_eq!(
-        notified("notifications/else", json!({})),
+        notified("notifications/else", &json!({})),
         ServerNotification::Unknown("notifications/else".into())
     );
 }

@@ -3,7 +3,10 @@
 
 use std::time::Duration;
 
-use nuncio_client::peer::{CallEvent, CallHandle, PeerCallEnd, PeerCallRequest, PeerCapability, PeerError};
+use nuncio_client::peer::{
+    CallEvent, CallFollower, CallHandle, FollowOptions, FollowedEvent, PeerCallEnd, PeerCallRequest,
+    PeerCapability, PeerError,
+};
 use nuncio_engine::{
     AgentError, Answer, Level, Message, StepContext, TaskContext, event::ArtifactChunk, question::Question,
     task::State,
@@ -225,33 +228,38 @@ pub(super) async fn follow(
     if let Some(cx) = cx {
         cx.receive_messages();
     }
+    // While the call is open the peer itself retries, and reports an outage that lasted too long as such: it is not
+    // waited for twice.
+    let mut follower = CallFollower::new(from.handle, follow_options(there));
+    if let Some((question, answer)) = from.answer {
+        follower.record_answer(question, answer);
+    }
     let mut turn = TurnFollower {
-        side: there,
         cx,
         passed: cx.map_or(0, TaskContext::messages_before),
         step,
         job,
-        handle: from.handle,
+        follower,
         artifacts: RemoteArtifacts::after(from.open),
         text_count: from.text_count,
         has_figures: from.has_figures,
         last_text: from.last_text,
-        answer: from.answer,
         answered: None,
         cancel_sent: false,
-        has_received: false,
     };
-    // For opening the call again. While it is open the peer itself retries, and reports an outage that
-    // lasted too long as such: it is not waited for twice.
-    let mut backoff = opening_backoff(there, there.remote.patience.resume);
     loop {
         if live.is_none() {
             let began = Instant::now();
-            *live = match turn.resume(backoff.attempt_limit()).await {
-                Ok(live) => Some(live),
+            *live = match turn.follower.resume(&**there.peer()).await {
+                Ok(call) => Some(LiveCall::new(call, there)),
                 // Resuming has no side effect, so it may be retried.
-                Err(error) if wait_before_retry(&mut backoff, step, began, &error).await? => continue,
-                Err(error) => return Ok(turn.turn_for_error(&error)),
+                Err(error) => match turn.follower.record_failure(began, &error) {
+                    Some(pause) => {
+                        step.sleep(pause).await?;
+                        continue;
+                    }
+                    None => return Ok(turn.turn_for_error(&error)),
+                },
             };
         }
         let Some(call) = live.as_mut() else { continue };
@@ -260,17 +268,17 @@ pub(super) async fn follow(
             Err(error) => {
                 // The call may go on at the peer although the connection broke.
                 *live = None;
-                if !there.has_tools() {
+                if !there.has_tools()
+                    && let Some((question, answer)) = turn.answered.take()
+                    && turn.follower.first_answer().is_none()
+                {
                     // A peer that repeats a question has not received the answer.
-                    turn.answer = turn.answer.take().or(turn.answered.take());
+                    turn.follower.record_answer(question, answer);
                 }
-                if std::mem::take(&mut turn.has_received) {
-                    backoff.reset();
-                }
-                let cut = matches!(error, PeerError::Cut(_)) || error.is_transient();
-                let again = turn.handle.is_some() && cut;
-                if !again || !wait_before_retry(&mut backoff, step, Instant::now(), &error).await? {
-                    return Ok(turn.turn_for_error(&error));
+                let pause = turn.follower.record_cut(&error);
+                match pause.filter(|_| turn.follower.handle().is_some()) {
+                    Some(pause) => step.sleep(pause).await?,
+                    None => return Ok(turn.turn_for_error(&error)),
                 }
             }
         }
@@ -279,41 +287,24 @@ pub(super) async fn follow(
 
 /// A running turn.
 struct TurnFollower<'a> {
-    side: &'a RemoteSide,
     /// The task whose new messages are forwarded, and how many were.
     cx: Option<&'a TaskContext>,
     passed: u64,
     step: &'a StepContext,
     job: &'a RemoteCallRequest,
-    handle: Option<CallHandle>,
+    /// The handle, the retries, and an answer that the peer may not have received.
+    follower: CallFollower,
     artifacts: RemoteArtifacts,
     text_count: u32,
     has_figures: bool,
     last_text: Option<String>,
-    /// An answer to send, with its question.
-    answer: Option<(Question, Answer)>,
     /// The question that was answered in this turn, with the answer. The peer may repeat it.
     answered: Option<(Question, Answer)>,
     /// Whether the cancellation was sent.
     cancel_sent: bool,
-    /// Whether any event arrived since the last disconnect.
-    has_received: bool,
 }
 
 impl TurnFollower<'_> {
-    async fn resume(&self, limit: Duration) -> Result<LiveCall, PeerError> {
-        let Some(handle) = &self.handle else {
-            return Err(PeerError::Gone("the call went with the process that made it".into()));
-        };
-        match tokio::time::timeout(limit, self.side.peer().resume(handle)).await {
-            Ok(resumed) => resumed.map(|call| LiveCall::new(call, self.side)),
-            Err(_) => {
-                let why = format!("it did not answer within {} s", limit.as_secs_f32());
-                Err(PeerError::Unreachable { at: self.side.peer().address(), why })
-            }
-        }
-    }
-
     /// How the turn ends if the call cannot be followed.
     fn turn_for_error(&self, error: &PeerError) -> RemoteTurn {
         match error {
@@ -327,9 +318,12 @@ impl TurnFollower<'_> {
         &mut self,
         live: &mut LiveCall,
     ) -> Result<Result<RemoteTurn, PeerError>, AgentError> {
-        if let Some((question, answer)) = self.answer.clone() {
-            match live.call.answer(&question.id, answer).await {
-                Ok(()) => self.answered = self.answer.take(),
+        if let Some((question, answer)) = self.follower.first_answer().cloned() {
+            match live.call.answer(&question.id, answer.clone()).await {
+                Ok(()) => {
+                    self.follower.forget_answer(&question.id);
+                    self.answered = Some((question, answer));
+                }
                 Err(PeerError::Refused(why)) => return Ok(Ok(self.ask_again(question, &why))),
                 // The question is not open yet, or no longer: the following events show which.
                 Err(PeerError::Gone(_)) => {}
@@ -388,10 +382,28 @@ impl TurnFollower<'_> {
         live: &LiveCall,
         happened: CallEvent,
     ) -> Result<Option<Result<RemoteTurn, PeerError>>, AgentError> {
-        self.has_received |=
-            !matches!(happened, CallEvent::HandleUpdated(_) | CallEvent::Context(_) | CallEvent::Question(_));
+        if let CallEvent::Question(question) = &happened
+            && self.answered.as_ref().is_some_and(|(answered, _)| answered.id == question.id)
+        {
+            return Ok(None);
+        }
+        let happened = match self.follower.receive(happened) {
+            FollowedEvent::Event(happened) => happened,
+            FollowedEvent::AskedAgain(question, answer) => {
+                match live.call.answer(&question.id, answer.clone()).await {
+                    Ok(()) => self.answered = Some((question, answer)),
+                    Err(PeerError::Refused(why)) => return Ok(Some(Ok(self.ask_again(question, &why)))),
+                    Err(PeerError::Gone(_)) => {}
+                    Err(error) => {
+                        self.follower.record_answer(question, answer);
+                        return Ok(Some(Err(error)));
+                    }
+                }
+                return Ok(None);
+            }
+        };
         match happened {
-            CallEvent::HandleUpdated(handle) => self.handle = Some(handle),
+            CallEvent::HandleUpdated(_) | CallEvent::QuestionClosed(_) => {}
             CallEvent::Progress(progress) => {
                 self.has_figures = true;
                 self.step.progress(progress.done, progress.total, progress.text.unwrap_or_default()).await?;
@@ -404,25 +416,7 @@ impl TurnFollower<'_> {
                 }
             }
             CallEvent::Message(message) => self.report_message(&message).await?,
-            CallEvent::QuestionClosed(question) => {
-                self.answer.take_if(|(asked, _)| asked.id == question);
-            }
-            CallEvent::Question(question)
-                if self.answered.as_ref().is_some_and(|(it, _)| it.id == question.id) => {}
-            CallEvent::Question(question) => match self.answer.take() {
-                Some((asked, answer)) if self.is_same(&asked, &question) => {
-                    match live.call.answer(&question.id, answer.clone()).await {
-                        Ok(()) => self.answered = Some((question, answer)),
-                        Err(PeerError::Refused(why)) => return Ok(Some(Ok(self.ask_again(question, &why)))),
-                        Err(PeerError::Gone(_)) => {}
-                        Err(error) => {
-                            self.answer = Some((asked, answer));
-                            return Ok(Some(Err(error)));
-                        }
-                    }
-                }
-                _ => return Ok(Some(Ok(self.asks(question)))),
-            },
+            CallEvent::Question(question) => return Ok(Some(Ok(self.asks(question)))),
             CallEvent::Ended(PeerCallEnd { state, message }) => {
                 let state = if state.is_terminal() { state } else { State::Failed };
                 return Ok(Some(Ok(RemoteTurn::Ended { state, message })));
@@ -431,15 +425,9 @@ impl TurnFollower<'_> {
         Ok(None)
     }
 
-    /// Whether it is the same question. MCP servers repeat one under another id; A2A agents do not, and may
-    /// ask the next one with the same text.
-    fn is_same(&self, one: &Question, other: &Question) -> bool {
-        one.id == other.id || (self.side.has_tools() && one.text == other.text && one.ask == other.ask)
-    }
-
     fn asks(&mut self, question: Question) -> RemoteTurn {
         let open = std::mem::take(&mut self.artifacts).open();
-        RemoteTurn::Asks { question, handle: self.handle.clone(), open, said: self.text_count }
+        RemoteTurn::Asks { question, handle: self.follower.handle().cloned(), open, said: self.text_count }
     }
 
     /// The peer rejected the answer: asks the caller again, with the reason.
@@ -479,6 +467,25 @@ async fn message_due(cx: Option<&TaskContext>, passed: u64) {
 
 /// The text before the reason for which an answer was rejected.
 const REFUSED: &str = " (the last answer was not taken: ";
+
+/// How a call is followed across its connections.
+fn follow_options(there: &RemoteSide) -> FollowOptions {
+    FollowOptions {
+        first_pause: there.remote.patience.first_pause,
+        longest_pause: LONGEST_WAIT,
+        longest_named_pause: Duration::MAX,
+        limit: there.remote.patience.resume,
+        outlasts_outage: false,
+        begins_again: false,
+        stable_after: None,
+        // MCP servers repeat a question under another id; A2A agents do not, and may ask the next one with the same
+        // text.
+        is_repeat: match there.has_tools() {
+            true => |one, other| one.id == other.id || (one.text == other.text && one.ask == other.ask),
+            false => |one, other| one.id == other.id,
+        },
+    }
+}
 
 /// The backoff of requests that open a call, which a peer does not retry by itself.
 pub(super) fn opening_backoff(there: &RemoteSide, limit: Duration) -> Backoff {

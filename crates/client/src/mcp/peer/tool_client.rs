@@ -15,6 +15,7 @@ use nuncio_wire::mcp::{
     ClientCapabilities, ClientDescription, ClientRequest, McpTaskSnapshot, McpVersion, ReceivedContent,
     ServerDescription, ToolCallReply, ToolCallRequest, ToolResult,
 };
+use parking_lot::RwLock;
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 use url::Url;
@@ -101,40 +102,42 @@ pub struct ToolClient {
 impl ToolClient {
     /// A client of the server whose MCP endpoint is at this URL. Sends no request yet.
     pub fn new(endpoint: &str, options: ToolOptions) -> Result<Self, ToolError> {
+        let ToolOptions { bearer, trace, connect_timeout, answer_timeout, silence, max_answer } = options;
         let setup = |why: String| ToolError::Setup(why);
         let url = Url::parse(endpoint).map_err(|error| setup(format!("{endpoint}: {error}")))?;
-        if let Some(token) = &options.bearer {
-            HeaderValue::try_from(format!("Bearer {token}"))
-                .map_err(|_| setup("the token has characters that no header takes".to_owned()))?;
-        }
-        let answer_limit = options.answer_timeout.saturating_add(BEYOND);
+        let token = Arc::new(ClientToken(RwLock::new(bearer.map(checked_token).transpose()?)));
+        let context = ErrorContext { at: endpoint.to_owned(), token: Arc::clone(&token) };
+        let authorizer: Arc<dyn Authorizer> = token;
+        let answer_limit = answer_timeout.saturating_add(BEYOND);
         let http = |silence: Duration| {
             let options = Arc::new(McpPeerOptions {
                 version: Some(McpVersion::V2026_07_28),
-                authorizer: options
-                    .bearer
-                    .clone()
-                    .map(|token| -> Arc<dyn Authorizer> { Arc::new(FixedToken(token)) }),
-                connect_timeout: options.connect_timeout,
+                authorizer: Some(Arc::clone(&authorizer)),
+                connect_timeout,
                 request_timeout: answer_limit,
                 silence,
-                max_message: options.max_answer,
+                max_message: max_answer,
                 ..McpPeerOptions::default()
             });
             McpHttp::new(&url, &options).map(Arc::new).map_err(|error| setup(error.to_string()))
         };
-        let (calls, streams) = (http(answer_limit)?, http(options.silence)?);
+        let (calls, streams) = (http(answer_limit)?, http(silence)?);
         let nothing = ClientCapabilities::default();
         let tasks = ClientCapabilities { tasks: true, form: true, ..nothing };
-        let connection =
-            |http: &Arc<McpHttp>, capabilities| connect(http, capabilities, options.trace.as_deref());
+        let connection = |http: &Arc<McpHttp>, capabilities| connect(http, capabilities, trace.as_deref());
         Ok(Self {
-            context: ErrorContext { at: endpoint.to_owned(), supplied: options.bearer.is_some() },
-            answer_timeout: options.answer_timeout,
+            context,
+            answer_timeout,
             waiting: connection(&calls, nothing),
             tasks: connection(&calls, tasks),
             streams: connection(&streams, tasks),
         })
+    }
+
+    /// Sends another bearer token from now on.
+    pub fn set_bearer(&self, token: &str) -> Result<(), ToolError> {
+        *self.context.token.0.write() = Some(checked_token(token.to_owned())?);
+        Ok(())
     }
 
     /// The URL of the server's MCP endpoint.
@@ -236,13 +239,27 @@ fn connect(http: &Arc<McpHttp>, capabilities: ClientCapabilities, trace: Option<
         .traced(trace)
 }
 
-/// The token of a client. A refusal is reported with the server's own text.
-struct FixedToken(String);
+/// The token of a client, if it has one. A refusal is reported with the server's own text.
+struct ClientToken(RwLock<Option<String>>);
+
+impl ClientToken {
+    fn is_set(&self) -> bool {
+        self.0.read().is_some()
+    }
+}
+
+/// The token, if it can be sent in a header.
+fn checked_token(token: String) -> Result<String, ToolError> {
+    match HeaderValue::try_from(format!("Bearer {token}")) {
+        Ok(_) => Ok(token),
+        Err(_) => Err(ToolError::Setup("the token has characters that no header takes".to_owned())),
+    }
+}
 
 #[async_trait]
-impl Authorizer for FixedToken {
+impl Authorizer for ClientToken {
     async fn token(&self, _: &Url) -> Option<String> {
-        Some(self.0.clone())
+        self.0.read().clone()
     }
 
     async fn challenged(&self, _: &Url, _: u16, _: Option<&str>) -> Result<bool, String> {

@@ -1,10 +1,11 @@
 //! Errors of the tool client, one case for each reaction of a program or a person.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use nuncio_wire::jsonrpc::RpcErrorObject;
 use serde_json::Value;
 
+use super::ClientToken;
 use crate::{mcp::peer::error::McpRequestError, peer::PeerError};
 
 /// Why a request to a server failed.
@@ -95,18 +96,18 @@ impl ToolError {
 }
 
 /// What an error says about the client.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(super) struct ErrorContext {
     /// The URL of the endpoint.
     pub(super) at: String,
-    /// Whether requests carry a token.
-    pub(super) supplied: bool,
+    /// The token that requests carry.
+    pub(super) token: Arc<ClientToken>,
 }
 
 impl ErrorContext {
     /// The error of a request that has no result.
     pub(super) fn error(&self, fail: McpRequestError) -> ToolError {
-        let Self { at, supplied } = self.clone();
+        let (at, supplied) = (self.at.clone(), self.token.is_set());
         match fail {
             McpRequestError::Rpc(error) => ToolError::Rpc(error),
             McpRequestError::Status { status, why } => ToolError::Http { at, status, why },
