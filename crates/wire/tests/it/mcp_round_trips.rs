@@ -62,7 +62,7 @@ fn notification(write: impl FnOnce(&mut Vec<u8>)) -> ServerNotification {
 }
 
 fn notified(method: &str, params: Value) -> ServerNotification {
-    notification(|out| out.extend(json!({ "method": method, "params": params }).to_string().bytes()))
+    ServerNotification::read(method, params)
 }
 
 fn task(state: State) -> Task {

@@ -202,7 +202,7 @@ impl MessageRouter {
                 None
             }
             RouteResult::ForCall(McpMessage::Notification(notification)) => {
-                self.deliver_notification(notification);
+                self.deliver_notification(&notification);
                 None
             }
             RouteResult::ForCall(McpMessage::Request { id, request }) => {
@@ -236,8 +236,8 @@ impl MessageRouter {
         }
     }
 
-    fn deliver_notification(&self, notification: ServerNotification) {
-        let inboxes: Vec<mpsc::Sender<McpMessage>> = match &notification {
+    fn deliver_notification(&self, notification: &ServerNotification) {
+        let inboxes: Vec<mpsc::Sender<McpMessage>> = match notification {
             ServerNotification::TaskEvent(event) => return self.deliver_event(event),
             ServerNotification::Progress { token, .. } => {
                 self.inbox(|call| Some(&call.token) == token.as_ref()).into_iter().collect()
@@ -396,7 +396,7 @@ mod tests {
         notification("notifications/progress", &json!({ "progressToken": token, "progress": 1 }))
     }
 
-    fn question(params: Value) -> McpMessage {
+    fn question(params: &Value) -> McpMessage {
         message(&json!({ "id": 7, "method": "elicitation/create", "params": params }))
     }
 
@@ -414,26 +414,26 @@ mod tests {
         assert!(second.inbox.try_recv().is_err());
         // With several calls, a message that names nothing is not delivered; one that names a task is.
         let third = hub.open_inbox("three", None);
-        let refused = hub.route(question(json!({}))).unwrap();
+        let refused = hub.route(question(&json!({}))).unwrap();
         assert!(refused["error"]["message"].as_str().unwrap().starts_with("several calls"), "{refused}");
         assert!(hub.route(line()).is_none());
         let meta = json!({ "_meta": { "io.modelcontextprotocol/related-task": { "taskId": "t" } } });
-        assert!(hub.route(question(meta.clone())).is_none());
-        assert_eq!(second.inbox.try_recv().unwrap(), question(meta));
+        assert!(hub.route(question(&meta)).is_none());
+        assert_eq!(second.inbox.try_recv().unwrap(), question(&meta));
         drop((second, third));
-        for message in [question(json!({})), line()] {
+        for message in [question(&json!({})), line()] {
             assert!(hub.route(message.clone()).is_none());
             assert_eq!(first.inbox.try_recv().unwrap(), message, "it can be meant for no other");
         }
         drop(first);
-        let refused = hub.route(question(json!({}))).unwrap();
+        let refused = hub.route(question(&json!({}))).unwrap();
         assert_eq!(refused["error"]["code"], -32601, "{refused}");
     }
 
     #[test]
     fn a_call_that_was_left_is_not_taken_for_another() {
         let hub = MessageRouter::new(watch::Sender::new(0));
-        let refused = || hub.route(question(json!({}))).is_some();
+        let refused = || hub.route(question(&json!({}))).is_some();
         hub.open_inbox("gone", None).abandon_call("gone", 1.into(), false);
         hub.open_inbox("stopped", None).abandon_call("stopped", 2.into(), true);
         assert!(hub.is_deserted() && hub.was_left() && hub.open_exclusive_inbox("other").is_none());

@@ -101,36 +101,35 @@ pub struct ToolClient {
 impl ToolClient {
     /// A client of the server whose MCP endpoint is at this URL. Sends no request yet.
     pub fn new(endpoint: &str, options: ToolOptions) -> Result<Self, ToolError> {
+        let ToolOptions { bearer, trace, connect_timeout, answer_timeout, silence, max_answer } = options;
         let setup = |why: String| ToolError::Setup(why);
         let url = Url::parse(endpoint).map_err(|error| setup(format!("{endpoint}: {error}")))?;
-        if let Some(token) = &options.bearer {
+        if let Some(token) = &bearer {
             HeaderValue::try_from(format!("Bearer {token}"))
                 .map_err(|_| setup("the token has characters that no header takes".to_owned()))?;
         }
-        let answer_limit = options.answer_timeout.saturating_add(BEYOND);
+        let context = ErrorContext { at: endpoint.to_owned(), supplied: bearer.is_some() };
+        let authorizer = bearer.map(|token| -> Arc<dyn Authorizer> { Arc::new(FixedToken(token)) });
+        let answer_limit = answer_timeout.saturating_add(BEYOND);
         let http = |silence: Duration| {
             let options = Arc::new(McpPeerOptions {
                 version: Some(McpVersion::V2026_07_28),
-                authorizer: options
-                    .bearer
-                    .clone()
-                    .map(|token| -> Arc<dyn Authorizer> { Arc::new(FixedToken(token)) }),
-                connect_timeout: options.connect_timeout,
+                authorizer: authorizer.clone(),
+                connect_timeout,
                 request_timeout: answer_limit,
                 silence,
-                max_message: options.max_answer,
+                max_message: max_answer,
                 ..McpPeerOptions::default()
             });
             McpHttp::new(&url, &options).map(Arc::new).map_err(|error| setup(error.to_string()))
         };
-        let (calls, streams) = (http(answer_limit)?, http(options.silence)?);
+        let (calls, streams) = (http(answer_limit)?, http(silence)?);
         let nothing = ClientCapabilities::default();
         let tasks = ClientCapabilities { tasks: true, form: true, ..nothing };
-        let connection =
-            |http: &Arc<McpHttp>, capabilities| connect(http, capabilities, options.trace.as_deref());
+        let connection = |http: &Arc<McpHttp>, capabilities| connect(http, capabilities, trace.as_deref());
         Ok(Self {
-            context: ErrorContext { at: endpoint.to_owned(), supplied: options.bearer.is_some() },
-            answer_timeout: options.answer_timeout,
+            context,
+            answer_timeout,
             waiting: connection(&calls, nothing),
             tasks: connection(&calls, tasks),
             streams: connection(&streams, tasks),
