@@ -54,30 +54,30 @@ impl AuditFlags {
     }
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let desk = OperatorBackend::find(&server::configured_for(self.flags.data.clone())).await?;
+        let backend = OperatorBackend::find(&server::configured_for(self.flags.data.clone())).await?;
         let done = match self.follow {
-            false => self.page(&desk).await,
+            false => self.page(&backend).await,
             true => tokio::select! {
-                done = self.follow(&desk) => done,
+                done = self.follow(&backend) => done,
                 _ = tokio::signal::ctrl_c() => Ok(()),
             },
         };
-        desk.close().await;
+        backend.close().await;
         done
     }
 
-    async fn page(&self, desk: &OperatorBackend) -> Result<(), CliError> {
-        let page = self.read(desk).await?;
+    async fn page(&self, backend: &OperatorBackend) -> Result<(), CliError> {
+        let page = self.read(backend).await?;
         match self.format() {
             Format::Json => output::json_text(&page.to_string()),
             Format::Text => output::text(&show(&oldest_first(&page), true)),
         }
     }
 
-    async fn follow(&self, desk: &OperatorBackend) -> Result<(), CliError> {
+    async fn follow(&self, backend: &OperatorBackend) -> Result<(), CliError> {
         let mut last = None;
         loop {
-            let page = self.read(desk).await?;
+            let page = self.read(backend).await?;
             let is_new = |line: &Value| line["number"].as_u64() > last;
             let lines: Vec<Value> = oldest_first(&page).into_iter().filter(is_new).collect();
             match self.format() {
@@ -90,9 +90,9 @@ impl AuditFlags {
         }
     }
 
-    async fn read(&self, desk: &OperatorBackend) -> Result<Value, CliError> {
+    async fn read(&self, backend: &OperatorBackend) -> Result<Value, CliError> {
         let query = self.query();
-        match desk {
+        match backend {
             OperatorBackend::Server(server) => server.get("/admin/audit", &query).await,
             OperatorBackend::Store(store) => {
                 let arguments: Map<String, Value> =

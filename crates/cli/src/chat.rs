@@ -178,10 +178,10 @@ impl Flags {
                 (authorizer, sign_in) = (Some(oauth), Some(one));
             }
             let caller = place.caller(bearer, self.account.as_deref());
-            let (book, remarks) = RunStore::open(&state, &place.key(), &caller)
+            let (run_store, remarks) = RunStore::open(&state, &place.key(), &caller)
                 .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
             remarks.iter().for_each(|remark| screen.show(&ScreenItem::Wrong(remark), false));
-            books.push(book);
+            books.push(run_store);
             let dial = place.dial(authorizer.clone(), &log_level, self.mcp_revision.as_deref());
             servers.push(ChatServer {
                 name: names[number].clone(),

@@ -87,12 +87,12 @@ impl Command {
             Self::Key { tenant, flags } => return key(flags, tenant, None).await,
             Self::RotateKey { tenant, overlap, flags } => return key(flags, tenant, Some(overlap)).await,
         };
-        let desk = OperatorBackend::find(&server::configured_for(flags.data)).await?;
+        let backend = OperatorBackend::find(&server::configured_for(flags.data)).await?;
         let answer = match &delivery {
-            None => dead_letters(&desk).await?,
-            Some(delivery) => replay(&desk, delivery.as_deref()).await?,
+            None => dead_letters(&backend).await?,
+            Some(delivery) => replay(&backend, delivery.as_deref()).await?,
         };
-        desk.close().await;
+        backend.close().await;
         if format == Format::Json {
             return output::json_text(&answer.to_string());
         }
@@ -140,8 +140,8 @@ async fn key(
     output::text(&text.0)
 }
 
-async fn dead_letters(desk: &OperatorBackend) -> Result<Value, CliError> {
-    match desk {
+async fn dead_letters(backend: &OperatorBackend) -> Result<Value, CliError> {
+    match backend {
         OperatorBackend::Server(server) => server.get("/admin/dead-letters", &[]).await,
         OperatorBackend::Store(store) => match store.dead_letters(MOST).await {
             Ok(letters) => Ok(json!({ "deadLetters": letters })),
@@ -150,8 +150,8 @@ async fn dead_letters(desk: &OperatorBackend) -> Result<Value, CliError> {
     }
 }
 
-async fn replay(desk: &OperatorBackend, delivery: Option<&str>) -> Result<Value, CliError> {
-    match desk {
+async fn replay(backend: &OperatorBackend, delivery: Option<&str>) -> Result<Value, CliError> {
+    match backend {
         OperatorBackend::Server(server) => {
             server.post("/admin/dead-letters/replay", &json!({ "delivery": delivery })).await
         }

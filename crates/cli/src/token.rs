@@ -96,9 +96,9 @@ impl Command {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let format = self.format();
         let (Self::Create { flags, .. } | Self::Revoke { flags, .. } | Self::List(flags)) = &self;
-        let desk = OperatorBackend::find(&server::configured_for(flags.data.clone())).await?;
-        let answer = self.ask(&desk).await;
-        desk.close().await;
+        let backend = OperatorBackend::find(&server::configured_for(flags.data.clone())).await?;
+        let answer = self.ask(&backend).await;
+        backend.close().await;
         let answer = answer?;
         if format == Format::Json {
             return output::json_text(&answer.to_string());
@@ -106,8 +106,8 @@ impl Command {
         output::text(&self.show(&answer))
     }
 
-    async fn ask(&self, desk: &OperatorBackend) -> Result<Value, CliError> {
-        match (self, desk) {
+    async fn ask(&self, backend: &OperatorBackend) -> Result<Value, CliError> {
+        match (self, backend) {
             (Self::Create { .. }, OperatorBackend::Server(server)) => {
                 server.post("/admin/tokens", &json!(self.new_token())).await
             }

@@ -144,7 +144,7 @@ pub struct OAuth(Arc<OAuthInner>);
 struct OAuthInner {
     options: OAuthOptions,
     http: OAuthHttp,
-    keeper: Arc<dyn TokenStore>,
+    token_store: Arc<dyn TokenStore>,
     consent: Arc<dyn Consent>,
     /// One attempt at a time per resource, so that a token is renewed once; other resources do not wait.
     rounds: parking_lot::Mutex<BTreeMap<Url, Arc<Mutex<OAuthAttempts>>>>,
@@ -166,14 +166,14 @@ impl OAuth {
     /// An authorizer that stores grants in `keeper` and asks the user through `consent`.
     pub fn new(
         options: OAuthOptions,
-        keeper: Arc<dyn TokenStore>,
+        token_store: Arc<dyn TokenStore>,
         consent: Arc<dyn Consent>,
     ) -> Result<Self, String> {
         let http = OAuthHttp::new(options.timeout)?;
         Ok(Self(Arc::new(OAuthInner {
             options,
             http,
-            keeper,
+            token_store,
             consent,
             rounds: Default::default(),
             person: Mutex::default(),
@@ -374,14 +374,14 @@ impl OAuthInner {
     async fn token(&self, resource: &Url) -> Option<String> {
         let round = self.round(resource);
         let mut round = round.lock().await;
-        let mut kept = self.keeper.load(resource).await?;
+        let mut kept = self.token_store.load(resource).await?;
         let mut grant = kept.grant.clone()?;
         if grant.is_ending()
             && let Some(renewed) = self.renewed(&kept, &grant).await
         {
             grant = renewed;
             kept.grant = Some(grant.clone());
-            self.keeper.renew(resource, &kept).await;
+            self.token_store.renew(resource, &kept).await;
         }
         // An expired token is not sent.
         if grant.has_ended() {
@@ -402,7 +402,7 @@ impl OAuthInner {
         }
         let round = self.round(resource);
         let round = &mut *round.lock().await;
-        let mut kept = self.keeper.load(resource).await.unwrap_or_default();
+        let mut kept = self.token_store.load(resource).await.unwrap_or_default();
         // Another caller obtained a new token while this one waited for the lock.
         if let Some(grant) = &kept.grant
             && status == 401
@@ -432,7 +432,7 @@ impl OAuthInner {
             // The renewed token is tried once; if it is rejected, too, the user is asked.
             round.renewed = Some((renewed.access_token.clone(), Instant::now()));
             kept.grant = Some(renewed);
-            self.keeper.renew(resource, &kept).await;
+            self.token_store.renew(resource, &kept).await;
             return Ok(true);
         }
         round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);
@@ -445,7 +445,7 @@ impl OAuthInner {
         }
         self.seek(resource, challenge, &mut kept).await?;
         round.sought.push(Instant::now());
-        self.keeper.store(resource, &kept).await;
+        self.token_store.store(resource, &kept).await;
         Ok(true)
     }
 }

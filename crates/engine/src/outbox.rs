@@ -40,7 +40,7 @@ use crate::{
 pub trait WebhookSender: Send + Sync + 'static {
     /// Attempts one delivery. Called again with the same delivery after a failure, and after a crash possibly
     /// although it succeeded: the receiver recognizes repeats by the delivery id.
-    async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult;
+    async fn deliver(&self, delivery: &WebhookDelivery<'_>) -> DeliveryResult;
 }
 
 /// One event for one webhook.
@@ -156,7 +156,7 @@ pub struct Outbox {
 struct OutboxShared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
-    courier: Arc<dyn WebhookSender>,
+    sender: Arc<dyn WebhookSender>,
     node: NodeId,
     options: OutboxOptions,
 }
@@ -177,7 +177,7 @@ impl Outbox {
     pub fn new(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-        courier: Arc<dyn WebhookSender>,
+        sender: Arc<dyn WebhookSender>,
         node: NodeId,
         wake: Arc<Notify>,
         mut options: OutboxOptions,
@@ -187,7 +187,7 @@ impl Outbox {
         let queues =
             EndpointQueues::new(options.concurrency, options.per_endpoint, options.waiting_per_endpoint);
         Self {
-            shared: Arc::new(OutboxShared { store, clock, courier, node, options }),
+            shared: Arc::new(OutboxShared { store, clock, sender, node, options }),
             wake,
             queues,
             held: HashMap::new(),

@@ -301,9 +301,9 @@ impl BatchCore {
         let control = retry_while_busy(cx, || control::change(engine, tenant, id, known)).await?;
         let paused = control.is_some_and(|control| control.paused);
         let own_cap = common.input.max_concurrency.unwrap_or(usize::MAX);
-        let seat = self.scheduler.register_batch(id, tenant, own_cap, paused);
+        let handle = self.scheduler.register_batch(id, tenant, own_cap, paused);
         let room = self.options.batch_output_bytes;
-        let live = RunningBatch::new(id, tenant.to_owned(), engine.clock().now(), seat, operations, room);
+        let live = RunningBatch::new(id, tenant.to_owned(), engine.clock().now(), handle, operations, room);
         self.lives().insert(id, Arc::clone(&live));
         Ok(RunningBatchGuard { core: Arc::clone(self), live })
     }

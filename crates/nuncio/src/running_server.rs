@@ -93,14 +93,14 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
     let (store, secrets) = open(&nuncio).await?;
     let (tracer, exporter) = otlp::start(&nuncio.otlp).map_err(StartError::System)?.unzip();
     let keys = WebhookKeys::new(secrets.webhooks);
-    let courier = Arc::new(webhook_sender(&nuncio, &keys)?.traced(tracer.clone()));
+    let sender = Arc::new(webhook_sender(&nuncio, &keys)?.traced(tracer.clone()));
     nuncio.server.webhook_keys = Some(Arc::clone(&keys));
     nuncio.server.mcp.secret = secrets.states.reveal().into_bytes();
 
     let mut parts = EngineParts::new(store, catalog);
     parts.options = nuncio.options.clone();
     parts.tracer = tracer;
-    let check = Arc::clone(&courier);
+    let check = Arc::clone(&sender);
     parts.check_webhook = Box::new(move |hook| check.check_config(hook).map_err(|error| error.to_string()));
     parts.sampler = nuncio.model.as_ref().map(own_model).transpose()?;
     let engine = Engine::start(parts).await?;
@@ -120,7 +120,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
         return Err(error);
     }
     fleet.start(&engine).await;
-    match listen(nuncio, &engine, &fleet, address, courier).await {
+    match listen(nuncio, &engine, &fleet, address, sender).await {
         Ok(running) => Ok(RunningServer { exporter, ..running }),
         Err(error) => {
             engine.stop().await;
@@ -179,8 +179,8 @@ async fn node_secret(store: &dyn Store, name: &str, own: SigningSecret) -> Resul
 fn webhook_sender(nuncio: &Nuncio, keys: &Arc<WebhookKeys>) -> Result<HttpWebhookSender, StartError> {
     let policy = AddressPolicy { allow_private: nuncio.allow_private_webhooks };
     let outbound = Outbound::new(OutboundOptions { policy, ..OutboundOptions::default() })?;
-    let courier = HttpWebhookSender::with_keys(outbound, Arc::clone(keys), Arc::new(SystemClock));
-    Ok(courier.https_only(nuncio.https_only_webhooks))
+    let sender = HttpWebhookSender::with_keys(outbound, Arc::clone(keys), Arc::new(SystemClock));
+    Ok(sender.https_only(nuncio.https_only_webhooks))
 }
 
 async fn listen(
@@ -188,7 +188,7 @@ async fn listen(
     engine: &Engine,
     fleet: &Fleet,
     address: SocketAddr,
-    courier: Arc<HttpWebhookSender>,
+    sender: Arc<HttpWebhookSender>,
 ) -> Result<RunningServer, StartError> {
     let listener =
         TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
@@ -201,7 +201,7 @@ async fn listen(
     };
     published.write(&nuncio.data)?;
 
-    let outbox = engine.new_outbox(courier, nuncio.outbox.clone());
+    let outbox = engine.new_outbox(sender, nuncio.outbox.clone());
     let outbox = tokio::spawn(outbox.run(engine.closing()));
 
     let options = server_options(&nuncio, address, &published);

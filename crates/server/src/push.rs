@@ -112,22 +112,22 @@ impl HttpWebhookSender {
 
     async fn headers(
         &self,
-        parcel: &WebhookDelivery<'_>,
+        delivery: &WebhookDelivery<'_>,
         media_type: &'static str,
         body: &[u8],
     ) -> Result<HeaderMap, WebhookConfigError> {
         // Each attempt has its own timestamp: receivers refuse one that is older than some minutes.
         let timestamp = self.clock.now().0.div_euclid(1000);
-        let tenant = tenant_of(&parcel.task.origin.owner);
-        let signed = self.keys.sign(tenant, parcel.delivery_id, timestamp, body).await;
+        let tenant = tenant_of(&delivery.task.origin.owner);
+        let signed = self.keys.sign(tenant, delivery.delivery_id, timestamp, body).await;
         let signature = signed.map_err(|error| WebhookConfigError::Key(error.to_string()))?;
-        let mut headers = known_by(parcel.webhook)?;
+        let mut headers = known_by(delivery.webhook)?;
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
-        headers.insert(WEBHOOK_ID, header_value("id", parcel.delivery_id)?);
+        headers.insert(WEBHOOK_ID, header_value("id", delivery.delivery_id)?);
         headers.insert(WEBHOOK_TIMESTAMP, timestamp.into());
         headers.insert(WEBHOOK_SIGNATURE, header_value("signature", &signature)?);
-        let trace = Trace::of(&parcel.task.origin);
-        let traceparent = trace.header_under(trace.part(&attempt_name(parcel)));
+        let trace = Trace::of(&delivery.task.origin);
+        let traceparent = trace.header_under(trace.part(&attempt_name(delivery)));
         headers.insert(TRACEPARENT, header_value("traceparent", &traceparent)?);
         Ok(headers)
     }
@@ -136,11 +136,11 @@ impl HttpWebhookSender {
     /// traced.
     fn trace(
         &self,
-        parcel: &WebhookDelivery<'_>,
+        delivery: &WebhookDelivery<'_>,
         began: Timestamp,
         posted: &Result<Option<OutboundResponse>, WebhookConfigError>,
     ) {
-        let (Some(tracer), trace) = (&self.tracer, Trace::of(&parcel.task.origin)) else { return };
+        let (Some(tracer), trace) = (&self.tracer, Trace::of(&delivery.task.origin)) else { return };
         let error = match posted {
             Ok(None) => return,
             Ok(Some(answer)) if answer.status.is_success() => None,
@@ -152,7 +152,7 @@ impl HttpWebhookSender {
         }
         tracer.record_span(Span {
             trace: trace.id,
-            id: trace.part(&attempt_name(parcel)),
+            id: trace.part(&attempt_name(delivery)),
             parent: Some(trace.span),
             name: "webhook".into(),
             kind: SpanKind::Client,
@@ -160,34 +160,35 @@ impl HttpWebhookSender {
             end: self.clock.now(),
             error,
             attributes: vec![
-                ("nuncio.task", parcel.task.origin.id.to_string()),
-                ("nuncio.delivery", parcel.delivery_id.to_owned()),
-                ("nuncio.attempt", parcel.attempt.to_string()),
+                ("nuncio.task", delivery.task.origin.id.to_string()),
+                ("nuncio.delivery", delivery.delivery_id.to_owned()),
+                ("nuncio.attempt", delivery.attempt.to_string()),
             ],
         });
     }
 
     async fn post(
         &self,
-        parcel: &WebhookDelivery<'_>,
+        delivery: &WebhookDelivery<'_>,
     ) -> Result<Option<OutboundResponse>, WebhookConfigError> {
         let mut body = Vec::new();
-        let dialect = dialect(parcel.webhook)?;
-        let Some(media_type) = dialect.push_body(&mut body, parcel.task, parcel.seq, parcel.entry) else {
+        let dialect = dialect(delivery.webhook)?;
+        let Some(media_type) = dialect.push_body(&mut body, delivery.task, delivery.seq, delivery.entry)
+        else {
             return Ok(None);
         };
-        let url = self.check_url(&parcel.webhook.url)?;
-        let headers = self.headers(parcel, media_type, &body).await?;
+        let url = self.check_url(&delivery.webhook.url)?;
+        let headers = self.headers(delivery, media_type, &body).await?;
         Ok(Some(self.outbound.send(Method::POST, &url, headers, body.into()).await?))
     }
 }
 
 #[async_trait]
 impl WebhookSender for HttpWebhookSender {
-    async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult {
+    async fn deliver(&self, delivery: &WebhookDelivery<'_>) -> DeliveryResult {
         let began = self.clock.now();
-        let posted = self.post(parcel).await;
-        self.trace(parcel, began, &posted);
+        let posted = self.post(delivery).await;
+        self.trace(delivery, began, &posted);
         match posted {
             Ok(Some(answer)) => judge(&answer, self.clock.now()),
             Ok(None) => DeliveryResult::NothingToSend,
@@ -202,8 +203,8 @@ impl WebhookSender for HttpWebhookSender {
 }
 
 /// The id of one attempt in traces.
-fn attempt_name(parcel: &WebhookDelivery<'_>) -> String {
-    format!("webhook {} {}", parcel.delivery_id, parcel.attempt)
+fn attempt_name(delivery: &WebhookDelivery<'_>) -> String {
+    format!("webhook {} {}", delivery.delivery_id, delivery.attempt)
 }
 
 /// Maps a response to a result. Its body is not quoted: a receiver may echo what it was sent, secrets included.
@@ -289,10 +290,10 @@ mod tests {
     fn check(change: impl FnOnce(&mut WebhookConfig)) -> Result<(), String> {
         let outbound = Outbound::new(OutboundOptions::default()).unwrap();
         let secret = SigningSecret::from_random([1; 32]);
-        let courier = HttpWebhookSender::new(outbound, secret, Arc::new(SystemClock));
+        let sender = HttpWebhookSender::new(outbound, secret, Arc::new(SystemClock));
         let mut config = config();
         change(&mut config);
-        courier.check_config(&config).map_err(|error| error.to_string())
+        sender.check_config(&config).map_err(|error| error.to_string())
     }
 
     fn authenticate(schemes: &[&str], credentials: Option<&str>) -> Result<(), String> {

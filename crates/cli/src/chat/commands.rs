@@ -147,9 +147,9 @@ impl ChatSession {
             ]);
             listed.push(json!({ "run": run.label.run, "offer": run.label.offer, "server": run.label.server, "state": state, "task": run.task }));
         }
-        for (server, book) in self.servers.iter().zip(&self.run_stores) {
+        for (server, run_store) in self.servers.iter().zip(&self.run_stores) {
             let unknown =
-                book.runs().iter().filter(|kept| self.runs.values().all(|run| run.id != kept.input.id));
+                run_store.runs().iter().filter(|kept| self.runs.values().all(|run| run.id != kept.input.id));
             for kept in unknown {
                 let task = kept.handle.as_ref().and_then(|handle| handle.task.clone());
                 table.row([

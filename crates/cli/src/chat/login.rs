@@ -38,7 +38,7 @@ pub(super) struct LoginOptions {
 /// The sign-in at one server.
 #[derive(Clone)]
 pub(super) struct ServerLogin {
-    keeper: Arc<FileTokenStore>,
+    token_store: Arc<FileTokenStore>,
     /// Whether the user may be asked now: not without a terminal, and not after signing out.
     may_ask: Arc<AtomicBool>,
     /// Wakes the connection that waits until the user wants to sign in.
@@ -57,7 +57,7 @@ impl LoginOptions {
         let (key, shown) = (place.key(), place.display_text());
         let digest = Sha256::digest(format!("{key}\n{}", self.account.as_deref().unwrap_or_default()));
         let name = digest[..12].iter().fold(String::new(), |name, byte| format!("{name}{byte:02x}"));
-        let keeper = Arc::new(FileTokenStore::new(state.join("tokens").join(name)));
+        let token_store = Arc::new(FileTokenStore::new(state.join("tokens").join(name)));
         let may_ask = Arc::new(AtomicBool::new(self.is_terminal));
         let (tell, opens) = (tell.clone(), self.opens);
         let show = move |url: &Url| {
@@ -78,9 +78,9 @@ impl LoginOptions {
             },
         };
         let options = OAuthOptions { client_name: "nuncio chat".into(), ..OAuthOptions::default() };
-        let oauth = OAuth::new(options, Arc::clone(&keeper) as _, Arc::new(consent))?;
+        let oauth = OAuth::new(options, Arc::clone(&token_store) as _, Arc::new(consent))?;
         let whole = ServerAuthorizer { oauth, resource: resource.clone() };
-        Ok((Arc::new(whole), ServerLogin { keeper, may_ask, wanted: Arc::default() }))
+        Ok((Arc::new(whole), ServerLogin { token_store, may_ask, wanted: Arc::default() }))
     }
 }
 
@@ -100,7 +100,7 @@ impl ServerLogin {
     /// `request_login`.
     pub(super) fn forget(&self) -> io::Result<usize> {
         self.may_ask.store(false, Ordering::Release);
-        self.keeper.forget_all()
+        self.token_store.forget_all()
     }
 }
 

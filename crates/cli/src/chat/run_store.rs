@@ -262,34 +262,34 @@ mod tests {
     }
 
     fn open(dir: &Path) -> RunStore {
-        let (book, remarks) = RunStore::open(dir, "http://a", "me").unwrap();
+        let (run_store, remarks) = RunStore::open(dir, "http://a", "me").unwrap();
         assert!(remarks.is_empty(), "{remarks:?}");
-        book
+        run_store
     }
 
     #[test]
     fn what_was_kept_is_there_at_the_next_start() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = open(dir.path());
-        book.add(kept("1")).unwrap();
-        book.add(kept("2")).unwrap();
-        book.advance("2", &handle(7));
+        let mut run_store = open(dir.path());
+        run_store.add(kept("1")).unwrap();
+        run_store.add(kept("2")).unwrap();
+        run_store.advance("2", &handle(7));
         let unfinished = Some(UnfinishedText { artifact: "report".into(), rest: "half a li".into() });
-        book.set_unfinished("2", unfinished.clone());
-        book.forget("1");
-        book.save().unwrap();
-        drop(book);
-        let book = open(dir.path());
-        assert_eq!(book.runs(), [SavedRun { handle: Some(handle(7)), unfinished, ..kept("2") }]);
+        run_store.set_unfinished("2", unfinished.clone());
+        run_store.forget("1");
+        run_store.save().unwrap();
+        drop(run_store);
+        let run_store = open(dir.path());
+        assert_eq!(run_store.runs(), [SavedRun { handle: Some(handle(7)), unfinished, ..kept("2") }]);
     }
 
     #[test]
     fn others_neither_see_nor_find_it() {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join("state/chat");
-        let mut book = open(&state);
-        book.add(kept("1")).unwrap();
-        drop(book);
+        let mut run_store = open(&state);
+        run_store.add(kept("1")).unwrap();
+        drop(run_store);
         assert!(RunStore::open(&state, "http://a", "you").unwrap().0.runs().is_empty());
         assert!(RunStore::open(&state, "http://b", "me").unwrap().0.runs().is_empty());
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -317,28 +317,28 @@ mod tests {
     #[test]
     fn a_damaged_file_is_set_aside() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = open(dir.path());
-        book.add(kept("1")).unwrap();
-        let path = book.path.clone();
-        drop(book);
+        let mut run_store = open(dir.path());
+        run_store.add(kept("1")).unwrap();
+        let path = run_store.path.clone();
+        drop(run_store);
         fs::write(&path, b"{ half of").unwrap();
-        let (mut book, remarks) = RunStore::open(dir.path(), "http://a", "me").unwrap();
-        assert!(book.runs().is_empty() && remarks[0].contains("set aside"), "{remarks:?}");
+        let (mut run_store, remarks) = RunStore::open(dir.path(), "http://a", "me").unwrap();
+        assert!(run_store.runs().is_empty() && remarks[0].contains("set aside"), "{remarks:?}");
         assert!(path.with_extension("damaged").exists());
-        book.add(kept("2")).unwrap();
-        drop(book);
+        run_store.add(kept("2")).unwrap();
+        drop(run_store);
         assert_eq!(open(dir.path()).runs().len(), 1);
     }
 
     #[test]
     fn nothing_is_left_of_what_was_forgotten() {
         let dir = tempfile::tempdir().unwrap();
-        let mut book = open(dir.path());
-        book.add(kept("1")).unwrap();
-        assert_eq!(book.clear().unwrap(), 1);
-        assert!(!book.path.exists());
-        book.advance("1", &handle(1));
-        book.save().unwrap();
-        assert!(!book.path.exists(), "a run that goes on is not kept again");
+        let mut run_store = open(dir.path());
+        run_store.add(kept("1")).unwrap();
+        assert_eq!(run_store.clear().unwrap(), 1);
+        assert!(!run_store.path.exists());
+        run_store.advance("1", &handle(1));
+        run_store.save().unwrap();
+        assert!(!run_store.path.exists(), "a run that goes on is not kept again");
     }
 }

@@ -161,7 +161,7 @@ impl ChatSession {
 
     /// Reports which runs continue without this process, and saves them.
     fn leave(&mut self) {
-        let left: usize = self.run_stores.iter().map(|book| book.runs().len()).sum();
+        let left: usize = self.run_stores.iter().map(|run_store| run_store.runs().len()).sum();
         if left > 0 && self.screen.is_terminal() {
             self.show_remark(&format!("{left} left going on: the next start takes up what goes on"));
         }
@@ -309,7 +309,7 @@ impl ChatSession {
             .iter()
             .zip(&self.run_stores)
             .filter(|(server, _)| !server.known || server.away.is_some())
-            .map(|(_, book)| book.runs().len())
+            .map(|(_, run_store)| run_store.runs().len())
             .sum();
         if waiting > 0 {
             self.show_remark(&format!("{waiting} left going on: taken up when the server is back"));
@@ -423,9 +423,9 @@ impl ChatSession {
     /// runs.
     pub(super) async fn close(&mut self) {
         self.runs.clear();
-        for (server, book) in self.servers.iter().zip(&self.run_stores) {
+        for (server, run_store) in self.servers.iter().zip(&self.run_stores) {
             let peer = server.peer.borrow().clone();
-            if let Some(peer) = peer.filter(|_| book.runs().is_empty() || !server.at.is_url()) {
+            if let Some(peer) = peer.filter(|_| run_store.runs().is_empty() || !server.at.is_url()) {
                 // A program that does not exit in time is left to the system.
                 let _ = timeout(Duration::from_secs(5), peer.close()).await;
             }

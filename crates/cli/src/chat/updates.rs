@@ -80,7 +80,7 @@ impl ChatSession {
         // Updates that were in flight when the run was detached come again when it is resumed.
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         let watched = self.watched.contains(&number);
-        let (who, book) = (run.label.clone(), &mut self.run_stores[run.server]);
+        let (who, run_store) = (run.label.clone(), &mut self.run_stores[run.server]);
         let screen = &mut self.screen;
         let mut show = |event: RunEvent<'_>| screen.show(&ScreenItem::Run(&who, event), watched);
         match news {
@@ -93,7 +93,7 @@ impl ChatSession {
                     show(RunEvent::Task(task));
                 }
                 run.task = handle.task.clone().or(run.task.take());
-                book.advance(&run.id, &handle);
+                run_store.advance(&run.id, &handle);
             }
             RunUpdate::Progress(progress) => {
                 show(RunEvent::Progress(&progress));
@@ -165,13 +165,13 @@ impl ChatSession {
             }
             RunUpdate::Ended(ended) => {
                 show(RunEvent::Ended(&ended, run.begun.elapsed()));
-                book.forget(&run.id);
+                run_store.forget(&run.id);
                 self.finish_run(number, &ended);
             }
             RunUpdate::Lost { error, kept } => {
                 show(RunEvent::Lost(&error.to_string()));
                 if !kept {
-                    book.forget(&run.id);
+                    run_store.forget(&run.id);
                 }
                 self.finish_run(number, &PeerCallEnd { state: State::Failed, message: None });
             }

@@ -156,8 +156,8 @@ impl Peer for McpPeer {
             ResumeVia::Stream { .. } | ResumeVia::Sent | ResumeVia::Task => CallResend::default(),
         };
         let token = kept.token.clone();
-        let seat = connection.hub.open_inbox(&token, handle.task.as_deref());
-        let place = (connection, seat);
+        let inbox = connection.hub.open_inbox(&token, handle.task.as_deref());
+        let place = (connection, inbox);
         let conversation = McpCall::new(&self.shared, place, &handle.offer, token, again, driver);
         let task = handle.task.clone();
         tokio::spawn(async move { conversation.resume(kept, task.as_deref()).await });

@@ -43,11 +43,11 @@ impl<J> EndpointQueues<J> {
     pub(super) fn offer(&mut self, endpoint: &str, job: J) -> bool {
         let allowed = self.max_per_lane.div_ceil(2);
         let fresh = || EndpointQueue { waiting: VecDeque::new(), running: 0, allowed, is_ready: false };
-        let lane = self.queues.entry(endpoint.to_owned()).or_insert_with(fresh);
-        if lane.waiting.len() >= self.max_waiting.max(1) {
+        let queue = self.queues.entry(endpoint.to_owned()).or_insert_with(fresh);
+        if queue.waiting.len() >= self.max_waiting.max(1) {
             return false;
         }
-        lane.waiting.push_back(job);
+        queue.waiting.push_back(job);
         self.ready_up(endpoint);
         true
     }
@@ -58,10 +58,10 @@ impl<J> EndpointQueues<J> {
             return None;
         }
         let endpoint = self.ready.pop_front()?;
-        let lane = self.queues.get_mut(&endpoint)?;
-        lane.is_ready = false;
-        let job = lane.waiting.pop_front()?;
-        lane.running += 1;
+        let queue = self.queues.get_mut(&endpoint)?;
+        queue.is_ready = false;
+        let job = queue.waiting.pop_front()?;
+        queue.running += 1;
         self.running += 1;
         self.ready_up(&endpoint);
         Some((endpoint, job))
@@ -69,15 +69,15 @@ impl<J> EndpointQueues<J> {
 
     /// Records the end of a job that `next` returned.
     pub(super) fn finished(&mut self, endpoint: &str, pace: EndpointSpeed) {
-        let Some(lane) = self.queues.get_mut(endpoint) else { return };
+        let Some(queue) = self.queues.get_mut(endpoint) else { return };
         self.running -= 1;
-        lane.running -= 1;
-        lane.allowed = match pace {
-            EndpointSpeed::Slow => (lane.allowed / 2).max(1),
-            EndpointSpeed::Even => (lane.allowed * 2).min(self.max_per_lane),
-            EndpointSpeed::Untried => lane.allowed,
+        queue.running -= 1;
+        queue.allowed = match pace {
+            EndpointSpeed::Slow => (queue.allowed / 2).max(1),
+            EndpointSpeed::Even => (queue.allowed * 2).min(self.max_per_lane),
+            EndpointSpeed::Untried => queue.allowed,
         };
-        if lane.running == 0 && lane.waiting.is_empty() {
+        if queue.running == 0 && queue.waiting.is_empty() {
             self.queues.remove(endpoint);
         } else {
             self.ready_up(endpoint);
@@ -85,9 +85,9 @@ impl<J> EndpointQueues<J> {
     }
 
     fn ready_up(&mut self, endpoint: &str) {
-        let Some(lane) = self.queues.get_mut(endpoint) else { return };
-        if !lane.is_ready && !lane.waiting.is_empty() && lane.running < lane.allowed {
-            lane.is_ready = true;
+        let Some(queue) = self.queues.get_mut(endpoint) else { return };
+        if !queue.is_ready && !queue.waiting.is_empty() && queue.running < queue.allowed {
+            queue.is_ready = true;
             self.ready.push_back(endpoint.to_owned());
         }
     }

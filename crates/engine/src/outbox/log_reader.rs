@@ -36,7 +36,7 @@ impl TaskLogReader {
             // The snapshot is beyond the cursor, or unusable: fold the log from its start.
             None => (Task::new(TaskHeader::decode(&opened.row.head)?.origin(&opened.row)), vec![]),
         };
-        let mut reel = Self {
+        let mut log_reader = Self {
             store: Arc::clone(store),
             no: opened.row.no,
             task,
@@ -44,12 +44,12 @@ impl TaskLogReader {
             batches: batches.into(),
             entries: vec![].into_iter(),
         };
-        while reel.task.seq < cursor {
-            if reel.next().await?.is_none() {
+        while log_reader.task.seq < cursor {
+            if log_reader.next().await?.is_none() {
                 break;
             }
         }
-        Ok(Some(reel))
+        Ok(Some(log_reader))
     }
 
     /// The next event. Afterwards [`TaskLogReader::task`] is the task as of that event.

@@ -76,7 +76,7 @@ impl DeliveryRound {
     async fn deliver(&mut self, config: &WebhookConfig) -> Result<Option<DeliveryOutcome>, Error> {
         let began = Instant::now();
         let before = self.claim.delivery.hook.cursor;
-        let Some(mut reel) = TaskLogReader::open(&self.shared.store, self.task(), before).await? else {
+        let Some(mut log_reader) = TaskLogReader::open(&self.shared.store, self.task(), before).await? else {
             return Ok(None);
         };
         let (mut cursor, mut failures, mut sent) = (before, self.claim.delivery.attempts, 0);
@@ -85,9 +85,9 @@ impl DeliveryRound {
             if cursor > before && self.is_over(began, sent) {
                 break;
             }
-            let Some(entry) = reel.next().await? else { break };
-            let verdict = self.attempt(config, &reel, &entry, failures + 1).await;
-            let seq = reel.task().seq;
+            let Some(entry) = log_reader.next().await? else { break };
+            let verdict = self.attempt(config, &log_reader, &entry, failures + 1).await;
+            let seq = log_reader.task().seq;
             match verdict {
                 Some(DeliveryResult::Delivered) => sent += 1,
                 Some(DeliveryResult::NothingToSend) => {}
@@ -106,16 +106,16 @@ impl DeliveryRound {
 
     /// Retries a dead letter once: it is delivered, or becomes a dead letter again.
     async fn replay(&mut self, config: &WebhookConfig, seq: u64) -> Result<Option<DeliveryOutcome>, Error> {
-        let Some(mut reel) =
+        let Some(mut log_reader) =
             TaskLogReader::open(&self.shared.store, self.task(), seq.saturating_sub(1)).await?
         else {
             return Ok(None);
         };
-        let Some(entry) = reel.next().await? else {
+        let Some(entry) = log_reader.next().await? else {
             return Ok(Some(self.dead(seq, "there is no such event".to_owned())));
         };
         let attempt = self.claim.delivery.attempts + 1;
-        Ok(Some(match self.attempt(config, &reel, &entry, attempt).await {
+        Ok(Some(match self.attempt(config, &log_reader, &entry, attempt).await {
             Some(DeliveryResult::Delivered | DeliveryResult::NothingToSend) => {
                 DeliveryOutcome::Replayed { seq }
             }
@@ -130,18 +130,18 @@ impl DeliveryRound {
     async fn attempt(
         &mut self,
         config: &WebhookConfig,
-        reel: &TaskLogReader,
+        log_reader: &TaskLogReader,
         entry: &Entry,
         attempt: u32,
     ) -> Option<DeliveryResult> {
-        let (task, seq) = (reel.task(), reel.task().seq);
+        let (task, seq) = (log_reader.task(), log_reader.task().seq);
         let delivery_id = self.delivery_id(seq);
-        let parcel =
+        let delivery =
             WebhookDelivery { delivery_id: &delivery_id, webhook: config, task, seq, entry, attempt };
         let (began, limit, grace) = (Instant::now(), self.shared.options.timeout, self.shared.options.grace);
         let _in_flight = InFlight::new();
         let verdict = tokio::select! {
-            verdict = timeout(limit, self.shared.courier.deliver(&parcel)) => verdict,
+            verdict = timeout(limit, self.shared.sender.deliver(&delivery)) => verdict,
             () = async { wait_until_closing(&mut self.closing).await; sleep(grace).await } => return None,
         };
         let verdict = verdict.unwrap_or_else(|_| DeliveryResult::Retry {

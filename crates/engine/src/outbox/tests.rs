@@ -150,7 +150,7 @@ async fn a_hanging_endpoint_delays_nobody_else() {
     sleep(Duration::from_secs(300)).await;
     let late = world.task(&["http://good/"]);
     world.append(late, vec![text(1)]);
-    let began = world.courier.began.elapsed();
+    let began = world.sender.began.elapsed();
     world.wake.notify_one();
     world.until(|world| world.cursor(late, 0) == 1).await;
     let id = delivery_id(world.id(late), "hook-0", 1);
@@ -428,7 +428,7 @@ type Answering = dyn Fn(&Call) -> BoxFuture<'static, DeliveryResult> + Send + Sy
 
 struct World {
     store: Arc<Memory>,
-    courier: Arc<Directed>,
+    sender: Arc<Directed>,
     wake: Arc<Notify>,
 }
 
@@ -440,15 +440,15 @@ struct Directed {
 
 #[async_trait]
 impl WebhookSender for Directed {
-    async fn deliver(&self, parcel: &WebhookDelivery<'_>) -> DeliveryResult {
+    async fn deliver(&self, delivery: &WebhookDelivery<'_>) -> DeliveryResult {
         let call = Call {
-            id: parcel.delivery_id.to_owned(),
-            url: parcel.webhook.url.clone(),
-            seq: parcel.seq,
-            attempt: parcel.attempt,
+            id: delivery.delivery_id.to_owned(),
+            url: delivery.webhook.url.clone(),
+            seq: delivery.seq,
+            attempt: delivery.attempt,
             at: self.began.elapsed(),
-            task_seq: parcel.task.seq,
-            text: parcel.task.artifacts[0].parts[0].as_text().unwrap().to_owned(),
+            task_seq: delivery.task.seq,
+            text: delivery.task.artifacts[0].parts[0].as_text().unwrap().to_owned(),
         };
         self.calls.lock().unwrap().push(call.clone());
         (self.answer)(&call).await
@@ -478,14 +478,14 @@ impl World {
     fn answering(
         answer: impl Fn(&Call) -> BoxFuture<'static, DeliveryResult> + Send + Sync + 'static,
     ) -> Self {
-        let courier = Directed { began: Instant::now(), answer: Box::new(answer), calls: Mutex::new(vec![]) };
-        Self { store: Arc::default(), courier: Arc::new(courier), wake: Arc::default() }
+        let sender = Directed { began: Instant::now(), answer: Box::new(answer), calls: Mutex::new(vec![]) };
+        Self { store: Arc::default(), sender: Arc::new(sender), wake: Arc::default() }
     }
 
     fn start(&self, options: OutboxOptions) -> Started {
-        let (store, courier) = (Arc::clone(&self.store), Arc::clone(&self.courier));
-        let clock = Arc::new(Jumping(self.courier.began));
-        let outbox = Outbox::new(store, clock, courier, NodeId(Uuid::nil()), Arc::clone(&self.wake), options);
+        let (store, sender) = (Arc::clone(&self.store), Arc::clone(&self.sender));
+        let clock = Arc::new(Jumping(self.sender.began));
+        let outbox = Outbox::new(store, clock, sender, NodeId(Uuid::nil()), Arc::clone(&self.wake), options);
         let (stop, stopped) = watch::channel(false);
         Started { stop, running: tokio::spawn(outbox.run(stopped)) }
     }
@@ -530,7 +530,7 @@ impl World {
     }
 
     fn calls(&self) -> Vec<Call> {
-        self.courier.calls.lock().unwrap().clone()
+        self.sender.calls.lock().unwrap().clone()
     }
 
     fn dead(&self) -> Vec<DeadLetter> {
@@ -538,7 +538,7 @@ impl World {
     }
 
     async fn replay(&self) {
-        let now = Jumping(self.courier.began).now();
+        let now = Jumping(self.sender.began).now();
         assert_eq!(self.store.replay_dead_letters(None, now).await.unwrap(), 1);
         self.wake.notify_one();
     }

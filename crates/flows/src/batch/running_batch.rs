@@ -154,7 +154,7 @@ impl RunningBatch {
         id: TaskId,
         tenant: String,
         run: Timestamp,
-        seat: BatchHandle,
+        handle: BatchHandle,
         operations: Arc<[BatchOperation]>,
         room: usize,
     ) -> Arc<Self> {
@@ -163,7 +163,7 @@ impl RunningBatch {
             id,
             tenant,
             run,
-            handle: seat,
+            handle,
             operations,
             stopped: AtomicBool::new(false),
             stop: Notify::new(),

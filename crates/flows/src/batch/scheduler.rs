@@ -359,12 +359,12 @@ mod tests {
     #[test]
     fn places_go_by_priority_and_then_by_arrival() {
         let scheduler = BatchScheduler::new(1);
-        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
-        let first = seat.acquire_slot(Priority::Low).now_or_never().expect("there is a place");
-        let mut low = Box::pin(seat.acquire_slot(Priority::Low));
-        let mut early = Box::pin(seat.acquire_slot(Priority::Normal));
-        let mut late = Box::pin(seat.acquire_slot(Priority::Normal));
-        let mut high = Box::pin(seat.acquire_slot(Priority::High));
+        let handle = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let first = handle.acquire_slot(Priority::Low).now_or_never().expect("there is a place");
+        let mut low = Box::pin(handle.acquire_slot(Priority::Low));
+        let mut early = Box::pin(handle.acquire_slot(Priority::Normal));
+        let mut late = Box::pin(handle.acquire_slot(Priority::Normal));
+        let mut high = Box::pin(handle.acquire_slot(Priority::High));
         for asked in [&mut low, &mut early, &mut late, &mut high] {
             assert!(asked.now_or_never().is_none(), "the only place is taken");
         }
@@ -402,10 +402,10 @@ mod tests {
     #[test]
     fn the_cap_moves_both_ways_at_once() {
         let scheduler = BatchScheduler::new(1);
-        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
-        let one = seat.acquire_slot(Priority::Normal).now_or_never().expect("a place");
-        let mut two = Box::pin(seat.acquire_slot(Priority::Normal));
-        let mut three = Box::pin(seat.acquire_slot(Priority::Normal));
+        let handle = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let one = handle.acquire_slot(Priority::Normal).now_or_never().expect("a place");
+        let mut two = Box::pin(handle.acquire_slot(Priority::Normal));
+        let mut three = Box::pin(handle.acquire_slot(Priority::Normal));
         assert!((&mut two).now_or_never().is_none());
         scheduler.set_cap(2);
         let two = two.now_or_never().expect("raised, one more begins");
@@ -439,12 +439,12 @@ mod tests {
     #[test]
     fn the_watch_stands_still_while_all_that_is_left_asks() {
         let scheduler = BatchScheduler::new(2);
-        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let handle = scheduler.register_batch(batch(1), "home", usize::MAX, false);
         let runs = || scheduler.lock().batches[&batch(1)].stopwatch.since.is_some();
-        let one = seat.acquire_slot(Priority::Normal).now_or_never().expect("a place");
-        let two = seat.acquire_slot(Priority::Normal).now_or_never().expect("another");
+        let one = handle.acquire_slot(Priority::Normal).now_or_never().expect("a place");
+        let two = handle.acquire_slot(Priority::Normal).now_or_never().expect("another");
         drop(one);
-        let asking = seat.asking();
+        let asking = handle.asking();
         assert!(runs(), "the other one is at work");
         drop(two);
         assert!(!runs());
@@ -455,16 +455,16 @@ mod tests {
     #[test]
     fn whoever_stops_waiting_leaves_nothing_behind() {
         let scheduler = BatchScheduler::new(1);
-        let seat = scheduler.register_batch(batch(1), "home", usize::MAX, false);
-        let held = seat.acquire_slot(Priority::Normal).now_or_never().expect("a place");
-        let mut gone = Box::pin(seat.acquire_slot(Priority::High));
+        let handle = scheduler.register_batch(batch(1), "home", usize::MAX, false);
+        let held = handle.acquire_slot(Priority::Normal).now_or_never().expect("a place");
+        let mut gone = Box::pin(handle.acquire_slot(Priority::High));
         assert!((&mut gone).now_or_never().is_none());
-        let mut given = Box::pin(seat.acquire_slot(Priority::Normal));
+        let mut given = Box::pin(handle.acquire_slot(Priority::Normal));
         assert!((&mut given).now_or_never().is_none());
         drop(gone);
         drop(held);
         // The slot was granted, but its future was dropped before it was polled.
         drop(given);
-        assert!(seat.acquire_slot(Priority::Low).now_or_never().is_some());
+        assert!(handle.acquire_slot(Priority::Low).now_or_never().is_some());
     }
 }

@@ -87,7 +87,7 @@ pub struct PostgresStore {
     clock: Arc<DatabaseClock>,
     writer: PostgresWriter,
     puts: MemoryWriteQueue,
-    bell: Notifier,
+    notifier: Notifier,
     news: Mutex<Option<mpsc::UnboundedReceiver<StoreNotification>>>,
     patience: Duration,
 }
@@ -110,19 +110,19 @@ impl PostgresStore {
         // A separate pool, so that nothing waits for a slow search.
         let searches = PostgresPool::new(&config, &tls, SEARCH_READERS, options.patience)?;
         let names = Arc::new(PostgresNameCache::default());
-        let (bell, news) = Notifier::start(config.clone(), tls.clone(), &options.schema);
+        let (notifier, news) = Notifier::start(config.clone(), tls.clone(), &options.schema);
         let connect = pool::ConnectOptions { config, tls };
-        let desk = writer::WriterResources {
+        let resources = writer::WriterResources {
             connect,
             names: Arc::clone(&names),
             clock: Arc::clone(&clock),
-            bell: bell.clone(),
+            notifier: notifier.clone(),
             patience: options.patience,
         };
-        let writer = PostgresWriter::start(desk, options.writers);
+        let writer = PostgresWriter::start(resources, options.writers);
         let news = Mutex::new(Some(news));
         let puts = MemoryWriteQueue::new(Arc::clone(&pool));
-        Ok(Self { pool, searches, names, clock, writer, puts, bell, news, patience: options.patience })
+        Ok(Self { pool, searches, names, clock, writer, puts, notifier, news, patience: options.patience })
     }
 }
 
@@ -193,7 +193,7 @@ impl TaskStore for PostgresStore {
 
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
         let others = lease::heartbeat(&self.pool, &self.clock, node, until).await?;
-        self.bell.set_other_nodes(others);
+        self.notifier.set_other_nodes(others);
         Ok(())
     }
 
@@ -255,7 +255,7 @@ impl TaskStore for PostgresStore {
 impl WebhookStore for PostgresStore {
     async fn put_webhook(&self, task: TaskNo, hook: Webhook, cap: usize) -> Result<(), WebhookError> {
         outbox::put(&self.pool, &self.clock, task, &hook, cap).await?;
-        self.bell.notify(StoreNotification::Deliveries);
+        self.notifier.notify(StoreNotification::Deliveries);
         Ok(())
     }
 
@@ -298,7 +298,7 @@ impl WebhookStore for PostgresStore {
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
         self.clock.record_time(now);
         let replayed = outbox::replay(&self.pool, &self.clock, delivery).await?;
-        self.bell.notify(StoreNotification::Deliveries);
+        self.notifier.notify(StoreNotification::Deliveries);
         Ok(replayed)
     }
 }
@@ -366,7 +366,7 @@ impl Store for PostgresStore {
 
     async fn close(&self) -> Result<(), StoreError> {
         self.writer.close().await;
-        self.bell.close().await;
+        self.notifier.close().await;
         self.pool.close();
         self.searches.close();
         Ok(())

@@ -58,7 +58,7 @@ pub(super) struct WriterResources {
     pub(super) connect: ConnectOptions,
     pub(super) names: Arc<PostgresNameCache>,
     pub(super) clock: Arc<DatabaseClock>,
-    pub(super) bell: Notifier,
+    pub(super) notifier: Notifier,
     pub(super) patience: Duration,
 }
 
@@ -70,12 +70,12 @@ pub(super) struct PostgresWriter {
 }
 
 impl PostgresWriter {
-    pub(super) fn start(desk: WriterResources, count: usize) -> Self {
+    pub(super) fn start(resources: WriterResources, count: usize) -> Self {
         let (give, take) = mpsc::channel(QUEUE);
-        let (desk, take) = (Arc::new(desk), Arc::new(Mutex::new(take)));
+        let (resources, take) = (Arc::new(resources), Arc::new(Mutex::new(take)));
         let at_work = (0..count.max(1))
             .map(|_| {
-                let scribe = WriterTask { desk: Arc::clone(&desk), id: Uuid::now_v7(), line: None };
+                let scribe = WriterTask { resources: Arc::clone(&resources), id: Uuid::now_v7(), line: None };
                 tokio::spawn(scribe.serve(Arc::clone(&take)))
             })
             .collect();
@@ -103,7 +103,7 @@ impl PostgresWriter {
 
 /// One writer: one connection, one batch at a time.
 struct WriterTask {
-    desk: Arc<WriterResources>,
+    resources: Arc<WriterResources>,
     /// The id under which the database remembers this writer's last batch.
     id: Uuid,
     line: Option<WriterConnection>,
@@ -173,7 +173,9 @@ impl WriterTask {
             let waited = batch.iter().map(|job| job.since.elapsed()).max().unwrap_or_default();
             let error = match error {
                 BatchFailure::Again => None,
-                BatchFailure::Store(StoreError::Unavailable(_)) if sent || waited < self.desk.patience => {
+                BatchFailure::Store(StoreError::Unavailable(_))
+                    if sent || waited < self.resources.patience =>
+                {
                     None
                 }
                 BatchFailure::Store(StoreError::Full(_)) if sent => None,
@@ -197,13 +199,15 @@ impl WriterTask {
         name: Uuid,
         sent: &mut bool,
     ) -> Result<Vec<ChangeOutcome>, BatchFailure> {
-        let (writer, desk) = (self.id, Arc::clone(&self.desk));
+        let (writer, resources) = (self.id, Arc::clone(&self.resources));
         let line = match &mut self.line {
             Some(line) if !line.client.is_closed() => line,
-            _ => self.line.insert(WriterConnection::open(&desk.connect).await.map_err(BatchFailure::Store)?),
+            _ => self
+                .line
+                .insert(WriterConnection::open(&resources.connect).await.map_err(BatchFailure::Store)?),
         };
         let changes = batch.iter().map(|job| &job.change);
-        let columns = ChangeColumns::of(changes, &line.client, &desk.names, &desk.clock)
+        let columns = ChangeColumns::of(changes, &line.client, &resources.names, &resources.clock)
             .await
             .map_err(BatchFailure::Store)?;
         let WriterConnection { client, commit, add_webhooks, slot } = line;
@@ -245,7 +249,7 @@ impl WriterTask {
         outcomes.sort_by_key(|outcome| outcome.place);
         for (job, outcome) in batch.into_iter().zip(outcomes) {
             for news in outcome.news(&job.change) {
-                self.desk.bell.notify(news);
+                self.resources.notifier.notify(news);
             }
             let _ = job.reply.send(outcome.result);
         }

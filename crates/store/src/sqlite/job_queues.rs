@@ -31,28 +31,28 @@ impl<J> Default for TenantJobQueues<J> {
 }
 
 impl<J> TenantJobQueues<J> {
-    pub(super) fn push(&mut self, lane: JobTenant, job: J) {
+    pub(super) fn push(&mut self, tenant: JobTenant, job: J) {
         self.len += 1;
-        if let Some(jobs) = self.jobs.get_mut(&lane) {
+        if let Some(jobs) = self.jobs.get_mut(&tenant) {
             return jobs.push_back(job);
         }
-        self.order.push_back(lane.clone());
-        self.jobs.insert(lane, VecDeque::from([job]));
+        self.order.push_back(tenant.clone());
+        self.jobs.insert(tenant, VecDeque::from([job]));
     }
 
     /// The next job, tenants in turn.
     pub(super) fn pop(&mut self, now: Instant) -> Option<J> {
-        let lane = self.order.pop_front()?;
-        let jobs = self.jobs.get_mut(&lane)?;
+        let tenant = self.order.pop_front()?;
+        let jobs = self.jobs.get_mut(&tenant)?;
         let job = jobs.pop_front();
         self.len -= usize::from(job.is_some());
-        if lane.is_some() && lane != self.last {
+        if tenant.is_some() && tenant != self.last {
             self.changed = self.last.is_some().then_some(now);
-            self.last.clone_from(&lane);
+            self.last.clone_from(&tenant);
         }
         match jobs.is_empty() {
-            true => drop(self.jobs.remove(&lane)),
-            false => self.order.push_back(lane),
+            true => drop(self.jobs.remove(&tenant)),
+            false => self.order.push_back(tenant),
         }
         job
     }
@@ -75,7 +75,7 @@ impl<J> TenantJobQueues<J> {
 mod tests {
     use super::*;
 
-    fn lane(name: &str) -> JobTenant {
+    fn tenant(name: &str) -> JobTenant {
         (!name.is_empty()).then(|| name.into())
     }
 
@@ -83,10 +83,10 @@ mod tests {
     fn lanes_take_turns_and_each_keeps_its_order() {
         let (mut lanes, now) = (TenantJobQueues::default(), Instant::now());
         for n in 0..100 {
-            lanes.push(lane("evil"), ("evil", n));
+            lanes.push(tenant("evil"), ("evil", n));
         }
         for n in 0..3 {
-            lanes.push(lane("good"), ("good", n));
+            lanes.push(tenant("good"), ("good", n));
         }
         lanes.push(None, ("server", 0));
         assert_eq!(lanes.len(), 104);
@@ -111,7 +111,7 @@ mod tests {
     fn it_is_shared_while_two_tenants_write() {
         let (mut lanes, now) = (TenantJobQueues::default(), Instant::now());
         let mut write = |name: &str, at: Instant| {
-            lanes.push(lane(name), ());
+            lanes.push(tenant(name), ());
             lanes.pop(at);
             lanes.is_shared(at)
         };

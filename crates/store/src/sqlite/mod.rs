@@ -192,8 +192,8 @@ impl TaskStore for SqliteStore {
                 .flat_map(|added| &added.hooks)
                 .map(|hook| hook.config.len())
                 .sum::<usize>();
-        let lane = change.tenant.clone();
-        self.writer.write_for(lane, weight, move |session| commit::commit(session, &change)).await?
+        let tenant = change.tenant.clone();
+        self.writer.write_for(tenant, weight, move |session| commit::commit(session, &change)).await?
     }
 
     async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
@@ -341,8 +341,8 @@ impl WebhookStore for SqliteStore {
 impl SessionStore for SqliteStore {
     async fn create_session(&self, new: ClientSession, limit: usize) -> Result<bool, StoreError> {
         let weight = new.body.len();
-        let lane = Some(tenant_of(&new.owner).into());
-        self.writer.write_for(lane, weight, move |session| session::create(session, &new, limit)).await?
+        let tenant = Some(tenant_of(&new.owner).into());
+        self.writer.write_for(tenant, weight, move |session| session::create(session, &new, limit)).await?
     }
 
     async fn session(&self, id: &str) -> Result<Option<ClientSession>, StoreError> {

@@ -88,13 +88,13 @@ impl SqliteWriter {
     /// Like `write`, in the queue of a tenant.
     pub(super) async fn write_for<T: Send + 'static>(
         &self,
-        lane: JobTenant,
+        tenant: JobTenant,
         weight: usize,
         work: impl FnMut(&mut WriteSession) -> Result<T> + Send + 'static,
     ) -> StdResult<T, StoreError> {
         let (reply, answer) = oneshot::channel();
         let job = ClosureJob { weight, work, result: None, reply };
-        self.orders.send(WriterMessage::Work(lane, Box::new(job))).await.map_err(|_| closed())?;
+        self.orders.send(WriterMessage::Work(tenant, Box::new(job))).await.map_err(|_| closed())?;
         answer.await.map_err(|_| closed())?
     }
 
@@ -205,7 +205,7 @@ impl WriterThread {
             self.gather(&mut queue, &mut orders);
             for order in orders.drain(..) {
                 match order {
-                    WriterMessage::Work(lane, job) => self.queues.push(lane, job),
+                    WriterMessage::Work(tenant, job) => self.queues.push(tenant, job),
                     WriterMessage::Close => {
                         queue.close();
                         closing = true;

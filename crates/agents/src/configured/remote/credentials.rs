@@ -83,8 +83,8 @@ fn build_authorizer(
         return Ok(Some(Arc::new(Bearer::in_file(path, url))));
     }
     let Some(own) = access.oauth else { return Ok(None) };
-    let (options, keeper) = oauth(spec, own)?;
-    let oauth = OAuth::new(options, keeper, consent).map_err(|why| spec.wrong("oauth", why))?;
+    let (options, token_store) = oauth(spec, own)?;
+    let oauth = OAuth::new(options, token_store, consent).map_err(|why| spec.wrong("oauth", why))?;
     Ok(Some(Arc::new(oauth)))
 }
 
@@ -121,12 +121,12 @@ fn oauth(spec: &AgentSpec, own: &OAuthSpec) -> Result<(OAuthOptions, Arc<dyn Tok
         scopes: own.scopes.iter().cloned().collect(),
         ..OAuthOptions::default()
     };
-    let keeper: Arc<dyn TokenStore> = match &own.tokens {
+    let token_store: Arc<dyn TokenStore> = match &own.tokens {
         // Client credentials can be obtained again, so their tokens are not stored.
         Some(dir) if !for_itself => Arc::new(FileTokenStore::new(dir)),
         _ => Arc::new(MemoryTokenStore::default()),
     };
-    Ok((options, keeper))
+    Ok((options, token_store))
 }
 
 fn secret_in(path: &Path) -> Result<String, String> {

@@ -51,7 +51,7 @@ const BEFORE_TAKING_BACK: Duration = Duration::from_secs(3);
 pub(super) struct McpCall {
     shared: Arc<McpConnectionPool>,
     connection: Arc<McpConnection>,
-    seat: CallInbox,
+    inbox: CallInbox,
     /// The tool's name.
     name: String,
     token: String,
@@ -114,7 +114,7 @@ enum McpCallStep {
 impl McpCall {
     pub(super) fn new(
         shared: &Arc<McpConnectionPool>,
-        (connection, seat): (Arc<McpConnection>, CallInbox),
+        (connection, inbox): (Arc<McpConnection>, CallInbox),
         name: &str,
         token: String,
         again: CallResend,
@@ -123,7 +123,7 @@ impl McpCall {
         Self {
             shared: Arc::clone(shared),
             connection,
-            seat,
+            inbox,
             name: name.to_owned(),
             token,
             phase: McpCallPhase::Call(again),
@@ -284,7 +284,7 @@ impl McpCall {
                 Err(_) => McpCallStep::LetGo,
             },
             order = self.driver.commands.recv() => order.map_or(McpCallStep::LetGo, McpCallStep::Order),
-            next = self.seat.next(), if room => match next {
+            next = self.inbox.next(), if room => match next {
                 InboxItem::Message(message) => McpCallStep::Routed(message),
                 InboxItem::Missed => McpCallStep::Missed,
             },
@@ -449,9 +449,9 @@ impl McpCall {
     /// Switches to a working connection.
     async fn reconnect(&mut self) -> Result<(), PeerError> {
         self.shared.forget(&self.connection).await;
-        (self.connection, self.seat) = self.shared.open_inbox(&self.token).await?;
+        (self.connection, self.inbox) = self.shared.open_inbox(&self.token).await?;
         if let McpCallPhase::Task(task) = &self.phase {
-            self.seat.set_task(&task.id);
+            self.inbox.set_task(&task.id);
         }
         Ok(())
     }
@@ -557,7 +557,7 @@ impl McpCall {
         if let (McpCallPhase::Call(_), Some(request)) = (&self.phase, self.unanswered.take())
             && !self.connection.version.is_stateless()
         {
-            self.seat.abandon_call(&self.token, request, self.taken_back);
+            self.inbox.abandon_call(&self.token, request, self.taken_back);
         }
     }
 
@@ -576,7 +576,7 @@ impl McpCall {
             self.connection.cancel(&id, "the task has ended").await;
         }
         self.abandon_call();
-        drop(self.seat);
+        drop(self.inbox);
         let CallDriver { events: happened, commands: mut orders } = self.driver;
         let (mut rest, mut last) = (self.outbox, Some(last));
         while last.is_some() {

@@ -175,11 +175,11 @@ impl McpConnectionPool {
             first = self.connection().await?;
         }
         if first.version.is_stateless() || !self.asks.load(Ordering::Acquire) {
-            let seat = first.hub.open_inbox(token, None);
-            return Ok((first, seat));
+            let inbox = first.hub.open_inbox(token, None);
+            return Ok((first, inbox));
         }
-        if let Some(seat) = first.hub.open_exclusive_inbox(token) {
-            return Ok((first, seat));
+        if let Some(inbox) = first.hub.open_exclusive_inbox(token) {
+            return Ok((first, inbox));
         }
         let mut more = self.more.lock().await;
         let is_over = |connection: &mut Arc<McpConnection>| {
@@ -189,16 +189,16 @@ impl McpConnectionPool {
             tokio::spawn(async move { over.end().await });
         }
         for connection in more.iter() {
-            if let Some(seat) = connection.hub.open_exclusive_inbox(token) {
-                return Ok((Arc::clone(connection), seat));
+            if let Some(inbox) = connection.hub.open_exclusive_inbox(token) {
+                return Ok((Arc::clone(connection), inbox));
             }
         }
         if more.len() + 1 < self.options.max_connections {
             match self.connect().await {
                 Ok(connection) => {
-                    let seat = connection.hub.open_inbox(token, None);
+                    let inbox = connection.hub.open_inbox(token, None);
                     more.push(Arc::clone(&connection));
-                    return Ok((connection, seat));
+                    return Ok((connection, inbox));
                 }
                 // Not every server can be started or connected to twice.
                 Err(error) => tracing::debug!(%error, "no connection of its own for the call: it shares one"),
@@ -206,8 +206,8 @@ impl McpConnectionPool {
         }
         let emptiest = more.iter().chain([&first]).min_by_key(|connection| connection.hub.calls());
         let connection = Arc::clone(emptiest.unwrap_or(&first));
-        let seat = connection.hub.open_inbox(token, None);
-        Ok((connection, seat))
+        let inbox = connection.hub.open_inbox(token, None);
+        Ok((connection, inbox))
     }
 
     /// A connection in the session of an earlier call, which may have been another process's.

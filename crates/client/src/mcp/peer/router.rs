@@ -468,21 +468,21 @@ mod tests {
     #[tokio::test]
     async fn a_call_that_is_slow_to_listen_knows_that_events_were_dropped() {
         let hub = MessageRouter::new(watch::Sender::new(0));
-        let mut seat = hub.open_inbox("one", Some("t"));
+        let mut inbox = hub.open_inbox("one", Some("t"));
         let event = |seq: usize| notification(EVENT_NOTIFICATION, &json!({ "taskId": "t", "seq": seq }));
         for seq in 0..INBOX + 2 {
             assert!(hub.route(event(seq)).is_none());
         }
-        let InboxItem::Message(first) = seat.next().await else { panic!("there is room for {INBOX}") };
+        let InboxItem::Message(first) = inbox.next().await else { panic!("there is room for {INBOX}") };
         assert_eq!(first, event(0));
         // There is room again, but events are missing before the next one.
         hub.route(event(INBOX + 2));
         for seq in 1..INBOX {
-            assert!(matches!(seat.next().await, InboxItem::Message(message) if message == event(seq)));
+            assert!(matches!(inbox.next().await, InboxItem::Message(message) if message == event(seq)));
         }
-        assert!(matches!(seat.next().await, InboxItem::Missed));
+        assert!(matches!(inbox.next().await, InboxItem::Missed));
         hub.route(event(7));
-        assert!(matches!(seat.next().await, InboxItem::Message(message) if message == event(7)));
+        assert!(matches!(inbox.next().await, InboxItem::Message(message) if message == event(7)));
     }
 
     #[tokio::test]

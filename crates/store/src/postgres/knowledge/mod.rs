@@ -124,7 +124,7 @@ impl Knowledge for PostgresStore {
     }
 
     fn notify_nodes(&self, topic: String) {
-        self.bell.notify(StoreNotification::Knowledge(topic));
+        self.notifier.notify(StoreNotification::Knowledge(topic));
     }
 }
 

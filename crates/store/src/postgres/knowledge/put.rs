@@ -34,7 +34,7 @@ struct PutJob {
 
 /// The queue of this process's memory writes.
 pub(crate) struct MemoryWriteQueue {
-    desk: Arc<MemoryWriter>,
+    resources: Arc<MemoryWriter>,
     room: Semaphore,
 }
 
@@ -46,8 +46,8 @@ struct MemoryWriter {
 
 impl MemoryWriteQueue {
     pub(in crate::postgres) fn new(pool: Arc<PostgresPool>) -> Self {
-        let desk = MemoryWriter { pool, waiting: Mutex::default(), turns: Semaphore::new(AT_ONCE) };
-        Self { desk: Arc::new(desk), room: Semaphore::new(QUEUE) }
+        let resources = MemoryWriter { pool, waiting: Mutex::default(), turns: Semaphore::new(AT_ONCE) };
+        Self { resources: Arc::new(resources), room: Semaphore::new(QUEUE) }
     }
 
     /// Writes an entry, usually together with others; returns once it is durable.
@@ -55,15 +55,15 @@ impl MemoryWriteQueue {
         let gone = || StoreError::Unavailable("the store is closed".into());
         let _room = self.room.acquire().await.map_err(|_| gone())?;
         let (reply, answer) = oneshot::channel();
-        self.desk.waiting.lock().push(PutJob { put, reply });
-        let desk = Arc::clone(&self.desk);
+        self.resources.waiting.lock().push(PutJob { put, reply });
+        let resources = Arc::clone(&self.resources);
         // Spawned, because the batch may carry writes of other callers, which must continue if this caller
         // disconnects.
         tokio::spawn(async move {
-            let Ok(_turn) = desk.turns.acquire().await else { return };
-            let jobs = desk.next_batch();
+            let Ok(_turn) = resources.turns.acquire().await else { return };
+            let jobs = resources.next_batch();
             if !jobs.is_empty() {
-                desk.write(jobs).await;
+                resources.write(jobs).await;
             }
         });
         answer.await.map_err(|_| gone())?

@@ -30,8 +30,8 @@ const CHUNK: usize = 256;
 impl Knowledge for SqliteStore {
     async fn put_memory(&self, put: MemoryPut) -> Result<MemoryWriteResult, MemoryError> {
         let weight = put.value.len() + 2 * put.text.len();
-        let lane = Some(put.key.tenant.as_str().into());
-        self.writer.write_for(lane, weight, move |session| memory::put(session, &put)).await?
+        let tenant = Some(put.key.tenant.as_str().into());
+        self.writer.write_for(tenant, weight, move |session| memory::put(session, &put)).await?
     }
 
     async fn memory(&self, key: &MemoryKey, now: Timestamp) -> Result<Option<MemoryEntry>, StoreError> {

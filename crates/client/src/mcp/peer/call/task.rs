@@ -130,7 +130,7 @@ impl McpCall {
             .then(|| TaskEventCursor { after: 0, translator: EventTranslator::default() });
         entered.later();
         self.phase = McpCallPhase::Task(entered);
-        self.seat.set_task(id);
+        self.inbox.set_task(id);
         self.emit_handle();
         self.open_task_stream().await;
         if task.status == Ok(McpTaskStatus::Working) {
@@ -149,7 +149,7 @@ impl McpCall {
         joined.events =
             after.map(|after| TaskEventCursor { after, translator: EventTranslator::after_others() });
         self.phase = McpCallPhase::Task(joined);
-        self.seat.set_task(id);
+        self.inbox.set_task(id);
         self.open_task_stream().await;
     }
 
