@@ -395,6 +395,11 @@ impl TaskRun {
         self.agent.notify_waiters();
     }
 
+    /// The open questions, as far as the run knows, oldest first.
+    pub(crate) fn open_questions(&self) -> Vec<String> {
+        self.lock().open.clone()
+    }
+
     /// Whether all earlier questions are answered, as far as the run knows.
     pub(crate) fn is_oldest(&self, question: &str) -> bool {
         self.lock().open.first().is_some_and(|oldest| oldest == question)

@@ -66,6 +66,23 @@ impl EngineCore {
         Err(moved_too_often())
     }
 
+    /// Like [`EngineCore::withdraw_from_caller`], for a task whose calling task has to be looked up.
+    pub(crate) fn withdraw_from_caller_of(self: &Arc<Self>, called: TaskId, questions: Vec<String>) {
+        let engine = Arc::clone(self);
+        tokio::spawn(async move {
+            match engine.store.row(&TaskKey::Id(called)).await {
+                Ok(row) => {
+                    if let Some(parent) = row.and_then(|row| row.parent) {
+                        engine.withdraw_from_caller(called, parent, questions);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(task = %called, %error, "could not withdraw its questions from its caller");
+                }
+            }
+        });
+    }
+
     /// Withdraws the relayed questions from the calling task, after they were withdrawn, or the task ended,
     /// here. Runs in the background: if it fails, the calling task notices when it polls this one.
     pub(crate) fn withdraw_from_caller(

@@ -173,6 +173,15 @@ impl Call<'_> {
             self.asks = Some((task.origin.id, question.clone()));
             return Ok(Ok(None));
         }
+        // Relayed before a restart, and answered at the called task since: nothing else closes it here.
+        let relayed = format!("{}.", task.origin.id);
+        for question in run.open_questions().into_iter().filter(|open| open.starts_with(&relayed)) {
+            let withdrawn = run.engine.withdraw_question(&run.caller(), run.origin.id, &question).await;
+            // It is closed at the latest when this task ends.
+            if let Err(error) = withdrawn {
+                tracing::warn!(task = %run.origin.id, %error, "could not withdraw a question that has its answer");
+            }
+        }
         // No need to wait for this write: until it is durable, the same call finds the same task, which has
         // ended.
         let record =

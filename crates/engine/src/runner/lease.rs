@@ -184,9 +184,14 @@ impl Lease {
         if run.is_canceled() {
             self.engine.cancel_children(run.origin.id).await;
         }
+        let questions = run.open_questions();
         let work = run.take_last(Some(end));
         // Both results are final: this end is durable, or another writer's is.
-        let _ = self.write(run, &work, RunChange::Rest).await;
+        let written = self.write(run, &work, RunChange::Rest).await;
+        if written.is_ok() && !run.called_by.is_empty() && !questions.is_empty() {
+            // The calling task relays them, and would wait for answers that this task no longer takes.
+            self.engine.withdraw_from_caller_of(run.origin.id, questions);
+        }
         self.engine.cancel_children(run.origin.id).await;
     }
 

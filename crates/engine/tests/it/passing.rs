@@ -1,7 +1,10 @@
 //! What a called task asks is asked by the one that called it, and answered once, wherever the answer comes.
 
-use nuncio_engine::{AgentError, Answer, Chunk, Engine, Outcome, State, Task, TaskContext};
+use std::sync::Arc;
+
+use nuncio_engine::{AgentError, Answer, Chunk, Engine, List, Outcome, State, Task, TaskContext};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::world::{EngineExt, World, data, me, said, text_of, to, until};
 
@@ -126,6 +129,65 @@ async fn a_called_task_that_is_canceled_takes_its_question_along() {
     assert_eq!(text_of(&ended, "heard"), "nothing (Canceled)");
     engine.checked(ended.origin.id).await;
     engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_called_task_that_ends_without_its_answer_takes_its_question_along() {
+    let gives_up = Arc::new(Notify::new());
+    let gate = Arc::clone(&gives_up);
+    let world = World::new()
+        .agent("parent", async |cx: TaskContext| calls(cx, "child").await)
+        .agent("grandparent", async |cx: TaskContext| calls(cx, "parent").await)
+        .agent("child", move |cx: TaskContext| {
+            let gate = Arc::clone(&gate);
+            async move {
+                let (asks, waits) = (cx.branch("asks"), cx.branch("waits"));
+                tokio::select! {
+                    answer = asks.ask("First?", form()) => answer.map(|_| Outcome::said("answered")),
+                    waited = waits.step("wait", async |_| { gate.notified().await; Ok(()) }) => {
+                        waited.map(|()| Outcome::said("gave up"))
+                    }
+                }
+            }
+        });
+    let engine = world.start().await;
+    let task = engine.send(to("grandparent", "go")).await;
+    asking(&engine, &task, "First?").await;
+    gives_up.notify_one();
+    let ended = engine.ended(&task).await;
+    assert_eq!(text_of(&ended, "heard"), "nothing (Completed) (Completed)");
+    engine.stop().await;
+}
+
+/// An answer that comes while a server starts again: the tasks above may relay the question after it has its answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_question_is_left_open_above_a_task_that_has_ended() {
+    for _ in 0..if std::env::var_os("NUNCIO_FULL").is_some() { 40 } else { 3 } {
+        let all = (0..16).map(async |_| {
+            let world = World::new()
+                .options(|options| options.max_running = 1)
+                .agent("parent", async |cx: TaskContext| calls(cx, "child").await)
+                .agent("grandparent", async |cx: TaskContext| calls(cx, "parent").await)
+                .agent("child", async |cx: TaskContext| {
+                    cx.ask("First?", form()).await?;
+                    Ok(Outcome::done())
+                });
+            let engine = world.start().await;
+            let task = engine.send(to("grandparent", "go")).await;
+            let asking = until("somebody asks", async || {
+                let list = List { page_size: 10, state: Some(State::InputRequired), ..Default::default() };
+                engine.list(&me(), list).await.unwrap().tasks.pop()
+            })
+            .await;
+            engine.stop().await;
+            drop(engine);
+            let engine = world.start().await;
+            engine.say(&asking, said("me")).await.unwrap();
+            assert_eq!(engine.ended(&task).await.state, State::Completed);
+            engine.stop().await;
+        });
+        futures_util::future::join_all(all).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
