@@ -1,6 +1,6 @@
 //! Golden files of everything that the flows publish about themselves: each tool as `tools/list` shows it, and
 //! each schema under `/schemas`. A client generates code from these, so a change has to be meant. After a meant
-//! change, run this test with `NUNCIO_BLESS=1` and review the difference of the golden files.
+//! change, run this test with `NUNCIO_BLESS=1`; before, it prints each difference by its path.
 //!
 //! The comparison ignores what does not change the meaning of a schema: the order of keys, of `required`, of an
 //! `enum` and of a list of types, a `required` that is empty, and the type `string` beside an `enum` of strings.
@@ -91,7 +91,7 @@ fn compare(kind: &str, name: &str, published: &Value) -> Option<String> {
     let path = folder(kind).join(format!("{name}.json"));
     if std::env::var_os("NUNCIO_BLESS").is_some() {
         fs::create_dir_all(folder(kind)).unwrap();
-        fs::write(&path, format!("{published:#}\n")).unwrap();
+        fs::write(&path, format!("{published}\n")).unwrap();
         return None;
     }
     let golden = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
