@@ -129,15 +129,19 @@ impl<'a> TaskFollower<'a> {
             };
             let ended = match open.changes.next().await {
                 Ok(Some(change)) => {
-                    self.outage.reset();
                     match change {
+                        // No progress by itself: a new stream may begin with the task as it is.
                         ToolChange::Task(task) => return Ok(Some(*task)),
                         ToolChange::Event(number) => {
-                            if let Some((_, after)) = &mut self.subscription.task {
-                                *after = number.max(*after);
+                            if let Some((_, after)) = &mut self.subscription.task
+                                && number > *after
+                            {
+                                *after = number;
+                                self.outage.reset();
                             }
                         }
-                        ToolChange::Resource(_) | ToolChange::Acknowledged { .. } => {}
+                        ToolChange::Resource(_) => self.outage.reset(),
+                        ToolChange::Acknowledged { .. } => {}
                     }
                     return Ok(None);
                 }

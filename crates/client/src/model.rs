@@ -260,15 +260,15 @@ fn endpoint_url(options: &ModelOptions, mut base: Url) -> Result<Url, ModelError
     base.set_query(None);
     let last =
         base.path_segments().and_then(|mut path| path.rfind(|part| !part.is_empty()).map(str::to_owned));
-    let ends_in = |part: Option<&str>| last.as_deref() == part;
+    let ends_in = |part: &str| last.as_deref() == Some(part);
     {
         let mut path = base.path_segments_mut().map_err(|()| no_base())?;
         path.pop_if_empty();
         match options.provider {
             Provider::Anthropic => path.extend(["v1", "messages"]),
             // A base URL of the provider's own API, as configurations for it have it.
-            Provider::Gemini if ends_in(Some("v1beta")) => path.extend(["openai", "chat", "completions"]),
-            Provider::Ollama if ends_in(None) => path.extend(["v1", "chat", "completions"]),
+            Provider::Gemini if !ends_in("openai") => path.extend(["openai", "chat", "completions"]),
+            Provider::Ollama if !ends_in("v1") => path.extend(["v1", "chat", "completions"]),
             Provider::OpenAi | Provider::Gemini | Provider::Ollama => path.extend(["chat", "completions"]),
         };
     }
@@ -297,6 +297,7 @@ mod tests {
         check(Provider::Ollama, Some("http://127.0.0.1:11434/"), ollama);
         check(Provider::Ollama, Some("http://127.0.0.1:11434/v1"), ollama);
         check(Provider::Ollama, Some("http://box/ollama/v1"), "http://box/ollama/v1/chat/completions");
+        check(Provider::Ollama, Some("http://box/ollama"), "http://box/ollama/v1/chat/completions");
         let gemini = "https://generativelanguage.googleapis.com/v1beta/openai/chat/completions";
         check(Provider::Gemini, None, gemini);
         check(Provider::Gemini, Some("https://generativelanguage.googleapis.com/v1beta"), gemini);

@@ -380,8 +380,9 @@ impl OAuthInner {
             && let Some(renewed) = self.renewed(&kept, &grant).await
         {
             grant = renewed;
+            let replaced = kept.clone();
             kept.grant = Some(grant.clone());
-            self.token_store.renew(resource, &kept).await;
+            self.token_store.renew(resource, &replaced, &kept).await;
         }
         // An expired token is not sent.
         if grant.has_ended() {
@@ -431,8 +432,9 @@ impl OAuthInner {
         {
             // The renewed token is tried once; if it is rejected, too, the user is asked.
             round.renewed = Some((renewed.access_token.clone(), Instant::now()));
+            let replaced = kept.clone();
             kept.grant = Some(renewed);
-            self.token_store.renew(resource, &kept).await;
+            self.token_store.renew(resource, &replaced, &kept).await;
             return Ok(true);
         }
         round.sought.retain(|at| at.elapsed() < ROUNDS_WITHIN);

@@ -1,6 +1,6 @@
 //! What the tests of several crates share. No product crate depends on it.
 //!
-//! - [`conformance`]: one check per guarantee of `Store`, for every backend.
+//! - [`mod@conformance`]: one check per guarantee of `Store`, for every backend.
 //! - [`fault_injection`]: a store whose commits can be delayed, fail, or be the last action of a process.
 //! - [`model_provider`]: a stand-in for the APIs of model providers.
 //! - [`open_in`]: a store for one test, on the backend that the environment names.

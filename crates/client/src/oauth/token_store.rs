@@ -23,8 +23,8 @@ pub trait TokenStore: Send + Sync + 'static {
     /// Stores a record. This cannot fail: if storing does not work, the user is asked again next time.
     async fn store(&self, resource: &Url, kept: &OAuthRecord);
 
-    /// Stores a renewed record, unless the one that it replaces was deleted meanwhile.
-    async fn renew(&self, resource: &Url, kept: &OAuthRecord);
+    /// Stores a renewed record, unless the one that it replaces was deleted, or replaced by a login, meanwhile.
+    async fn renew(&self, resource: &Url, replaced: &OAuthRecord, kept: &OAuthRecord);
 
     /// Deletes the record of a resource.
     async fn forget(&self, resource: &Url);
@@ -44,8 +44,8 @@ impl TokenStore for MemoryTokenStore {
         self.0.lock().insert(resource.clone(), kept.clone());
     }
 
-    async fn renew(&self, resource: &Url, kept: &OAuthRecord) {
-        if let Some(stored) = self.0.lock().get_mut(resource) {
+    async fn renew(&self, resource: &Url, replaced: &OAuthRecord, kept: &OAuthRecord) {
+        if let Some(stored) = self.0.lock().get_mut(resource).filter(|stored| **stored == *replaced) {
             *stored = kept.clone();
         }
     }
@@ -122,9 +122,11 @@ impl TokenStore for FileTokenStore {
         self.write(resource, kept);
     }
 
-    async fn renew(&self, resource: &Url, kept: &OAuthRecord) {
+    async fn renew(&self, resource: &Url, replaced: &OAuthRecord, kept: &OAuthRecord) {
         let _writing = self.writing.lock();
-        if self.path(resource).exists() {
+        let stored = std::fs::read(self.path(resource)).ok();
+        let stored = stored.and_then(|bytes| serde_json::from_slice::<OAuthRecord>(&bytes).ok());
+        if stored.as_ref() == Some(replaced) {
             self.write(resource, kept);
         }
     }

@@ -99,9 +99,8 @@ async fn the_same_answer_comes_over_all_wires() {
         assert_eq!(said.calls[0].arguments().unwrap()["n"], 1, "{provider:?}");
         let [asked] = &server.asked()[..] else { panic!("asked once") };
         let (place, header, value) = match provider {
-            Provider::OpenAi | Provider::Gemini => {
-                ("/chat/completions", "authorization", format!("Bearer {KEY}"))
-            }
+            Provider::OpenAi => ("/chat/completions", "authorization", format!("Bearer {KEY}")),
+            Provider::Gemini => ("/openai/chat/completions", "authorization", format!("Bearer {KEY}")),
             Provider::Anthropic => ("/v1/messages", "x-api-key", KEY.to_owned()),
             Provider::Ollama => ("/v1/chat/completions", "authorization", format!("Bearer {KEY}")),
         };

@@ -59,7 +59,6 @@ impl EngineCore {
             let asked = open_questions(&task);
             let ended = self.until_ended(caller, &id, task).await?;
             if let Some(parent) = row.parent
-                && workplace == Workplace::Remote
                 && tell
                 && ended.state.is_terminal()
                 && !asked.is_empty()

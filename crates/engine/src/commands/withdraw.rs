@@ -84,7 +84,7 @@ impl EngineCore {
     }
 
     /// Withdraws the relayed questions from the calling task, after they were withdrawn, or the task ended,
-    /// here. Runs in the background: if it fails, the calling task notices when it polls this one.
+    /// here. Runs in the background: if it fails, the question stays open above until it is answered.
     pub(crate) fn withdraw_from_caller(
         self: &Arc<Self>,
         called: TaskId,

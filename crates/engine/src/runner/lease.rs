@@ -188,8 +188,10 @@ impl Lease {
         let work = run.take_last(Some(end));
         // Both results are final: this end is durable, or another writer's is.
         let written = self.write(run, &work, RunChange::Rest).await;
-        if written.is_ok() && !run.called_by.is_empty() && !questions.is_empty() {
-            // The calling task relays them, and would wait for answers that this task no longer takes.
+        // The calling task relays them, and would wait for answers that this task no longer takes. After a cancel the
+        // command decides: the calling task may be canceled as well, and must not continue before that.
+        let relayed = !run.called_by.is_empty() && !questions.is_empty();
+        if written.is_ok() && relayed && !run.is_canceled() {
             self.engine.withdraw_from_caller_of(run.origin.id, questions);
         }
         self.engine.cancel_children(run.origin.id).await;

@@ -138,7 +138,7 @@ async fn other_providers_answer_as_well() {
     ];
     let all = [
         ("anthropic", StandInReply::events(anthropic), "/v1/messages"),
-        ("gemini", StandInReply::text("Six.", (3, 2)), "/chat/completions"),
+        ("gemini", StandInReply::text("Six.", (3, 2)), "/openai/chat/completions"),
         ("ollama", StandInReply::text("Six.", (3, 2)), "/v1/chat/completions"),
     ];
     for (provider, reply, place) in all {
