@@ -1,12 +1,6 @@
 //! What a called task asks is asked by the one that called it, and answered once, wherever the answer comes.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::sync::Arc;
 
 use nuncio_engine::{AgentError, Answer, Chunk, Engine, List, Outcome, State, Task, TaskContext};
 use serde_json::{Value, json};
@@ -162,52 +156,6 @@ async fn a_called_task_that_ends_without_its_answer_takes_its_question_along() {
     gives_up.notify_one();
     let ended = engine.ended(&task).await;
     assert_eq!(text_of(&ended, "heard"), "nothing (Completed) (Completed)");
-    engine.stop().await;
-}
-
-/// Of two called tasks one ends at once and one takes its time: the one that called them does not go on meanwhile.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_is_canceled_does_not_go_on_because_one_of_those_it_called_has_ended() {
-    let went_on = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&went_on);
-    let world = World::new()
-        .agent("pair", move |cx: TaskContext| {
-            let flag = Arc::clone(&flag);
-            async move {
-                let (quick, slow) = (cx.branch("quick"), cx.branch("slow"));
-                let first = async {
-                    let ended = quick.call("child", said("quick")).await;
-                    flag.store(true, Ordering::SeqCst);
-                    ended
-                };
-                let (first, second) = tokio::join!(first, slow.call("child", said("slow")));
-                first.and(second).map(|_| Outcome::done())
-            }
-        })
-        .agent("child", async |cx: TaskContext| {
-            let (asks, works) = (cx.branch("asks"), cx.branch("works"));
-            let lingers = cx.text() == "slow";
-            let work = works.step("work", async |step| {
-                step.canceled().await;
-                if lingers {
-                    tokio::time::sleep(Duration::from_millis(700)).await;
-                }
-                Ok(())
-            });
-            let (asked, worked) = tokio::join!(asks.ask("First?", form()), work);
-            asked.and(worked.map(|()| Answer::Cancel)).map(|_| Outcome::done())
-        });
-    let engine = world.start().await;
-    let task = engine.send(to("pair", "go")).await;
-    until("both ask", async || {
-        let asking = engine.get(&me(), &task.origin.id.to_string()).await.unwrap();
-        (asking.questions.len() == 2).then_some(())
-    })
-    .await;
-    engine.parked(&task).await;
-    let canceled = engine.cancel(&me(), &task.origin.id.to_string()).await.unwrap();
-    assert_eq!(canceled.state, State::Canceled);
-    assert!(!went_on.load(Ordering::SeqCst), "it went on while it was canceled");
     engine.stop().await;
 }
 
