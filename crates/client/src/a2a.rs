@@ -3,7 +3,7 @@
 //! A response holds both the JSON as received and its decoded value, so that a program can show the one and
 //! act on the other. A cut stream continues after the last event received ([`A2aTaskEvents`]). This client
 //! connects to any address that its user names, loopback included; for addresses that a remote caller names
-//! use [`crate::outbound`].
+//! use [`nuncio_outbound`].
 
 mod card;
 mod error;
