@@ -1,10 +1,10 @@
-"""The official Python client of A2A 0.3 (a2a-sdk 0.3.26), which finds the agent by its card alone."""
+"""The official Python client of A2A 0.3 (a2a-sdk 0.3.26), over JSON-RPC and REST; it finds the agent by its card alone."""
 
 import uuid
 
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
-from a2a.client.errors import A2AClientJSONRPCError
+from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
 from a2a.types import (
     DataPart,
     GetTaskPushNotificationConfigParams,
@@ -21,7 +21,21 @@ from a2a.types import (
     TextPart,
 )
 
-from nuncio import Listener, run, server
+from nuncio import Listener, over, run, server
+
+BINDING = "JSONRPC"
+
+
+def choose(binding):
+    global BINDING
+    BINDING = binding
+
+
+def refused(error, code, status):
+    """Whether the error is the one of that code; over REST this client knows the HTTP status alone."""
+    if BINDING == "JSONRPC":
+        return isinstance(error, A2AClientJSONRPCError) and error.error.code == code
+    return isinstance(error, A2AClientHTTPError) and error.status_code == status
 
 
 def message(text, task=None, context=None, data=None):
@@ -32,7 +46,11 @@ def message(text, task=None, context=None, data=None):
 async def client_of(url, http, streaming=True, polling=False, pushes=()):
     card = await A2ACardResolver(http, url).get_agent_card()
     config = ClientConfig(
-        httpx_client=http, streaming=streaming, polling=polling, push_notification_configs=list(pushes)
+        httpx_client=http,
+        streaming=streaming,
+        polling=polling,
+        push_notification_configs=list(pushes),
+        supported_transports=[BINDING],
     )
     return card, ClientFactory(config).create(card)
 
@@ -82,8 +100,8 @@ async def an_error_of_a_stream_reaches_the_caller():
         try:
             await send(client, message("x", task="no-such-task"))
             raise AssertionError("an unknown task was found")
-        except A2AClientJSONRPCError as error:
-            assert error.error.code == -32001, error
+        except (A2AClientJSONRPCError, A2AClientHTTPError) as error:
+            assert refused(error, -32001, 404), error
 
 
 async def works_without_waiting_and_cancels():
@@ -96,8 +114,8 @@ async def works_without_waiting_and_cancels():
         try:
             await client.cancel_task(TaskIdParams(id=task.id))
             raise AssertionError("a canceled task was canceled again")
-        except A2AClientJSONRPCError as error:
-            assert error.error.code == -32002, error
+        except (A2AClientJSONRPCError, A2AClientHTTPError) as error:
+            assert refused(error, -32002, 409), error
 
 
 async def resubscribes():
@@ -131,7 +149,7 @@ async def pushes():
                 GetTaskPushNotificationConfigParams(id=task.id, push_notification_config_id="mine")
             )
             assert read.push_notification_config.url == listener.url
-            assert read.push_notification_config.token is None
+            assert not read.push_notification_config.token
             await client.set_task_callback(
                 TaskPushNotificationConfig(
                     task_id=task.id, push_notification_config=PushNotificationConfig(id="other", url=listener.url)
@@ -143,7 +161,7 @@ async def pushes():
 
 if __name__ == "__main__":
     with server("--allow-private-webhooks") as URL:
-        run([
+        run(over(["JSONRPC", "HTTP+JSON"], choose, [
             finds_the_agent_and_sends,
             streams,
             asks_and_takes_the_answer,
@@ -151,4 +169,4 @@ if __name__ == "__main__":
             works_without_waiting_and_cancels,
             resubscribes,
             pushes,
-        ])
+        ]))

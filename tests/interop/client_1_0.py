@@ -1,4 +1,4 @@
-"""The official Python client of A2A 1.0 (a2a-sdk 1.3.0), which finds the agent by its card alone."""
+"""The official Python client of A2A 1.0 (a2a-sdk 1.3.0), over JSON-RPC and REST; it finds the agent by its card alone."""
 
 import uuid
 
@@ -23,7 +23,14 @@ from a2a.types.a2a_pb2 import (
 )
 from a2a.utils.errors import A2AError
 
-from nuncio import Listener, run, server
+from nuncio import Listener, over, run, server
+
+BINDING = "JSONRPC"
+
+
+def choose(binding):
+    global BINDING
+    BINDING = binding
 
 
 def message(text, task="", context="", data=None):
@@ -36,7 +43,7 @@ def message(text, task="", context="", data=None):
 
 async def client_of(url, http, streaming=True):
     card = await A2ACardResolver(http, url).get_agent_card()
-    config = ClientConfig(httpx_client=http, streaming=streaming)
+    config = ClientConfig(httpx_client=http, streaming=streaming, supported_protocol_bindings=[BINDING])
     return card, ClientFactory(config).create(card)
 
 
@@ -202,7 +209,7 @@ async def pushes():
 
 if __name__ == "__main__":
     with server("--allow-private-webhooks") as URL:
-        run([
+        run(over(["JSONRPC", "HTTP+JSON"], choose, [
             finds_the_agent_and_sends,
             streams,
             asks_and_takes_the_answer,
@@ -212,4 +219,4 @@ if __name__ == "__main__":
             resubscribes,
             an_unknown_task_is_an_error_with_a_name,
             pushes,
-        ])
+        ]))

@@ -70,6 +70,20 @@ class Listener:
                 return item, seen
 
 
+def over(bindings, choose, stories):
+    """The stories once for every binding: `choose` sets it before each."""
+
+    def told(binding, story):
+        async def chosen():
+            choose(binding)
+            await story()
+
+        chosen.__name__ = f"{story.__name__} ({binding})"
+        return chosen
+
+    return [told(binding, story) for binding in bindings for story in stories]
+
+
 def run(stories):
     """Runs every story, prints the count, and exits accordingly."""
     failed = 0

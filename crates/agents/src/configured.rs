@@ -3,6 +3,7 @@
 //!
 //! `spec.rs` parses and checks an `[[agent]]` table; each kind has a file that builds the agent.
 
+mod card_spec;
 mod filled_text;
 mod guarded_agent;
 mod http;

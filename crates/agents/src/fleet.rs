@@ -86,10 +86,10 @@ impl fmt::Display for FleetChanges {
 }
 
 impl Fleet {
-    /// Builds all agents. Starts no process yet.
+    /// Builds all agents that are served. Starts no process yet.
     pub fn new(specs: Vec<AgentSpec>) -> Result<Self, SpecError> {
         let mut members = FleetMembers::default();
-        for spec in unique(specs)? {
+        for spec in unique(specs)?.into_iter().filter(|spec| spec.serve) {
             members.by_name.insert(spec.name.clone(), FleetMember::new(spec)?);
         }
         Ok(Self(Arc::new(FleetInner { members: Mutex::new(members), engine: OnceLock::new() })))
@@ -124,7 +124,7 @@ impl Fleet {
 
     /// Replaces the configured agents by those of these tables. On error nothing has changed.
     pub async fn apply(&self, specs: Vec<AgentSpec>) -> Result<FleetChanges, FleetError> {
-        let specs = unique(specs)?;
+        let mut specs = unique(specs)?;
         let mut members = self.0.members.lock().await;
         let mut applied = FleetChanges::default();
         if members.closed {
@@ -135,6 +135,7 @@ impl Fleet {
                 engine.redactor().learn(&spec.known);
             }
         }
+        specs.retain(|spec| spec.serve);
         let mut made = vec![];
         for spec in &specs {
             match members.by_name.get(&spec.name) {

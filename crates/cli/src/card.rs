@@ -22,6 +22,9 @@ pub(crate) struct Flags {
     /// Check the card against the requirements of A2A 1.0
     #[arg(long)]
     validate: bool,
+    /// Fetch the extended card, which the agent shows to authenticated callers only
+    #[arg(long)]
+    extended: bool,
     #[command(flatten)]
     agent: AgentFlags,
 }
@@ -33,14 +36,17 @@ impl Command {
     }
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let Self::Get(Flags { validate, agent }) = self;
+        let Self::Get(Flags { validate, extended, agent }) = self;
         let connection = agent.resolve()?;
-        connection.bounded(get(&connection, validate)).await
+        connection.bounded(get(&connection, validate, extended)).await
     }
 }
 
-async fn get(connection: &AgentConnection, validate: bool) -> Result<(), CliError> {
-    let received = connection.card().await?;
+async fn get(connection: &AgentConnection, validate: bool, extended: bool) -> Result<(), CliError> {
+    let received = match extended {
+        true => connection.extended_card().await?,
+        false => connection.card().await?,
+    };
     let card: Value = serde_json::from_str(received.json.get()).map_err(std::io::Error::other)?;
     if validate {
         let problems = problems(&card);

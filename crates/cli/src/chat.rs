@@ -106,6 +106,10 @@ pub(crate) struct Flags {
     /// ~/.local/state
     #[arg(long, env = "NUNCIO_CHAT_STATE", value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Store nothing of runs, and take up nothing that was stored: a task goes on without this program, and `attach`
+    /// with its id comes back to it
+    #[arg(long, env = "NUNCIO_CHAT_STATELESS")]
+    stateless: bool,
     /// A bearer token for the server; with several servers, NAME=TOKEN with the name of the server. Other
     /// users of this machine can see flags: prefer A2ACLI_BEARER, which takes one or several, separated by
     /// spaces
@@ -178,8 +182,11 @@ impl Flags {
                 (authorizer, sign_in) = (Some(oauth), Some(one));
             }
             let caller = place.caller(bearer, self.account.as_deref());
-            let (run_store, remarks) = RunStore::open(&state, &place.key(), &caller)
-                .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?;
+            let (run_store, remarks) = match self.stateless {
+                true => (RunStore::in_memory(&place.key()), vec![]),
+                false => RunStore::open(&state, &place.key(), &caller)
+                    .map_err(|error| CliError::Usage(format!("{error}; --state names another folder")))?,
+            };
             remarks.iter().for_each(|remark| screen.show(&ScreenItem::Wrong(remark), false));
             books.push(run_store);
             let dial = place.dial(authorizer.clone(), &log_level, self.mcp_revision.as_deref());
@@ -219,6 +226,7 @@ impl Flags {
             failed: false,
             resumes: !is_one,
             tasks: vec![],
+            contexts: BTreeMap::new(),
             greeted: false,
             log_level,
         };
@@ -232,12 +240,16 @@ impl Flags {
             let no = |error: &dyn std::fmt::Display| {
                 CliError::Usage(format!("{}: {error}; --state names another folder", state.display()))
             };
-            run_store::private_folder(state).map_err(|error| no(&error))?;
+            let history = state.join("history");
+            let history = (!self.stateless).then_some(history);
+            if history.is_some() {
+                run_store::private_folder(state).map_err(|error| no(&error))?;
+            }
             let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
             let colour = set("NO_COLOR").is_none() && set("TERM").is_none_or(|term| term != "dumb");
             // A terminal that does not support line editing is read line by line.
             let above = PromptPrinter::default();
-            return Ok(match ChatInput::terminal(state.join("history"), above.clone()) {
+            return Ok(match ChatInput::terminal(history, above.clone()) {
                 Ok(input) => (Screen::terminal(self.log, colour, above), input),
                 Err(_) => (Screen::plain(self.log), ChatInput::plain()),
             });
@@ -269,7 +281,8 @@ impl Flags {
     }
 }
 
-fn default_state() -> Result<PathBuf, CliError> {
+/// The folder that stores what is needed to resume runs, where no flag names one.
+pub(crate) fn default_state() -> Result<PathBuf, CliError> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
     let state = state.ok_or_else(|| {

@@ -7,7 +7,6 @@
 mod agents;
 mod file;
 mod print;
-mod remotes;
 mod settings;
 mod trust;
 
@@ -26,7 +25,7 @@ use nuncio::{
 
 pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, SettingShape};
-pub(crate) use trust::{is_trusted, trust};
+pub(crate) use trust::{is_trusted, trust, writable_by_others};
 
 #[derive(Clone)]
 pub(crate) struct Config {
@@ -171,7 +170,7 @@ pub(crate) enum ConfigError {
     Table { path: PathBuf, table: &'static str, why: String },
     /// A value is invalid for its setting.
     #[error("{}: {why}", place(key, from))]
-    Value { key: &'static str, from: SettingSource, why: String },
+    Value { key: String, from: SettingSource, why: String },
 }
 
 fn did_you_mean(nearest: Option<&str>) -> String {
@@ -202,7 +201,7 @@ pub(crate) struct LoadedConfig {
 impl LoadedConfig {
     /// Whether the file names programs to start, or tests to run.
     pub(crate) fn runs_code(&self) -> bool {
-        !self.config.agents.is_empty()
+        self.config.agents.is_any_served()
             || matches!(self.sources.get("sparc.test-command"), Some(SettingSource::File(_)))
     }
 }
@@ -223,7 +222,7 @@ pub(crate) fn load(flags: &FlagValues, file: Option<&Path>) -> Result<LoadedConf
     let is_found = named.is_none();
     let path = named.or_else(|| Path::new(FILE).is_file().then(|| FILE.into()));
     if let (true, Some(path)) = (is_found, &path) {
-        let others = trust::writable_by_others(path);
+        let others = writable_by_others(path);
         if let Some(why) = others.map_err(|source| ConfigError::Read { path: path.clone(), source })? {
             return Err(ConfigError::Untrusted { path: path.clone(), why });
         }
@@ -234,23 +233,24 @@ pub(crate) fn load(flags: &FlagValues, file: Option<&Path>) -> Result<LoadedConf
     for setting in SETTINGS {
         let (text, source) = if let Some(text) = flags.get(setting.key) {
             (text, SettingSource::Flag(format!("--{}", setting.key)))
-        } else if let Some(text) = environment.get(&setting.environment()) {
-            (text, SettingSource::Environment(setting.environment()))
+        } else if let Some((name, text)) = one_variable(setting, &environment)? {
+            (text, SettingSource::Environment(name))
         } else if let (Some(text), Some(path)) = (from_file.values.get(setting.key), &path) {
             (text, SettingSource::File(path.clone()))
         } else {
             continue;
         };
         (setting.set)(&mut config, text).map_err(|why| ConfigError::Value {
-            key: setting.key,
+            key: setting.key.into(),
             from: source.clone(),
             why,
         })?;
         sources.insert(setting.key, source);
     }
-    config.flows.registry.remotes = from_file.remotes;
     config.agents = from_file.agents;
     complete(&config, &sources)?;
+    let key_variable = config.model.as_ref().and_then(|model| model.key_variable.clone());
+    config.flows.sparc.secret_env.extend(key_variable);
     let file = path.unwrap_or_else(|| FILE.into());
     Ok(LoadedConfig { config, sources, warnings: unknown_variables(environment.keys()), file, is_found })
 }
@@ -261,23 +261,40 @@ fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) ->
         let set = ["model.provider", "model.base-url", "model.key-variable"];
         let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or("model.name");
         let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
-        return Err(ConfigError::Value { key, from, why: "a model also needs model.name: set it".into() });
+        return Err(ConfigError::Value {
+            key: key.into(),
+            from,
+            why: "a model also needs model.name: set it".into(),
+        });
     }
-    let Some(model) = &config.flows.sparc.model else { return Ok(()) };
-    let missing = match (model.url.is_empty(), model.name.is_empty()) {
-        (true, _) => "sparc.model-url",
-        (_, true) => "sparc.model-name",
-        _ => return Ok(()),
-    };
-    let set = ["sparc.model-url", "sparc.model-name", "sparc.model-key-variable"];
-    let key = set.into_iter().find(|key| sources.contains_key(key)).unwrap_or(missing);
-    let from = sources.get(key).cloned().unwrap_or(SettingSource::Default);
-    Err(ConfigError::Value { key, from, why: format!("a model has {missing} as well: set it, too") })
+    Ok(())
+}
+
+/// The environment variable of a setting, if it is set. Its former name may be set as well, to the same value.
+fn one_variable<'a>(
+    setting: &Setting,
+    environment: &'a BTreeMap<String, String>,
+) -> Result<Option<(String, &'a String)>, ConfigError> {
+    let mut set = setting.environment().filter_map(|name| environment.get(&name).map(|text| (name, text)));
+    let first = set.next();
+    match (&first, set.next()) {
+        (Some((name, text)), Some((former, other))) if other != *text => Err(ConfigError::Value {
+            key: setting.key.into(),
+            from: SettingSource::Environment(former),
+            why: same_setting(name),
+        }),
+        _ => Ok(first),
+    }
+}
+
+/// Why a setting that is given twice, with two values, is invalid.
+fn same_setting(key: &str) -> String {
+    format!("{key} is the same setting and has another value: remove one of the two")
 }
 
 /// The environment is shared with other programs, so an unknown variable is only a warning.
 fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let known: Vec<String> = SETTINGS.iter().map(Setting::environment).collect();
+    let known: Vec<String> = SETTINGS.iter().flat_map(Setting::environment).collect();
     let unknown = names.filter(|name| *name != "NUNCIO_CONFIG" && !known.contains(name));
     unknown
         .map(|name| match nearest(name, known.iter().map(String::as_str)) {

@@ -9,10 +9,15 @@ use nuncio_client::a2a::{
     InterfacePreference, fetch_card, fetch_private_card,
 };
 use nuncio_engine::trace;
-use nuncio_wire::a2a::Dialect;
+use nuncio_wire::a2a::{
+    Dialect,
+    card::{CURSOR_EXTENSION, LOG_EXTENSION},
+};
 use url::Url;
 
 use super::{
+    auth,
+    client_config::{AGENT_CARD, API_KEY, BEARER, ClientSources, ShownSetting},
     credential_origin::CredentialFlags,
     error::{CliError, TaskResumePoint},
     output::{OutputFlags, note},
@@ -20,9 +25,15 @@ use super::{
 };
 use crate::{config::LogFormat, duration, logs};
 
+/// The extensions that this client knows and that a card may require.
+const KNOWN_EXTENSIONS: [&str; 2] = [CURSOR_EXTENSION, LOG_EXTENSION];
+
 /// The flags that all client commands share.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct AgentFlags {
+    // First: the parser takes the values of the other fields out of the matches, and their sources with them.
+    #[command(flatten)]
+    sources: ClientSources,
     /// The agent: a host, the URL of its card, or a file. Default: the local server
     #[arg(short = 'a', long, env = "A2ACLI_AGENT_CARD", value_name = "REF")]
     agent_card: Option<String>,
@@ -32,7 +43,7 @@ pub(crate) struct AgentFlags {
     /// The protocol version to speak: 1.0, 0.3 or 0.1. Versions before 1.0 must be requested
     #[arg(long, env = "A2ACLI_A2A_VERSION", default_value = "1.0", value_name = "VERSION", value_parser = version)]
     a2a_version: Dialect,
-    /// The bindings to prefer, best first. This version supports JSONRPC
+    /// The bindings to prefer, best first: JSONRPC, HTTP+JSON. Default: the card's order
     #[arg(long, env = "A2ACLI_TRANSPORT", value_name = "BINDING")]
     transport: Vec<String>,
     /// A bearer token. Other users of this machine can see flags: prefer A2ACLI_BEARER
@@ -46,6 +57,10 @@ pub(crate) struct AgentFlags {
     /// A service parameter, sent as an HTTP header
     #[arg(long = "svc-param", value_name = "KEY:VALUE", value_parser = service_parameter)]
     service_parameters: Vec<(HeaderName, HeaderValue)>,
+    /// A protocol extension that you know and want, by its URI; required where the agent's card requires one that this
+    /// client does not know. Repeatable
+    #[arg(long = "extension", value_name = "URI", value_parser = extension)]
+    extensions: Vec<String>,
     /// How long to wait before giving up, such as 30s. Default: no limit
     #[arg(long, env = "A2ACLI_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
@@ -89,6 +104,10 @@ pub(crate) struct AgentConnection {
     preference: InterfacePreference,
     credentials: A2aCredentials,
     credential_flags: CredentialFlags,
+    /// The extensions that the user declares.
+    extensions: Vec<String>,
+    /// Where the agent and the credentials were named.
+    sources: ClientSources,
     http: A2aHttpOptions,
     /// The address of the local server and its operator token, where the user named neither.
     operator: Option<(String, String)>,
@@ -103,6 +122,32 @@ impl AgentFlags {
         self.a2a_version
     }
 
+    /// Where the values come from.
+    pub(crate) fn sources(&self) -> &ClientSources {
+        &self.sources
+    }
+
+    /// The effective values, for `nuncio config show`.
+    pub(crate) fn shown_settings(&self) -> Vec<ShownSetting> {
+        let shown = |variable, value| ShownSetting { variable, value };
+        let switch = |on: bool| Some(on.to_string());
+        let format = if self.output.is_json() { "json" } else { "text" };
+        let transport = (!self.transport.is_empty()).then(|| self.transport.join(","));
+        vec![
+            shown(AGENT_CARD, Some(self.agent_card.clone().unwrap_or_else(|| server::locate().0))),
+            shown("A2ACLI_A2A_VERSION", Some(self.a2a_version.version().to_owned())),
+            shown("A2ACLI_TRANSPORT", transport),
+            shown(BEARER, self.bearer.clone()),
+            shown(API_KEY, self.api_key.clone()),
+            shown("A2ACLI_TIMEOUT", self.timeout.map(duration::format)),
+            shown("A2ACLI_POLL_INTERVAL", Some(duration::format(self.poll_interval))),
+            shown("A2ACLI_OUTPUT", Some(format.to_owned())),
+            shown("A2ACLI_VERBOSE", switch(self.output.verbose)),
+            shown("A2ACLI_DEBUG", switch(self.debug)),
+            shown("A2ACLI_INSECURE", switch(self.insecure)),
+        ]
+    }
+
     /// Resolves the flags, without any network access.
     pub(crate) fn resolve(self) -> Result<AgentConnection, CliError> {
         if self.debug {
@@ -114,6 +159,10 @@ impl AgentFlags {
             note(
                 "warning: --insecure accepts any certificate: what is sent, credentials included, can be read",
             );
+        }
+        self.sources.files.notes.iter().for_each(|text| note(&format!("note: {text}")));
+        if let (Some(file), Some(card)) = (self.sources.found_agent(), &self.agent_card) {
+            note(&format!("note: the agent is {card}, as {} says", file.display()));
         }
         let (text, origin, token) = match &self.agent_card {
             Some(text) => (text.clone(), TargetOrigin::Given, server::token_of(text)),
@@ -140,7 +189,11 @@ impl AgentFlags {
             output: self.output,
             poll_interval: self.poll_interval,
             reference,
-            preference: InterfacePreference { bindings: self.transport, dialect: self.a2a_version },
+            preference: InterfacePreference {
+                bindings: self.transport,
+                dialect: self.a2a_version,
+                http_json: true,
+            },
             credentials: A2aCredentials {
                 bearer: self.bearer,
                 api_key: self.api_key,
@@ -148,6 +201,8 @@ impl AgentFlags {
                 ..A2aCredentials::default()
             },
             credential_flags: self.credential_flags,
+            extensions: self.extensions,
+            sources: self.sources,
             http: A2aHttpOptions { insecure: self.insecure, ..A2aHttpOptions::default() },
             operator,
             timeout: self.timeout,
@@ -170,34 +225,82 @@ impl AgentConnection {
             return open.map_err(|error| self.failed(error));
         };
         // Only now: a public card needs no credentials.
-        self.credential_flags.check(url, Some(url)).map_err(CliError::Usage)?;
+        self.check_credentials(url, Some(url))?;
         let credentials = A2aCredentials { bearer: Some(bearer), ..self.credentials.clone() };
         let closed = fetch_private_card(&self.reference, &self.http, &credentials).await;
         closed.map_err(|error| self.failed(error))
     }
 
+    /// The extended card. Only a credential of a scheme that the public card declares is sent for it (`a2a-cli`,
+    /// section 12.4).
+    pub(crate) async fn extended_card(&self) -> Result<A2aResponse<AgentCard>, CliError> {
+        let card = self.card().await?.value;
+        let unsupported = |why: &str| Err(self.failed(A2aClientError::Unsupported(why.to_owned())));
+        if !card.extended_card {
+            return unsupported("the agent's card declares no extended card");
+        }
+        if self.credentials.bearer.is_some() && !card.takes_bearer {
+            return unsupported("the agent's card declares no scheme that takes a bearer token");
+        }
+        if self.credentials.api_key.is_some() && card.api_key_place.is_none() {
+            return unsupported("the agent's card declares no scheme that takes an API key");
+        }
+        let client = self.client_of(&card).await?;
+        client.extended_card().await.map_err(|error| self.failed(error))
+    }
+
     /// A client for the agent.
     pub(crate) async fn client(&self) -> Result<A2aClient, CliError> {
         let card = self.card().await?.value;
+        self.client_of(&card).await
+    }
+
+    /// The card, the address that the agent is called at, and whether credentials may be sent there.
+    pub(crate) async fn login_target(&self) -> Result<(A2aResponse<AgentCard>, Url), CliError> {
+        let card = self.card().await?;
+        let client = A2aClient::new(&card.value, &self.preference, &A2aCredentials::default(), &self.http)
+            .map_err(|error| self.failed(error))?;
+        let endpoint = client.endpoint().clone();
+        self.check_login(&endpoint)?;
+        Ok((card, endpoint))
+    }
+
+    /// Whether a secret of the user's may be sent to an address.
+    pub(crate) fn check_login(&self, to: &Url) -> Result<(), CliError> {
+        let named = match &self.reference {
+            CardReference::Url(url) => Some(url),
+            CardReference::File(_) => None,
+        };
+        self.credential_flags.check(to, named).map_err(CliError::Usage)
+    }
+
+    async fn client_of(&self, card: &AgentCard) -> Result<A2aClient, CliError> {
+        self.check_extensions(card)?;
         let connect = |credentials: &A2aCredentials| {
-            A2aClient::new(&card, &self.preference, credentials, &self.http)
+            A2aClient::new(card, &self.preference, credentials, &self.http)
+                .map(|client| self.declare_extensions(client, card))
                 .map_err(|error| self.failed(error))
         };
         let client = connect(&self.credentials)?;
         let endpoint = client.endpoint();
-        let trace = HeaderName::from_static("traceparent");
         let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
-        let given = bearer.is_some()
-            || api_key.is_some()
-            || service_parameters.iter().any(|(name, _)| *name != trace);
+        let given = bearer.is_some() || api_key.is_some() || has_other_than_trace(service_parameters);
         if given {
             let named = match &self.reference {
                 CardReference::Url(url) => Some(url),
                 CardReference::File(_) => None,
             };
-            self.credential_flags.check(endpoint, named).map_err(CliError::Usage)?;
+            self.check_credentials(endpoint, named)?;
         }
-        let Some((server, token)) = &self.operator else { return Ok(client) };
+        let Some((server, token)) = &self.operator else {
+            if given {
+                return Ok(client);
+            }
+            return match auth::stored_token(endpoint).await {
+                Some(token) => connect(&A2aCredentials { bearer: Some(token), ..self.credentials.clone() }),
+                None => Ok(client),
+            };
+        };
         // The operator token is only for the server that published it, whatever address the card names.
         let here = Url::parse(server).is_ok_and(|server| server.origin() == endpoint.origin());
         let is_named = self.credential_flags.check(endpoint, None).is_ok();
@@ -205,6 +308,43 @@ impl AgentConnection {
             true => connect(&A2aCredentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
             false => Ok(client),
         }
+    }
+
+    /// Refuses an agent that requires an extension which neither this client nor its user knows (A2A 1.0, section
+    /// 4.6.1).
+    fn check_extensions(&self, card: &AgentCard) -> Result<(), CliError> {
+        let is_known =
+            |uri: &&String| KNOWN_EXTENSIONS.contains(&uri.as_str()) || self.extensions.contains(uri);
+        match card.required_extensions.iter().find(|uri| !is_known(uri)) {
+            None => Ok(()),
+            Some(uri) => Err(self.failed(A2aClientError::ExtensionRequired(uri.clone()))),
+        }
+    }
+
+    /// Declares the extensions that the card requires and those that the user wants, in every request.
+    fn declare_extensions(&self, client: A2aClient, card: &AgentCard) -> A2aClient {
+        let mut declared = card.required_extensions.clone();
+        declared
+            .extend(self.extensions.iter().filter(|uri| !card.required_extensions.contains(uri)).cloned());
+        let name = if client.dialect() >= Dialect::V1 { "a2a-extensions" } else { "x-a2a-extensions" };
+        match HeaderValue::try_from(declared.join(", ")) {
+            Ok(value) if !declared.is_empty() => client.with_header(HeaderName::from_static(name), value),
+            _ => client,
+        }
+    }
+
+    /// Whether the given credentials may be sent to an address. `named`: the address that the user named.
+    fn check_credentials(&self, endpoint: &Url, named: Option<&Url>) -> Result<(), CliError> {
+        let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
+        let given = [
+            (BEARER, bearer.is_some()),
+            (API_KEY, api_key.is_some()),
+            ("--svc-param", has_other_than_trace(service_parameters)),
+        ];
+        for (variable, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
+            self.sources.check_credential(variable).map_err(CliError::Usage)?;
+        }
+        self.credential_flags.check(endpoint, named).map_err(CliError::Usage)
     }
 
     pub(crate) fn failed(&self, error: A2aClientError) -> CliError {
@@ -277,9 +417,22 @@ fn version(text: &str) -> Result<Dialect, String> {
     }
 }
 
+/// The URI of an extension. In the header a comma separates them.
+fn extension(text: &str) -> Result<String, String> {
+    match Url::parse(text).is_ok() && !text.contains([',', ' ']) {
+        true => Ok(text.to_owned()),
+        false => Err("expected the URI of an extension".to_owned()),
+    }
+}
+
 /// The caller's trace, from the environment.
 pub(crate) fn trace_from_environment() -> Option<String> {
     std::env::var("TRACEPARENT").ok().filter(|trace| trace::parse(trace).is_some())
+}
+
+/// Whether there are headers beside the trace, which may be credentials.
+fn has_other_than_trace(parameters: &[(HeaderName, HeaderValue)]) -> bool {
+    parameters.iter().any(|(name, _)| name.as_str() != "traceparent")
 }
 
 /// The headers, with the caller's trace.

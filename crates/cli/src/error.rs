@@ -41,6 +41,8 @@ pub(crate) enum CliError {
     Tool { error: Box<ToolError>, target: AgentTarget },
     /// The card violates the protocol.
     InvalidCard { at: String, problems: Vec<String> },
+    /// There is no token after a login.
+    Login(String),
     /// `--timeout` expired.
     Timeout { limit: Duration, seen: Box<TaskResumePoint> },
     /// Ctrl-C was pressed.
@@ -186,6 +188,7 @@ impl CliError {
                 };
                 ours("NUNCIO_ERR_INTERRUPTED", 130, message, seen.resume())
             }
+            Self::Login(message) => ours("A2ACLI_ERR_AUTH_FAILED", 4, message.clone(), None),
             Self::Admin(message) => ours("NUNCIO_ERR_ADMIN", 1, message.clone(), None),
             Self::Store(message) => ours("NUNCIO_ERR_STORE", 1, message.clone(), None),
             Self::Output(error) => {
@@ -201,18 +204,31 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
             ("A2ACLI_ERR_CARD_NOT_FOUND", 3, Some("-a takes a host, the URL of a card, or a file".to_owned()))
         }
         A2aClientError::BadCard { .. } => ("A2ACLI_ERR_CARD_INVALID", 1, None),
-        A2aClientError::NoCommonVersion(_) => {
-            ("VersionNotSupportedError", 1, Some("--a2a-version 0.3 speaks the older version".to_owned()))
+        A2aClientError::NoCommonVersion { offered, is_known, .. } => {
+            let older = ["0.3", "0.1"].into_iter().find(|version| offered.contains(version));
+            let hint = older.filter(|_| *is_known);
+            let hint = hint.map(|version| format!("--a2a-version {version} speaks the older version"));
+            ("VersionNotSupportedError", 1, hint)
         }
-        A2aClientError::NoCommonBinding(_) | A2aClientError::Unsupported(_) => {
-            ("UnsupportedOperationError", 1, None)
-        }
+        // The protocol has no error for it: the request was never made.
+        A2aClientError::NoCommonBinding(_) => ("A2ACLI_ERR_INTERNAL", 1, None),
+        A2aClientError::Unsupported(_) => ("UnsupportedOperationError", 1, None),
+        A2aClientError::ExtensionRequired(uri) => (
+            "ExtensionSupportRequiredError",
+            1,
+            Some(format!("--extension {uri} declares it, if you know what it asks of a client")),
+        ),
         A2aClientError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
         A2aClientError::Timeout { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
         A2aClientError::Unauthorized { supplied: false, status: 401, .. } => (
             "A2ACLI_ERR_CREDENTIALS_MISSING",
             4,
-            Some("give a token with A2ACLI_BEARER, or a key with A2ACLI_API_KEY".to_owned()),
+            Some(format!(
+                "give a token with A2ACLI_BEARER, or a key with A2ACLI_API_KEY; `{} auth login{}` signs in where the \
+                 card names OAuth",
+                program(),
+                target.flags
+            )),
         ),
         A2aClientError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
         A2aClientError::Rpc(error) => (protocol_name(error.code), 1, Some(protocol_hint(error.code, target))),

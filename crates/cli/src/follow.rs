@@ -11,7 +11,7 @@ use super::{
     error::CliError,
     output::{self, note},
     program,
-    text::{self, TextOutput, state_name},
+    text::{self, TextOutput, shown_state},
 };
 
 /// When to stop following a stream.
@@ -67,7 +67,7 @@ pub(crate) async fn show(
     if !connection.output.is_json() {
         let mut text = TextOutput(live.close());
         text.gap();
-        text.ids(task, seen.context.as_deref(), state);
+        text.ids(task, seen.context.as_deref(), shown_state(state, None));
         output::text(&text.0)?;
     }
     end(connection, task, state)
@@ -93,7 +93,7 @@ pub(crate) fn show_settled(connection: &AgentConnection, task: &TaskView) -> Res
 
 fn end(connection: &AgentConnection, task: &str, state: State) -> Result<(), CliError> {
     match state {
-        State::InputRequired if !connection.output.is_json() => {
+        State::InputRequired | State::AuthRequired if !connection.output.is_json() => {
             let flags = &connection.target.flags;
             let mut text = TextOutput::default();
             text.field("Resume", &format!("{} send --task-id {task}{flags} \"<reply>\"", program()));
@@ -107,7 +107,7 @@ fn end(connection: &AgentConnection, task: &str, state: State) -> Result<(), Cli
         State::Failed => "the task failed",
         State::Rejected => "the agent rejected the task",
         State::Canceled => "the task was canceled",
-        State::Submitted | State::Working | State::Completed => return Ok(()),
+        State::Submitted | State::Working | State::Completed | State::Replied => return Ok(()),
     };
     note(&format!("warning: {outcome}"));
     Ok(())
@@ -135,7 +135,7 @@ impl LiveText {
             }
             StreamEvent::Message(answer) => text.answer(answer, verbose),
             StreamEvent::Status(update) => {
-                text.field("State", state_name(update.state));
+                text.field("State", shown_state(update.state, update.unknown_state.as_ref()));
                 if let Some(message) = &update.message {
                     text.status_message(message, verbose);
                 }
@@ -194,7 +194,8 @@ impl WaitNotes {
         if let (true, StreamEvent::Status(update)) = (self.loud, event)
             && let Some(message) = &update.message
         {
-            note(&format!("{}: {}", state_name(update.state), text::in_one_line(message)));
+            let state = shown_state(update.state, update.unknown_state.as_ref());
+            note(&format!("{state}: {}", text::in_one_line(message)));
         }
     }
 }
@@ -228,6 +229,7 @@ mod tests {
             task: "t".into(),
             context: None,
             state: State::Working,
+            unknown_state: None,
             message: None,
             at: None,
             last: false,

@@ -5,12 +5,17 @@
 
 mod agents;
 mod audit;
+mod auth;
 mod batch;
 mod card;
 mod chat;
+mod client_config;
+mod completion;
 mod config;
+mod conformance;
 mod connection;
 mod credential_origin;
+mod demo_server;
 mod error;
 mod follow;
 mod form;
@@ -43,7 +48,7 @@ mod typed_answer;
 
 use std::{io::Write as _, process::ExitCode};
 
-use clap::{ArgAction, Parser, Subcommand, error::ErrorKind};
+use clap::{ArgAction, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, error::ErrorKind};
 use nuncio_engine::duration;
 
 use self::{error::CliError, output::Format};
@@ -106,12 +111,26 @@ enum Command {
     /// Copy stores and back them up
     #[command(subcommand)]
     Store(store::Command),
+    /// Sign in at an agent whose card asks for OAuth, and out again
+    #[command(subcommand)]
+    Auth(auth::AuthCommand),
+    /// Show the settings of the client commands
+    #[command(subcommand)]
+    Config(client_config::ConfigCommand),
+    /// Check a live agent with the core cases of A2A's compatibility kit
+    Conformance(conformance::ConformanceFlags),
+    /// Run the built-in agents on this machine, to practise with; nothing is stored
+    DemoServer(demo_server::DemoServerFlags),
+    /// Print the completion script of a shell
+    Completion(completion::CompletionFlags),
+    /// Write the man pages into a folder
+    Man(completion::ManFlags),
 }
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match parse() {
         Ok(cli) => cli,
-        Err(error) => return usage(&error),
+        Err(code) => return code,
     };
     let format = cli.command.format();
     match cli.command.run() {
@@ -120,11 +139,33 @@ fn main() -> ExitCode {
     }
 }
 
+/// Parses the command line, with the values of the client's files as defaults. An error was reported.
+fn parse() -> Result<Cli, ExitCode> {
+    let arguments: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let command = client_config::with_file_defaults(Cli::command(), &arguments).map_err(|why| {
+        let format = if wants_json() { Format::Json } else { Format::Text };
+        CliError::Usage(why).report(format)
+    })?;
+    let parsed = command.try_get_matches().and_then(|mut matches| {
+        Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut Cli::command()))
+    });
+    parsed.map_err(|error| usage(&error))
+}
+
 impl Command {
     /// The output format of the command, errors included.
     fn format(&self) -> Format {
         match self {
-            Self::Serve(_) | Self::Mcp(_) | Self::Store(_) | Self::Trust(_) => Format::Text,
+            Self::Serve(_)
+            | Self::Mcp(_)
+            | Self::Store(_)
+            | Self::Trust(_)
+            | Self::Completion(_)
+            | Self::DemoServer(_)
+            | Self::Man(_) => Format::Text,
+            Self::Conformance(flags) => flags.agent.output.format,
+            Self::Auth(command) => command.agent().output.format,
+            Self::Config(command) => command.agent().output.format,
             Self::Send(flags) => flags.agent.output.format,
             Self::Listen(flags) => flags.format,
             Self::Chat(flags) => flags.format,
@@ -147,6 +188,11 @@ impl Command {
             Self::Send(_)
             | Self::Task(_)
             | Self::Card(_)
+            | Self::Auth(_)
+            | Self::Config(_)
+            | Self::Conformance(_)
+            | Self::Completion(_)
+            | Self::Man(_)
             | Self::Push(_)
             | Self::Token(_)
             | Self::Tenant(_)
@@ -175,6 +221,12 @@ impl Command {
                 Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
                 Self::Trust(flags) => done(flags.run()),
+                Self::Auth(command) => done(command.run().await),
+                Self::Config(command) => done(command.run()),
+                Self::Conformance(flags) => flags.run().await,
+                Self::DemoServer(flags) => flags.run().await,
+                Self::Completion(flags) => done(flags.run(Cli::command())),
+                Self::Man(flags) => done(flags.run(Cli::command())),
             }
         });
         // Background work that still blocks has nothing left to report.

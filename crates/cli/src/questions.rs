@@ -214,8 +214,12 @@ pub(crate) fn check_form(schema: &Value, content: &Map<String, Value>) -> Result
     if check_foreign_cost(schema).is_err() {
         return Ok(());
     }
-    let question =
-        Question { id: String::new(), text: String::new(), ask: Ask::Form { schema: schema.clone() } };
+    let question = Question {
+        id: String::new(),
+        text: String::new(),
+        ask: Ask::Form { schema: schema.clone() },
+        callback: None,
+    };
     let checked = question.check(Answer::Accept(Value::Object(content.clone())));
     checked
         .map(drop)

@@ -1,10 +1,13 @@
 //! `nuncio task …`: commands on existing tasks.
 
+mod authorize;
 mod cancel;
 mod delete;
+mod download;
 mod get;
 mod list;
 mod operator;
+mod push_config;
 mod subscribe;
 
 use clap::Subcommand;
@@ -19,10 +22,17 @@ pub(crate) enum Command {
     List(list::Flags),
     /// Cancel a task
     Cancel(cancel::Flags),
+    /// Complete the authorization that a task of any tenant waits for, as the operator
+    Authorize(authorize::Flags),
     /// Delete an ended task of any tenant, as the operator
     Delete(delete::Flags),
     /// Follow a task's events
     Subscribe(subscribe::Flags),
+    /// Save the artifacts of a task as files
+    Download(download::Flags),
+    /// Manage where the updates of a task are sent
+    #[command(subcommand)]
+    PushConfig(push_config::PushConfigCommand),
 }
 
 impl Command {
@@ -31,8 +41,11 @@ impl Command {
             Self::Get(flags) => flags.agent.output.format,
             Self::List(flags) => flags.agent.output.format,
             Self::Cancel(flags) => flags.agent.output.format,
+            Self::Authorize(flags) => flags.format,
             Self::Delete(flags) => flags.format,
             Self::Subscribe(flags) => flags.agent.output.format,
+            Self::Download(flags) => flags.agent.output.format,
+            Self::PushConfig(command) => command.agent().output.format,
         }
     }
 
@@ -41,8 +54,11 @@ impl Command {
             Self::Get(flags) => get::run(flags).await,
             Self::List(flags) => list::run(flags).await,
             Self::Cancel(flags) => cancel::run(flags).await,
+            Self::Authorize(flags) => authorize::run(flags).await,
             Self::Delete(flags) => delete::run(flags).await,
             Self::Subscribe(flags) => subscribe::run(flags).await,
+            Self::Download(flags) => download::run(flags).await,
+            Self::PushConfig(command) => command.run().await,
         }
     }
 }

@@ -103,7 +103,7 @@ fn question_of(question: &ToolTaskQuestion) -> Question {
         true => Ask::Authorization { url: question.params["url"].as_str().unwrap_or_default().to_owned() },
         false => Ask::Form { schema: question.params["requestedSchema"].clone() },
     };
-    Question { id: question.key.clone(), text, ask }
+    Question { id: question.key.clone(), text, ask, callback: None }
 }
 
 /// The answer as the result of an elicitation.

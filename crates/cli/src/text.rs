@@ -36,17 +36,18 @@ impl TextOutput {
     }
 
     /// The lines that every text about a task starts with.
-    pub(crate) fn ids(&mut self, task: &str, context: Option<&str>, state: State) {
+    pub(crate) fn ids(&mut self, task: &str, context: Option<&str>, state: &str) {
         self.field("Task", task);
         if let Some(context) = context {
             self.field("Context", context);
         }
-        self.field("State", state_name(state));
+        self.field("State", state);
     }
 
     /// A whole task.
     pub(crate) fn task(&mut self, task: &TaskView, verbose: bool, history: bool) {
-        self.ids(&task.id, task.context.as_deref(), task.state);
+        let state = shown_state(task.state, task.unknown_state.as_ref());
+        self.ids(&task.id, task.context.as_deref(), state);
         if let Some(at) = task.at {
             self.field("Updated", &time(at));
         }
@@ -70,7 +71,8 @@ impl TextOutput {
     /// A page of tasks.
     pub(crate) fn list(&mut self, list: &TaskList) {
         for task in &list.tasks {
-            self.ids(&task.id, task.context.as_deref(), task.state);
+            let state = shown_state(task.state, task.unknown_state.as_ref());
+            self.ids(&task.id, task.context.as_deref(), state);
             if let Some(at) = task.at {
                 self.field("Updated", &time(at));
             }
@@ -157,6 +159,11 @@ impl TextOutput {
     }
 }
 
+/// A state as it is shown: by its short name, or as received if this version does not know it.
+pub(crate) fn shown_state(state: State, unknown: Option<&String>) -> &str {
+    unknown.map_or(state_name(state), String::as_str)
+}
+
 /// The short name of a state.
 pub(crate) fn state_name(state: State) -> &'static str {
     match state {
@@ -168,6 +175,7 @@ pub(crate) fn state_name(state: State) -> &'static str {
         State::Failed => "failed",
         State::Canceled => "canceled",
         State::Rejected => "rejected",
+        State::Replied => "replied",
     }
 }
 

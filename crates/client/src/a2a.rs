@@ -1,4 +1,4 @@
-//! An A2A client over JSON-RPC: resolves an agent's card, sends requests, follows streams.
+//! An A2A client over JSON-RPC and HTTP+JSON: resolves an agent's card, sends requests, follows streams.
 //!
 //! A response holds both the JSON as received and its decoded value, so that a program can show the one and
 //! act on the other. A cut stream continues after the last event received ([`A2aTaskEvents`]). This client
@@ -9,7 +9,9 @@ mod card;
 mod error;
 mod http;
 pub(crate) mod peer;
+mod rest;
 mod task_events;
+mod validation;
 mod wait;
 
 use ::http::{HeaderName, HeaderValue};
@@ -25,11 +27,12 @@ use url::Url;
 
 use self::http::A2aHttp;
 pub use self::{
-    card::{AgentCard, AgentInterface, CardReference, WELL_KNOWN, problems},
+    card::{A2aBinding, AgentCard, AgentInterface, CardReference, WELL_KNOWN},
     error::A2aClientError,
     http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
     peer::{A2aPeer, A2aPeerOptions},
     task_events::{A2aTaskEvents, StreamItem},
+    validation::problems,
     wait::WaitOptions,
 };
 
@@ -52,11 +55,13 @@ pub struct InterfacePreference {
     pub bindings: Vec<String>,
     /// The protocol version to speak.
     pub dialect: Dialect,
+    /// Whether HTTP+JSON may be spoken, beside JSON-RPC. The dialects before 1.0 have JSON-RPC only.
+    pub http_json: bool,
 }
 
 impl Default for InterfacePreference {
     fn default() -> Self {
-        Self { bindings: vec![], dialect: Dialect::V1 }
+        Self { bindings: vec![], dialect: Dialect::V1, http_json: false }
     }
 }
 
@@ -65,9 +70,12 @@ impl Default for InterfacePreference {
 pub struct A2aClient {
     http: A2aHttp,
     endpoint: Url,
+    binding: A2aBinding,
     dialect: Dialect,
     tenant: Option<String>,
     streaming: bool,
+    push_notifications: bool,
+    extended_card: bool,
     cursors: bool,
 }
 
@@ -104,9 +112,12 @@ impl A2aClient {
         Ok(Self {
             http,
             endpoint,
+            binding: interface.binding,
             dialect,
             tenant: interface.tenant.clone(),
             streaming: card.streaming,
+            push_notifications: card.push_notifications,
+            extended_card: card.extended_card,
             cursors: card.extensions.iter().any(|uri| uri == CURSOR_EXTENSION),
         })
     }
@@ -123,6 +134,11 @@ impl A2aClient {
         self.dialect
     }
 
+    /// The binding in use.
+    pub fn binding(&self) -> A2aBinding {
+        self.binding
+    }
+
     /// The URL that requests go to.
     pub fn endpoint(&self) -> &Url {
         &self.endpoint
@@ -131,6 +147,16 @@ impl A2aClient {
     /// Whether the card declares streaming.
     pub fn streams(&self) -> bool {
         self.streaming
+    }
+
+    /// Whether the card declares push notifications.
+    pub fn has_push_notifications(&self) -> bool {
+        self.push_notifications
+    }
+
+    /// Whether the card declares an extended card for authenticated callers.
+    pub fn has_extended_card(&self) -> bool {
+        self.extended_card
     }
 
     /// Whether the card declares that event ids are cursors.
@@ -206,9 +232,7 @@ impl A2aClient {
     pub async fn list_webhooks(&self, task: &str) -> Result<Vec<WebhookConfig>, A2aClientError> {
         let (mut all, mut page_token) = (vec![], None);
         for _ in 0..MAX_WEBHOOK_PAGES {
-            let call = A2aCall::ListWebhooks { task: task.to_owned(), page_size: None, page_token };
-            let json = self.call(&call).await?;
-            let (more, next) = self.received(json, |json| self.dialect.read_webhooks(json))?.value;
+            let (more, next) = self.list_webhook_page(task, page_token).await?.value;
             all.extend(more);
             page_token = next;
             if page_token.is_none() {
@@ -218,15 +242,45 @@ impl A2aClient {
         Err(A2aClientError::Malformed(format!("more than {MAX_WEBHOOK_PAGES} pages of webhooks")))
     }
 
+    /// A page of the webhooks of a task, and the token of the next page.
+    pub async fn list_webhook_page(
+        &self,
+        task: &str,
+        page_token: Option<String>,
+    ) -> Result<A2aResponse<(Vec<WebhookConfig>, Option<String>)>, A2aClientError> {
+        let call = A2aCall::ListWebhooks { task: task.to_owned(), page_size: None, page_token };
+        let json = self.call(&call).await?;
+        self.received(json, |json| self.dialect.read_webhooks(json))
+    }
+
+    /// The extended card, for authenticated callers.
+    pub async fn extended_card(&self) -> Result<A2aResponse<AgentCard>, A2aClientError> {
+        let json = self.call(&A2aCall::ExtendedCard).await?;
+        let value = AgentCard::parse(&json, self.endpoint.as_str())?;
+        Ok(A2aResponse { json, value })
+    }
+
     /// Deletes a webhook. 0.1 has no such method.
     pub async fn delete_webhook(&self, task: &str, id: &str) -> Result<(), A2aClientError> {
         self.call(&A2aCall::DeleteWebhook { task: task.to_owned(), id: id.to_owned() }).await.map(drop)
     }
 
     async fn call(&self, call: &A2aCall) -> Result<Box<RawValue>, A2aClientError> {
+        if self.binding == A2aBinding::HttpJson {
+            let answer = self.http.exchange(self.rest_request(call)?, self.dialect).await?;
+            // A deleted configuration may be answered without a body.
+            let text =
+                if answer.is_empty() { "{}".into() } else { String::from_utf8_lossy(&answer).into_owned() };
+            return RawValue::from_string(text).map_err(|error| A2aClientError::Malformed(error.to_string()));
+        }
         let body = self.request(call)?;
         let answer = self.http.post(&self.endpoint, self.dialect, body).await?;
         result_of(&answer)
+    }
+
+    fn rest_request(&self, call: &A2aCall) -> Result<rest::RestClientRequest, A2aClientError> {
+        let (_, params) = self.params(call)?;
+        rest::request(&self.endpoint, self.tenant.as_deref(), call, &params)
     }
 
     async fn open(
@@ -234,11 +288,15 @@ impl A2aClient {
         call: &A2aCall,
         after: Option<&str>,
     ) -> Result<http::OpenedEventStream, A2aClientError> {
+        if self.binding == A2aBinding::HttpJson {
+            return self.http.open_rest(self.rest_request(call)?, self.dialect, after).await;
+        }
         let body = self.request(call)?;
         self.http.open(&self.endpoint, self.dialect, body, after).await
     }
 
-    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, A2aClientError> {
+    /// The method of a call, and its params with the routing identifier.
+    fn params(&self, call: &A2aCall) -> Result<(&'static str, Vec<u8>), A2aClientError> {
         let mut params = Vec::new();
         let Some(method) = self.dialect.write_call(&mut params, call) else {
             let version = self.dialect.version();
@@ -247,6 +305,11 @@ impl A2aClient {
         if let Some(tenant) = &self.tenant {
             params = with_tenant(&params, tenant);
         }
+        Ok((method, params))
+    }
+
+    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, A2aClientError> {
+        let (method, params) = self.params(call)?;
         let mut body = Vec::with_capacity(params.len() + 96);
         jsonrpc::write_request(&mut body, &RpcId::number(1), method, |out| out.extend_from_slice(&params));
         Ok(body)
@@ -271,7 +334,14 @@ impl A2aClient {
     }
 
     fn read_event(&self, data: &str) -> Result<A2aResponse<StreamEvent>, A2aClientError> {
-        let json = result_of(data.as_bytes())?;
+        let json = match self.binding {
+            A2aBinding::JsonRpc => result_of(data.as_bytes())?,
+            A2aBinding::HttpJson => match rest::error_of(data.as_bytes()) {
+                Some(error) => return Err(error),
+                None => RawValue::from_string(data.to_owned())
+                    .map_err(|error| A2aClientError::Malformed(error.to_string()))?,
+            },
+        };
         self.received(json, |json| self.dialect.read_event(json))
     }
 }

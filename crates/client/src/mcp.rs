@@ -5,8 +5,8 @@ mod peer;
 mod relay;
 
 pub use peer::{
-    DeclaredCapabilities, McpLogLevel, McpPeer, McpPeerOptions, ToolAnswer, ToolChange, ToolChanges,
-    ToolClient, ToolError, ToolOptions, ToolStart, ToolSubscription, ToolTaskQuestion, ToolTaskStatus,
-    ToolTaskView,
+    DeclaredCapabilities, McpLogLevel, McpPeer, McpPeerOptions, SESSION_STREAM_WAIT, ToolAnswer, ToolChange,
+    ToolChanges, ToolClient, ToolError, ToolOptions, ToolStart, ToolSubscription, ToolTaskQuestion,
+    ToolTaskStatus, ToolTaskView,
 };
 pub use relay::{EndpointFinder, Relay, RelayEndpoint, RelayError};

@@ -249,6 +249,10 @@ impl Model {
 
 #[async_trait]
 impl Sampler for Model {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
     async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String> {
         self.complete(system, prompt, max_tokens).await.map_err(|error| error.to_string())
     }

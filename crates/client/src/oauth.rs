@@ -9,6 +9,7 @@
 mod challenge;
 mod consent;
 mod discovery;
+mod login;
 mod request;
 mod token_store;
 
@@ -26,6 +27,7 @@ use url::Url;
 use self::{challenge::OAuthChallenge, discovery::OAuthEndpoints, request::OAuthHttp};
 pub use self::{
     consent::{Consent, ConsentVisit, LoopbackConsent, NoConsent},
+    login::{DevicePrompt, OAuthFlow, OAuthLogin},
     token_store::{FileTokenStore, MemoryTokenStore, TokenStore},
 };
 use crate::auth::Authorizer;

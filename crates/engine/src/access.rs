@@ -32,6 +32,8 @@ pub struct Caller {
     from: Option<Arc<str>>,
     credential: Option<Arc<str>>,
     acting: Option<ActingAgent>,
+    /// The only agent whose tasks it reaches; `None`: those of all agents.
+    only_agent: Option<Arc<str>>,
 }
 
 /// The agent through which a caller acts, and the context of its task.
@@ -74,7 +76,14 @@ impl Caller {
     /// The caller of that name, `name` or `tenant/name`, with all grants. The calling code has verified the
     /// name.
     pub fn named(owner: impl Into<Arc<str>>) -> Self {
-        Self { owner: owner.into(), grants: Grants::all(), from: None, credential: None, acting: None }
+        Self {
+            owner: owner.into(),
+            grants: Grants::all(),
+            from: None,
+            credential: None,
+            acting: None,
+            only_agent: None,
+        }
     }
 
     /// Restricts the caller to these grants.
@@ -103,6 +112,25 @@ impl Caller {
     pub(crate) fn through(mut self, agent: &str, context: &str) -> Self {
         self.acting = Some(ActingAgent { agent: agent.into(), context: context.into() });
         self
+    }
+
+    /// The same caller at the address of one agent: it reaches its tasks of that agent, and no others.
+    #[must_use]
+    pub fn at_agent(mut self, agent: impl Into<Arc<str>>) -> Self {
+        self.only_agent = Some(agent.into());
+        self
+    }
+
+    /// The same caller, who reaches its tasks of all agents.
+    #[must_use]
+    pub(crate) fn at_any_agent(mut self) -> Self {
+        self.only_agent = None;
+        self
+    }
+
+    /// The only agent whose tasks the caller reaches, if it is limited to one.
+    pub fn only_agent(&self) -> Option<&str> {
+        self.only_agent.as_deref()
     }
 
     /// The owner name of the caller's tasks: `name`, or `tenant/name`.
@@ -139,6 +167,11 @@ impl Caller {
     /// Whether the caller may know that a task of this owner exists.
     pub fn sees(&self, owner: &str) -> bool {
         *self.owner == *owner
+    }
+
+    /// Whether the caller may know that a task of this owner and this agent exists.
+    pub fn sees_task(&self, owner: &str, agent: &str) -> bool {
+        self.sees(owner) && self.only_agent().is_none_or(|only| only == agent)
     }
 
     /// Whether the caller may do this to the resource of that name.

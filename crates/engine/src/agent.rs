@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     content::{Message, Part, Role},
@@ -66,6 +66,9 @@ pub trait Probe: Send + Sync + 'static {
 /// The server's own model, used where the caller of a task has none.
 #[async_trait]
 pub trait Sampler: Send + Sync + 'static {
+    /// The model's name, as its provider has it.
+    fn name(&self) -> &str;
+
     /// Generates a text of at most `max_tokens`; the error is the reason for a failure.
     async fn sample(&self, prompt: &str, system: Option<&str>, max_tokens: u32) -> Result<String, String>;
 }
@@ -100,8 +103,40 @@ pub struct Profile {
     pub streaming: bool,
     /// Whether callers may register webhooks.
     pub push_notifications: bool,
+    /// Whether it may answer with a message instead of a task; see [`Outcome::Replied`].
+    pub replies: bool,
+    /// The organization that provides the agent.
+    pub provider: Option<AgentProvider>,
+    /// The URL of its documentation.
+    pub documentation_url: Option<String>,
+    /// The URL of an image that stands for it.
+    pub icon_url: Option<String>,
+    /// The protocol extensions that it declares.
+    pub extensions: Vec<AgentExtension>,
     /// How long it may run, not counting time spent waiting. `None`: the server's default.
     pub time_limit: Option<Duration>,
+}
+
+/// The organization that provides an agent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentProvider {
+    /// The name of the organization.
+    pub organization: String,
+    /// Its web site.
+    pub url: String,
+}
+
+/// A protocol extension that an agent declares.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentExtension {
+    /// The extension's identity.
+    pub uri: String,
+    /// How the agent uses it.
+    pub description: Option<String>,
+    /// Whether a request must name it: one that does not is refused.
+    pub required: bool,
+    /// The extension's own configuration.
+    pub params: Option<Map<String, Value>>,
 }
 
 impl Profile {
@@ -120,6 +155,11 @@ impl Profile {
             tasks: TaskUse::Offered,
             streaming: true,
             push_notifications: true,
+            replies: false,
+            provider: None,
+            documentation_url: None,
+            icon_url: None,
+            extensions: vec![],
             time_limit: None,
         }
     }
@@ -142,6 +182,13 @@ impl Profile {
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.strict_input = true;
+        self
+    }
+
+    /// Lets the agent answer with a message instead of a task; see [`Outcome::Replied`].
+    #[must_use]
+    pub fn replies(mut self) -> Self {
+        self.replies = true;
         self
     }
 
@@ -181,6 +228,10 @@ pub struct Skill {
     pub tags: Vec<String>,
     /// Example prompts.
     pub examples: Vec<String>,
+    /// Media types that the skill accepts; empty: those of the agent.
+    pub input_modes: Vec<String>,
+    /// Media types that the skill produces; empty: those of the agent.
+    pub output_modes: Vec<String>,
 }
 
 impl Skill {
@@ -192,6 +243,8 @@ impl Skill {
             description: description.into(),
             tags: vec![id.into()],
             examples: vec![],
+            input_modes: vec![],
+            output_modes: vec![],
         }
     }
 }
@@ -201,6 +254,12 @@ impl Skill {
 pub enum Outcome {
     /// The work is done, with an optional final message.
     Completed(Option<Message>),
+    /// The agent answers with this message, and no task is shown.
+    ///
+    /// That holds if the profile says [`Profile::replies`], the caller waits for the answer in a protocol that
+    /// has such answers, and nothing of the task was shown before: no progress, artifact or question, no
+    /// further message and no webhook. Otherwise the task is completed with this message.
+    Replied(Message),
     /// The work failed, for this reason.
     Failed(String),
     /// The agent refused the task, for this reason.
@@ -228,6 +287,11 @@ impl Outcome {
     /// Canceled, with this explanation.
     pub fn canceled(why: impl Into<String>) -> Self {
         Self::Canceled(Some(why.into()))
+    }
+
+    /// Answered with a text message, without a task. The message's id is assigned when it is written.
+    pub fn replied(text: impl Into<String>) -> Self {
+        Self::Replied(Message::of("", Role::Agent, vec![Part::text(text)]))
     }
 
     /// Completed with a final text message. The message's id is assigned when it is written.

@@ -23,7 +23,7 @@ use crate::{
     access::Caller,
     agent::AgentError,
     clock::Timestamp,
-    content::{Message, Role},
+    content::{Message, Metadata, Role},
     engine::Engine,
     event::{Event, Level, LogLine, Progress},
     follow::Nudge,
@@ -124,6 +124,22 @@ impl TaskContext {
         self.run.messages.first().unwrap_or_else(|| NOTHING.get_or_init(nothing))
     }
 
+    /// Attributes of the request that created the task. Those of its message and parts are in
+    /// [`TaskContext::input`].
+    pub fn metadata(&self) -> Option<&Metadata> {
+        self.run.origin.metadata.as_ref()
+    }
+
+    /// Media types that the caller accepts; empty: all.
+    pub fn accepted_output_modes(&self) -> &[String] {
+        &self.run.accepted_output_modes
+    }
+
+    /// URIs of the protocol extensions that the request activated, of those that the agent declares.
+    pub fn extensions(&self) -> &[String] {
+        &self.run.extensions
+    }
+
     /// Whether the caller can answer questions; otherwise [`TaskContext::ask`] returns Unavailable at once.
     pub fn can_ask(&self) -> bool {
         self.run.abilities().ask
@@ -203,6 +219,7 @@ impl TaskContext {
 
     /// Writes to an artifact: the first chunk begins it, later ones are appended.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let chunk = chunk.with_active_extensions(&self.run.extensions);
         let append = !self.lock().begun.insert(chunk.id.clone()) && !chunk.anew;
         let (id, scope) = (chunk.id.clone(), self.scope.as_str());
         let (size, anew) = (chunk.size(), chunk.anew);
@@ -218,6 +235,7 @@ impl TaskContext {
     /// Appends to an artifact that several scopes write, in the order of the calls. Each chunk appears once.
     /// A step cannot use it, because a repeated step begins its artifacts anew.
     pub async fn add(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let chunk = chunk.with_active_extensions(&self.run.extensions);
         let id = chunk.id.clone();
         let size = chunk.size();
         let write = |artifacts: &mut ArtifactIndex<'_>| {

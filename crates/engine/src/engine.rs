@@ -35,7 +35,11 @@ use crate::{
     byte_budget::{ByteBudget, BytePermit},
     catalog::Catalog,
     clock::{Clock, SystemClock, Timestamp},
-    commands::{list, reply::Reply, submit::Submit},
+    commands::{
+        list,
+        reply::Reply,
+        submit::{Submit, stopping},
+    },
     cpu_share::CpuShares,
     error::Error,
     event::{Entry, Event},
@@ -128,7 +132,7 @@ pub(crate) struct EngineCore {
     meters: Mutex<Vec<Arc<dyn StorageMeter>>>,
     /// Triggers a measurement of tenants' storage now.
     measure: Notify,
-    master_key: MasterKey,
+    pub(crate) master_key: MasterKey,
     pub(crate) node: NodeId,
     pub(crate) hub: Arc<FollowerHub>,
     pub(crate) ended: FinishedTaskCache,
@@ -424,7 +428,7 @@ impl Engine {
         self.allow_task(caller, Action::Read, "task.get", task)?;
         let engine = &self.0;
         if let Some(task) = TaskId::parse(task).and_then(|id| engine.ended.get(id, engine.kept_since()))
-            && caller.sees(&task.origin.owner)
+            && caller.sees_task(&task.origin.owner, &task.origin.agent)
         {
             return Ok(task);
         }
@@ -494,6 +498,20 @@ impl Engine {
         self.0.follower(row, after)
     }
 
+    /// Follows a task that the caller has just sent, also one that was answered by a message.
+    pub async fn follow_sent(&self, caller: &Caller, task: &Task, after: u64) -> Result<Follower, Error> {
+        let id = task.origin.id;
+        self.allow_task(caller, Action::Read, "task.follow", &id.to_string())?;
+        self.0.follower(self.0.row_of(task).await?, after)
+    }
+
+    /// Waits until a task that its caller has just sent is answered by a message, or can be shown as a task. If
+    /// the server stops before that, the request fails, and is to be repeated.
+    pub async fn wait_until_shown(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
+        let task = self.0.wait_until(caller, task, |task| !task.awaits_reply()).await?;
+        if task.awaits_reply() { Err(stopping()) } else { Ok(task) }
+    }
+
     /// Sends a nudge to all followers of a task on this node.
     pub async fn nudge(&self, caller: &Caller, task: &str, nudge: Nudge) -> Result<(), Error> {
         let row = self.0.find_row(caller, task).await?;
@@ -530,13 +548,23 @@ impl EngineCore {
                 continue;
             }
             if let Some(opened) = self.store.open(&key).await? {
-                if caller.sees(&opened.row.owner) {
+                if opened.row.state == State::Replied {
+                    continue;
+                }
+                if caller.sees_task(&opened.row.owner, &opened.row.agent) {
                     return Ok(opened);
                 }
                 self.visible(caller, name, Some(opened.row));
             }
         }
         Err(Error::NoSuchTask(name.to_owned()))
+    }
+
+    /// The row of a task that is known to its caller, in whatever state.
+    async fn row_of(&self, task: &Task) -> Result<TaskRow, Error> {
+        let id = task.origin.id;
+        let row = self.store.row(&TaskKey::Id(id)).await?;
+        row.ok_or_else(|| Error::NoSuchTask(id.to_string()))
     }
 
     /// Like `find`, without the log.
@@ -563,9 +591,14 @@ impl EngineCore {
     /// The row, if the caller may see it. An attempt to read another owner's task is audited; the caller
     /// learns nothing of it.
     fn visible(&self, caller: &Caller, name: &str, row: Option<TaskRow>) -> Option<TaskRow> {
-        let row = row?;
-        if caller.sees(&row.owner) {
+        // An answer by a message is no task.
+        let row = row.filter(|row| row.state != State::Replied)?;
+        if caller.sees_task(&row.owner, &row.agent) {
             return Some(row);
+        }
+        if caller.sees(&row.owner) {
+            // Its own task, at the address of another agent: nothing that the operator has to know.
+            return None;
         }
         let resource = format_args!("a2a://tasks/{name}");
         let (action, kind, operation) = (Action::Read, AccessKind::A2a, "task.find");
@@ -611,7 +644,10 @@ impl EngineCore {
         if wanted(&task) {
             return Ok(task);
         }
-        let row = self.find_row(caller, &task.origin.id.to_string()).await?;
+        if !caller.sees(&task.origin.owner) {
+            return Err(Error::NoSuchTask(task.origin.id.to_string()));
+        }
+        let row = self.row_of(&task).await?;
         let mut follower = self.follower(row, task.seq)?;
         loop {
             let batch = match follower.next().await? {

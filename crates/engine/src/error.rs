@@ -19,11 +19,12 @@ pub enum Error {
     NoSuchAgent(String),
     /// The task has ended; it takes no more messages.
     #[error(
-        "the task has ended ({0:?}) and takes no more messages: start a new task, in the same context if it belongs together"
+        "the task has ended ({}) and takes no more messages: start a new task, in the same context if it belongs together",
+        .0.name()
     )]
     Ended(State),
     /// The task has ended; there is nothing to cancel.
-    #[error("the task has ended ({0:?}) and can no longer be canceled")]
+    #[error("the task has ended ({}) and can no longer be canceled", .0.name())]
     NotCancelable(State),
     /// The request contradicts itself or the task.
     #[error("{0}")]
@@ -34,9 +35,20 @@ pub enum Error {
     /// The question is not, or no longer, open.
     #[error("questionId: the task does not ask {0:?}, or not any more")]
     NotAsked(String),
+    /// The task waits for no authorization, or not for this one.
+    #[error("the task {task} waits for no authorization, or not for this one: it is {}", .state.name())]
+    NoAuthorization {
+        /// The task's id.
+        task: String,
+        /// Its state.
+        state: State,
+    },
     /// The agent does not accept this kind of content.
     #[error("{0}")]
     ContentType(String),
+    /// The agent's card requires this extension, and the request does not name it.
+    #[error("the agent requires the extension {0}: name it in the header A2A-Extensions")]
+    ExtensionRequired(String),
     /// The agent does not support this, as its card states.
     #[error("{0}")]
     Unsupported(String),

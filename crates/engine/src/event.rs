@@ -42,6 +42,24 @@ pub enum Event {
 }
 
 impl Event {
+    /// Whether a client that gets this event knows that there is a task, so that its agent can no longer
+    /// answer with a message alone. Not so: the start of the work, and log lines.
+    pub fn shows_task(&self) -> bool {
+        match self {
+            Self::Log(_) => false,
+            Self::Status(status) => status.message.is_some() || status.state != State::Working,
+            _ => true,
+        }
+    }
+
+    /// The message with which the agent answered instead of a task, if this event is that answer.
+    pub fn reply(&self) -> Option<&Message> {
+        match self {
+            Self::Status(Status { state: State::Replied, message }) => message.as_ref(),
+            _ => None,
+        }
+    }
+
     /// The approximate size in bytes.
     pub fn size(&self) -> usize {
         match self {

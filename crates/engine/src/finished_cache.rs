@@ -12,7 +12,7 @@ use std::{
 use crate::{
     clock::Timestamp,
     content::{Message, Part},
-    task::{Task, TaskId},
+    task::{State, Task, TaskId},
 };
 use parking_lot::Mutex;
 
@@ -48,10 +48,10 @@ impl FinishedTaskCache {
         self.finished.lock().tasks.get(&id).filter(|task| task.status_at >= since).cloned()
     }
 
-    /// Caches a task, if it has ended and is not too large, and evicts the oldest to make room.
+    /// Caches a task, if it has ended as a task and is not too large, and evicts the oldest to make room.
     pub(crate) fn insert(&self, task: &Arc<Task>) {
         let (id, size) = (task.origin.id, size(task));
-        if !task.state.is_terminal() || size > self.room / SHARE {
+        if !task.state.is_terminal() || task.state == State::Replied || size > self.room / SHARE {
             return;
         }
         let mut kept = self.finished.lock();
@@ -101,10 +101,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{
-        content::Role,
-        task::{Origin, State},
-    };
+    use crate::{content::Role, task::Origin};
 
     fn task(n: u128, state: State, text: usize) -> Arc<Task> {
         let id = TaskId(Uuid::from_u128(n));
@@ -117,6 +114,7 @@ mod tests {
             dialect: "engine".into(),
             metadata: None,
             trace: None,
+            accepts_reply: false,
         });
         task.history.push(Message::text("m", Role::User, "x".repeat(text)));
         (task.state, task.status_at) = (state, Timestamp(n as i64));
@@ -149,6 +147,8 @@ mod tests {
             ended.insert(&task(n, state, 10));
             assert_eq!(get(&ended, n), state.is_terminal(), "{state:?}");
         }
+        ended.insert(&task(99, State::Replied, 10));
+        assert!(!get(&ended, 99), "an answer by a message is no task");
     }
 
     #[test]

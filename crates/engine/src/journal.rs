@@ -312,6 +312,7 @@ mod tests {
             dialect: "engine".into(),
             metadata: None,
             trace: None,
+            accepts_reply: false,
         }
     }
 }

@@ -8,6 +8,7 @@ pub mod access;
 pub mod access_control;
 pub mod admin;
 pub mod agent;
+pub mod authorization;
 mod byte_budget;
 pub mod catalog;
 pub mod clock;
@@ -44,7 +45,10 @@ pub mod webhook;
 
 pub use access::{AccessKind, Action, Caller, Grants};
 pub use access_control::{AccessOptions, AccessRequest, AuditLevel, Rate};
-pub use agent::{Agent, AgentError, Outcome, Probe, Profile, Sampler, Skill, TaskFacts, TaskUse};
+pub use agent::{
+    Agent, AgentError, AgentExtension, AgentProvider, Outcome, Probe, Profile, Sampler, Skill, TaskFacts,
+    TaskUse,
+};
 pub use byte_budget::BytePermit;
 pub use catalog::Catalog;
 pub use commands::{list::List, reply::Reply, submit::Submit, withdraw::QuestionWithdrawer};

@@ -23,6 +23,9 @@ pub struct Question {
     pub text: String,
     /// The kind of answer that is wanted.
     pub ask: Ask,
+    /// The address at which an authorization is completed without a message; see [`crate::authorization`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<String>,
 }
 
 /// The kinds of question.
@@ -165,6 +168,11 @@ pub enum AnswerError {
 }
 
 impl Question {
+    /// A question without a callback.
+    pub fn new(id: impl Into<String>, text: impl Into<String>, ask: Ask) -> Self {
+        Self { id: id.into(), text: text.into(), ask, callback: None }
+    }
+
     /// The question as a message: its text, and a data part that a program can act on.
     ///
     /// `task` and `seq` make the message id, so that it is the same whenever the log is read.
@@ -176,6 +184,9 @@ impl Question {
             Ask::Sample { max_tokens, .. } => data.insert("maxTokens".into(), (*max_tokens).into()),
             Ask::Authorization { url } => data.insert("url".into(), url.clone().into()),
         };
+        if let Some(callback) = &self.callback {
+            data.insert("callbackUrl".into(), callback.clone().into());
+        }
         let parts = vec![Part::text(&self.text), Part::data(Value::Object(data))];
         Message::of(format!("{task}-{seq}"), Role::Agent, parts)
     }
@@ -187,7 +198,7 @@ impl Question {
             Ask::Sample { system, .. } => system.as_ref().map_or(0, String::len),
             Ask::Authorization { url } => url.len(),
         };
-        self.text.len() + ask
+        self.text.len() + ask + self.callback.as_ref().map_or(0, String::len)
     }
 
     /// Parses a message as the answer to this question.
@@ -280,6 +291,20 @@ fn primitive(text: &str, wanted: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Questions stored before callbacks existed keep their encoding. Never change these.
+    #[test]
+    fn a_question_is_stored_as_it_was_and_with_its_callback_if_it_has_one() {
+        let check = |question: Question, stored: &str| {
+            assert_eq!(serde_json::to_string(&question).unwrap(), stored);
+            assert_eq!(serde_json::from_str::<Question>(stored).unwrap(), question);
+        };
+        let asked = Question::new("q1", "Log in.", Ask::Authorization { url: "https://a.example".into() });
+        let plain = r#"{"id":"q1","text":"Log in.","ask":{"authorization":{"url":"https://a.example"}}}"#;
+        check(asked.clone(), plain);
+        let stored = plain.replacen("}}}", r#"}},"callback":"https://b.example/x"}"#, 1);
+        check(Question { callback: Some("https://b.example/x".into()), ..asked }, &stored);
+    }
 
     /// Answers stored before notes existed keep their encoding. Never change these.
     #[test]

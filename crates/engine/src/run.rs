@@ -54,6 +54,10 @@ pub(crate) struct TaskRun {
     pub(crate) messages: Vec<Message>,
     /// How many of them existed when the last question was answered; 1 if none was.
     pub(crate) messages_answered: usize,
+    /// Media types that the caller accepts; empty: all.
+    pub(crate) accepted_output_modes: Vec<String>,
+    /// URIs of the protocol extensions that the request activated.
+    pub(crate) extensions: Vec<String>,
     pub(crate) depth: u32,
     /// The task at the top of the call chain; this task, if it was not called.
     pub(crate) root: TaskId,
@@ -87,6 +91,8 @@ struct RunState {
     /// The state that the buffered entries lead to, if any, and the question that would lead to the next one.
     state: Option<(State, Timestamp)>,
     next_status: Option<NextStatus>,
+    /// The latest progress that was reported while a question was open, as far as the run knew.
+    progress_at: Option<Timestamp>,
     journal: Vec<JournalRecord>,
     /// Tickets issued since the start of the run, and how many of them are durable.
     queued: u64,
@@ -97,6 +103,8 @@ struct RunState {
     events: u64,
     /// Artifacts by position, each with the scope that writes it in this run.
     artifacts: Vec<(String, Option<String>)>,
+    /// Whether the agent may still answer with a message instead of a task.
+    may_reply: bool,
     /// Open questions, as far as the run knows, oldest first.
     open: Vec<String>,
     /// The live scopes, and all scopes that ever existed in this run.
@@ -120,6 +128,9 @@ pub(crate) struct PendingCommit {
     pub(crate) state: Option<(State, Timestamp)>,
     /// A question that is asked while another one is open: it becomes the status once that one is answered.
     pub(crate) next_status: Option<NextStatus>,
+    /// Progress that was reported while a question was open, as far as the run knew: it is the status if that question is
+    /// answered before the commit.
+    pub(crate) progress_at: Option<Timestamp>,
     ticket: u64,
 }
 
@@ -141,6 +152,8 @@ impl TaskRun {
             profile,
             messages: task.history.iter().filter(|m| m.role == crate::content::Role::User).cloned().collect(),
             messages_answered: task::count_until_answer(&task.history),
+            accepted_output_modes: head.accepted_output_modes.clone(),
+            extensions: head.extensions.clone(),
             depth: head.depth,
             root: head.root.unwrap_or(task.origin.id),
             called_by: head.called_by.clone(),
@@ -163,12 +176,14 @@ impl TaskRun {
                 entry_bytes: 0,
                 state: None,
                 next_status: None,
+                progress_at: None,
                 journal: vec![],
                 queued: 0,
                 durable: 0,
                 is_created: born,
                 events: task.seq,
                 artifacts: task.artifacts.iter().map(|artifact| (artifact.id.clone(), None)).collect(),
+                may_reply: task.awaits_reply(),
                 open: task.questions.iter().map(|(_, question)| question.id.clone()).collect(),
                 lines: HashMap::from([(String::new(), ScopeState::default())]),
                 scopes: HashSet::new(),
@@ -405,6 +420,18 @@ impl TaskRun {
         self.lock().open.first().is_some_and(|oldest| oldest == question)
     }
 
+    /// Whether the agent may answer with a message instead of a task: the caller takes one, and nothing of the
+    /// task was shown.
+    pub(crate) fn may_reply(&self) -> bool {
+        self.lock().may_reply && !self.hooked.load(Ordering::Relaxed) && !self.is_canceled()
+    }
+
+    /// Whether a log of this length holds more than this run has read and written: another writer's events.
+    pub(crate) fn has_foreign_events(&self, seq: u64) -> bool {
+        let shared = self.lock();
+        seq + shared.entries.len() as u64 != shared.events
+    }
+
     /// Takes everything that waits for a commit.
     pub(crate) fn take(&self) -> Option<PendingCommit> {
         let mut shared = self.lock();
@@ -496,6 +523,7 @@ impl RunState {
     }
 
     fn push(&mut self, at: Timestamp, event: Event, size: usize) {
+        self.may_reply &= !event.shows_task();
         match &event {
             Event::Status(status) => self.state = Some((status.state, at)),
             Event::Question(question) => {
@@ -506,6 +534,9 @@ impl RunState {
                 }
                 self.open.push(question.id.clone());
             }
+            // As in the fold: the time of progress is the time of the status, unless a question is the status.
+            Event::Progress(_) if self.open.is_empty() => self.state = Some((State::Working, at)),
+            Event::Progress(_) => self.progress_at = Some(at),
             _ => {}
         }
         self.entries.push(Entry(at, event));
@@ -528,6 +559,7 @@ impl RunState {
         PendingCommit {
             state: self.state.take(),
             next_status: self.next_status.take(),
+            progress_at: self.progress_at.take(),
             entries,
             journal: std::mem::take(&mut self.journal),
             head: self.head.clone(),

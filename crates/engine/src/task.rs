@@ -97,10 +97,14 @@ pub enum State {
     Canceled,
     /// Refused by the agent.
     Rejected,
+    /// Answered by a message. The record is retained so that a repeated send gets the same message; no client
+    /// sees it as a task.
+    #[schemars(skip)]
+    Replied,
 }
 
 impl State {
-    /// All states; the position is the code that stores write.
+    /// The states that clients see; the position is the code that stores write.
     pub const ALL: [Self; 8] = [
         Self::Submitted,
         Self::Working,
@@ -123,6 +127,7 @@ impl State {
             Self::Failed => "failed",
             Self::Canceled => "canceled",
             Self::Rejected => "rejected",
+            Self::Replied => "replied",
         }
     }
 
@@ -133,7 +138,10 @@ impl State {
 
     /// The state of a stored code.
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(code)).copied()
+        match code {
+            REPLIED => Some(Self::Replied),
+            _ => Self::ALL.get(usize::from(code)).copied(),
+        }
     }
 
     /// Whether the state is final.
@@ -151,6 +159,9 @@ impl State {
         !self.is_terminal() && next != Self::Submitted
     }
 }
+
+/// The code of [`State::Replied`]. Stores leave tasks in this state out of lists and totals.
+pub const REPLIED: u8 = State::Replied as u8;
 
 /// A task's immutable attributes, set when it is created.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -174,6 +185,9 @@ pub struct Origin {
     /// W3C `traceparent` of the request that created it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
+    /// Whether its caller waits for the answer, and takes a message instead of the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepts_reply: bool,
 }
 
 impl Origin {
@@ -206,7 +220,7 @@ pub struct Task {
     pub origin: Origin,
     /// The current state.
     pub state: State,
-    /// When the current state was entered.
+    /// The time of the current status: when the state was entered, or the latest progress in it was reported.
     pub status_at: Timestamp,
     /// The agent's message about the state.
     pub status_message: Option<Message>,
@@ -259,6 +273,23 @@ impl Task {
         self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(FAULT))
     }
 
+    /// Whether it may still end as a message, because nothing of it was shown so far: then no client may see it
+    /// as a task yet.
+    pub fn awaits_reply(&self) -> bool {
+        self.origin.accepts_reply
+            && matches!(self.state, State::Submitted | State::Working)
+            && self.history.len() <= 1
+            && self.status_message.is_none()
+            && self.progress.is_none()
+            && self.artifacts.is_empty()
+            && self.questions.is_empty()
+    }
+
+    /// The message with which the agent answered instead of a task.
+    pub fn reply(&self) -> Option<&Message> {
+        self.status_message.as_ref().filter(|_| self.state == State::Replied)
+    }
+
     /// Whether it failed because the remote agent could not be reached: the caller may try another agent.
     pub fn is_unreachable(&self) -> bool {
         let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
@@ -295,7 +326,13 @@ impl Task {
             }
             Event::Status(status) => self.enter(status.state, at, status.message),
             Event::Artifact(chunk) => self.take_chunk(chunk),
-            Event::Progress(progress) => self.progress = Some((self.seq, progress)),
+            Event::Progress(progress) => {
+                // Progress is a status of its own: its time is that of the status, in a stream and here.
+                if self.state == State::Working {
+                    self.status_at = at;
+                }
+                self.progress = Some((self.seq, progress));
+            }
             Event::Log(_) => {}
             Event::Question(question) => {
                 self.questions.push((self.seq, question));
@@ -340,7 +377,7 @@ impl Task {
         let index = chunk.index as usize;
         if self.artifacts.len() <= index {
             self.artifacts.push(Artifact {
-                id: chunk.id,
+                id: chunk.id.clone(),
                 name: None,
                 description: None,
                 parts: vec![],
@@ -353,8 +390,9 @@ impl Task {
         if !chunk.append {
             artifact.parts.clear();
         }
-        for part in chunk.parts {
-            append_part(&mut artifact.parts, part);
+        match plain_text(&chunk, artifact).zip(artifact.parts.last_mut().and_then(text_of)) {
+            Some((more, text)) => text.push_str(more),
+            None => artifact.parts.extend(chunk.parts),
         }
         artifact.complete = chunk.last;
         artifact.name = chunk.name.or(artifact.name.take());
@@ -374,16 +412,29 @@ pub fn state_while_asking(question: &Question) -> State {
     }
 }
 
-/// Adds a part. A plain text that follows a plain text is merged into it, so that a text of 100,000 chunks is
-/// one part.
-fn append_part(parts: &mut Vec<Part>, part: Part) {
-    if let (
-        Some(Part { content: Content::Text(text), metadata: None, filename: None, media_type: None }),
-        Part { content: Content::Text(more), metadata: None, filename: None, media_type: None },
-    ) = (parts.last_mut(), &part)
-    {
-        text.push_str(more);
-    } else {
-        parts.push(part);
+/// The text of a chunk that is nothing but more text of the artifact: one bare text, and no attribute that the artifact
+/// does not have already. It is joined with the text before it, so that a text of 100,000 chunks is one part. Everything
+/// else stays apart, as a client sees it that puts the chunks of a stream together.
+fn plain_text<'a>(chunk: &'a ArtifactChunk, artifact: &Artifact) -> Option<&'a str> {
+    fn adds<T: PartialEq>(new: Option<&T>, known: Option<&T>) -> bool {
+        new.is_some() && new != known
+    }
+    let [Part { content: Content::Text(text), metadata: None, filename: None, media_type: None }] =
+        &chunk.parts[..]
+    else {
+        return None;
+    };
+    let attributes = adds(chunk.name.as_ref(), artifact.name.as_ref())
+        || adds(chunk.description.as_ref(), artifact.description.as_ref())
+        || adds(chunk.metadata.as_ref(), artifact.metadata.as_ref())
+        || !(chunk.extensions.is_empty() || chunk.extensions == artifact.extensions);
+    (chunk.append && !attributes).then_some(text)
+}
+
+/// The text of a bare text part.
+fn text_of(part: &mut Part) -> Option<&mut String> {
+    match part {
+        Part { content: Content::Text(text), metadata: None, filename: None, media_type: None } => Some(text),
+        _ => None,
     }
 }

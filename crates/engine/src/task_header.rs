@@ -38,6 +38,15 @@ pub(crate) struct TaskHeader {
     /// Attributes that the caller sent with the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) metadata: Option<Metadata>,
+    /// Whether the caller waits for the answer, and takes a message instead of the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) accepts_reply: bool,
+    /// Media types that the caller accepts; empty: all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) accepted_output_modes: Vec<String>,
+    /// URIs of the protocol extensions that the request activated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) extensions: Vec<String>,
     /// Data that the binding stored when it created the task, to read back later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) request: Option<Value>,
@@ -96,6 +105,9 @@ impl Default for TaskHeader {
             own_model: false,
             can_authorize: true,
             metadata: None,
+            accepts_reply: false,
+            accepted_output_modes: vec![],
+            extensions: vec![],
             request: None,
             waiting_ms: None,
             trace: None,
@@ -163,6 +175,7 @@ impl TaskHeader {
             dialect: self.dialect.clone(),
             metadata: self.metadata.clone(),
             trace: self.trace.clone(),
+            accepts_reply: self.accepts_reply,
         }
     }
 }
@@ -349,6 +362,7 @@ mod tests {
                 dialect: "a2a/0.1".into(),
                 metadata: json!({"k": 1}).as_object().cloned(),
                 trace: None,
+                accepts_reply: false,
             },
             state: State::InputRequired,
             status_at: Timestamp(1_700_000_000_000),
@@ -373,6 +387,7 @@ mod tests {
                     id: "q1".into(),
                     text: "which?".into(),
                     ask: Ask::Form { schema: json!({"type": "object"}) },
+                    callback: None,
                 },
             )],
             seq: 5,

@@ -205,6 +205,7 @@ mod tests {
             dialect: "engine".into(),
             metadata: None,
             trace: trace.map(str::to_owned),
+            accepts_reply: false,
         }
     }
 

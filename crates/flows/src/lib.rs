@@ -23,7 +23,7 @@ use crate::{
     memory::{MemoryBank, MemoryOptions},
     plan::{PlanEngine, PlanOptions},
     registry::{Registry, RegistryOptions},
-    sparc::{SparcEngine, SparcModel, SparcOptions},
+    sparc::{SparcEngine, SparcOptions},
 };
 
 /// The options that an operator can set, by feature.
@@ -69,12 +69,10 @@ impl Flows {
     /// All features with these options.
     pub fn new(options: FlowsOptions) -> Self {
         let registry = Arc::new(Registry::new(options.registry.clone()));
-        let mut plan = options.plan.clone();
-        plan.model = plan.model.or_else(|| options.sparc.model.as_ref().map(SparcModel::options));
         Self {
             sparc: Arc::new(SparcEngine::new(options.sparc.clone())),
             batch: Arc::new(BatchEngine::new(options.batch.clone())),
-            plans: PlanEngine::new(plan, Arc::clone(&registry)),
+            plans: PlanEngine::new(options.plan.clone(), Arc::clone(&registry)),
             registry,
             options,
         }

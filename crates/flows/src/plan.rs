@@ -23,7 +23,6 @@ mod tools;
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, surface::SchemaError};
 
 pub use self::{
@@ -71,8 +70,6 @@ pub struct PlanOptions {
     pub time_limit: Duration,
     /// The lowest match score (0 to 1) at which a part of a request is assigned to an agent.
     pub fit: f64,
-    /// The model that generates plans and joins results, where a plan requires a model and its caller has none.
-    pub model: Option<ModelOptions>,
 }
 
 impl Default for PlanOptions {
@@ -89,7 +86,6 @@ impl Default for PlanOptions {
             longest_backoff: Duration::from_secs(300),
             time_limit: Duration::from_secs(7 * 24 * 3600),
             fit: 0.15,
-            model: None,
         }
     }
 }

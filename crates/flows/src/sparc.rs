@@ -24,7 +24,6 @@ mod workflows;
 
 use std::{ops::Deref, path::PathBuf, sync::Arc, time::Duration};
 
-use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Engine, Surface, access::HOME_TENANT, surface::SchemaError};
 use tokio::sync::Semaphore;
 
@@ -50,6 +49,9 @@ pub struct SparcOptions {
     /// Environment variables of the server that are passed to the test command, beside those that every program
     /// needs; a trailing `*` matches any suffix.
     pub test_env: Vec<String>,
+    /// Environment variables that hold secrets of the server: never passed to the test command, whatever
+    /// `test_env` matches.
+    pub secret_env: Vec<String>,
     /// Tenants for whose workflows the test command runs; `*` stands for all.
     pub test_tenants: Vec<String>,
     /// The time limit of one run of the test command.
@@ -59,8 +61,6 @@ pub struct SparcOptions {
     /// Maximum concurrent test commands in this process, of all workflows; at least one. They share a working
     /// directory.
     pub test_commands: usize,
-    /// The model that is used where the caller has none.
-    pub model: Option<SparcModel>,
     /// Maximum bytes of an artifact.
     pub max_artifact: usize,
     /// Maximum entries of a workflow's history.
@@ -75,27 +75,16 @@ impl Default for SparcOptions {
             test_command: None,
             test_dir: None,
             test_env: vec![],
+            secret_env: vec![],
             test_tenants: vec![HOME_TENANT.to_owned()],
             test_timeout: Duration::from_secs(600),
             test_output: 64 * 1024,
             test_commands: 1,
-            model: None,
             max_artifact: 1024 * 1024,
             max_history: 10_000,
             max_goal: 8 * 1024,
         }
     }
-}
-
-/// A language model behind an OpenAI-compatible endpoint.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SparcModel {
-    /// The URL before `/chat/completions`.
-    pub url: String,
-    /// The model's name at that endpoint.
-    pub name: String,
-    /// The environment variable that holds its API key.
-    pub key_variable: Option<String>,
 }
 
 /// The options, and the state that all workflows of the process share.
@@ -109,14 +98,6 @@ impl Deref for SparcShared {
 
     fn deref(&self) -> &SparcOptions {
         &self.options
-    }
-}
-
-impl SparcModel {
-    /// The options of the model client. The API key is read from the environment now.
-    pub fn options(&self) -> ModelOptions {
-        let key = self.key_variable.as_ref().and_then(|name| std::env::var(name).ok());
-        ModelOptions { key, ..ModelOptions::new(&self.url, &self.name) }
     }
 }
 

@@ -6,10 +6,16 @@ use std::{
     sync::Arc,
 };
 
-use nuncio_agents::{Fleet, configured::AgentSpec};
+use nuncio_agents::{
+    Fleet,
+    configured::{AgentKind, AgentSpec, remote},
+};
 use nuncio_client::model::ModelOptions;
 use nuncio_engine::{Agent, Catalog, Options, Surface, catalog::CatalogError, outbox::OutboxOptions};
-use nuncio_flows::{Flows, FlowsOptions};
+use nuncio_flows::{
+    Flows, FlowsOptions,
+    registry::{RegistryRemote, RemoteKind},
+};
 use nuncio_server::ServerOptions;
 use nuncio_store::StoreLocation;
 
@@ -35,7 +41,7 @@ pub struct Nuncio {
     pub(crate) outbox: OutboxOptions,
     pub(crate) server: ServerOptions,
     pub(crate) surface: Arc<Surface>,
-    pub(crate) flows: Option<Arc<Flows>>,
+    pub(crate) flows: Option<FlowsOptions>,
     pub(crate) security: SecurityOptions,
     pub(crate) otlp: OtlpOptions,
     pub(crate) model: Option<ModelOptions>,
@@ -105,7 +111,7 @@ impl Nuncio {
     /// their agents.
     #[must_use]
     pub fn flows(mut self, options: FlowsOptions) -> Self {
-        self.flows = Some(Arc::new(Flows::new(options)));
+        self.flows = Some(options);
         self
     }
 
@@ -239,7 +245,22 @@ impl Nuncio {
         }
     }
 
-    pub(crate) fn catalog(&self, fleet: &Fleet) -> Result<Catalog, StartError> {
+    /// The shared services, with the configured agents that are only listed.
+    pub(crate) fn shared_services(&self) -> Result<Option<Flows>, StartError> {
+        let Some(mut options) = self.flows.clone() else { return Ok(None) };
+        for spec in self.configured.iter().filter(|spec| !spec.serve) {
+            let kind = match &spec.kind {
+                AgentKind::Mcp(_) => RemoteKind::Mcp,
+                _ => RemoteKind::A2a,
+            };
+            let url = spec.remote_url().ok_or_else(|| spec.wrong("url", "is required"))?.clone();
+            let authorizer = remote::authorizer(spec)?;
+            options.registry.remotes.push(RegistryRemote { name: spec.name.clone(), url, kind, authorizer });
+        }
+        Ok(Some(Flows::new(options)))
+    }
+
+    pub(crate) fn catalog(&self, fleet: &Fleet, flows: Option<&Flows>) -> Result<Catalog, StartError> {
         if self.agents.is_empty() && self.configured.is_empty() {
             return Err(StartError::NoAgents);
         }
@@ -247,7 +268,7 @@ impl Nuncio {
         for agent in &self.agents {
             catalog.add(Arc::clone(agent))?;
         }
-        for agent in self.flows.iter().flat_map(|flows| flows.agents()) {
+        for agent in flows.into_iter().flat_map(Flows::agents) {
             catalog.add(agent)?;
         }
         for (agent, spec) in fleet.agents().into_iter().zip(fleet.specs()) {
@@ -257,6 +278,10 @@ impl Nuncio {
                 }
                 error => StartError::Catalog(error),
             })?;
+        }
+        if let Some(spec) = self.configured.iter().find(|spec| !spec.serve && catalog.get(&spec.name).is_ok())
+        {
+            return Err(spec.wrong("name", "the server already has an agent of that name").into());
         }
         catalog.set_surface(Arc::clone(&self.surface));
         if let Some(name) = &self.default_agent {

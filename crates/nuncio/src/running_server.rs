@@ -86,7 +86,8 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
     for spec in &nuncio.configured {
         nuncio.options.access.redactor.learn(&spec.known);
     }
-    let catalog = nuncio.catalog(&fleet)?;
+    let flows = nuncio.shared_services()?;
+    let catalog = nuncio.catalog(&fleet, flows.as_ref())?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
     data_dir::warn_if_open(&data);
@@ -105,7 +106,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
     parts.sampler = nuncio.model.as_ref().map(own_model).transpose()?;
     let engine = Engine::start(parts).await?;
     keys.attach(&engine);
-    if let Some(flows) = &nuncio.flows {
+    if let Some(flows) = &flows {
         if secured {
             flows.require_tokens();
         }

@@ -208,7 +208,11 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
         Error::Suspended(..) => (StatusCode::FORBIDDEN, None),
         Error::NoSuchTask(_) => (StatusCode::NOT_FOUND, None),
         Error::Invalid(_) => (StatusCode::BAD_REQUEST, None),
-        Error::NotCancelable(_) | Error::Limit(_) => (StatusCode::CONFLICT, None),
+        Error::NotCancelable(_)
+        | Error::Limit(_)
+        | Error::Ended(_)
+        | Error::NotAsked(_)
+        | Error::NoAuthorization { .. } => (StatusCode::CONFLICT, None),
         Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, Some(*retry_after)),
         Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, Some(*retry_after)),
         _ => (StatusCode::INTERNAL_SERVER_ERROR, None),

@@ -15,9 +15,13 @@ use nuncio_engine::{AccessKind, Action, Caller, Engine, Error};
 use tower::ServiceExt;
 
 use crate::{
-    a2a::jsonrpc,
+    a2a::{
+        jsonrpc,
+        rest::{self, RestForm, RestRoute},
+    },
     admin,
     auth::{self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck},
+    authorizations,
     cards::{self, Cards},
     cors::Cors,
     health,
@@ -62,7 +66,7 @@ impl App {
             tracing::error!(%error, "could not register the open streams as resources");
         }
         Self {
-            cards: Cards::new(engine.catalog(), base_url, secured),
+            cards: Cards::new(base_url, secured),
             challenge: BearerChallenge::new(base_url),
             hosts: HostCheck::new(&options),
             cors: Cors::new(&options.cors_origins),
@@ -216,6 +220,7 @@ impl Site {
             .route("/sse", get(mcp::sse::open))
             .route("/messages", post(mcp::sse::message))
             .route("/schemas/{name}", get(schema))
+            .route("/authorizations/{ticket}", get(authorizations::show).post(authorizations::complete))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .route("/metrics", get(health::metrics))
@@ -229,6 +234,7 @@ impl Site {
             .route("/admin/tasks", get(admin::tasks::list))
             .route("/admin/tasks/{id}", get(admin::tasks::get).delete(admin::tasks::delete))
             .route("/admin/tasks/{id}/cancel", post(admin::tasks::cancel))
+            .route("/admin/tasks/{id}/authorize", post(admin::tasks::authorize))
             .route("/admin/tenants", get(admin::tenants::list))
             .route("/admin/tenants/{name}", get(admin::tenants::get))
             .route("/admin/tenants/{name}/suspend", post(admin::tenants::suspend))
@@ -245,26 +251,36 @@ impl Site {
 
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let is_get = request.method() == Method::GET;
+        let rest = RestRoute::parse(request.uri().path());
+        let form = rest.as_ref().map(|route| RestForm::new(route, request.headers()));
         let mut response = match self.app.refuse_proxied(request.headers(), peer) {
             Some(message) => responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message }),
             None => match proxies::client_of(&self.app.options.trusted_proxies, peer, request.headers()) {
-                Some(client) => self.answer_page(request, &client).await,
-                None => self.answer_page(request, peer).await,
+                Some(client) => self.answer_page(request, rest, &client).await,
+                None => self.answer_page(request, rest, peer).await,
             },
         };
+        if let Some(form) = form {
+            response = form.apply(response);
+        }
         protect(response.headers_mut(), is_get);
         response
     }
 
     /// Answers a request whose peer is known, including cross-origin requests of browser pages.
-    async fn answer_page(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
-        let Some(cors) = &self.app.cors else { return self.answer_here(request, peer, false).await };
+    async fn answer_page(
+        &self,
+        request: Request<Incoming>,
+        rest: Option<RestRoute>,
+        peer: &ConnectionPeer,
+    ) -> Response<Body> {
+        let Some(cors) = &self.app.cors else { return self.answer_here(request, rest, peer, false).await };
         let Some(origin) = cors.allowed(request.headers()) else {
-            return self.answer_here(request, peer, false).await;
+            return self.answer_here(request, rest, peer, false).await;
         };
         let mut response = match cors.preflight(&request) {
             Some(preflight) if self.app.hosts.refuse(request.headers(), true).is_none() => preflight,
-            _ => self.answer_here(request, peer, true).await,
+            _ => self.answer_here(request, rest, peer, true).await,
         };
         cors.mark(&mut response, origin);
         response
@@ -273,6 +289,7 @@ impl Site {
     async fn answer_here(
         &self,
         mut request: Request<Incoming>,
+        rest: Option<RestRoute>,
         peer: &ConnectionPeer,
         origin_allowed: bool,
     ) -> Response<Body> {
@@ -285,6 +302,9 @@ impl Site {
         }
         if request.method() == Method::POST && request.uri().path() == "/mcp" {
             return mcp::http::serve(&self.app, request, peer).await;
+        }
+        if let Some(route) = rest {
+            return Box::pin(rest::serve(&self.app, route, request, peer)).await;
         }
         if self.app.options.private_cards
             && request.method() == Method::GET

@@ -1,14 +1,15 @@
 //! The agent cards: rebuilt when the agents change, and served with validators so that clients can cache them.
 
-use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
+mod dates;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use axum::{
     body::{Body, Bytes},
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
-use jiff::{Timestamp, fmt::rfc2822};
-use nuncio_engine::{Catalog, Error, Profile, catalog::RegisteredAgent};
+use nuncio_engine::{Catalog, Engine, Error, Profile, catalog::RegisteredAgent};
 use nuncio_wire::a2a::{
     Dialect,
     card::{self, CardContext},
@@ -16,7 +17,9 @@ use nuncio_wire::a2a::{
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::Mutex as AsyncMutex;
 
+use self::dates::CardDates;
 use crate::{app::App, request_checks::HttpRefusal, responses};
 
 /// Whether a path is that of a card, or of the list of agents.
@@ -29,7 +32,9 @@ pub(crate) fn is_card_path(path: &str) -> bool {
 pub(crate) struct Cards {
     base_url: String,
     bearer: bool,
-    card_set: Mutex<Arc<CardSet>>,
+    card_set: Mutex<Option<Arc<CardSet>>>,
+    /// Held by the request that rebuilds the cards.
+    rebuilding: AsyncMutex<()>,
 }
 
 /// The cards of all agents, in every generation of the protocol.
@@ -39,7 +44,6 @@ struct CardSet {
     agents: BTreeMap<String, CardVersions>,
     default: Option<CardVersions>,
     index: CardDocument,
-    last_modified: HeaderValue,
 }
 
 #[derive(Clone)]
@@ -54,6 +58,8 @@ struct CardVersions {
 struct CardDocument {
     body: Bytes,
     etag: HeaderValue,
+    /// When it last changed, in seconds since 1970.
+    modified: i64,
 }
 
 impl CardDocument {
@@ -62,7 +68,7 @@ impl CardDocument {
         let digest = Sha256::digest(body.as_bytes());
         let hex: String = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
         let etag = HeaderValue::from_str(&format!("\"{hex}\"")).unwrap_or(HeaderValue::from_static("\"0\""));
-        Self { body: body.into(), etag }
+        Self { body: body.into(), etag, modified: 0 }
     }
 }
 
@@ -76,23 +82,45 @@ impl CardVersions {
             v0_1: CardDocument::new(&card::v0_1(profile, &cx)),
         }
     }
+
+    fn documents(&mut self) -> [(&'static str, &mut CardDocument); 4] {
+        let Self { both, v1, v0_3, v0_1 } = self;
+        [("any", both), ("1.0", v1), ("0.3", v0_3), ("0.1", v0_1)]
+    }
 }
 
 impl Cards {
     /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a
     /// token.
-    pub(crate) fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
-        let card_set = Mutex::new(Arc::new(CardSet::new(catalog, base_url, bearer)));
-        Self { base_url: base_url.to_owned(), bearer, card_set }
+    pub(crate) fn new(base_url: &str, bearer: bool) -> Self {
+        Self {
+            base_url: base_url.to_owned(),
+            bearer,
+            card_set: Mutex::default(),
+            rebuilding: AsyncMutex::default(),
+        }
     }
 
     /// The cards of the current agents.
-    fn current(&self, catalog: &Catalog) -> Arc<CardSet> {
-        let mut made = self.card_set.lock();
-        if made.catalog_generation != catalog.generation() {
-            *made = Arc::new(CardSet::new(catalog, &self.base_url, self.bearer));
+    async fn current(&self, engine: &Engine) -> Arc<CardSet> {
+        if let Some(made) = self.made(engine) {
+            return made;
         }
-        Arc::clone(&made)
+        let _turn = self.rebuilding.lock().await;
+        if let Some(made) = self.made(engine) {
+            return made;
+        }
+        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.bearer);
+        card_set.date(engine).await;
+        let card_set = Arc::new(card_set);
+        *self.card_set.lock() = Some(Arc::clone(&card_set));
+        card_set
+    }
+
+    /// The cards, unless the agents have changed since they were built.
+    fn made(&self, engine: &Engine) -> Option<Arc<CardSet>> {
+        let made = self.card_set.lock().clone()?;
+        (made.catalog_generation == engine.catalog().generation()).then_some(made)
     }
 }
 
@@ -118,26 +146,46 @@ impl CardSet {
                 "card": format!("{base_url}/agents/{}/.well-known/agent-card.json", agent.profile.name),
             })).collect::<Vec<_>>(),
         });
-        let made = Timestamp::try_from(SystemTime::now()).unwrap_or_default();
-        let made = rfc2822::DateTimePrinter::new().timestamp_to_rfc9110_string(&made).unwrap_or_default();
         Self {
             catalog_generation,
             agents,
             default: default.map(|agent| CardVersions::new(&agent.profile, format!("{base_url}/"), bearer)),
             index: CardDocument::new(&index),
-            last_modified: HeaderValue::from_str(&made).unwrap_or(HeaderValue::from_static("")),
         }
     }
 
-    fn serve(&self, app: &App, document: &CardDocument, headers: &HeaderMap) -> Response<Body> {
-        let known = headers.get(header::IF_NONE_MATCH).and_then(|value| value.to_str().ok());
-        let etag = document.etag.to_str().unwrap_or_default();
-        let unchanged = known.is_some_and(|known| {
-            known
-                .split(',')
-                .map(|tag| tag.trim().trim_start_matches("W/"))
-                .any(|tag| tag == etag || tag == "*")
-        });
+    /// Sets the dates of all documents: since when each is as it is now.
+    async fn date(&mut self, engine: &Engine) {
+        let mut dates = CardDates::new(engine);
+        for (name, cards) in &mut self.agents {
+            dates.assign(name, &mut cards.documents()).await;
+        }
+        if let Some(cards) = &mut self.default {
+            dates.assign("/", &mut cards.documents()).await;
+        }
+        dates.assign("/index", &mut [("index", &mut self.index)]).await;
+    }
+}
+
+impl CardDocument {
+    /// Whether the client has this document already (RFC 9110 §13.2.2). A date counts only if no tag is given: a tag is
+    /// exact.
+    fn is_known(&self, headers: &HeaderMap) -> bool {
+        if let Some(known) = headers.get(header::IF_NONE_MATCH) {
+            let etag = self.etag.to_str().unwrap_or_default();
+            return known.to_str().is_ok_and(|known| {
+                known
+                    .split(',')
+                    .map(|tag| tag.trim().trim_start_matches("W/"))
+                    .any(|tag| tag == etag || tag == "*")
+            });
+        }
+        let since = headers.get(header::IF_MODIFIED_SINCE).and_then(dates::read);
+        since.is_some_and(|since| self.modified <= since)
+    }
+
+    fn serve(&self, app: &App, headers: &HeaderMap) -> Response<Body> {
+        let (document, unchanged) = (self, self.is_known(headers));
         let mut response = match unchanged {
             true => Response::new(Body::empty()),
             false => responses::json(document.body.clone()),
@@ -149,26 +197,26 @@ impl CardSet {
         headers.insert(header::ETAG, document.etag.clone());
         let policy = if app.options.private_cards { "private, max-age=300" } else { "public, max-age=300" };
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(policy));
-        headers.insert(header::LAST_MODIFIED, self.last_modified.clone());
+        headers.insert(header::LAST_MODIFIED, dates::write(document.modified));
         headers.insert(header::VARY, HeaderValue::from_static("A2A-Version"));
         response
     }
 }
 
 /// The card of an agent, or of the default one, in the chosen generation.
-fn card(
+async fn card(
     app: &App,
     agent: Option<&str>,
     headers: &HeaderMap,
     pick: impl FnOnce(&CardVersions) -> &CardDocument,
 ) -> Response<Body> {
-    let made = app.cards.current(app.engine.catalog());
+    let made = app.cards.current(&app.engine).await;
     let cards = match agent {
         Some(name) => made.agents.get(name).ok_or_else(|| Error::NoSuchAgent(name.into()).to_string()),
         None => made.default.as_ref().ok_or_else(|| "this server has no agents".to_owned()),
     };
     match cards {
-        Ok(cards) => made.serve(app, pick(cards), headers),
+        Ok(cards) => pick(cards).serve(app, headers),
         Err(message) => responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message }),
     }
 }
@@ -187,12 +235,12 @@ fn by_version<'a>(app: &App, cards: &'a CardVersions, headers: &HeaderMap) -> &'
 
 /// `/.well-known/agent-card.json`
 pub(crate) async fn root(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    card(&app, None, &headers, |cards| by_version(&app, cards, &headers))
+    card(&app, None, &headers, |cards| by_version(&app, cards, &headers)).await
 }
 
 /// `/.well-known/agent.json`, the path of 0.1 and 0.2.
 pub(crate) async fn root_legacy(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    card(&app, None, &headers, |cards| &cards.v0_1)
+    card(&app, None, &headers, |cards| &cards.v0_1).await
 }
 
 /// `/agents/{name}/.well-known/agent-card.json`
@@ -201,7 +249,7 @@ pub(crate) async fn named(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    card(&app, Some(&name), &headers, |cards| by_version(&app, cards, &headers))
+    card(&app, Some(&name), &headers, |cards| by_version(&app, cards, &headers)).await
 }
 
 /// `/agents/{name}/.well-known/agent.json`
@@ -210,11 +258,10 @@ pub(crate) async fn named_legacy(
     Path(name): Path<String>,
     headers: HeaderMap,
 ) -> Response<Body> {
-    card(&app, Some(&name), &headers, |cards| &cards.v0_1)
+    card(&app, Some(&name), &headers, |cards| &cards.v0_1).await
 }
 
 /// `/`: the list of agents.
 pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
-    let made = app.cards.current(app.engine.catalog());
-    made.serve(&app, &made.index, &headers)
+    app.cards.current(&app.engine).await.index.serve(&app, &headers)
 }

@@ -6,11 +6,16 @@ use std::{
     convert::Infallible,
     future::Future,
     net::{IpAddr, Ipv6Addr},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
-use hyper::{server::conn::http1, service::service_fn};
+use hyper::{
+    Request,
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 #[cfg(target_os = "linux")]
@@ -24,6 +29,9 @@ use tokio::{
 use crate::{
     app::Site,
     auth::ConnectionPeer,
+    http_version::{self, HttpVersion},
+    http2,
+    lingering_close::{LingerLimits, LingeringClose},
     open_streams::CONNECTION,
     options::HttpLimits,
     proxies::{self, TrustedProxy},
@@ -86,7 +94,7 @@ pub(crate) async fn serve(
     shutdown: impl Future<Output = ()>,
     drain: Duration,
 ) {
-    let limits = bounds.limits;
+    let limits = Arc::new(bounds.limits.clone());
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let addresses = Arc::new(AddressConnections::new(&bounds));
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -144,7 +152,7 @@ pub(crate) async fn serve(
             peer,
             stopping: stopping.clone(),
             drain,
-            write_timeout: limits.write_timeout,
+            limits: Arc::clone(&limits),
             admitted,
         };
         match stream {
@@ -172,7 +180,7 @@ struct HttpConnection {
     peer: ConnectionPeer,
     stopping: watch::Receiver<()>,
     drain: Duration,
-    write_timeout: Duration,
+    limits: Arc<HttpLimits>,
     admitted: ConnectionPermits,
 }
 
@@ -181,35 +189,76 @@ impl HttpConnection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { number, site, peer, mut stopping, drain, write_timeout, admitted } = self;
-        let service = service_fn(move |request| {
-            let (site, peer) = (Arc::clone(&site), peer.clone());
-            // Boxed: hyper reserves space for this future in every connection, and most connections only
-            // stream.
-            Box::pin(async move { Ok::<_, Infallible>(site.answer(request, &peer).await) })
-        });
-        let stream = StallGuard::new(stream, write_timeout);
-        let connection = builder.serve_connection(TokioIo::new(stream), service);
-        tokio::spawn(CONNECTION.scope(number, async move {
-            let mut connection = std::pin::pin!(connection);
-            let ended = tokio::select! {
-                ended = connection.as_mut() => ended,
-                _ = stopping.changed() => {
-                    connection.as_mut().graceful_shutdown();
-                    match tokio::time::timeout(drain, connection).await {
-                        Ok(ended) => ended,
-                        Err(_) => {
-                            tracing::warn!("a connection did not close in time and was aborted");
-                            Ok(())
-                        }
-                    }
+        let builder = builder.clone();
+        tokio::spawn(CONNECTION.scope(self.number, async move {
+            let stream = StallGuard::new(stream, self.limits.write_timeout);
+            // A connection that does not begin is closed as one is whose head does not come.
+            let detected = tokio::time::timeout(self.limits.header_timeout, http_version::detect(stream));
+            let mut stopping = self.stopping.clone();
+            let detected = tokio::select! {
+                detected = detected => detected,
+                // Nothing was asked on it.
+                _ = stopping.changed() => return,
+            };
+            let ended = match detected {
+                Ok(Ok((HttpVersion::One, stream))) => self.serve_http1(&builder, stream).await,
+                // Boxed: it is larger than a connection of HTTP/1, and those are the most.
+                Ok(Ok((HttpVersion::Two, stream))) => Box::pin(self.serve_http2(stream)).await,
+                Ok(Err(error)) => {
+                    tracing::debug!(%error, "a connection failed");
+                    return;
                 }
+                Err(_) => return,
             };
             if let Err(error) = ended {
                 tracing::debug!(%error, "a connection failed");
             }
-            drop(admitted);
         }));
+    }
+
+    async fn serve_http1<S>(self, builder: &http1::Builder, stream: S) -> hyper::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { site, peer, mut stopping, drain, limits, admitted: _admitted, .. } = self;
+        let lingering = LingerLimits { bytes: limits.max_refused_body_bytes, time: limits.linger_timeout };
+        let stream = LingeringClose::new(stream, lingering);
+        let refused_unread = stream.refused_unread();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (site, peer) = (Arc::clone(&site), peer.clone());
+            let (has_body, refused_unread) = (!request.body().is_end_stream(), Arc::clone(&refused_unread));
+            // Boxed: hyper reserves space for this future in every connection, and most connections only
+            // stream.
+            Box::pin(async move {
+                let response = site.answer(request, &peer).await;
+                let is_error = response.status().is_client_error() || response.status().is_server_error();
+                refused_unread.store(has_body && is_error, Ordering::Relaxed);
+                Ok::<_, Infallible>(response)
+            })
+        });
+        let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+        tokio::select! {
+            ended = connection.as_mut() => ended,
+            _ = stopping.changed() => {
+                connection.as_mut().graceful_shutdown();
+                match tokio::time::timeout(drain, connection).await {
+                    Ok(ended) => ended,
+                    Err(_) => {
+                        tracing::warn!("a connection did not close in time and was aborted");
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    async fn serve_http2<S>(self, stream: S) -> hyper::Result<()>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let Self { number, site, peer, mut stopping, drain, limits, admitted: _admitted } = self;
+        let stop = async move { drop(stopping.changed().await) };
+        http2::serve(stream, number, site, peer, &limits, stop, drain).await
     }
 }
 

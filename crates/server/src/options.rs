@@ -57,6 +57,8 @@ pub struct HttpLimits {
     /// quarter of `max_connections`, and no limit for this machine, whose proxies carry the connections of many
     /// clients. Trusted proxies have no limit.
     pub max_connections_per_address: Option<usize>,
+    /// Maximum concurrent requests on one connection of HTTP/2.
+    pub max_requests_per_connection: u32,
     /// Maximum concurrent streams.
     pub max_streams: usize,
     /// Maximum concurrent streams of one caller, where callers are distinguished.
@@ -70,6 +72,11 @@ pub struct HttpLimits {
     pub header_timeout: Duration,
     /// Deadline for a request body to arrive.
     pub body_timeout: Duration,
+    /// Maximum bytes that are read and dropped of a body that was refused, so that a client which still sends reads the
+    /// response and no reset.
+    pub max_refused_body_bytes: usize,
+    /// How long that takes at most.
+    pub linger_timeout: Duration,
     /// How long a client may read nothing of what is written to it before its connection is closed.
     pub write_timeout: Duration,
     /// Interval of the keep-alive comments on a quiet stream.
@@ -91,6 +98,7 @@ impl Default for HttpLimits {
             max_headers: 100,
             max_connections: 16_384,
             max_connections_per_address: None,
+            max_requests_per_connection: 256,
             max_streams: 8_192,
             max_streams_per_caller: 1_024,
             // A client that waits for each response sends some hundred requests a second; this machine answers
@@ -99,6 +107,8 @@ impl Default for HttpLimits {
             requests_per_second_per_tenant: 4_000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            max_refused_body_bytes: 32 * 1024 * 1024,
+            linger_timeout: Duration::from_secs(5),
             write_timeout: Duration::from_secs(30),
             keep_alive: Duration::from_secs(15),
         }

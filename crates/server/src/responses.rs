@@ -41,11 +41,16 @@ pub(crate) fn refuse_busy(error: &Error) -> Response<Body> {
     response
 }
 
+/// The message of a refusal, for a binding that writes the body in its own form.
+#[derive(Debug, Clone)]
+pub(crate) struct RefusalMessage(pub(crate) String);
+
 /// The response to a request that was refused unread, with a body that JSON-RPC clients can parse.
 pub(crate) fn refuse(refusal: &HttpRefusal) -> Response<Body> {
     let mut out = Vec::new();
     jsonrpc::write_error(&mut out, None, jsonrpc::INVALID_REQUEST, &refusal.message, None);
     let mut response = json(out);
     *response.status_mut() = refusal.status;
+    response.extensions_mut().insert(RefusalMessage(refusal.message.clone()));
     response
 }

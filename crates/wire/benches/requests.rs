@@ -47,6 +47,7 @@ fn main() {
         dialect: Dialect::V1.name().to_owned(),
         metadata: None,
         trace: None,
+        accepts_reply: false,
     })
     .fold(&log);
     let ids = TaskIds { task: "01920000-0000-7000-8000-000000000001", context: &task.origin.context };

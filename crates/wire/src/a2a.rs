@@ -18,6 +18,7 @@ mod method;
 mod params;
 mod part;
 mod request;
+mod rest;
 mod status;
 mod stream;
 mod task;
@@ -33,10 +34,12 @@ pub use input::MalformedInput;
 pub use message::AddressedMessage;
 pub use method::{DialectChoice, DialectRefusal, choose_dialect};
 use nuncio_engine::{
+    content::Message,
     event::{Entry, Event},
-    task::Task,
+    task::{State, Task},
     webhook::WebhookConfig,
 };
+pub use rest::{RestOperation, RestRequest};
 use serde_json::value::RawValue;
 pub use stream::{ArtifactUpdate, StatusUpdate, StreamEvent};
 pub use task::{TaskDetail, TaskView, write_resource as write_task_resource};
@@ -102,6 +105,11 @@ impl Dialect {
         &self.name()["a2a/".len()..]
     }
 
+    /// The name of a state in this dialect, for texts about it.
+    pub fn state_name(self, state: State) -> &'static str {
+        status::state_name(self, state)
+    }
+
     // The server's side.
 
     /// Reads a request.
@@ -114,13 +122,26 @@ impl Dialect {
         task::write(out, self, task, view);
     }
 
-    /// Writes the result of sending a message.
+    /// Writes the result of sending a message: the task, or the message with which the agent answered.
     pub fn write_sent(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) {
-        if self >= Self::V1 {
+        if let Some(message) = task.reply() {
+            self.write_reply(out, &task.origin.context, message);
+        } else if self >= Self::V1 {
             json::object(out, |shell| task::write(shell.key("task"), self, task, view));
         } else {
             task::write(out, self, task, view);
         }
+    }
+
+    /// Writes an answer that is a message without a task: the result of a send, and the only frame of a stream.
+    pub fn write_reply(self, out: &mut Vec<u8>, context: &str, message: &Message) -> A2aFrame {
+        let ids = message::MessageIds { task: None, context: Some(context) };
+        if self >= Self::V1 {
+            json::object(out, |shell| message::write(shell.key("message"), self, ids, message));
+        } else {
+            message::write(out, self, ids, message);
+        }
+        A2aFrame { ends_stream: true, ends_turn: true }
     }
 
     /// Writes the first frame of a stream: the current task. 0.1 has only updates: there it is a status update.

@@ -14,6 +14,11 @@ pub fn write_numbered_event(out: &mut Vec<u8>, id: Option<u64>, data: impl FnOnc
     write_event(out, id.as_ref().map(|id| id as &dyn Display), data);
 }
 
+/// Writes the type of the event that is written next.
+pub fn write_event_type(out: &mut Vec<u8>, kind: &str) {
+    let _ = writeln!(out, "event: {kind}");
+}
+
 /// Writes one event with an optional id; the closure writes its data.
 pub fn write_event(out: &mut Vec<u8>, id: Option<&dyn Display>, data: impl FnOnce(&mut Vec<u8>)) {
     if let Some(id) = id {

@@ -117,6 +117,7 @@ fn clean_outcome(secrets: &KnownSecrets, outcome: Outcome) -> Outcome {
         Outcome::Completed(message) => {
             Outcome::Completed(message.map(|message| clean_message(secrets, message)))
         }
+        Outcome::Replied(message) => Outcome::Replied(clean_message(secrets, message)),
         Outcome::Failed(why) => Outcome::Failed(clean(why)),
         Outcome::Rejected(why) => Outcome::Rejected(clean(why)),
         Outcome::Canceled(why) => Outcome::Canceled(why.map(clean)),

@@ -219,6 +219,7 @@ impl Agent for HttpAgent {
             let (question, answer) = match turn {
                 HttpTurn::Done { text: Some(text) } => return Ok(Outcome::said(text)),
                 HttpTurn::Done { text: None } => return Ok(Outcome::done()),
+                HttpTurn::Replied { message } => return Ok(Outcome::Replied(message)),
                 HttpTurn::Failed { text } => return Ok(Outcome::Failed(text)),
                 HttpTurn::Rejected { text } => return Ok(Outcome::Rejected(text)),
                 HttpTurn::Ask { text, schema } => {

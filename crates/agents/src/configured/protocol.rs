@@ -7,7 +7,7 @@
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use nuncio_engine::{
     AgentError, Answer, Artifact, Chunk, Content, Level, Message, Outcome, Part, Role, StepContext, Task,
-    TaskContext,
+    TaskContext, content::Metadata,
 };
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value, json};
@@ -78,6 +78,8 @@ pub(super) enum ProgramMessage {
         #[serde(default, deserialize_with = "present")]
         data: Option<Value>,
     },
+    /// The end: the agent answers with a message, and no task is shown.
+    Reply(ReplyMessage),
     /// The end: failed.
     Failed { text: String },
     /// The end: rejected.
@@ -99,11 +101,49 @@ pub(super) struct ArtifactPiece {
     data: Option<Value>,
     /// Base64.
     file: Option<String>,
+    url: Option<String>,
     filename: Option<String>,
     media_type: Option<String>,
+    /// Several parts, instead of one above.
+    parts: Option<Vec<ProgramPart>>,
+    /// Attributes of the artifact.
+    metadata: Option<Metadata>,
+    #[serde(default)]
+    extensions: Vec<String>,
     #[serde(default)]
     append: bool,
     last: Option<bool>,
+}
+
+/// One part of a message or an artifact.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ProgramPart {
+    text: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    data: Option<Value>,
+    /// Base64.
+    file: Option<String>,
+    url: Option<String>,
+    filename: Option<String>,
+    media_type: Option<String>,
+    metadata: Option<Metadata>,
+}
+
+/// A message with which the agent answers instead of a task. `text` and `data` are parts before `parts`.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct ReplyMessage {
+    text: Option<String>,
+    #[serde(default, deserialize_with = "present")]
+    data: Option<Value>,
+    #[serde(default)]
+    parts: Vec<ProgramPart>,
+    metadata: Option<Metadata>,
+    #[serde(default)]
+    extensions: Vec<String>,
+    #[serde(default)]
+    reference_task_ids: Vec<String>,
 }
 
 fn info() -> Level {
@@ -139,6 +179,7 @@ impl ProgramMessage {
             Self::MemoryStore { .. } => "memory-store",
             Self::MemoryDelete { .. } => "memory-delete",
             Self::Done { .. } => "done",
+            Self::Reply(_) => "reply",
             Self::Failed { .. } => "failed",
             Self::Rejected { .. } => "rejected",
             Self::Canceled { .. } => "canceled",
@@ -190,27 +231,40 @@ impl ReportTarget<'_> {
 
 impl ArtifactPiece {
     fn chunk(self, written: &mut Vec<String>) -> Result<Chunk, AgentError> {
-        let wrong = |why: &str| Err(AgentError::Misuse(format!("artifact {:?}: {why}", self.id)));
+        let id = self.id.clone();
+        let wrong = |why: &str| Err(AgentError::Misuse(format!("artifact {id:?}: {why}")));
         let begun = written.contains(&self.id);
         if begun && !self.append {
             return wrong(
                 "it was written before: say \"append\": true to go on with it, or choose another id",
             );
         }
-        let content = match (self.text, self.data, self.file) {
-            (Some(text), None, None) => Content::Text(text),
-            (None, Some(data), None) => Content::Data(data),
-            (None, None, Some(file)) => match BASE64_STANDARD.decode(&file) {
-                Ok(bytes) => Content::Bytes(bytes),
-                Err(error) => return wrong(&format!("file is not base64: {error}")),
-            },
-            _ => return wrong("it has one of text, data and file"),
+        let own = ProgramPart {
+            text: self.text,
+            data: self.data,
+            file: self.file,
+            url: self.url,
+            filename: self.filename,
+            media_type: self.media_type,
+            metadata: None,
+        };
+        let parts = match self.parts {
+            None => own.part().map(|part| vec![part]),
+            Some(_) if !own.is_empty() => Err("it has parts, or one of their members, not both".to_owned()),
+            Some(parts) if parts.is_empty() => Err("it has no parts".to_owned()),
+            Some(parts) => parts.into_iter().map(ProgramPart::part).collect(),
+        };
+        let parts = match parts {
+            Ok(parts) => parts,
+            Err(why) => return wrong(&why),
         };
         if !begun {
             written.push(self.id.clone());
         }
-        let part = Part { filename: self.filename, media_type: self.media_type, ..Part::from(content) };
-        let mut chunk = Chunk::parts(self.id, vec![part]);
+        let mut chunk = Chunk::parts(self.id, parts).with_extensions(self.extensions);
+        if let Some(metadata) = self.metadata {
+            chunk = chunk.with_metadata(metadata);
+        }
         if let Some(name) = self.name {
             chunk = chunk.named(name);
         }
@@ -221,16 +275,58 @@ impl ArtifactPiece {
     }
 }
 
+impl ProgramPart {
+    fn is_empty(&self) -> bool {
+        let Self { text, data, file, url, filename, media_type, metadata } = self;
+        let texts = [text, file, url, filename, media_type];
+        texts.into_iter().all(Option::is_none) && data.is_none() && metadata.is_none()
+    }
+
+    fn part(self) -> Result<Part, String> {
+        let content = match (self.text, self.data, self.file, self.url) {
+            (Some(text), None, None, None) => Content::Text(text),
+            (None, Some(data), None, None) => Content::Data(data),
+            (None, None, Some(file), None) => match BASE64_STANDARD.decode(&file) {
+                Ok(bytes) => Content::Bytes(bytes),
+                Err(error) => return Err(format!("file is not base64: {error}")),
+            },
+            (None, None, None, Some(url)) => Content::Url(url),
+            _ => return Err("a part has one of text, data, file and url".to_owned()),
+        };
+        Ok(Part { content, filename: self.filename, media_type: self.media_type, metadata: self.metadata })
+    }
+}
+
+impl ReplyMessage {
+    /// The message; its id is assigned when it is written.
+    pub(super) fn message(self) -> Result<Message, AgentError> {
+        let wrong = |why: String| AgentError::Misuse(format!("reply: {why}"));
+        let first = self.text.map(Part::text).into_iter().chain(self.data.map(Part::data)).map(Ok);
+        let parts: Vec<Part> = first
+            .chain(self.parts.into_iter().map(ProgramPart::part))
+            .collect::<Result<_, _>>()
+            .map_err(wrong)?;
+        if parts.is_empty() {
+            return Err(wrong("it has text, data or parts".to_owned()));
+        }
+        let mut message = Message::of("", Role::Agent, parts);
+        (message.metadata, message.extensions) = (self.metadata, self.extensions);
+        message.reference_task_ids = self.reference_task_ids;
+        Ok(message)
+    }
+}
+
 /// The outcome that a final message stands for; `None` if the message is not final.
-pub(super) fn outcome(said: &ProgramMessage) -> Option<Outcome> {
-    Some(match said {
+pub(super) fn outcome(said: &ProgramMessage) -> Result<Option<Outcome>, AgentError> {
+    Ok(Some(match said {
         ProgramMessage::Done { text: Some(text), .. } => Outcome::said(text),
         ProgramMessage::Done { text: None, .. } => Outcome::done(),
+        ProgramMessage::Reply(reply) => Outcome::Replied(reply.clone().message()?),
         ProgramMessage::Failed { text } => Outcome::failed(text),
         ProgramMessage::Rejected { text } => Outcome::rejected(text),
         ProgramMessage::Canceled { text } => Outcome::Canceled(text.clone()),
-        _ => return None,
-    })
+        _ => return Ok(None),
+    }))
 }
 
 /// A message to the agent.
@@ -264,6 +360,7 @@ pub(super) fn caller_message(message: &Message, number: u64) -> Map<String, Valu
     out.insert("text".into(), message.joined_text().into());
     out.insert("data".into(), message.data().cloned().unwrap_or_default());
     out.insert("parts".into(), message.parts.iter().map(part).collect());
+    add_attributes(&mut out, message);
     out
 }
 
@@ -277,14 +374,43 @@ pub(super) fn render_input(
 ) -> Map<String, Value> {
     let message = cx.input();
     let said = said.iter().map(|message| {
-        let parts: Vec<Value> = message.parts.iter().map(part).collect();
-        json!({ "role": message.role, "parts": parts })
+        let mut out = Map::new();
+        out.insert("role".into(), json!(message.role));
+        out.insert("parts".into(), message.parts.iter().map(part).collect());
+        add_attributes(&mut out, message);
+        Value::Object(out)
     });
     let mut input = heading(cx, agent, tell_caller, "input");
     input.insert("text".into(), message.joined_text().into());
     input.insert("data".into(), message.data().cloned().unwrap_or_default());
     input.insert("messages".into(), said.collect());
+    add_attributes(&mut input, message);
+    if let Some(metadata) = cx.metadata() {
+        input.insert("requestMetadata".into(), Value::Object(metadata.clone()));
+    }
+    for (name, list) in
+        [("acceptedOutputModes", cx.accepted_output_modes()), ("activeExtensions", cx.extensions())]
+    {
+        if !list.is_empty() {
+            input.insert(name.into(), list.into());
+        }
+    }
     input
+}
+
+/// Adds what a message has beside its parts. A member without a value is left out, except the id.
+fn add_attributes(out: &mut Map<String, Value>, message: &Message) {
+    out.insert("messageId".into(), message.id.as_str().into());
+    if let Some(metadata) = &message.metadata {
+        out.insert("metadata".into(), Value::Object(metadata.clone()));
+    }
+    for (name, list) in
+        [("extensions", &message.extensions), ("referenceTaskIds", &message.reference_task_ids)]
+    {
+        if !list.is_empty() {
+            out.insert(name.into(), list.as_slice().into());
+        }
+    }
 }
 
 /// The members that every request begins with: its type, and the task and agent that it belongs to.
@@ -318,6 +444,9 @@ fn part(part: &Part) -> Value {
     if let Some(media_type) = &part.media_type {
         out.insert("mediaType".into(), media_type.as_str().into());
     }
+    if let Some(metadata) = &part.metadata {
+        out.insert("metadata".into(), Value::Object(metadata.clone()));
+    }
     Value::Object(out)
 }
 
@@ -346,7 +475,11 @@ pub(super) fn render_called_task(task: &Task) -> Map<String, Value> {
     let words = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
     let made = |artifact: &Artifact| {
         let parts: Vec<Value> = artifact.parts.iter().map(part).collect();
-        json!({ "id": artifact.id, "name": artifact.name, "parts": parts })
+        let mut out = json!({ "id": artifact.id, "name": artifact.name, "parts": parts });
+        if let Some(metadata) = &artifact.metadata {
+            out["metadata"] = Value::Object(metadata.clone());
+        }
+        out
     };
     let data =
         task.artifacts.iter().flat_map(|artifact| &artifact.parts).find_map(|part| match &part.content {

@@ -35,7 +35,7 @@ use super::{
     spec::{A2aSpec, LostCallPolicy, McpSpec},
 };
 
-pub use self::credentials::{sign_in, sign_out};
+pub use self::credentials::{authorizer, sign_in, sign_out};
 
 /// The shortest limit for a connection.
 const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
@@ -108,7 +108,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
         },
     };
     let mut options = A2aPeerOptions {
-        authorizer: credentials::authorizer(spec)?,
+        authorizer: authorizer(spec)?,
         dialect,
         whole_server: false,
         away: own.away,
@@ -134,7 +134,7 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<BuiltAgent, SpecErr
             }
         },
     };
-    let authorizer = credentials::authorizer(spec)?;
+    let authorizer = authorizer(spec)?;
     let mut options = McpPeerOptions {
         version,
         authorizer,

@@ -10,7 +10,9 @@ use nuncio_client::peer::{PeerLocation, PeerProgram};
 use nuncio_engine::{Profile, Skill, redact::KnownSecrets};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
+use url::Url;
 
+pub use super::card_spec::{CardSpec, ExtensionSpec, ProviderSpec};
 pub use super::filled_text::{FilledText, FilledUrl, Secret, path_beside};
 use super::filled_text::{fill, is_filled};
 
@@ -41,6 +43,10 @@ pub struct AgentSpec {
     pub input_schema: Option<Value>,
     /// How long it may run, without the time it waits.
     pub time_limit: Option<Duration>,
+    /// Further values on its card.
+    pub card: CardSpec,
+    /// Whether callers of this server reach it. If not, it is only listed in the registry, with its health.
+    pub serve: bool,
     /// The kind, with its own keys.
     pub kind: AgentKind,
     /// The values of the environment variables that the table names, for redaction.
@@ -49,7 +55,7 @@ pub struct AgentSpec {
 
 /// A skill in a table.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct SkillSpec {
     /// Unique within the agent.
     pub id: String,
@@ -64,6 +70,12 @@ pub struct SkillSpec {
     /// Example prompts.
     #[serde(default)]
     pub examples: Vec<String>,
+    /// Media types that it accepts; those of the agent if missing.
+    #[serde(default)]
+    pub input_modes: Vec<String>,
+    /// Media types that it produces; those of the agent if missing.
+    #[serde(default)]
+    pub output_modes: Vec<String>,
 }
 
 /// The kinds of agents.
@@ -399,10 +411,39 @@ struct CommonAgentKeys {
     input_schema: Option<Value>,
     #[serde(default, deserialize_with = "optional_duration")]
     time_limit: Option<Duration>,
+    #[serde(flatten)]
+    card: CardSpec,
+    #[serde(default = "yes")]
+    serve: bool,
 }
 
 /// The keys that all kinds share, beside `name` and `kind`.
-pub const COMMON: [&str; 5] = ["description", "version", "skills", "input-schema", "time-limit"];
+pub const COMMON: [&str; 15] = [
+    "description",
+    "version",
+    "skills",
+    "input-schema",
+    "time-limit",
+    "serve",
+    "input-modes",
+    "output-modes",
+    "streaming",
+    "push-notifications",
+    "replies",
+    "provider",
+    "documentation-url",
+    "icon-url",
+    "extensions",
+];
+
+/// Whether a key is read for all kinds. `provider` of a model is the model's, not that of the card.
+fn is_common(kind: &str, key: &str) -> bool {
+    COMMON.contains(&key) && (kind, key) != ("llm", "provider")
+}
+
+fn yes() -> bool {
+    true
+}
 
 fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     duration(from).map(Some)
@@ -431,8 +472,10 @@ impl AgentSpec {
             fill(value, variable, &mut known).map_err(|why| wrong(&name, key, why))?;
         }
         let (common, own): (Map<String, Value>, Map<String, Value>) =
-            table.into_iter().partition(|(key, _)| COMMON.contains(&key.as_str()));
-        let CommonAgentKeys { description, version, skills, input_schema, time_limit } = read(&name, common)?;
+            table.into_iter().partition(|(key, _)| is_common(&kind, key));
+        let CommonAgentKeys { description, version, skills, input_schema, time_limit, card, serve } =
+            read(&name, common)?;
+        card.check(&skills).map_err(|(key, why)| wrong(&name, key, why))?;
         let kind = match kind.as_str() {
             "process" => AgentKind::Process(read(&name, own)?),
             "http" => AgentKind::Http(read(&name, own)?),
@@ -444,7 +487,12 @@ impl AgentSpec {
                 return Err(wrong(&name, "kind", why));
             }
         };
-        Ok(Self { name, description, version, skills, input_schema, time_limit, kind, known })
+        let spec =
+            Self { name, description, version, skills, input_schema, time_limit, card, serve, kind, known };
+        match serve {
+            true => Ok(spec),
+            false => spec.check_listed().map(|()| spec),
+        }
     }
 
     /// The profile of an agent with this table, before a remote side adds to it. `otherwise` is the default
@@ -460,7 +508,38 @@ impl AgentSpec {
         profile.input_schema.clone_from(&self.input_schema);
         profile.strict_input = self.input_schema.is_some();
         profile.time_limit = self.time_limit;
+        // What a program or an endpoint understands is its own business, unless the table says otherwise.
+        if matches!(self.kind, AgentKind::Process(_) | AgentKind::Http(_)) {
+            profile.input_modes = vec!["*/*".into()];
+        }
+        self.card.apply(&mut profile);
         profile
+    }
+
+    /// The URL of an agent behind a protocol of its own: kind `a2a`, or `mcp` with a URL.
+    pub fn remote_url(&self) -> Option<&Url> {
+        match &self.kind {
+            AgentKind::A2a(own) => Some(own.url.expose()),
+            AgentKind::Mcp(own) => own.url.as_ref().map(FilledUrl::expose),
+            _ => None,
+        }
+    }
+
+    /// Checks an agent that is not served: there must be something to probe.
+    fn check_listed(&self) -> Result<(), SpecError> {
+        let Some(url) = self.remote_url() else {
+            return Err(self.wrong(
+                "serve",
+                "only a remote agent can be listed without being served: kind a2a or mcp, with a url",
+            ));
+        };
+        if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
+            return Err(self.wrong("url", "expected a URL with http or https"));
+        }
+        if !url.username().is_empty() || url.password().is_some() {
+            return Err(self.wrong("url", "it carries a user name or a password, which is not sent"));
+        }
+        Ok(())
     }
 
     /// An error about a key of this table.
@@ -477,6 +556,8 @@ impl SkillSpec {
             skill.tags.clone_from(&self.tags);
         }
         skill.examples.clone_from(&self.examples);
+        skill.input_modes.clone_from(&self.input_modes);
+        skill.output_modes.clone_from(&self.output_modes);
         skill
     }
 }
@@ -502,9 +583,11 @@ fn wrong(agent: &str, key: &str, why: impl Into<String>) -> SpecError {
 
 fn read<T: DeserializeOwned>(agent: &str, table: Map<String, Value>) -> Result<T, SpecError> {
     let mut at = "table".to_owned();
-    // A schema accepts any JSON, so it would accept a filled text as a part of itself.
-    if table.get("input-schema").is_some_and(is_filled) {
-        return Err(wrong(agent, "input-schema", NO_VARIABLE));
+    // These accept any JSON, so they would accept a filled text as a part of themselves.
+    for key in ["input-schema", "extensions"] {
+        if table.get(key).is_some_and(is_filled) {
+            return Err(wrong(agent, key, NO_VARIABLE));
+        }
     }
     // Serde's error does not name the key, so each key is parsed alone first.
     for (key, value) in &table {

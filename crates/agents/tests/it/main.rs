@@ -6,8 +6,11 @@
     reason = "a test that finds nothing where it looks has failed"
 )]
 
+mod answers;
+mod attributes;
 mod bench;
 mod built_in;
+mod card_keys;
 mod contexts;
 mod echo;
 mod fleet;

@@ -98,7 +98,14 @@ say(type="done", text=message["text"], data=message)
     let given = crate::server::result_data(&task);
     assert_eq!(
         given,
-        json!({ "type": "message", "number": 1, "text": "enough", "data": null, "parts": [{ "text": "enough" }] })
+        json!({
+            "type": "message",
+            "number": 1,
+            "text": "enough",
+            "data": null,
+            "parts": [{ "text": "enough" }],
+            "messageId": "m-1",
+        })
     );
 }
 
@@ -227,7 +234,7 @@ n = 0
 while not os.path.exists("may-end"):
     n += 1
     say(type="progress", done=n)
-    time.sleep(0.01)
+    time.sleep(0.05)
 say(type="done", text="never looked")
 "#,
     );

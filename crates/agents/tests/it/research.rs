@@ -139,6 +139,10 @@ struct Says(&'static str);
 
 #[async_trait::async_trait]
 impl Sampler for Says {
+    fn name(&self) -> &str {
+        "says"
+    }
+
     async fn sample(&self, _: &str, _: Option<&str>, _: u32) -> Result<String, String> {
         Ok(self.0.to_owned())
     }

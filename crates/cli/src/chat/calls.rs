@@ -58,8 +58,10 @@ impl ChatSession {
         let input = arguments::message(&Uuid::now_v7().to_string(), given);
         let begun = jiff::Timestamp::now().as_millisecond();
         let trace = Some(trace());
+        let context = self.contexts.get(&(server, offer.name.clone())).cloned();
+        let offer_name = offer.name.clone();
         let kept =
-            SavedRun { offer: offer.name.clone(), input, handle: None, begun, trace, unfinished: None };
+            SavedRun { offer: offer_name, input, context, handle: None, begun, trace, unfinished: None };
         // Saved before the call, so that the next start knows of it even after a kill right here.
         if let Err(error) = self.run_stores[server].add(kept.clone()) {
             self.show_error(&format!("it could not be called: the run cannot be saved: {error}"));
@@ -169,8 +171,8 @@ impl ChatSession {
 }
 
 pub(super) fn begin(kept: &SavedRun) -> PeerCallRequest {
-    let trace = kept.trace.clone();
-    PeerCallRequest { offer: kept.offer.clone(), input: kept.input.clone(), context: None, trace }
+    let SavedRun { offer, input, context, trace, .. } = kept.clone();
+    PeerCallRequest { offer, input, context, trace }
 }
 
 /// The trace of a run: the one that this process was started in, or a new one.

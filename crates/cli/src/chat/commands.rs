@@ -27,7 +27,7 @@ use super::{
 use crate::{
     form::fields,
     table::Table,
-    text::{plain, state_name},
+    text::{plain, shown_state, state_name},
 };
 
 /// The most tasks listed per server.
@@ -225,6 +225,7 @@ impl ChatSession {
                     let kept = SavedRun {
                         offer,
                         input,
+                        context: None,
                         handle: Some(handle.clone()),
                         begun: 0,
                         trace: None,
@@ -302,7 +303,7 @@ impl ChatSession {
             };
             match canceled {
                 Ok(seen) => {
-                    let state = state_name(seen.value.state);
+                    let state = shown_state(seen.value.state, seen.value.unknown_state.as_ref());
                     let data = json!({ "event": "task", "task": task, "server": name, "state": state });
                     return self.show_answer(format!("Task {} is {state} on {name}.\n", plain(task)), data);
                 }
@@ -328,7 +329,7 @@ impl ChatSession {
                     for task in tasks.value.tasks {
                         let at = task.at.and_then(|at| jiff::Timestamp::from_millisecond(at.0).ok());
                         let at = at.map(|at| at.to_string()).unwrap_or_default();
-                        let state = state_name(task.state);
+                        let state = shown_state(task.state, task.unknown_state.as_ref());
                         table.row([task.id.clone(), server.name.clone(), state.into(), at.clone()]);
                         listed.push(
                             json!({ "task": task.id, "server": server.name, "state": state, "updated": at }),

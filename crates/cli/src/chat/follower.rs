@@ -42,6 +42,8 @@ pub(super) enum RunStart {
 #[derive(Debug)]
 pub(super) enum RunUpdate {
     Handle(CallHandle),
+    /// The server's id of the conversation.
+    Context(String),
     Progress(Progress),
     Log(LogLine),
     Artifact(ArtifactChunk),
@@ -68,7 +70,7 @@ pub(super) enum RunUpdate {
 }
 
 enum FollowerCommand {
-    Answer(Question, Answer),
+    Answer(Box<Question>, Answer),
     Cancel,
 }
 
@@ -100,7 +102,7 @@ impl RunFollower {
 
     /// Sends the answer to a question.
     pub(super) fn answer(&self, question: Question, answer: Answer) {
-        let _ = self.orders.send(FollowerCommand::Answer(question, answer));
+        let _ = self.orders.send(FollowerCommand::Answer(Box::new(question), answer));
     }
 
     /// Cancels the run.
@@ -189,14 +191,14 @@ impl RunFollowerTask {
                     let (orders, tell, run) = (orders.clone(), self.tell.clone(), self.run);
                     if let FollowerCommand::Answer(question, answer) = &order {
                         // It is sent again if the same question comes again.
-                        self.follower.record_answer(question.clone(), answer.clone());
+                        self.follower.record_answer(Question::clone(question), answer.clone());
                     }
                     // In a task of its own, so that events and answers do not wait for each other.
                     tokio::spawn(async move {
                         let news = match order {
                             FollowerCommand::Answer(question, answer) => {
                                 let result = orders.answer(&question.id, answer).await;
-                                RunUpdate::Answered { question, result }
+                                RunUpdate::Answered { question: *question, result }
                             }
                             FollowerCommand::Cancel => RunUpdate::Canceled(orders.cancel().await),
                         };
@@ -225,8 +227,7 @@ impl RunFollowerTask {
                     CallEvent::Progress(progress) => RunUpdate::Progress(progress),
                     CallEvent::Log(line) => RunUpdate::Log(line),
                     CallEvent::Artifact(chunk) => RunUpdate::Artifact(chunk),
-                    // The chat sets its own context id.
-                    CallEvent::Context(_) => continue,
+                    CallEvent::Context(context) => RunUpdate::Context(context),
                     CallEvent::Message(message) => RunUpdate::Message(message),
                     CallEvent::Question(question) => RunUpdate::Asks(question),
                     CallEvent::QuestionClosed(question) => RunUpdate::Settled(question),
@@ -253,7 +254,7 @@ impl RunFollowerTask {
                 Ok(()) = self.peer.changed() => return,
                 Some(order) = self.wanted.recv() => match order {
                     // It is sent when the same question comes again.
-                    FollowerCommand::Answer(question, answer) => self.follower.record_answer(question, answer),
+                    FollowerCommand::Answer(question, answer) => self.follower.record_answer(*question, answer),
                     FollowerCommand::Cancel => {
                         let error = PeerError::Cut("the server is unreachable: try again when it is back".into());
                         self.send_update(RunUpdate::Canceled(Err(error))).await;

@@ -102,7 +102,7 @@ impl ChatInput {
     }
 
     /// A terminal, with line editing, a history file and completion.
-    pub(super) fn terminal(history: PathBuf, above: PromptPrinter) -> Result<Self, ReadlineError> {
+    pub(super) fn terminal(history: Option<PathBuf>, above: PromptPrinter) -> Result<Self, ReadlineError> {
         let config = Config::builder()
             .auto_add_history(false)
             .history_ignore_space(true)
@@ -112,7 +112,9 @@ impl ChatInput {
         let mut editor: Editor<ChatLineHelper, FileHistory> = Editor::with_config(config)?;
         editor.set_helper(Some(ChatLineHelper { vocabulary: Vocabulary::None, above: above.clone() }));
         // At the first start there is no history file.
-        let _ = editor.load_history(&history);
+        if let Some(history) = &history {
+            let _ = editor.load_history(history);
+        }
         let (wanted, wants) = channel::channel::<LineRequest>();
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
@@ -136,7 +138,9 @@ impl ChatInput {
                 {
                     // At once, because the process may be killed. A line that cannot be written is not
                     // remembered.
-                    let _ = editor.append_history(&history);
+                    if let Some(history) = &history {
+                        let _ = editor.append_history(history);
+                    }
                 }
                 if send.send(typed).is_err() {
                     return;

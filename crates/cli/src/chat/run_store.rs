@@ -29,6 +29,9 @@ pub(super) struct SavedRun {
     pub(super) offer: String,
     /// The message it was called with, whose id is the run's id.
     pub(super) input: Message,
+    /// The server's id of the conversation that it continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) context: Option<String>,
     /// The handle to resume by, once the server has given one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) handle: Option<CallHandle>,
@@ -65,8 +68,8 @@ pub(super) struct RunStore {
     runs: Vec<SavedRun>,
     /// Whether memory is newer than the file.
     stale: bool,
-    /// The file lock, held until the process ends.
-    _lock: File,
+    /// The file lock, held until the process ends. `None`: nothing is stored.
+    lock: Option<File>,
 }
 
 /// Why runs cannot be saved.
@@ -99,7 +102,8 @@ impl RunStore {
             let runs = load(&path, &mut remarks).map_err(failed)?;
             match &mut own {
                 None => {
-                    own = Some(Self { path, server: server.to_owned(), runs, stale: false, _lock: lock });
+                    own =
+                        Some(Self { path, server: server.to_owned(), runs, stale: false, lock: Some(lock) });
                 }
                 Some(own) => {
                     own.take_over(runs);
@@ -112,6 +116,11 @@ impl RunStore {
         own.map(|own| (own, remarks)).ok_or(RunStoreError::Full)
     }
 
+    /// A store without a file: its runs end with the process, as far as this program knows.
+    pub(super) fn in_memory(server: &str) -> Self {
+        Self { path: PathBuf::new(), server: server.to_owned(), runs: vec![], stale: false, lock: None }
+    }
+
     fn take_over(&mut self, runs: Vec<SavedRun>) {
         for run in runs {
             if self.runs.iter().all(|own| own.input.id != run.input.id) {
@@ -119,6 +128,11 @@ impl RunStore {
                 self.stale = true;
             }
         }
+    }
+
+    /// Whether the runs survive this process.
+    pub(super) fn is_stored(&self) -> bool {
+        self.lock.is_some()
     }
 
     /// The runs that can be resumed.
@@ -171,7 +185,7 @@ impl RunStore {
 
     /// Writes changes to disk. A store without runs has no file.
     pub(super) fn save(&mut self) -> io::Result<()> {
-        if !self.stale {
+        if !self.stale || self.lock.is_none() {
             return Ok(());
         }
         if self.runs.is_empty() {
@@ -250,6 +264,7 @@ mod tests {
         SavedRun {
             offer: "travel_agent".into(),
             input: Message::text(id, Role::User, ""),
+            context: None,
             handle: None,
             begun: 0,
             trace: None,

@@ -67,6 +67,8 @@ pub(super) struct ChatSession {
     pub(super) resumes: bool,
     /// Ids of listed tasks, for completion.
     pub(super) tasks: Vec<String>,
+    /// The conversation with each capability of a server: the next call of it belongs there (`a2a-cli`, section 8.1).
+    pub(super) contexts: BTreeMap<(usize, String), String>,
     /// Whether the session has waited for the servers.
     pub(super) greeted: bool,
     /// The lowest level of log lines that servers are asked for.
@@ -163,7 +165,10 @@ impl ChatSession {
     fn leave(&mut self) {
         let left: usize = self.run_stores.iter().map(|run_store| run_store.runs().len()).sum();
         if left > 0 && self.screen.is_terminal() {
-            self.show_remark(&format!("{left} left going on: the next start takes up what goes on"));
+            self.show_remark(&match self.run_stores.iter().any(RunStore::is_stored) {
+                true => format!("{left} left going on: the next start takes up what goes on"),
+                false => format!("{left} left going on: `attach` with the id of the task comes back to it"),
+            });
         }
         self.save();
     }
@@ -180,6 +185,10 @@ impl ChatSession {
             ChatCommand::List => self.list(),
             ChatCommand::Help(about) => self.help(about.as_deref()),
             ChatCommand::Agents => self.agents().await,
+            ChatCommand::New => {
+                self.contexts.clear();
+                self.show_remark("the next calls begin new conversations");
+            }
             ChatCommand::Tasks => self.list_tasks().await,
             ChatCommand::Runs => self.list_runs(),
             ChatCommand::Memory(words) => self.memory(&words).await,

@@ -95,6 +95,9 @@ impl ChatSession {
                 run.task = handle.task.clone().or(run.task.take());
                 run_store.advance(&run.id, &handle);
             }
+            RunUpdate::Context(context) => {
+                self.contexts.insert((run.server, run.label.offer.clone()), context);
+            }
             RunUpdate::Progress(progress) => {
                 show(RunEvent::Progress(&progress));
                 run.progress = Some(progress);

@@ -20,6 +20,9 @@ use toml::{Table, Value};
 use super::{ConfigError, nearest};
 
 pub(super) const TABLE: &str = "agent";
+/// A former name of a table that is only listed: kind `a2a` if it has none, and never served.
+const FORMER_TABLE: &str = "remote";
+const SERVE: &str = "serve";
 /// The most characters of a name.
 const MAX_NAME: usize = 64;
 /// Keys whose values are secrets, or tables of values that may be.
@@ -35,17 +38,26 @@ pub(crate) struct AgentTables {
     tables: Vec<Table>,
 }
 
-/// Takes the tables from a parsed file.
-pub(super) fn read(path: &Path, tables: Value) -> Result<AgentTables, ConfigError> {
-    let wrong = |why: &str| ConfigError::Table { path: path.to_owned(), table: TABLE, why: why.into() };
-    let Value::Array(tables) = tables else {
-        return Err(wrong("expected tables: write [[agent]] with two brackets, one for each"));
+/// The tables of that name in a parsed file, which then has none.
+fn take(path: &Path, file: &mut Table, name: &'static str) -> Result<Vec<Table>, ConfigError> {
+    let wrong = |why: String| ConfigError::Table { path: path.to_owned(), table: name, why };
+    let tables = match file.remove(name) {
+        None => return Ok(vec![]),
+        Some(Value::Array(tables)) => tables,
+        Some(_) => {
+            let why = format!("expected tables: write [[{name}]] with two brackets, one for each");
+            return Err(wrong(why));
+        }
     };
     let tables = tables.into_iter().map(|table| match table {
         Value::Table(table) => Ok(canonical(table)),
-        _ => Err(wrong("expected a table")),
+        _ => Err(wrong("expected a table".into())),
     });
-    Ok(AgentTables { path: path.to_owned(), tables: tables.collect::<Result<_, _>>()? })
+    tables.collect()
+}
+
+fn is_served(table: &Table) -> bool {
+    table.get(SERVE) != Some(&Value::Boolean(false))
 }
 
 /// TOML keys are commonly spelled with `-` or `_`. Keys of nested tables are not ours and stay unchanged.
@@ -54,9 +66,25 @@ fn canonical(table: Table) -> Table {
 }
 
 impl AgentTables {
-    /// Whether there are none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.tables.is_empty()
+    /// Takes the tables from a parsed file.
+    pub(super) fn take_from(path: &Path, file: &mut Table) -> Result<Self, ConfigError> {
+        let mut tables = take(path, file, TABLE)?;
+        for mut remote in take(path, file, FORMER_TABLE)? {
+            remote.entry("kind").or_insert_with(|| "a2a".into());
+            remote.insert(SERVE.into(), false.into());
+            tables.push(remote);
+        }
+        Ok(Self { path: path.to_owned(), tables })
+    }
+
+    /// Whether there is one that is served.
+    pub(crate) fn is_any_served(&self) -> bool {
+        self.tables.iter().any(is_served)
+    }
+
+    /// Those that are only listed in the registry.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = &Table> {
+        self.tables.iter().filter(|table| !is_served(table))
     }
 
     /// Parses the tables, with this process's environment, for a server with this data folder.

@@ -3,18 +3,17 @@
 
 use std::{collections::BTreeMap, path::Path};
 
-use nuncio::flows::registry::RegistryRemote;
 use toml::{Table, Value};
 
-use super::{AgentTables, ConfigError, SETTINGS, SettingShape, agents, nearest, remotes};
+use super::{
+    AgentTables, ConfigError, SETTINGS, Setting, SettingShape, SettingSource, agents, nearest, same_setting,
+};
 
 #[derive(Default)]
 pub(super) struct ConfigFile {
     /// The values by key, with sections as prefixes: `limits.events-per-task`.
     pub(super) values: BTreeMap<&'static str, String>,
-    /// The `[[remote]]` tables, in order.
-    pub(super) remotes: Vec<RegistryRemote>,
-    /// The `[[agent]]` tables, in order.
+    /// The `[[agent]]` tables, in order, and then the `[[remote]]` tables.
     pub(super) agents: AgentTables,
 }
 
@@ -25,17 +24,10 @@ pub(super) fn read(path: &Path) -> Result<ConfigFile, ConfigError> {
         path: path.to_owned(),
         message: error.to_string(),
     })?;
-    let remotes = match table.remove(remotes::TABLE) {
-        Some(tables) => remotes::read(path, &tables)?,
-        None => vec![],
-    };
-    let agents = match table.remove(agents::TABLE) {
-        Some(tables) => agents::read(path, tables)?,
-        None => AgentTables::default(),
-    };
+    let agents = AgentTables::take_from(path, &mut table)?;
     let mut values = BTreeMap::new();
     collect(path, "", &table, &mut values)?;
-    Ok(ConfigFile { values, remotes, agents })
+    Ok(ConfigFile { values, agents })
 }
 
 fn collect(
@@ -54,12 +46,17 @@ fn collect(
             collect(path, &format!("{key}."), section, values)?;
             continue;
         }
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.key == canonical) else {
-            let known = SETTINGS.iter().map(|setting| setting.key).chain([remotes::TABLE, agents::TABLE]);
+        let Some(setting) = Setting::find(&canonical) else {
+            let known = SETTINGS.iter().map(|setting| setting.key).chain([agents::TABLE]);
             let nearest = nearest(&canonical, known);
             return Err(ConfigError::UnknownKey { path: path.to_owned(), key, nearest });
         };
-        values.insert(setting.key, text_of(value, setting.shape));
+        let text = text_of(value, setting.shape);
+        if values.get(setting.key).is_some_and(|before| *before != text) {
+            let from = SettingSource::File(path.to_owned());
+            return Err(ConfigError::Value { key, from, why: same_setting(setting.key) });
+        }
+        values.insert(setting.key, text);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::fmt::{self, Write as _};
 
 use nuncio::engine::redact::Redactor;
 
-use super::{LoadedConfig, SETTINGS, Setting, SettingShape, SettingSource, remotes};
+use super::{LoadedConfig, SETTINGS, Setting, SettingShape, SettingSource};
 
 impl fmt::Display for LoadedConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,7 +23,6 @@ impl fmt::Display for LoadedConfig {
             };
             writeln!(f, "{line:<44} # {source}")?;
         }
-        f.write_str(&remotes::print(&self.config.flows.registry.remotes))?;
         f.write_str(&self.config.agents.print())
     }
 }

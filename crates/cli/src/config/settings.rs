@@ -8,7 +8,6 @@ use nuncio::{
         AccessKind, AuditLevel, Grants, MeteredResource, Share, access_control::RateError, memory::Privacy,
         redact::Redactor,
     },
-    flows::sparc::SparcModel,
 };
 
 use super::{Config, LogFormat, ModelConfig};
@@ -50,10 +49,28 @@ impl Setting {
         self.key.split_once('.').map(|(section, _)| section)
     }
 
-    /// The name of the environment variable.
-    pub(crate) fn environment(&self) -> String {
-        format!("NUNCIO_{}", self.key.replace(['-', '.'], "_").to_ascii_uppercase())
+    /// The setting with that key, or with that former key.
+    pub(crate) fn find(key: &str) -> Option<&'static Self> {
+        let key = FORMER_KEYS.iter().find(|(former, _)| *former == key).map_or(key, |(_, key)| key);
+        SETTINGS.iter().find(|setting| setting.key == key)
     }
+
+    /// The names of the environment variable: the current one, then the former one if there is one.
+    pub(crate) fn environment(&self) -> impl Iterator<Item = String> {
+        let former = FORMER_KEYS.iter().filter(|(_, key)| *key == self.key).map(|(former, _)| *former);
+        std::iter::once(self.key).chain(former).map(environment)
+    }
+}
+
+/// Former keys of settings, each with the current one. They are read like it, and never printed.
+const FORMER_KEYS: [(&str, &str); 3] = [
+    ("sparc.model-url", "model.base-url"),
+    ("sparc.model-name", "model.name"),
+    ("sparc.model-key-variable", "model.key-variable"),
+];
+
+fn environment(key: &str) -> String {
+    format!("NUNCIO_{}", key.replace(['-', '.'], "_").to_ascii_uppercase())
 }
 
 const fn row(
@@ -222,12 +239,15 @@ pub(crate) static SETTINGS: &[Setting] = &[
             "auto" => { config.server.limits.max_connections_per_address = None; Ok(()) }
             text => whole(text).map(|limit| config.server.limits.max_connections_per_address = Some(limit)),
         }),
+    field!("http.max-requests-per-connection", whole, "Requests at once on one connection of HTTP/2", server.limits.max_requests_per_connection),
     field!("http.max-streams", whole, "Streams at once", server.limits.max_streams),
     field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
     field!("http.requests-per-second", whole, "Requests of one caller in a second, of whatever method, where callers show tokens; 0: no limit", server.limits.requests_per_second),
     field!("http.requests-per-second-per-tenant", whole, "The same for all callers of one tenant", server.limits.requests_per_second_per_tenant),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
+    field!("http.max-refused-body-bytes", whole, "Bytes that are read and dropped of a body that was refused, so that a client which still sends reads the response", server.limits.max_refused_body_bytes),
+    field!("http.linger-timeout", duration, "How long that takes at most", server.limits.linger_timeout),
     field!("http.write-timeout", duration, "How long a client may read nothing of a response before its connection is closed", server.limits.write_timeout),
     field!("http.keep-alive", duration, "How often a quiet stream sends a keep-alive", server.limits.keep_alive),
 
@@ -331,15 +351,6 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("sparc.test-timeout", duration, "How long the test command may run", flows.sparc.test_timeout),
     field!("sparc.test-commands", whole, "Test commands that run at once, of all workflows; at least one", flows.sparc.test_commands),
     field!("sparc.test-output", whole, "Bytes of the test command's output that are kept, from the end", flows.sparc.test_output),
-    row("sparc.model-url", SettingShape::Text, "URL", "A model to ask where the caller has none: the address before /chat/completions of an OpenAI-compatible API",
-        |config| config.flows.sparc.model.as_ref().map(|model| model.url.clone()),
-        |config, text| public_url(text).map(|url| model(config).url = url)),
-    row("sparc.model-name", SettingShape::Text, "NAME", "The name of that model",
-        |config| config.flows.sparc.model.as_ref().map(|model| model.name.clone()),
-        |config, text| { model(config).name = text.into(); Ok(()) }),
-    row("sparc.model-key-variable", SettingShape::Text, "NAME", "The environment variable that holds the key for that model",
-        |config| config.flows.sparc.model.as_ref().and_then(|model| model.key_variable.clone()),
-        |config, text| { model(config).key_variable = Some(text.into()); Ok(()) }),
 
     row("batch.files-dir", SettingShape::Text, "DIR", "The only folder whose files batches may read and write; without one they touch no files",
         |config| config.flows.batch.files_dir.as_ref().map(|dir| dir.display().to_string()),
@@ -425,12 +436,6 @@ fn own_model(config: &mut Config) -> &mut ModelConfig {
         key_variable: None,
     };
     config.model.get_or_insert_with(unset)
-}
-
-/// The model of SPARC, likewise.
-fn model(config: &mut Config) -> &mut SparcModel {
-    let unset = || SparcModel { url: String::new(), name: String::new(), key_variable: None };
-    config.flows.sparc.model.get_or_insert_with(unset)
 }
 
 /// Parses a store URL. The options of PostgreSQL are settings of their own.

@@ -15,7 +15,7 @@ use std::{
 use sha2::{Digest as _, Sha256};
 
 /// Whether users other than this one and root can write or replace a file; returns how.
-pub(super) fn writable_by_others(path: &Path) -> io::Result<Option<String>> {
+pub(crate) fn writable_by_others(path: &Path) -> io::Result<Option<String>> {
     let own = rustix::process::geteuid().as_raw();
     // Where users have a private group (umask 002), what the group can write only the user can write.
     let own_group = Some(rustix::process::getegid().as_raw()).filter(|group| *group == own);

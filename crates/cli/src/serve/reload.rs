@@ -130,8 +130,8 @@ impl ConfigReloader {
     fn changed(&self, config: &Config) -> Vec<&'static str> {
         let (before, now) = (&self.config, config);
         let changed = SETTINGS.iter().filter(|setting| (setting.get)(before) != (setting.get)(now));
-        let remotes = before.flows.registry.remotes != now.flows.registry.remotes;
-        changed.map(|setting| setting.key).chain(remotes.then_some("[[remote]]")).collect()
+        let listed = before.agents.listed().ne(now.agents.listed());
+        changed.map(|setting| setting.key).chain(listed.then_some("[[agent]] with serve = false")).collect()
     }
 }
 

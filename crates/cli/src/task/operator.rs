@@ -72,6 +72,23 @@ pub(super) async fn cancel(flags: &OperatorFlags, format: Format, task: &str) ->
     show(format, &server(flags).await?.post(&at, &Value::Null).await?)
 }
 
+pub(super) async fn authorize(
+    flags: &OperatorFlags,
+    format: Format,
+    task: &str,
+    question: Option<&str>,
+    decline: bool,
+) -> Result<(), CliError> {
+    let mut at = format!("{}/authorize{}", path(task), of_tenant(flags));
+    if let Some(question) = question {
+        at.push_str(&format!("&question={}", encoded(question)));
+    }
+    if decline {
+        at.push_str("&answer=decline");
+    }
+    show(format, &server(flags).await?.post(&at, &Value::Null).await?)
+}
+
 pub(super) async fn delete(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
     let at = format!("{}{}", path(task), of_tenant(flags));
     show(format, &server(flags).await?.delete(&at).await?)

@@ -41,6 +41,9 @@ pub(crate) struct Told {
     pub(crate) renews: bool,
     pub(crate) registrations: usize,
     pub(crate) visits: Vec<Parameters>,
+    /// Whether the code of the device flow was used, and how often it was asked for.
+    pub(crate) is_activated: bool,
+    pub(crate) polls: usize,
     /// The kinds of grants that became tokens.
     pub(crate) granted: Vec<String>,
     pub(crate) tokens: Vec<String>,
@@ -65,6 +68,8 @@ impl Authority {
             renews: true,
             registrations: 0,
             visits: vec![],
+            is_activated: false,
+            polls: 0,
             granted: vec![],
             tokens: vec![],
         }));
@@ -74,6 +79,10 @@ impl Authority {
             .route("/register", post(register))
             .route("/authorize", get(authorize))
             .route("/token", post(token))
+            .route("/device", post(device))
+            .route("/device-with-program", post(device_with_program))
+            .route("/activate", get(activate))
+            .route("/.well-known/openid-configuration", get(metadata))
             .with_state((url.clone(), Arc::clone(&told)));
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -130,6 +139,7 @@ async fn metadata(State((url, _)): State<Shared>) -> Response {
         "authorization_endpoint": format!("{url}/authorize"),
         "token_endpoint": format!("{url}/token"),
         "registration_endpoint": format!("{url}/register"),
+        "device_authorization_endpoint": format!("{url}/device"),
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic"],
     }))
@@ -158,6 +168,27 @@ async fn authorize(State((_, told)): State<Shared>, Query(asked): Query<Paramete
     (StatusCode::FOUND, [(header::LOCATION, back)]).into_response()
 }
 
+async fn device(State((url, _)): State<Shared>, body: Bytes) -> Response {
+    let asked: Parameters = url::form_urlencoded::parse(&body).into_owned().collect();
+    assert!(asked.contains_key("client_id") && asked.contains_key("resource"), "{asked:?}");
+    json_of(&json!({
+        "device_code": "d", "user_code": "ABCD-EFGH", "verification_uri": format!("{url}/activate"),
+        "verification_uri_complete": format!("{url}/activate?code=ABCD-EFGH"), "expires_in": 60, "interval": 0,
+    }))
+}
+
+/// The same, with a link that would start a program.
+async fn device_with_program() -> Response {
+    json_of(&json!({
+        "device_code": "d", "user_code": "ABCD-EFGH", "verification_uri": "steam://run/1", "expires_in": 60,
+    }))
+}
+
+async fn activate(State((_, told)): State<Shared>) -> &'static str {
+    told.lock().unwrap().is_activated = true;
+    "done"
+}
+
 async fn token(State((url, told)): State<Shared>, headers: HeaderMap, body: Bytes) -> Response {
     let mut told = told.lock().unwrap();
     let asked: Parameters = url::form_urlencoded::parse(&body).into_owned().collect();
@@ -175,6 +206,13 @@ async fn token(State((url, told)): State<Shared>, headers: HeaderMap, body: Byte
             told.subject.clone()
         }
         "refresh_token" if told.renews && asked["refresh_token"] == "r" => told.subject.clone(),
+        "urn:ietf:params:oauth:grant-type:device_code" if asked["device_code"] == "d" => {
+            told.polls += 1;
+            if !told.is_activated {
+                return refuse("authorization_pending");
+            }
+            told.subject.clone()
+        }
         "client_credentials" => {
             let shown = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap().to_owned());
             let both = format!("Basic {}", BASE64_STANDARD.encode(format!("{}:{}", CLIENT.0, CLIENT.1)));

@@ -163,6 +163,32 @@ fn other_machines_are_let_in_only_when_asked() {
 }
 
 #[test]
+fn there_is_one_model_and_its_former_names_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let former =
+        "[sparc]\nmodel-url = \"http://m.example/v1\"\nmodel_name = \"m\"\nmodel-key-variable = \"K\"\n";
+    let printed = print_config(dir.path(), former, &[], &[]).exits(0).stdout;
+    assert_eq!(line(&printed, "base-url"), "base-url = \"http://m.example/v1\" # file nuncio.toml");
+    assert_eq!(line(&printed, "key-variable"), "key-variable = \"K\" # file nuncio.toml");
+    assert!(!printed.contains("model-url"), "{printed}");
+    let again = print_config(dir.path(), &printed, &[], &[]).exits(0).stdout;
+    assert_eq!(line(&again, "base-url"), "base-url = \"http://m.example/v1\" # file nuncio.toml");
+    // Both names are one setting.
+    let both = |name: &str| format!("[model]\nname = \"m\"\n[sparc]\nmodel-name = \"{name}\"\n");
+    print_config(dir.path(), &both("m"), &[], &[]).exits(0);
+    let ran = print_config(dir.path(), &both("other"), &[], &[]).exits(1);
+    let why = "nuncio.toml: sparc.model-name: model.name is the same setting and has another value: remove one of the two";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+    let variables = [("NUNCIO_SPARC_MODEL_NAME", "n")];
+    let printed = print_config(dir.path(), &both("m"), &variables, &[]).exits(0).stdout;
+    assert!(printed.contains("name = \"n\""), "{printed}");
+    let variables = [("NUNCIO_SPARC_MODEL_NAME", "n"), ("NUNCIO_MODEL_NAME", "o")];
+    let ran = print_config(dir.path(), "[model]\n", &variables, &[]).exits(1);
+    let why = "NUNCIO_SPARC_MODEL_NAME: NUNCIO_MODEL_NAME is the same setting and has another value";
+    assert!(ran.stderr.contains(why), "{}", ran.stderr);
+}
+
+#[test]
 fn a_model_of_the_servers_own_is_known_and_whole() {
     let dir = tempfile::tempdir().unwrap();
     let check = |file: &str, expected: &str| {

@@ -1,6 +1,7 @@
 //! Agents of `nuncio.toml` in the real server: served, killed, edited, and as the examples have them.
 
 mod access;
+mod conformance;
 mod examples;
 mod hostile_schema;
 mod input;

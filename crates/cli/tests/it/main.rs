@@ -7,6 +7,7 @@ mod authority;
 mod batch_crash;
 mod caller;
 mod chat;
+mod cli_spec;
 mod client;
 mod cluster;
 mod command;

@@ -65,7 +65,7 @@ fn every_failure_has_a_code_and_an_exit() {
     check(&["card", "get", "-a", &format!("{}/none", fake.url)], 3, "A2ACLI_ERR_CARD_NOT_FOUND", "HTTP 404");
     check(&["card", "get", "-a", &bare.url], 1, "A2ACLI_ERR_CARD_INVALID", "name: is required");
     check(&["send", "x", "-a", &old.url], 1, "VersionNotSupportedError", "the agent speaks A2A 0.3, not 1.0");
-    check(&["send", "x", "-a", &grpc.url], 1, "UnsupportedOperationError", "the agent offers GRPC");
+    check(&["send", "x", "-a", &grpc.url], 1, "A2ACLI_ERR_INTERNAL", "the agent offers GRPC");
 
     check(&["send", "x", "-a", &locked.url], 4, "A2ACLI_ERR_CREDENTIALS_MISSING", "HTTP 401");
     check(&["send", "x", "-a", &locked.url, "--bearer", "b"], 4, "A2ACLI_ERR_AUTH_FAILED", "HTTP 401");

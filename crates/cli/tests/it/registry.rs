@@ -43,7 +43,7 @@ async fn a_configured_remote_is_known_under_every_name_of_the_registry() {
     let mut other = ServerProcess::start(&dir.path().join("other"), &[]);
     let file = format!(
         "[registry]\ninterval = \"50ms\"\nlongest-pause = \"500ms\"\n\n[[remote]]\nname = \"far\"\nurl = \"{}\"\n\n\
-         [[remote]]\nname = \"tools\"\nurl = \"{}/mcp\"\nkind = \"mcp\"\n",
+         [[agent]]\nname = \"tools\"\nurl = \"{}/mcp\"\nkind = \"mcp\"\nserve = false\n",
         agent.url,
         other.url()
     );
@@ -98,20 +98,25 @@ fn print_config(dir: &Path, file: &str) -> crate::command::Ran {
 }
 
 #[test]
-fn remotes_are_printed_as_they_are_read() {
+fn agents_that_are_only_listed_are_printed_as_they_are_read() {
     let dir = tempfile::tempdir().unwrap();
+    // The first as it was written before there was `serve`.
     let file = "[[remote]]\nname = \"far\"\nurl = \"https://a.example/x\"\n\n\
-                [[remote]]\nname = \"tools\"\nurl = \"http://127.0.0.1:9/mcp\"\nkind = \"mcp\"\n";
+                [[agent]]\nname = \"tools\"\nurl = \"http://127.0.0.1:9/mcp\"\nkind = \"mcp\"\nserve = false\n";
     let first = print_config(dir.path(), file).exits(0).stdout;
-    let printed = "[[remote]]\nname = \"far\"\nurl = \"https://a.example/x\"\nkind = \"a2a\"\n\n[[remote]]\nname = \"tools\"";
-    assert!(first.contains(printed), "{first}");
+    for printed in [
+        "[[agent]]\nkind = \"a2a\"\nname = \"far\"\nserve = false\nurl = \"https://a.example/x\"\n",
+        "[[agent]]\nkind = \"mcp\"\nname = \"tools\"\nserve = false\nurl = \"http://127.0.0.1:9/mcp\"\n",
+    ] {
+        assert!(first.contains(printed), "{first}");
+        let again = print_config(dir.path(), &first).exits(0).stdout;
+        assert!(again.contains(printed), "{again}");
+    }
     assert!(first.contains("interval = \"15s\"") && first.contains("longest-pause = \"5m\""), "{first}");
-    let again = print_config(dir.path(), &first).exits(0).stdout;
-    assert!(again.contains(printed), "{again}");
 }
 
 #[test]
-fn a_remote_that_cannot_be_used_is_refused_with_its_place() {
+fn a_listed_agent_that_cannot_be_used_is_refused_with_its_place() {
     #[track_caller]
     fn check(file: &str, expected: &str) {
         let dir = tempfile::tempdir().unwrap();
@@ -120,22 +125,62 @@ fn a_remote_that_cannot_be_used_is_refused_with_its_place() {
     }
     let remote = |rest: &str| format!("[[remote]]\n{rest}\n");
     let good = "name = \"far\"\nurl = \"http://a.example\"\n";
-    check(
-        &remote("nam = \"x\""),
-        "nuncio.toml: there is no setting \"remote.nam\": did you mean \"remote.name\"?",
-    );
-    check(&remote("url = \"http://a\""), "nuncio.toml: [[remote]]: name: is required");
+    check(&remote("nam = \"x\""), "nuncio.toml: [[agent]]: name: is required");
     check(&remote("name = \"a b\"\nurl = \"http://a\""), "name: 1 to 64 letters");
-    check(&remote("name = \"x\""), "url of \"x\": is required");
-    check(&remote("name = \"x\"\nurl = \"ftp://a\""), "url of \"x\": expected a URL with http or https");
+    check(&remote("name = \"x\""), "[[agent]]: \"x\": table: missing field `url`");
+    check(&remote("name = \"x\"\nurl = \"ftp://a\""), "\"x\": url: expected a URL with http or https");
     check(
         &remote("name = \"x\"\nurl = \"http://u:p@a\""),
-        "url of \"x\": it carries a user name or a password",
+        "\"x\": url: it carries a user name or a password",
     );
-    check(&remote(&format!("{good}kind = \"a3a\"")), "kind of \"far\": expected a2a or mcp, not \"a3a\"");
-    check(&(remote(good) + &remote(good)), "there are two remotes named \"far\"");
+    check(
+        &remote(&format!("{good}kind = \"a3a\"")),
+        "\"far\": kind: expected process, http, mcp, a2a or llm",
+    );
+    check(&(remote(good) + &remote(good)), "there are two agents of that name");
     check("[remote]\nname = \"x\"", "write [[remote]] with two brackets");
-    check("[[remotes]]\nname = \"x\"", "there is no setting \"remotes\": did you mean \"remote\"?");
+    let program = "[[agent]]\nname = \"x\"\nkind = \"process\"\ncommand = [\"cat\"]\nserve = false\n";
+    check(program, "\"x\": serve: only a remote agent can be listed without being served");
+    let mcp = "[[agent]]\nname = \"x\"\nkind = \"mcp\"\ncommand = [\"cat\"]\nserve = false\n";
+    check(mcp, "\"x\": serve: only a remote agent can be listed without being served");
     check("[registry]\nintervall = \"1s\"", "did you mean \"registry.interval\"?");
     check("[registry]\ninterval = \"0s\"", "registry.interval: expected more than no time");
+}
+
+/// The registry probes with the credentials of the table, and callers do not reach what is only listed.
+#[tokio::test]
+async fn an_agent_that_is_only_listed_is_probed_with_its_token_and_not_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let other = ServerProcess::start(&dir.path().join("other"), &["--auth", "on"]);
+    let made = run(nuncio_in(dir.path())
+        .args(["token", "create", "-o", "json", "--name", "registry", "--data", "other"]));
+    let token = made.exits(0).json()["token"].as_str().unwrap().to_owned();
+    let table = |name: &str, rest: &str| {
+        let url = other.url();
+        format!("[[agent]]\nname = \"{name}\"\nkind = \"mcp\"\nurl = \"{url}/mcp\"\nserve = false\n{rest}\n")
+    };
+    let file = format!(
+        "[registry]\ninterval = \"50ms\"\n\n{}{}",
+        table("with", &format!("token = \"{token}\"")),
+        table("without", "")
+    );
+    fs::write(dir.path().join("nuncio.toml"), file).unwrap();
+    let server = ServerProcess::start(&dir.path().join("d"), &[]);
+    let seen = tokio::time::timeout(Duration::from_secs(60), async {
+        loop {
+            let (_, registry) = read(server.url(), "a2a://agents/registry").await;
+            let agents = registry["agents"].as_array().unwrap().clone();
+            let of = |name: &str| agents.iter().find(|agent| agent["agentType"] == name).cloned().unwrap();
+            let (with, without) = (of("with"), of("without"));
+            if with["status"] == "healthy" && without["lastError"].is_string() {
+                return (with, without);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    let (with, without) = seen.await.expect("both were probed");
+    assert_eq!(with["serverInfo"]["name"], "nuncio");
+    assert!(without["lastError"].as_str().unwrap().contains("401"), "{without}");
+    let card = client().get(format!("{}/agents/with/.well-known/agent-card.json", server.url()));
+    assert_eq!(card.send().await.unwrap().status(), 404);
 }

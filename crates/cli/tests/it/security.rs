@@ -135,7 +135,7 @@ fn a_token_lets_in_until_it_is_taken_back_and_is_kept_nowhere() {
     // The operator is somebody else, and needs no token to be it.
     place.nuncio(&["send", "hello"]).exits(0);
     let theirs = place.nuncio(&["task", "get", &task]);
-    assert!(theirs.code != 0 && theirs.stderr.contains("no task"), "{}", theirs.stderr);
+    assert!(theirs.code != 0 && theirs.stderr.contains("Task not found"), "{}", theirs.stderr);
     let mut command = nuncio_in(place.dir.path());
     let forbidden = run(command.args(["send", "hi", "--agent", "travel_agent"]).env("A2ACLI_BEARER", token));
     assert!(forbidden.stderr.contains("execute:a2a:travel_agent"), "{}", forbidden.stderr);

@@ -1,7 +1,6 @@
 //! Agent cards from the client's view: what a reference points to, and how the agent can be reached.
 //!
-//! Only the fields that a client acts on are read; the rest stays JSON. `problems` validates a card against
-//! A2A 1.0.
+//! Only the fields that a client acts on are read; the rest stays JSON. `validation` checks a whole card.
 
 use std::path::PathBuf;
 
@@ -17,8 +16,28 @@ use super::{
 /// The well-known path of a host's agent card.
 pub const WELL_KNOWN: &str = "/.well-known/agent-card.json";
 
-/// The only binding that this client implements.
+/// The names of the bindings that this client implements.
 const JSONRPC: &str = "JSONRPC";
+const HTTP_JSON: &str = "HTTP+JSON";
+
+/// A binding of A2A.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum A2aBinding {
+    /// `JSONRPC`
+    JsonRpc,
+    /// `HTTP+JSON`
+    HttpJson,
+}
+
+impl A2aBinding {
+    /// Its name in a card.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::JsonRpc => JSONRPC,
+            Self::HttpJson => HTTP_JSON,
+        }
+    }
+}
 
 /// A user's reference to an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,21 +113,33 @@ fn host_with_scheme(text: &str) -> String {
 pub struct AgentCard {
     /// The agent's name.
     pub name: String,
-    /// The interfaces that this client can use, in the server's order of preference.
+    /// The JSON-RPC interfaces that this client can use, in the server's order of preference.
     pub interfaces: Vec<AgentInterface>,
+    /// The HTTP+JSON interfaces of 1.0.
+    pub http_json: Vec<AgentInterface>,
     /// All bindings that the card names.
     pub bindings: Vec<String>,
+    /// The protocol versions of interfaces that this client could use if it spoke them.
+    pub unknown_versions: Vec<String>,
     /// Whether the agent streams.
     pub streaming: bool,
+    /// Whether the agent sends push notifications.
+    pub push_notifications: bool,
+    /// Whether the agent has an extended card for authenticated callers.
+    pub extended_card: bool,
     /// URIs of the protocol extensions that the card names.
     pub extensions: Vec<String>,
+    /// Those of them without which the agent takes no request.
+    pub required_extensions: Vec<String>,
+    /// Whether a declared security scheme takes a bearer token.
+    pub takes_bearer: bool,
     /// Where the agent expects an API key.
     pub api_key_place: Option<ApiKeyPlace>,
     /// The URL or path that the card was read from.
     pub at: String,
 }
 
-/// One JSON-RPC endpoint of an agent.
+/// One endpoint of an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentInterface {
     /// The endpoint.
@@ -117,6 +148,10 @@ pub struct AgentInterface {
     pub dialect: Dialect,
     /// A routing identifier that every request must carry.
     pub tenant: Option<String>,
+    /// The binding spoken there.
+    pub binding: A2aBinding,
+    /// Its place in the card's order of preference.
+    pub position: usize,
 }
 
 pub(super) async fn fetch(
@@ -144,29 +179,49 @@ pub(super) async fn fetch(
     let bad = |why: String| A2aClientError::BadCard { at: at.clone(), why };
     let json: Box<RawValue> =
         serde_json::from_slice(&bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
-    let value: Value = serde_json::from_str(json.get()).map_err(|error| bad(error.to_string()))?;
-    let card = AgentCard::read(&value, &at).map_err(bad)?;
-    Ok(A2aResponse { json, value: card })
+    let value = AgentCard::parse(&json, &at)?;
+    Ok(A2aResponse { json, value })
 }
 
 impl AgentCard {
+    /// Parses a card that was read from that URL or path.
+    pub(super) fn parse(json: &RawValue, at: &str) -> Result<Self, A2aClientError> {
+        let value: Result<Value, _> = serde_json::from_str(json.get());
+        let card = value.map_err(|error| error.to_string()).and_then(|value| Self::read(&value, at));
+        card.map_err(|why| A2aClientError::BadCard { at: at.to_owned(), why })
+    }
+
     fn read(card: &Value, at: &str) -> Result<Self, String> {
         if !card.is_object() {
             return Err("expected an object".into());
         }
         let name = card["name"].as_str().ok_or("name: is required")?.to_owned();
-        let interfaces: Vec<_> = interfaces_v1(card)?.into_iter().chain(interface_v0_3(card)).collect();
+        let (mut interfaces, unknown_versions) = interfaces_v1(card)?;
+        let is_http_json = |one: &AgentInterface| one.binding == A2aBinding::HttpJson;
+        let http_json = interfaces.iter().filter(|one| is_http_json(one)).cloned().collect();
+        interfaces.retain(|one| !is_http_json(one));
+        interfaces.extend(interface_v0_3(card));
         let bindings = card["supportedInterfaces"].as_array().into_iter().flatten();
         let bindings = bindings.filter_map(|interface| interface["protocolBinding"].as_str());
         let bindings = bindings.chain(card["preferredTransport"].as_str()).map(str::to_owned);
-        let extensions = card["capabilities"]["extensions"].as_array().into_iter().flatten();
-        let extensions = extensions.filter_map(|extension| extension["uri"].as_str().map(str::to_owned));
+        let capabilities = &card["capabilities"];
+        let extensions: Vec<_> = capabilities["extensions"].as_array().into_iter().flatten().collect();
+        let uri = |extension: &&Value| extension["uri"].as_str().map(str::to_owned);
+        let required = extensions.iter().filter(|extension| extension["required"] == true).filter_map(uri);
+        let has = |capability: &Value| capability.as_bool().unwrap_or(false);
         Ok(Self {
             name,
             interfaces,
+            http_json,
             bindings: bindings.collect(),
-            streaming: card["capabilities"]["streaming"].as_bool().unwrap_or(false),
-            extensions: extensions.collect(),
+            unknown_versions,
+            streaming: has(&capabilities["streaming"]),
+            push_notifications: has(&capabilities["pushNotifications"]),
+            extended_card: has(&capabilities["extendedAgentCard"])
+                || has(&card["supportsAuthenticatedExtendedCard"]),
+            required_extensions: required.collect(),
+            extensions: extensions.iter().filter_map(uri).collect(),
+            takes_bearer: takes_bearer(card),
             api_key_place: api_key_place(card),
             at: at.to_owned(),
         })
@@ -174,15 +229,21 @@ impl AgentCard {
 
     /// The first interface in the card's order that both sides can use.
     pub(super) fn pick(&self, preference: &InterfacePreference) -> Result<AgentInterface, A2aClientError> {
-        let wanted = &preference.bindings;
-        if !wanted.is_empty() && !wanted.iter().any(|binding| binding.eq_ignore_ascii_case(JSONRPC)) {
+        let spoken = if preference.http_json { "JSONRPC and HTTP+JSON" } else { JSONRPC };
+        let mut usable: Vec<_> = self.interfaces.iter().collect();
+        usable.extend(self.http_json.iter().filter(|_| preference.http_json));
+        usable.retain(|interface| interface.dialect == preference.dialect);
+        usable.sort_by_key(|interface| interface.position);
+        let preferred = preference.bindings.iter().find_map(|wanted| {
+            usable.iter().find(|interface| wanted.eq_ignore_ascii_case(interface.binding.name()))
+        });
+        if preferred.is_none() && !preference.bindings.is_empty() {
             // A preference is no reason to fail: if no preferred binding is usable, the card's order
             // applies.
-            tracing::warn!("this client supports none of the requested bindings: using {JSONRPC}");
+            tracing::warn!("none of the requested bindings can be used: the card's order applies");
         }
-        if let Some(found) = self.interfaces.iter().find(|interface| interface.dialect == preference.dialect)
-        {
-            return Ok(found.clone());
+        if let Some(found) = preferred.or(usable.first()) {
+            return Ok((*found).clone());
         }
         // Cards of 0.1 name no version. A caller that asks for 0.1 takes the card's only address to speak
         // it.
@@ -193,34 +254,50 @@ impl AgentCard {
         {
             return Ok(AgentInterface { dialect: Dialect::V0_1, ..found.clone() });
         }
-        if self.interfaces.is_empty() {
+        if self.interfaces.is_empty() && self.unknown_versions.is_empty() {
             let offered =
                 if self.bindings.is_empty() { "no interface".into() } else { self.bindings.join(", ") };
-            let why = format!("the agent offers {offered}; this client speaks {JSONRPC}");
+            let why = format!("the agent offers {offered}; this client speaks {spoken}");
             return Err(A2aClientError::NoCommonBinding(why));
         }
-        let offered: Vec<_> = self.interfaces.iter().map(|interface| interface.dialect.version()).collect();
-        let (offered, wanted) = (offered.join(", "), preference.dialect.version());
-        Err(A2aClientError::NoCommonVersion(format!("the agent speaks A2A {offered}, not {wanted}")))
+        let offered = self.interfaces.iter().map(|interface| interface.dialect.version());
+        let offered: Vec<_> = offered.chain(self.unknown_versions.iter().map(String::as_str)).collect();
+        Err(A2aClientError::NoCommonVersion {
+            offered: offered.join(", "),
+            wanted: preference.dialect.version(),
+            is_known: !self.interfaces.is_empty(),
+        })
     }
 }
 
-fn interfaces_v1(card: &Value) -> Result<Vec<AgentInterface>, String> {
-    let mut interfaces = vec![];
+/// The usable interfaces of a card of 1.0, and the versions of those that only another client can use.
+fn interfaces_v1(card: &Value) -> Result<(Vec<AgentInterface>, Vec<String>), String> {
+    let (mut interfaces, mut unknown) = (vec![], vec![]);
     for (index, entry) in card["supportedInterfaces"].as_array().into_iter().flatten().enumerate() {
         let text = |member: &str| entry[member].as_str().filter(|text| !text.is_empty());
         let version = text("protocolVersion").unwrap_or("1.0");
-        // Other bindings may have addresses of another form, and later versions are for later clients.
-        let (JSONRPC, Some(dialect)) = (text("protocolBinding").unwrap_or(JSONRPC), dialect_of(version))
-        else {
-            continue;
+        // Other bindings may have addresses of another form.
+        let binding = match text("protocolBinding").unwrap_or(JSONRPC) {
+            JSONRPC => A2aBinding::JsonRpc,
+            HTTP_JSON => A2aBinding::HttpJson,
+            _ => continue,
+        };
+        let dialect = match (dialect_of(version), binding) {
+            (Some(Dialect::V1), A2aBinding::HttpJson) => Dialect::V1,
+            (Some(dialect), A2aBinding::JsonRpc) => dialect,
+            (None, A2aBinding::JsonRpc) => {
+                unknown.push(version.to_owned());
+                continue;
+            }
+            (_, A2aBinding::HttpJson) => continue,
         };
         let member = format!("supportedInterfaces[{index}].url");
         let url = text("url").ok_or_else(|| format!("{member}: is required"))?;
         let url = Url::parse(url).map_err(|error| format!("{member}: {error}"))?;
-        interfaces.push(AgentInterface { url, dialect, tenant: text("tenant").map(str::to_owned) });
+        let tenant = text("tenant").map(str::to_owned);
+        interfaces.push(AgentInterface { url, dialect, tenant, binding, position: index });
     }
-    Ok(interfaces)
+    Ok((interfaces, unknown))
 }
 
 /// The single interface that a card before 1.0 has.
@@ -229,12 +306,21 @@ fn interface_v0_3(card: &Value) -> Option<AgentInterface> {
     let dialect =
         dialect_of(card["protocolVersion"].as_str().unwrap_or("0.3")).filter(|d| *d < Dialect::V1)?;
     let binding = card["preferredTransport"].as_str().unwrap_or(JSONRPC);
-    (binding == JSONRPC).then_some(AgentInterface { url, dialect, tenant: None })
+    (binding == JSONRPC).then_some(AgentInterface {
+        url,
+        dialect,
+        tenant: None,
+        binding: A2aBinding::JsonRpc,
+        position: usize::MAX,
+    })
 }
 
+/// The dialect of a version. A patch version changes nothing on the wire (A2A 1.0, section 3.6); a later minor version
+/// may, and is not taken for 1.0.
 fn dialect_of(version: &str) -> Option<Dialect> {
-    match version.split('.').next()? {
-        "1" => Some(Dialect::V1),
+    let mut numbers = version.split('.');
+    match numbers.next()? {
+        "1" if numbers.next().is_none_or(|minor| minor == "0") => Some(Dialect::V1),
         "0" if version.starts_with("0.1") => Some(Dialect::V0_1),
         "0" => Some(Dialect::V0_3),
         _ => None,
@@ -258,42 +344,18 @@ fn api_key_place(card: &Value) -> Option<ApiKeyPlace> {
     })
 }
 
-/// What A2A 1.0 requires and the card lacks, each with its JSON path.
-pub fn problems(card: &Value) -> Vec<String> {
-    let mut problems = vec![];
-    let mut require = |at: String, fits: bool, what: &str| {
-        if !fits {
-            problems.push(format!("{at}: expected {what}"));
-        }
-    };
-    let text = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
-    let texts = |value: &Value| value.as_array().is_some_and(|all| all.iter().all(Value::is_string));
-    for member in ["name", "description", "version"] {
-        require(member.into(), text(&card[member]), "a string");
-    }
-    require("capabilities".into(), card["capabilities"].is_object(), "an object");
-    for member in ["defaultInputModes", "defaultOutputModes"] {
-        require(member.into(), texts(&card[member]), "a list of media types");
-    }
-    let listed = |member: &str| card[member].as_array().cloned().unwrap_or_default();
-    require(
-        "supportedInterfaces".into(),
-        !listed("supportedInterfaces").is_empty(),
-        "at least one interface",
-    );
-    for (index, interface) in listed("supportedInterfaces").iter().enumerate() {
-        for member in ["url", "protocolBinding", "protocolVersion"] {
-            require(format!("supportedInterfaces[{index}].{member}"), text(&interface[member]), "a string");
-        }
-    }
-    require("skills".into(), card["skills"].is_array(), "a list");
-    for (index, skill) in listed("skills").iter().enumerate() {
-        for member in ["id", "name", "description"] {
-            require(format!("skills[{index}].{member}"), text(&skill[member]), "a string");
-        }
-        require(format!("skills[{index}].tags"), texts(&skill["tags"]), "a list of strings");
-    }
-    problems
+/// Whether a scheme of the card takes a bearer token: HTTP authentication, OAuth, or OpenID Connect.
+fn takes_bearer(card: &Value) -> bool {
+    let schemes = card["securitySchemes"].as_object().into_iter().flatten();
+    schemes.into_iter().any(|(_, scheme)| {
+        let http = &scheme["httpAuthSecurityScheme"]["scheme"];
+        let http = http.as_str().or_else(|| scheme["scheme"].as_str().filter(|_| scheme["type"] == "http"));
+        http.is_some_and(|name| name.eq_ignore_ascii_case("bearer"))
+            || scheme["oauth2SecurityScheme"].is_object()
+            || scheme["openIdConnectSecurityScheme"].is_object()
+            || scheme["type"] == "oauth2"
+            || scheme["type"] == "openIdConnect"
+    })
 }
 
 #[cfg(test)]
@@ -347,6 +409,13 @@ mod tests {
             json!([{ "url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "0.3" }]);
         let refused = card(&interfaces).pick(&InterfacePreference::default()).unwrap_err();
         assert_eq!(refused.to_string(), "the agent speaks A2A 0.3, not 1.0");
+        let interfaces =
+            json!([{ "url": "http://a/", "protocolBinding": "JSONRPC", "protocolVersion": "1.1" }]);
+        let refused = card(&interfaces).pick(&InterfacePreference::default()).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "the agent speaks A2A 1.1, not 1.0; this client speaks 1.0, 0.3 and 0.1"
+        );
         let refused = card(&json!([])).pick(&InterfacePreference::default()).unwrap_err();
         assert_eq!(refused.to_string(), "the agent offers no interface; this client speaks JSONRPC");
     }
@@ -366,13 +435,5 @@ mod tests {
             Some(ApiKeyPlace::Header("X-K".into())),
         );
         check(json!({ "httpAuthSecurityScheme": { "scheme": "Bearer" } }), None);
-    }
-
-    #[test]
-    fn problems_have_places() {
-        let found = problems(&json!({ "name": "a", "skills": [{ "id": "s", "name": "s", "tags": [1] }] }));
-        for expected in ["description: expected a string", "skills[0].tags: expected a list of strings"] {
-            assert!(found.iter().any(|problem| problem == expected), "{found:?}");
-        }
     }
 }

@@ -25,11 +25,21 @@ pub enum A2aClientError {
         why: String,
     },
     /// The agent and this client have no protocol version in common.
-    #[error("{0}")]
-    NoCommonVersion(String),
+    #[error("the agent speaks A2A {offered}, not {wanted}{}", if *.is_known { "" } else { "; this client speaks 1.0, 0.3 and 0.1" })]
+    NoCommonVersion {
+        /// The versions that the agent's card names, for this client's bindings.
+        offered: String,
+        /// The version that was asked for.
+        wanted: &'static str,
+        /// Whether this client speaks one of the offered versions, on request.
+        is_known: bool,
+    },
     /// The agent and this client have no binding in common.
     #[error("{0}")]
     NoCommonBinding(String),
+    /// The agent's card requires a protocol extension that the client does not know.
+    #[error("the agent requires the extension {0}, which this client does not know")]
+    ExtensionRequired(String),
     /// No connection.
     #[error("{at} cannot be reached: {why}")]
     Unreachable {

@@ -16,7 +16,10 @@ use nuncio_outbound::{
 use nuncio_wire::a2a::Dialect;
 use url::Url;
 
-use super::{A2aClientError, AgentCard};
+use super::{
+    A2aClientError, AgentCard,
+    rest::{self, RestClientRequest},
+};
 
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 /// Idle time after which TCP keep-alive probes a connection: a stream may be silent for long.
@@ -214,6 +217,67 @@ impl A2aHttp {
         Ok(answer)
     }
 
+    /// Sends a request of HTTP+JSON and returns the body of the response.
+    pub(super) async fn exchange(
+        &self,
+        rest: RestClientRequest,
+        dialect: Dialect,
+    ) -> Result<Vec<u8>, A2aClientError> {
+        let url = rest.url.clone();
+        let response = self.send(&url, self.rest_request(rest, dialect, "application/json")).await?;
+        let (head, answer) = self.read(response).await?;
+        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
+        match head.status.is_success() {
+            true => Ok(answer),
+            false => Err(self.rest_error(&url, &head, &answer)),
+        }
+    }
+
+    /// Sends a request of HTTP+JSON whose response is a stream.
+    pub(super) async fn open_rest(
+        &self,
+        rest: RestClientRequest,
+        dialect: Dialect,
+        after: Option<&str>,
+    ) -> Result<OpenedEventStream, A2aClientError> {
+        let url = rest.url.clone();
+        let request = self.rest_request(rest, dialect, "text/event-stream");
+        let response = self.send(&url, with_cursor(request, after)?).await?;
+        if response.status().is_success() && response.is_event_stream() {
+            let A2aHttpOptions { max_event, resumes, .. } = self.options;
+            return Ok(OpenedEventStream { response, max_event, resumes });
+        }
+        let (head, answer) = self.read(response).await?;
+        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
+        match head.status.is_success() {
+            true => Err(A2aClientError::NotAStream),
+            false => Err(self.rest_error(&url, &head, &answer)),
+        }
+    }
+
+    /// The protocol's error, if the response has one; access is a matter of HTTP in every binding.
+    fn rest_error(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
+        let named = (!is_auth(head.status)).then(|| rest::error_of(body)).flatten();
+        named.unwrap_or_else(|| self.refused(url, head, body))
+    }
+
+    fn rest_request(&self, rest: RestClientRequest, dialect: Dialect, accept: &'static str) -> HttpRequest {
+        let RestClientRequest { method, mut url, body } = rest;
+        let shown = body.as_deref().map(lossy).unwrap_or_default();
+        tracing::debug!(target: "nuncio_client::wire", %method, to = %without_query(&url), body = %shown, "sending");
+        if let Some((name, key)) = &self.query {
+            url.query_pairs_mut().append_pair(name, key);
+        }
+        let request = HttpRequest::new(method, url)
+            .headers(self.headers.clone())
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
+            .header(A2A_VERSION, HeaderValue::from_static(dialect.version()));
+        match body {
+            Some(body) => request.json(body),
+            None => request,
+        }
+    }
+
     /// Sends a JSON-RPC request whose response is a stream.
     pub(super) async fn open(
         &self,
@@ -222,13 +286,7 @@ impl A2aHttp {
         body: Vec<u8>,
         after: Option<&str>,
     ) -> Result<OpenedEventStream, A2aClientError> {
-        let mut request = self.request(url, dialect, body, "text/event-stream");
-        if let Some(cursor) = after {
-            let cursor = HeaderValue::from_str(cursor).map_err(|_| {
-                A2aClientError::Malformed("an event has an id that no header takes".to_owned())
-            })?;
-            request = request.header(HeaderName::from_static("last-event-id"), cursor);
-        }
+        let request = with_cursor(self.request(url, dialect, body, "text/event-stream"), after)?;
         let response = self.send(url, request).await?;
         if response.status().is_success() && response.is_event_stream() {
             let A2aHttpOptions { max_event, resumes, .. } = self.options;
@@ -282,6 +340,14 @@ impl A2aHttp {
         }
         A2aClientError::Http { at, status, body, retry_after: head.retry_after }
     }
+}
+
+/// The request, for the events after a cursor.
+fn with_cursor(request: HttpRequest, after: Option<&str>) -> Result<HttpRequest, A2aClientError> {
+    let Some(cursor) = after else { return Ok(request) };
+    let cursor = HeaderValue::from_str(cursor)
+        .map_err(|_| A2aClientError::Malformed("an event has an id that no header takes".to_owned()))?;
+    Ok(request.header(HeaderName::from_static("last-event-id"), cursor))
 }
 
 /// The parts of a response's head that are needed later.

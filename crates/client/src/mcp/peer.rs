@@ -37,6 +37,7 @@ use self::{
 };
 pub use self::{
     options::{DeclaredCapabilities, McpLogLevel, McpPeerOptions},
+    standing_streams::SESSION_STREAM_WAIT,
     tool_client::{
         ToolAnswer, ToolChange, ToolChanges, ToolClient, ToolError, ToolOptions, ToolStart, ToolSubscription,
         ToolTaskQuestion, ToolTaskStatus, ToolTaskView,

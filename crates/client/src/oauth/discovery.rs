@@ -198,7 +198,7 @@ fn covers(resource: &str, address: &Url) -> bool {
 
 /// Requires TLS or loopback, because secrets are sent there; and only a resource on this machine may name a
 /// loopback URL.
-fn safe(url: &Url, resource: &Url) -> Result<(), String> {
+pub(super) fn safe(url: &Url, resource: &Url) -> Result<(), String> {
     if is_here(url) && !is_here(resource) {
         return Err(format!("{resource} sends us to {url}, which is on this machine: that may be an attack"));
     }

@@ -122,6 +122,17 @@ impl OAuthHttp {
         methods: &[String],
         parameters: &[(&str, &str)],
     ) -> Result<OAuthTokenResponse, String> {
+        self.try_token(endpoint, client, methods, parameters).await.map_err(|refusal| refusal.why)
+    }
+
+    /// Requests a token; a refusal has the server's own code.
+    pub(super) async fn try_token(
+        &self,
+        endpoint: &Url,
+        client: &OAuthClient,
+        methods: &[String],
+        parameters: &[(&str, &str)],
+    ) -> Result<OAuthTokenResponse, TokenRefusal> {
         let mut form = parameters.to_vec();
         let mut request = HttpRequest::post(endpoint.clone())
             .header(header::ACCEPT, JSON)
@@ -132,7 +143,7 @@ impl OAuthHttp {
                     |text: &str| url::form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
                 let both = format!("{}:{}", encode(&client.id), encode(secret));
                 let both = HeaderValue::try_from(format!("Basic {}", BASE64_STANDARD.encode(both)));
-                let mut both = both.map_err(|error| error.to_string())?;
+                let mut both = both.map_err(|error| TokenRefusal::from(error.to_string()))?;
                 both.set_sensitive(true);
                 request = request.header(header::AUTHORIZATION, both);
             }
@@ -144,16 +155,36 @@ impl OAuthHttp {
         let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
         let (status, body) = self.answer(endpoint, request.body(form)).await?;
         if status != 200 {
-            return Err(format!("{endpoint} gave no token: {}", describe_error(status, &body)));
+            let why = format!("{endpoint} gave no token: {}", describe_error(status, &body));
+            let code = serde_json::from_slice::<OAuthErrorBody>(&body).ok().map(|said| said.error);
+            return Err(TokenRefusal { code, why });
         }
         let token: OAuthTokenResponse = read(endpoint, &body)?;
         if !token.token_type.eq_ignore_ascii_case("bearer") {
-            return Err(format!(
+            let why = format!(
                 "{endpoint} gave a token of the type {:?}, which is not understood",
                 token.token_type
-            ));
+            );
+            return Err(why.into());
         }
         Ok(token)
+    }
+
+    /// Posts a form without the client's secret.
+    pub(super) async fn post_form<T: DeserializeOwned>(
+        &self,
+        url: &Url,
+        form: &[(&str, &str)],
+    ) -> Result<T, String> {
+        let form = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(form).finish();
+        let request = HttpRequest::post(url.clone())
+            .header(header::ACCEPT, JSON)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static("application/x-www-form-urlencoded"));
+        let (status, body) = self.answer(url, request.body(form)).await?;
+        match status {
+            200 => read(url, &body),
+            status => Err(format!("{url} refused: {}", describe_error(status, &body))),
+        }
     }
 
     async fn answer(&self, url: &Url, request: HttpRequest) -> Result<(u16, Vec<u8>), String> {
@@ -206,14 +237,28 @@ fn read<T: DeserializeOwned>(url: &Url, body: &[u8]) -> Result<T, String> {
     })
 }
 
+#[derive(Deserialize)]
+struct OAuthErrorBody {
+    error: String,
+    #[serde(default)]
+    error_description: String,
+}
+
+/// Why there is no token.
+pub(super) struct TokenRefusal {
+    /// The server's code, such as `authorization_pending`.
+    pub(super) code: Option<String>,
+    pub(super) why: String,
+}
+
+impl From<String> for TokenRefusal {
+    fn from(why: String) -> Self {
+        Self { code: None, why }
+    }
+}
+
 /// The text of an authorization server's error.
 fn describe_error(status: u16, body: &[u8]) -> String {
-    #[derive(Deserialize)]
-    struct OAuthErrorBody {
-        error: String,
-        #[serde(default)]
-        error_description: String,
-    }
     match serde_json::from_slice::<OAuthErrorBody>(body) {
         Ok(said) => format!("{} {}", said.error, said.error_description).trim_end().to_owned(),
         Err(_) => format!("HTTP {status}"),

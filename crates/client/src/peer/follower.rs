@@ -184,7 +184,7 @@ mod tests {
     }
 
     fn question(id: &str, text: &str) -> Question {
-        Question { id: id.into(), text: text.into(), ask: Ask::Form { schema: json!({}) } }
+        Question { id: id.into(), text: text.into(), ask: Ask::Form { schema: json!({}) }, callback: None }
     }
 
     fn progress() -> CallEvent {

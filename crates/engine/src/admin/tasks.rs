@@ -3,10 +3,12 @@
 use super::{ADMIN_TASKS, reaches};
 use crate::{
     access::{Action, Caller, tenant_of},
+    authorization::open_authorization,
     clock::Timestamp,
     commands::list::{MAX_PAGE, read_token, write_token},
     engine::{Engine, EngineCore},
     error::Error,
+    question::Answer,
     store::{ListCursor, TaskKey, TaskRow},
     task::{State, Task, TaskId},
     task_header::TaskHeader,
@@ -148,6 +150,27 @@ impl Engine {
         Ok((AdminTask::of(&now)?, task))
     }
 
+    /// Answers the authorization that a task of any tenant waits for: the one of that id, else the oldest.
+    pub async fn admin_authorize(
+        &self,
+        caller: &Caller,
+        tenant: Option<&str>,
+        task: &str,
+        question: Option<&str>,
+        answer: &Answer,
+    ) -> Result<(AdminTask, Task), Error> {
+        let resource = address(tenant, task);
+        self.allow_admin(caller, Action::Write, ADMIN_TASKS, "admin.task.authorize", &resource)?;
+        let row = self.0.reach(caller, tenant, task).await?;
+        let unknown = || Error::NoSuchTask(task.to_owned());
+        let opened = self.0.store.open(&TaskKey::Id(row.id)).await?.ok_or_else(unknown)?;
+        let asked = open_authorization(&self.0.fold(&opened).await?, question)?.id.clone();
+        let (owner, name) = (Caller::named(row.owner.as_str()), row.id.to_string());
+        let task = self.0.answer_past_client(&owner, &name, &asked, answer, "operator").await?;
+        let now = TaskRow { state: task.state, status_at: task.status_at, ..row };
+        Ok((AdminTask::of(&now)?, task))
+    }
+
     /// Deletes a finished task of any tenant, with all its data.
     pub async fn admin_delete(
         &self,
@@ -159,8 +182,9 @@ impl Engine {
         let row = self.0.reach(caller, tenant, task).await?;
         if !row.state.is_terminal() {
             return Err(Error::Invalid(format!(
-                "task {} has not ended ({:?}): cancel it first, then delete it",
-                row.id, row.state
+                "task {} has not ended ({}): cancel it first, then delete it",
+                row.id,
+                row.state.name()
             )));
         }
         self.0.delete_tasks(std::slice::from_ref(&row)).await?;

@@ -145,7 +145,7 @@ fn query(caller: &Caller, list: List) -> Result<ListQuery, Error> {
         owner: caller.owner().to_owned(),
         context: list.context,
         state: list.state,
-        agent: list.agent,
+        agent: caller.only_agent().map(str::to_owned).or(list.agent),
         since: list.since,
         after,
         limit: list.page_size,

@@ -12,6 +12,7 @@ use super::{
 };
 use crate::{
     access::{Caller, tenant_of},
+    authorization::answered_by,
     content::Message,
     engine::EngineCore,
     error::Error,
@@ -84,6 +85,22 @@ impl EngineCore {
             webhooks: vec![],
         };
         self.receive_reply(caller, reply, passes_up).await
+    }
+
+    /// Like [`EngineCore::answer`], for an answer that does not come from the task's client. The history says whose it
+    /// is.
+    pub(crate) async fn answer_past_client(
+        self: &Arc<Self>,
+        caller: &Caller,
+        task: &str,
+        question: &str,
+        answer: &Answer,
+        whose: &str,
+    ) -> Result<Task, Error> {
+        let message = Message { metadata: Some(answered_by(whose)), ..answer.message(question) };
+        let reply =
+            Reply { task: task.to_owned(), context: None, message, idempotency_key: None, webhooks: vec![] };
+        self.receive_reply(caller, reply, true).await
     }
 
     async fn receive_reply(

@@ -29,7 +29,7 @@ use crate::{
     journal::ReplayJournal,
     run::{PendingCommit, TaskRun},
     runner::{Driver, Lease},
-    store::{Change, CommitError, Digest, NewTask, Precondition, RunChange, Webhook},
+    store::{Change, CommitError, Digest, NewTask, Precondition, RunChange, TaskKey, Webhook},
     surface::Abilities,
     task::{Origin, State, Task, TaskId},
     task_header::TaskHeader,
@@ -40,6 +40,11 @@ use crate::{
 
 /// The maximum delay before a call is retried.
 const CALL_AGAIN: Duration = Duration::from_secs(1);
+
+/// The maximum number of media types that a request may accept, and the length of each: they are a part of the task's
+/// header, which every commit of the task writes.
+const MAX_ACCEPTED_MODES: usize = 100;
+const MAX_MODE_BYTES: usize = 255;
 
 /// A request for work.
 #[derive(Debug, Clone)]
@@ -65,6 +70,11 @@ pub struct Submit {
     pub webhooks: Vec<WebhookConfig>,
     /// Media types that the caller accepts; empty accepts all.
     pub accepted_output_modes: Vec<String>,
+    /// Whether the caller waits for the answer, and takes a message instead of a task. See
+    /// [`crate::Outcome::Replied`].
+    pub accepts_reply: bool,
+    /// URIs of the protocol extensions that the request activates.
+    pub extensions: Vec<String>,
     /// What the caller's client can do while the task runs.
     pub abilities: Abilities,
     /// W3C `traceparent` of the request.
@@ -134,6 +144,8 @@ impl Submit {
             idempotency_key: None,
             webhooks: vec![],
             accepted_output_modes: vec![],
+            accepts_reply: false,
+            extensions: vec![],
             abilities: Abilities { ask: true, authorize: true, ..Abilities::default() },
             trace: None,
             request: None,
@@ -214,6 +226,14 @@ impl EngineCore {
             Some(id) => self.find_row(caller, id).await.ok().map(|_| id),
             None => None,
         };
+        // Ids that clients choose are unique per caller. The message of one agent's client must not reach another's task.
+        if let (Some(id), None, Some(agent)) = (&submit.client_id, known, caller.only_agent())
+            && self.find_row(&caller.clone().at_any_agent(), id).await.is_ok()
+        {
+            return Err(Error::Invalid(format!(
+                "id: the caller has a task {id} of another agent than {agent}: choose another id"
+            )));
+        }
         // A known key wins over a known client id, so that a repeat of the first send does not become a second
         // message. The key is read after the id: a commit that ends between the two reads is then seen by the
         // second.
@@ -351,8 +371,11 @@ impl EngineCore {
         if !same {
             return Err(Error::KeyReused);
         }
-        let opened = self.find(caller, &task.to_string()).await?;
-        self.fold(&opened).await
+        // The key was the caller's own, so the task is, too. It may be one that was answered by a message.
+        match self.store.open(&TaskKey::Id(task)).await? {
+            Some(opened) if caller.sees(&opened.row.owner) => self.fold(&opened).await,
+            _ => Err(Error::NoSuchTask(task.to_string())),
+        }
     }
 
     async fn create(
@@ -382,6 +405,12 @@ impl EngineCore {
         let id = TaskId(self.clock.new_id());
         // An invalid traceparent carries no information, and may be of any length.
         let trace = submit.trace.clone().filter(|trace| trace::parse(trace).is_some());
+        // A webhook is told of a task, and a task that the client named exists by that name.
+        let accepts_reply = submit.accepts_reply
+            && profile.replies
+            && submit.webhooks.is_empty()
+            && submit.client_id.is_none()
+            && submit.parent.is_none();
         let head = TaskHeader {
             dialect: submit.dialect.clone(),
             agent_version: profile.version.clone(),
@@ -390,6 +419,9 @@ impl EngineCore {
             own_model: !submit.abilities.sample && self.sampler.is_some(),
             can_authorize: submit.abilities.authorize,
             metadata: submit.metadata.clone(),
+            accepts_reply,
+            accepted_output_modes: submit.accepted_output_modes.clone(),
+            extensions: submit.extensions.clone(),
             request: submit.request.clone(),
             waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
             trace: trace.clone(),
@@ -411,6 +443,7 @@ impl EngineCore {
             dialect: submit.dialect.clone(),
             metadata: submit.metadata.clone(),
             trace,
+            accepts_reply,
         });
         let new = NewTask {
             id,
@@ -581,7 +614,13 @@ impl EngineCore {
             check_webhook(profile, webhook, limits, &*self.check_webhook)?;
         }
         let accepted = &submit.accepted_output_modes;
-        if !accepted.is_empty() && !profile.output_modes.iter().any(|mode| accepts(accepted, mode)) {
+        if accepted.len() > MAX_ACCEPTED_MODES || accepted.iter().any(|mode| mode.len() > MAX_MODE_BYTES) {
+            return Err(Error::Limit(format!(
+                "acceptedOutputModes: at most {MAX_ACCEPTED_MODES} media types, of {MAX_MODE_BYTES} bytes each"
+            )));
+        }
+        let makes = |mode: &String| mode == "*/*" || accepts(accepted, mode);
+        if !accepted.is_empty() && !profile.output_modes.iter().any(makes) {
             return Err(Error::ContentType(format!(
                 "the agent makes {}, and the request accepts only {}",
                 profile.output_modes.join(", "),

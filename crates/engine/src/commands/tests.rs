@@ -353,7 +353,7 @@ fn question(n: usize, kind: u8) -> Question {
         1 => Ask::Sample { system: None, max_tokens: 1 },
         _ => Ask::Authorization { url: "https://a.example".into() },
     };
-    Question { id: format!("q{n}"), text: "?".into(), ask }
+    Question { id: format!("q{n}"), text: "?".into(), ask, callback: None }
 }
 
 fn status(state: State) -> Event {
@@ -409,5 +409,6 @@ fn origin() -> Origin {
         dialect: "engine".into(),
         metadata: None,
         trace: None,
+        accepts_reply: false,
     }
 }

@@ -64,17 +64,16 @@ impl Engine {
         hooks.iter().map(|hook| Ok(decode_webhook(hook)?.redacted())).collect()
     }
 
-    /// Removes a webhook and its pending deliveries.
+    /// Removes a webhook and its pending deliveries. Idempotent (A2A 1.0 §3.1.10): a webhook that does not exist is
+    /// as good as removed.
     pub async fn delete_webhook(&self, caller: &Caller, task: &str, id: &str) -> Result<(), Error> {
         self.allow_task(caller, Action::Write, "task.webhook.delete", task)?;
         let row = self.0.find_row(caller, task).await?;
         if !self.0.profile_of(&row).push_notifications {
             return Err(Error::PushUnsupported);
         }
-        match self.0.store.delete_webhook(row.no, id).await? {
-            true => Ok(()),
-            false => Err(Error::NoSuchWebhook(id.to_owned())),
-        }
+        self.0.store.delete_webhook(row.no, id).await?;
+        Ok(())
     }
 }
 

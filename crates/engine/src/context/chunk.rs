@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::{
-    content::{Metadata, Part},
+    content::{Metadata, Part, json_size},
     event::{ArtifactChunk, Event},
 };
 
@@ -89,8 +89,27 @@ impl Chunk {
         self
     }
 
+    /// Sets the URIs of the protocol extensions that the artifact uses.
+    #[must_use]
+    pub fn with_extensions(mut self, extensions: Vec<String>) -> Self {
+        self.extensions = extensions;
+        self
+    }
+
+    /// Names the active extensions of the request, unless the agent named its own.
+    pub(super) fn with_active_extensions(mut self, active: &[String]) -> Self {
+        if self.extensions.is_empty() {
+            self.extensions = active.to_vec();
+        }
+        self
+    }
+
+    /// The approximate size in bytes, attributes included: they count towards the limit on a task's size.
     pub(super) fn size(&self) -> usize {
-        self.parts.iter().map(Part::size).sum::<usize>() + 48
+        let attributes = self.parts.iter().map(|part| &part.metadata).chain([&self.metadata]);
+        let attributes: usize =
+            attributes.flatten().flatten().map(|(key, value)| key.len() + 4 + json_size(value)).sum();
+        self.parts.iter().map(Part::size).sum::<usize>() + attributes + 48
     }
 
     pub(super) fn event(self, index: u32, append: bool) -> Event {

@@ -69,6 +69,17 @@ impl TaskContext {
         question_id(&format!("{}#{}", self.scope, self.lock().ordinal + 1))
     }
 
+    /// The address at which the next authorization of this scope can be completed without a message of the client, for
+    /// example by the redirect of a login. The status that asks for it shows the same address. `None` if the server has
+    /// no address.
+    pub fn next_callback(&self) -> Option<String> {
+        self.callback_of(&self.next_question_id())
+    }
+
+    fn callback_of(&self, question: &str) -> Option<String> {
+        self.run.engine.authorization_callback(self.run.origin.id, question)
+    }
+
     /// A handle that withdraws questions of this task, also while the task is parked.
     pub fn withdrawer(&self) -> QuestionWithdrawer {
         QuestionWithdrawer {
@@ -92,6 +103,12 @@ impl TaskContext {
     /// Whether [`TaskContext::sample`] uses the server's own model, because the caller has none.
     pub fn samples_own_model(&self) -> bool {
         !self.run.abilities().sample && self.run.has_own_model()
+    }
+
+    /// The name of that model, if it is used and still configured.
+    pub fn own_model(&self) -> Option<String> {
+        let sampler = self.run.engine.sampler.as_ref().filter(|_| self.samples_own_model());
+        sampler.map(|sampler| sampler.name().to_owned())
     }
 
     /// Asks the server's own model, as a step. A failure counts as having no model; the task's log gets the
@@ -137,7 +154,11 @@ impl TaskContext {
         let (at, _occupied) = self.next_barrier()?;
         let id = question_id(&at);
         if !self.run.replayed(|replay| replay.asked(&at, &text))? {
-            let question = Question { id: id.clone(), text: text.clone(), ask };
+            let callback = match &ask {
+                Ask::Authorization { .. } => self.callback_of(&id),
+                Ask::Form { .. } | Ask::Sample { .. } => None,
+            };
+            let question = Question { callback, ..Question::new(&id, &text, ask) };
             self.run.record(JournalEntry::Asked { at, text }, Some(Event::Question(question))).await?;
         }
         // Not parked yet, or another branch is working: a cancel must not wait for the grace period.

@@ -54,6 +54,7 @@ impl StepContext {
 
     /// Writes to an artifact that belongs to this step.
     pub async fn artifact(&self, chunk: Chunk) -> Result<(), AgentError> {
+        let chunk = chunk.with_active_extensions(&self.run.extensions);
         let append = !self.begun.lock().insert(chunk.id.clone());
         let append = append && !chunk.anew;
         let (id, size, anew) = (chunk.id.clone(), chunk.size(), chunk.anew);

@@ -72,6 +72,10 @@ impl Driver {
                 let message = message.map(|m| self.named(m));
                 return Event::Status(Status { state: State::Completed, message });
             }
+            Ok(Outcome::Replied(message)) => {
+                let state = if self.run.may_reply() { State::Replied } else { State::Completed };
+                return Event::Status(Status { state, message: Some(self.named(message)) });
+            }
             Ok(Outcome::Failed(why)) => (State::Failed, Some(why)),
             Ok(Outcome::Rejected(why)) => (State::Rejected, Some(why)),
             Ok(Outcome::Canceled(why)) => (State::Canceled, why),
@@ -105,6 +109,10 @@ impl Driver {
     fn named(&self, mut message: Message) -> Message {
         if message.id.is_empty() {
             message.id = self.run.engine.clock.new_id().to_string();
+        }
+        // Some clients read only here which extensions are active.
+        if message.extensions.is_empty() {
+            message.extensions.clone_from(&self.run.extensions);
         }
         message
     }

@@ -19,7 +19,8 @@ use crate::{
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, Precondition, RunChange, StoreError, TaskKey, TaskNo,
     },
-    task, task_header,
+    task::{self, State},
+    task_header,
 };
 
 /// Below this log size a snapshot does not pay.
@@ -97,7 +98,14 @@ impl Lease {
         let mut tries = 0;
         let committed = loop {
             (change.guard, change.state) = match &work.next_status {
-                None => (runner.clone(), work.state),
+                None => match work.progress_at.filter(|_| work.state.is_none()) {
+                    None => (runner.clone(), work.state),
+                    Some(at) if run.open_questions().is_empty() => {
+                        (runner.clone(), Some((State::Working, at)))
+                    }
+                    // The row shows a question, unless its answer is committed at the same time.
+                    Some(_) => (Precondition::Version { task: self.task, version: self.version }, None),
+                },
                 Some((question, state, since)) if run.is_oldest(question) => {
                     (runner.clone(), Some((*state, *since)))
                 }
@@ -178,9 +186,23 @@ impl Lease {
         });
     }
 
+    /// Whether another writer knows the task: one that sent it a message or a webhook meanwhile.
+    async fn is_shown(&self, run: &TaskRun) -> bool {
+        let store = &self.engine.store;
+        let Ok(Some(row)) = store.row(&TaskKey::Id(run.origin.id)).await else { return true };
+        let webhooks = store.webhooks(self.task).await;
+        run.has_foreign_events(row.seq) || !webhooks.is_ok_and(|webhooks| webhooks.is_empty())
+    }
+
     /// Commits the event that ends the task.
-    pub(super) async fn finish(&mut self, run: &TaskRun, end: Event) {
+    pub(super) async fn finish(&mut self, run: &TaskRun, mut end: Event) {
         self.count_time(run);
+        if let Event::Status(status) = &mut end
+            && status.state == State::Replied
+            && self.is_shown(run).await
+        {
+            status.state = State::Completed;
+        }
         if run.is_canceled() {
             self.engine.cancel_children(run.origin.id).await;
         }

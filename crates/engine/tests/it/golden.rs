@@ -118,7 +118,9 @@ fn every_event() -> Vec<Entry> {
         extensions: vec!["urn:ext".into()],
         ..chunk.clone()
     };
-    let question = |id: &str, ask| Event::Question(Question { id: id.into(), text: "which?".into(), ask });
+    let question = |id: &str, ask| {
+        Event::Question(Question { id: id.into(), text: "which?".into(), ask, callback: None })
+    };
     let answer = |answer, more| Event::Answer(QuestionAnswer { question: "q1".into(), answer, more });
     let mut events = vec![Event::Message(bare.clone()), Event::Message(full.clone())];
     events.extend(State::ALL.map(|state| Event::Status(Status { state, message: None })));

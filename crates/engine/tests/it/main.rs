@@ -21,6 +21,7 @@ mod probation;
 mod questions;
 mod random;
 mod replay;
+mod replies;
 mod running;
 mod script;
 mod sending;

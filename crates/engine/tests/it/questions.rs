@@ -296,6 +296,45 @@ async fn of_two_open_questions_the_next_is_shown_when_the_first_is_answered() {
     engine.checked(task.origin.id).await;
 }
 
+/// A question is the status while it is open, and progress after it: also where an answer and progress are committed at
+/// the same time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_that_races_an_answer_has_one_time_in_the_row_and_in_the_log() {
+    let world = World::new().agent("racer", async |cx: TaskContext| {
+        let (asking, working) = (cx.branch("asking"), cx.branch("working"));
+        let work = async {
+            for n in 0..3 {
+                working.progress(f64::from(n), None, "on").await?;
+                working.step(&n.to_string(), async |_| Ok(())).await?;
+            }
+            working.artifact(Chunk::text("worked", "yes")).await
+        };
+        let (answer, worked) = tokio::join!(asking.ask("Name?", form("string")), work);
+        answer?;
+        worked?;
+        cx.canceled().await;
+        Err(AgentError::Canceled)
+    });
+    let engine = world.start().await;
+    for n in 0..20 {
+        let begun = engine.send(to("racer", "go")).await;
+        let asking = until("it asks", async || {
+            let task = engine.task(begun.origin.id).await;
+            (!task.questions.is_empty()).then_some(task)
+        })
+        .await;
+        tokio::time::sleep(Duration::from_micros(n * 150)).await;
+        engine.say(&asking, data(json!({"value": "x"}))).await.unwrap();
+        until("it works on", async || {
+            let task = engine.task(begun.origin.id).await;
+            (task.state == State::Working && !task.artifacts.is_empty()).then_some(())
+        })
+        .await;
+        engine.checked(begun.origin.id).await;
+        engine.cancel(&me(), &begun.origin.id.to_string()).await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn history_is_told_in_the_order_in_which_it_was_said() {
     let world = World::new().agent("curious", curious);

@@ -374,6 +374,14 @@ async fn what_contradicts_itself_or_the_task_is_refused_and_makes_nothing() {
     let mut modest = to("echo", "go");
     modest.accepted_output_modes = vec!["image/*".into(), "text/*".into()];
     engine.send(modest).await;
+    for modes in [vec!["text/plain".to_owned(); 101], vec!["text/plain".to_owned(), "x".repeat(256)]] {
+        let mut greedy = to("echo", "go");
+        greedy.accepted_output_modes = modes;
+        assert!(matches!(refused(greedy).await, Error::Limit(why) if why.contains("acceptedOutputModes")));
+    }
+    let mut full = to("echo", "go");
+    full.accepted_output_modes = vec!["text/plain".to_owned(); 100];
+    engine.send(full).await;
 
     let mut elsewhere = reply_to(&task, said("hi"));
     elsewhere.context = Some("elsewhere".into());

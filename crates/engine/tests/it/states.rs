@@ -33,7 +33,8 @@ fn a_state_keeps_its_number() {
     for state in State::ALL {
         assert_eq!(State::from_code(state.code()), Some(state));
     }
-    assert_eq!(State::from_code(8), None);
+    assert_eq!((State::Replied.code(), State::from_code(8)), (8, Some(State::Replied)));
+    assert_eq!(State::from_code(9), None);
     assert_eq!(
         serde_json::to_value(State::ALL).unwrap(),
         json!([
@@ -94,7 +95,7 @@ fn progress_is_of_a_state_and_not_of_the_history() {
     let progress = Progress { done: 1.0, total: Some(4.0), text: Some("a quarter".into()), data: None };
     let mut task = told([message("m-1", "go"), status(Working, None), Event::Progress(progress.clone())]);
     assert_eq!(task.progress, Some((3, progress)));
-    assert_eq!((task.state, task.status_at), (Working, Timestamp(2)));
+    assert_eq!((task.state, task.status_at), (Working, Timestamp(3)), "as the stream has it");
     assert_eq!(ids(&task), ["m-1"]);
     task.apply(&Entry(Timestamp(4), status(Working, None)));
     assert_eq!(task.progress, None);
@@ -117,14 +118,16 @@ fn chunks_grow_an_artifact_and_adjacent_texts_are_one_part() {
     first.description = Some("about a".into());
     first.metadata = json!({"k": 1}).as_object().cloned();
     first.extensions = vec!["urn:x".into()];
-    let second =
-        ArtifactChunk { append: true, ..chunk("a", 0, vec![Part::text("two"), Part::data(json!(3))]) };
+    let second = ArtifactChunk { append: true, ..chunk("a", 0, vec![Part::text("two")]) };
+    let mixed = vec![Part::text("!"), Part::data(json!(3))];
+    let mixed = ArtifactChunk { append: true, ..chunk("a", 0, mixed) };
     let third = ArtifactChunk { append: true, last: true, ..chunk("a", 0, vec![Part::text("four")]) };
     let task = told([
         message("m-1", "go"),
         Event::Artifact(first.clone()),
         Event::Artifact(chunk("b", 1, vec![Part::text("other")])),
         Event::Artifact(second),
+        Event::Artifact(mixed),
         Event::Artifact(third),
     ]);
     let [a, b] = &task.artifacts[..] else { panic!("{:?}", task.artifacts) };
@@ -134,7 +137,7 @@ fn chunks_grow_an_artifact_and_adjacent_texts_are_one_part() {
             id: "a".into(),
             name: Some("A".into()),
             description: Some("about a".into()),
-            parts: vec![Part::text("one two"), Part::data(json!(3)), Part::text("four")],
+            parts: vec![Part::text("one two"), Part::text("!"), Part::data(json!(3)), Part::text("four")],
             metadata: first.metadata,
             extensions: vec!["urn:x".into()],
             complete: true,
@@ -144,12 +147,12 @@ fn chunks_grow_an_artifact_and_adjacent_texts_are_one_part() {
 }
 
 #[test]
-fn a_named_text_is_a_part_of_its_own() {
+fn the_parts_of_one_chunk_are_parts_of_their_own() {
     let mut named = Part::text("report");
     named.filename = Some("report.txt".into());
     let parts = vec![Part::text("a"), named.clone(), Part::text("b"), Part::text("c")];
     let task = told([message("m-1", "go"), Event::Artifact(chunk("a", 0, parts))]);
-    assert_eq!(task.artifacts[0].parts, [Part::text("a"), named, Part::text("bc")]);
+    assert_eq!(task.artifacts[0].parts, [Part::text("a"), named, Part::text("b"), Part::text("c")]);
 }
 
 #[test]
@@ -280,6 +283,7 @@ fn origin() -> Origin {
         dialect: "engine".into(),
         metadata: None,
         trace: None,
+        accepts_reply: false,
     }
 }
 
@@ -310,7 +314,7 @@ fn chunk(id: &str, index: u32, parts: Vec<Part>) -> ArtifactChunk {
 }
 
 fn question(id: &str, ask: Ask) -> Question {
-    Question { id: id.into(), text: format!("What about {id}?"), ask }
+    Question { id: id.into(), text: format!("What about {id}?"), ask, callback: None }
 }
 
 fn answer(question: &str, more: bool) -> Event {

@@ -60,6 +60,12 @@ impl Scripted {
         self
     }
 
+    /// Lets it answer with a message instead of a task.
+    pub(crate) fn replying(mut self) -> Self {
+        self.profile = self.profile.replies();
+        self
+    }
+
     pub(crate) fn limited(mut self, limit: Duration) -> Self {
         self.profile.time_limit = Some(limit);
         self

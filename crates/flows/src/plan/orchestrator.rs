@@ -16,7 +16,6 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
-use nuncio_client::model::Model;
 use nuncio_engine::{
     Agent, AgentError, Answer, CallEnd, Chunk, Level, Message, Outcome, Part, Profile, Role, State,
     TaskContext, TaskUse, clock::Timestamp, surface::input_schema,
@@ -361,55 +360,30 @@ impl<'a> PlanExecution<'a> {
     }
 
     async fn ask_model(&self, prompt: String) -> Result<Result<(String, Value), String>, AgentError> {
-        Ok(ask_model(self.core, self.cx, prompt)
+        Ok(ask_model(self.cx, prompt)
             .await?
             .map(|(text, model)| (text, json!({ "by": "model", "model": model }))))
     }
 }
 
-/// Sends a prompt to the configured model, or to the caller's if none is configured. Returns the text and the
+/// Sends a prompt to the caller's model, or to the server's own if the caller has none. Returns the text and the
 /// model's name.
-async fn ask_model(
-    core: &PlanCore,
-    cx: &TaskContext,
-    prompt: String,
-) -> Result<Result<(String, String), String>, AgentError> {
-    let configured = core.options.model.as_ref();
+async fn ask_model(cx: &TaskContext, prompt: String) -> Result<Result<(String, String), String>, AgentError> {
     // Journaled, because the configuration may differ after a restart.
-    let named = cx.step("which model", async |_| Ok(configured.map(|options| options.name.clone()))).await?;
-    if let Some(name) = named {
-        let said: Result<String, String> = cx
-            .step("model", async |_| {
-                let Some(options) = configured else {
-                    return Ok(Err(format!("the model {name} is no longer configured")));
-                };
-                let model = Model::new(options).map_err(|error| error.to_string());
-                Ok(match model {
-                    Ok(model) => model.complete(None, &prompt, MODEL_TOKENS).await.map_err(|e| e.to_string()),
-                    Err(why) => Err(why),
-                }
-                // The provider's error message is for the operator only.
-                .map_err(|why| match cx.failure_report().is_open() {
-                    true => why,
-                    false => {
-                        tracing::warn!(task = %cx.task_id(), model = name, why, "the model returned no text");
-                        "the model returned no text".to_owned()
-                    }
-                }))
-            })
-            .await?;
-        return Ok(said.map(|text| (text, name)));
-    }
+    let named: Option<String> = cx.step("which model", async |_| Ok(cx.own_model())).await?;
     let said = match cx.sample(prompt, None, MODEL_TOKENS).await? {
         Answer::Accept(answer) => answer.as_str().or_else(|| answer["text"].as_str()).map(str::to_owned),
         Answer::Decline(_) | Answer::Cancel => {
             return Ok(Err("the caller's model was not to be asked".into()));
         }
         Answer::Unavailable => {
-            return Ok(Err("there is no model: none is configured, and the caller has none".into()));
+            return Ok(Err(match named {
+                Some(name) => format!("the model {name} returned no text"),
+                None => "there is no model: none is configured, and the caller has none".into(),
+            }));
         }
     };
     Ok(said
-        .map(|text| (text, "the caller's".to_owned()))
+        .map(|text| (text, named.unwrap_or_else(|| "the caller's".to_owned())))
         .ok_or_else(|| "the model's answer held no text".into()))
 }

@@ -1,10 +1,11 @@
 //! The network prober: asks a peer how it describes itself. An A2A agent has its card, an MCP server its handshake.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
     a2a::{A2aHttpOptions, A2aPeer, A2aPeerOptions, WELL_KNOWN},
+    auth::Authorizer,
     mcp::{DeclaredCapabilities, McpPeer, McpPeerOptions},
     peer::{Peer, PeerDescription, PeerLocation},
 };
@@ -16,7 +17,7 @@ use url::Url;
 const MAX_CARD: usize = 256 * 1024;
 
 /// A remote that the operator configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone)]
 pub struct RegistryRemote {
     /// The name in this server's registry.
     pub name: String,
@@ -25,6 +26,17 @@ pub struct RegistryRemote {
     pub url: Url,
     /// The protocol of the remote.
     pub kind: RemoteKind,
+    /// The credentials for it, if it requires any.
+    pub authorizer: Option<Arc<dyn Authorizer>>,
+}
+
+impl fmt::Debug for RegistryRemote {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, url, kind, authorizer } = self;
+        let mut out = out.debug_struct("RegistryRemote");
+        out.field("name", name).field("host", &url.host_str()).field("kind", kind);
+        out.field("authorized", &authorizer.is_some()).finish_non_exhaustive()
+    }
 }
 
 /// The protocol of a remote.
@@ -92,7 +104,12 @@ impl NetworkProber {
                     max_answer: MAX_CARD,
                     ..A2aHttpOptions::default()
                 };
-                let options = A2aPeerOptions { whole_server: false, http, ..A2aPeerOptions::default() };
+                let options = A2aPeerOptions {
+                    whole_server: false,
+                    authorizer: remote.authorizer.clone(),
+                    http,
+                    ..A2aPeerOptions::default()
+                };
                 Arc::new(A2aPeer::new(card_url(&remote.url), options))
             }
             RemoteKind::Mcp => {
@@ -102,6 +119,7 @@ impl NetworkProber {
                     request_timeout: timeout,
                     silence: timeout,
                     max_message: MAX_CARD,
+                    authorizer: remote.authorizer.clone(),
                     ..McpPeerOptions::default()
                 };
                 Arc::new(McpPeer::new(PeerLocation::Url(remote.url.clone()), options))

@@ -53,7 +53,7 @@ pub struct TestCommand {
     timeout: Duration,
     max_output: usize,
     env: Vec<String>,
-    hidden: Option<String>,
+    hidden: Vec<String>,
 }
 
 /// The report of a test run.
@@ -128,7 +128,7 @@ impl TestCommand {
             timeout: options.test_timeout,
             max_output: options.test_output,
             env: options.test_env.clone(),
-            hidden: options.model.as_ref().and_then(|model| model.key_variable.clone()),
+            hidden: options.secret_env.clone(),
         })
     }
 
@@ -187,7 +187,8 @@ impl TestCommand {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).env_clear();
         for (name, value) in std::env::vars_os() {
-            let listed = |name: &str| is_listed(name, &self.env) && Some(name) != self.hidden.as_deref();
+            let listed =
+                |name: &str| is_listed(name, &self.env) && !self.hidden.iter().any(|hidden| hidden == name);
             if name.to_str().is_some_and(listed) {
                 command.env(name, value);
             }

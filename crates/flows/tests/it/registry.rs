@@ -63,7 +63,12 @@ impl Prober for Script {
 }
 
 fn remote(name: &str) -> RegistryRemote {
-    RegistryRemote { name: name.into(), url: "http://far.example/".parse().unwrap(), kind: RemoteKind::A2a }
+    RegistryRemote {
+        name: name.into(),
+        url: "http://far.example/".parse().unwrap(),
+        kind: RemoteKind::A2a,
+        authorizer: None,
+    }
 }
 
 fn options(names: &[&str]) -> RegistryOptions {

@@ -115,7 +115,12 @@ fn mcp(with_sessions: bool, seen: &Seen) -> Router {
 async fn watching(kind: RemoteKind, url: String) -> (TestEngine, Arc<Registry>) {
     let here = TestEngine::start(vec![]).await;
     let options = RegistryOptions {
-        remotes: vec![RegistryRemote { name: "far".into(), url: url.parse().unwrap(), kind }],
+        remotes: vec![RegistryRemote {
+            name: "far".into(),
+            url: url.parse().unwrap(),
+            kind,
+            authorizer: None,
+        }],
         interval: Duration::from_millis(20),
         longest_pause: Duration::from_millis(50),
         ..RegistryOptions::default()

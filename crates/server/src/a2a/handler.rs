@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     Caller, Error, Follower, List, Reply, Submit, Task, catalog::RegisteredAgent,
-    commands::list::FoldedTaskPage, task::Origin, webhook::WebhookConfig,
+    commands::list::FoldedTaskPage, event::Entry, task::Origin, webhook::WebhookConfig,
 };
 use nuncio_wire::a2a::{A2aCall, Dialect, ListTasks, SendMessage, TaskDetail, TaskListPage};
 
+use super::extensions;
 use crate::{app::App, open_streams::StreamSlot};
 
 /// The id of a webhook that was set without one: setting it again replaces it.
@@ -29,6 +30,8 @@ pub(crate) struct A2aRequestMeta {
     pub(crate) last_event_id: Option<u64>,
     /// The W3C trace context of the request.
     pub(crate) trace: Option<String>,
+    /// The active extensions; see [`extensions::ActiveExtensions`].
+    pub(crate) extensions: Vec<String>,
 }
 
 /// The reply to a call.
@@ -65,6 +68,9 @@ pub(crate) struct A2aEvents {
 pub(crate) enum StreamStart {
     /// The task as it was created, when its first event arrives.
     Birth,
+    /// The task as it was created, or only the message with which its agent answers: undecided until an event
+    /// arrives that shows the task. Until then its events are held here.
+    Held(Vec<(u64, Entry)>),
     /// The current task.
     Current(Arc<Task>),
     /// None: the client has seen the beginning.
@@ -129,6 +135,8 @@ impl A2aHandler<'_> {
     ) -> Result<A2aResult, Error> {
         let (blocking, detail) = (send.blocking, TaskDetail::history(send.history_length));
         let mut task = self.submit_message(dialect, send, meta).await?;
+        // Also for a client that repeats the send of another, and does not wait: there may be no task to return.
+        task = self.app.engine.wait_until_shown(self.caller, task).await?;
         if blocking {
             task = self.app.engine.wait_until_idle(self.caller, task).await?;
         }
@@ -138,19 +146,26 @@ impl A2aHandler<'_> {
     async fn stream(
         &self,
         dialect: Dialect,
-        send: SendMessage,
+        mut send: SendMessage,
         meta: A2aRequestMeta,
     ) -> Result<A2aEvents, Error> {
         self.check_streaming()?;
         // Reserved before the message is submitted: a refusal must not leave a task behind.
         let slot = self.app.reserve_stream_slot(self.caller)?;
         let follow_up = send.task_id.is_some();
+        // A stream waits, whatever else its request says.
+        send.blocking = true;
         let task = self.submit_message(dialect, send, meta).await?;
         let existed = follow_up || task.history.len() > 1;
-        let (name, after) = (task.origin.id.to_string(), if existed { task.seq } else { 0 });
-        let follower = self.app.engine.follow(self.caller, &name, after).await?;
+        let is_current = existed || task.reply().is_some();
+        let after = if is_current { task.seq } else { 0 };
+        let follower = self.app.engine.follow_sent(self.caller, &task, after).await?;
         let origin = task.origin.clone();
-        let start = if existed { StreamStart::Current(Arc::new(task)) } else { StreamStart::Birth };
+        let start = match (is_current, task.awaits_reply()) {
+            (true, _) => StreamStart::Current(Arc::new(task)),
+            (false, true) => StreamStart::Held(vec![]),
+            (false, false) => StreamStart::Birth,
+        };
         Ok(A2aEvents { origin, follower, start, one_turn: true, slot })
     }
 
@@ -170,8 +185,8 @@ impl A2aHandler<'_> {
                 let task = engine.get(self.caller, name).await?;
                 if task.state.is_terminal() && dialect >= Dialect::V1 {
                     return Err(Error::Unsupported(format!(
-                        "the task has ended ({:?}): get it, or resume its stream with Last-Event-ID",
-                        task.state
+                        "the task has ended ({}): get it, or resume its stream with Last-Event-ID",
+                        dialect.state_name(task.state)
                     )));
                 }
                 (engine.follow(self.caller, name, task.seq).await?, StreamStart::Current(task))
@@ -204,6 +219,8 @@ impl A2aHandler<'_> {
         send: SendMessage,
         meta: A2aRequestMeta,
     ) -> Result<Task, Error> {
+        extensions::check_required(&self.agent.profile, &meta.extensions)?;
+        let waits = send.blocking;
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
         let idempotency_key = meta.idempotency_key;
         if let Some(task) = send.task_id {
@@ -219,7 +236,10 @@ impl A2aHandler<'_> {
         submit.idempotency_key = idempotency_key;
         submit.webhooks = webhooks;
         submit.accepted_output_modes = send.accepted_output_modes;
+        // 0.1 has no answer without a task.
+        submit.accepts_reply = waits && dialect > Dialect::V0_1;
         submit.trace = meta.trace;
+        submit.extensions = meta.extensions;
         self.app.engine.submit(self.caller, submit).await
     }
 

@@ -19,8 +19,9 @@ use nuncio_wire::{
 };
 
 use super::{
+    extensions::ActiveExtensions,
     handler::{A2aEvents, A2aHandler, A2aReply, A2aRequestMeta},
-    sse::{A2aEventStream, EXTENSIONS, StreamEnvelope},
+    sse::{A2aEventStream, StreamEnvelope},
 };
 use crate::{
     app::{App, peer_of},
@@ -40,7 +41,7 @@ where
     B::Error: Into<BoxError>,
 {
     match app.engine.catalog().default_agent() {
-        Some(agent) => serve(app, &agent, request, peer).await,
+        Some(agent) => serve(app, &agent, ReachedTasks::OfCaller, request, peer).await,
         None => refuse(&HttpRefusal {
             status: StatusCode::NOT_FOUND,
             message: "this server has no agents".into(),
@@ -56,14 +57,24 @@ pub(crate) async fn named(
 ) -> Response<Body> {
     let peer = peer_of(&request);
     match app.engine.catalog().get(&name) {
-        Ok(agent) => serve(&app, &agent, request, &peer).await,
+        Ok(agent) => serve(&app, &agent, ReachedTasks::OfAgent, request, &peer).await,
         Err(error) => refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
     }
+}
+
+/// The caller's tasks that an address reaches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ReachedTasks {
+    /// At the root: all of the caller's tasks. A client that knows only the server finds the tasks of every agent there.
+    OfCaller,
+    /// At an agent's own address: those of that agent. Others do not exist there.
+    OfAgent,
 }
 
 async fn serve<B>(
     app: &Arc<App>,
     agent: &RegisteredAgent,
+    tasks: ReachedTasks,
     request: Request<B>,
     peer: &ConnectionPeer,
 ) -> Response<Body>
@@ -81,11 +92,11 @@ where
         return response;
     }
     if !request_checks::is_json(headers) {
-        let message = "the Content-Type of a request is application/json".into();
-        return refuse(&HttpRefusal { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, message });
+        return refuse_content_type(headers);
     }
     // Authenticated before any of the body is read.
     let caller = match app.caller(headers, peer, parts.uri.path()).await {
+        Ok(caller) if tasks == ReachedTasks::OfAgent => caller.at_agent(agent.profile.name.as_str()),
         Ok(caller) => caller,
         Err(error) => {
             let body = request_checks::take_arrived_body(headers, body, limits.max_body_bytes.min(GLANCE));
@@ -125,11 +136,11 @@ where
             return json(out);
         }
     };
-    let in_query = || parts.uri.query().and_then(version_in_query).map(Cow::Borrowed);
-    let version = header_text(headers, "a2a-version").or_else(in_query);
+    let version = version_of(parts);
     // A client that omits the id waits for a response all the same: over HTTP every request has one.
     let id = request.id.clone().unwrap_or_else(RpcId::null);
-    let exchange = A2aExchange { app, agent, headers, peer, caller, id };
+    let extensions = ActiveExtensions::of(&agent.profile, headers);
+    let exchange = A2aExchange { app, agent, headers, peer, caller, id, extensions };
     let choice = match choose_dialect(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
@@ -148,6 +159,19 @@ where
     }
 }
 
+/// The response to a request that is not JSON. Nothing of its body was read, so it has no id; a page of another site can
+/// send such a request without being asked.
+fn refuse_content_type(headers: &HeaderMap) -> Response<Body> {
+    let version = header_text(headers, "a2a-version");
+    let dialect = version.and_then(|version| Dialect::from_version(&version)).unwrap_or(Dialect::V0_3);
+    let message = "Incompatible content types: the Content-Type of a request is application/json";
+    let mut out = Vec::new();
+    dialect.write_fault(&mut out, None, &dialect.problem(A2aProblem::ContentTypeNotSupported, message));
+    let mut response = json(out);
+    *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
+    response
+}
+
 /// The response to an unauthenticated request, with its id and in its dialect if they can be read.
 fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &AuthError) -> Response<Body> {
     let request = body.and_then(|body| jsonrpc::parse_request(body, app.options.limits.max_json_depth).ok());
@@ -159,11 +183,7 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
         Ok(choice) => choice.resolve(None),
         Err(unchosen) => unchosen.dialect,
     };
-    let problem = match error {
-        AuthError::Unavailable(_) => A2aProblem::Unavailable,
-        AuthError::Suspended(_) => A2aProblem::Forbidden,
-        AuthError::Missing | AuthError::Invalid(_) => A2aProblem::Unauthenticated,
-    };
+    let problem = authentication_problem(error);
     let mut out = Vec::new();
     dialect.write_fault(&mut out, Some(&id), &dialect.problem(problem, auth::message(error)));
     let mut response = json(out);
@@ -171,11 +191,20 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
     response
 }
 
+/// The problem that a request without valid credentials has.
+pub(super) fn authentication_problem(error: &AuthError) -> A2aProblem {
+    match error {
+        AuthError::Unavailable(_) => A2aProblem::Unavailable,
+        AuthError::Suspended(_) => A2aProblem::Forbidden,
+        AuthError::Missing | AuthError::Invalid(_) => A2aProblem::Unauthenticated,
+    }
+}
+
 /// The JSON-RPC envelope of a stream's frames: each is a response to the same request.
 struct JsonRpcEnvelope(RpcId);
 
 impl StreamEnvelope for JsonRpcEnvelope {
-    fn write_result(&self, out: &mut Vec<u8>, write: &mut dyn FnMut(&mut Vec<u8>)) {
+    fn write_result(&self, out: &mut Vec<u8>, _: Dialect, write: &mut dyn FnMut(&mut Vec<u8>)) {
         jsonrpc::write_result(out, &self.0, |out| write(out));
     }
 
@@ -185,13 +214,15 @@ impl StreamEnvelope for JsonRpcEnvelope {
 }
 
 /// One request and the context of its response.
-struct A2aExchange<'a> {
-    app: &'a Arc<App>,
-    agent: &'a RegisteredAgent,
-    headers: &'a HeaderMap,
-    peer: &'a ConnectionPeer,
-    caller: Caller,
-    id: RpcId,
+pub(super) struct A2aExchange<'a> {
+    pub(super) app: &'a Arc<App>,
+    pub(super) agent: &'a RegisteredAgent,
+    pub(super) headers: &'a HeaderMap,
+    pub(super) peer: &'a ConnectionPeer,
+    pub(super) caller: Caller,
+    /// The id of the JSON-RPC request; REST has none.
+    pub(super) id: RpcId,
+    pub(super) extensions: ActiveExtensions,
 }
 
 impl A2aExchange<'_> {
@@ -244,7 +275,7 @@ impl A2aExchange<'_> {
         }
     }
 
-    fn handler(&self) -> A2aHandler<'_> {
+    pub(super) fn handler(&self) -> A2aHandler<'_> {
         A2aHandler { app: self.app, agent: self.agent, caller: &self.caller }
     }
 
@@ -258,7 +289,9 @@ impl A2aExchange<'_> {
             Ok(A2aReply::Result(result)) => {
                 let mut out = Vec::with_capacity(1024);
                 jsonrpc::write_result(&mut out, &self.id, |out| result.write(dialect, out));
-                json(out)
+                let mut response = json(out);
+                self.extensions.write(response.headers_mut());
+                response
             }
             Ok(A2aReply::Events(events)) => self.stream(dialect, *events),
             Ok(A2aReply::NoExtendedCard) => {
@@ -270,31 +303,44 @@ impl A2aExchange<'_> {
     }
 
     fn stream(&self, dialect: Dialect, events: A2aEvents) -> Response<Body> {
+        let envelope = Box::new(JsonRpcEnvelope(self.id.clone()));
+        let mut response = self.open_stream(dialect, events, envelope).respond();
+        self.extensions.write(response.headers_mut());
+        response
+    }
+
+    /// The stream of a task's events for this client.
+    pub(super) fn open_stream(
+        &self,
+        dialect: Dialect,
+        events: A2aEvents,
+        envelope: Box<dyn StreamEnvelope>,
+    ) -> A2aEventStream {
         let A2aEvents { origin, follower, start, one_turn, slot } = events;
-        let stream = A2aEventStream {
+        A2aEventStream {
             dialect,
-            envelope: Box::new(JsonRpcEnvelope(self.id.clone())),
+            envelope,
             task_id: origin.public_id().into(),
             origin,
             follower,
             start,
             one_turn,
-            logs: self.wants_logs(),
+            logs: self.extensions.contains(LOG_EXTENSION),
             keep_alive: self.app.options.limits.keep_alive,
             live: slot.open(&self.caller, "a2a", self.headers),
             recheck: self.app.start_recheck(self.headers, self.peer),
             ended: false,
-        };
-        stream.respond()
+        }
     }
 
     /// The headers that matter to this call.
-    fn meta(&self, call: &A2aCall) -> Result<A2aRequestMeta, Error> {
+    pub(super) fn meta(&self, call: &A2aCall) -> Result<A2aRequestMeta, Error> {
         Ok(match call {
             A2aCall::Send(_) | A2aCall::Stream(_) => A2aRequestMeta {
                 idempotency_key: self.idempotency_key()?,
                 trace: header_text(self.headers, "traceparent").map(Cow::into_owned),
                 last_event_id: None,
+                extensions: self.extensions.uris().to_vec(),
             },
             A2aCall::Subscribe { .. } => {
                 A2aRequestMeta { last_event_id: self.last_event_id()?, ..A2aRequestMeta::default() }
@@ -315,12 +361,6 @@ impl A2aExchange<'_> {
             return event_stream(Body::from(out));
         }
         self.error(dialect, error)
-    }
-
-    /// Whether the request activates the extension for log messages.
-    fn wants_logs(&self) -> bool {
-        let named = self.headers.get_all(EXTENSIONS).iter().filter_map(|value| value.to_str().ok());
-        named.flat_map(|value| value.split(',')).any(|uri| uri.trim() == LOG_EXTENSION)
     }
 
     /// The cursor after which a stream continues.
@@ -398,6 +438,12 @@ pub(crate) fn fault_of(dialect: Dialect, error: &Error) -> A2aFault {
 /// A header as text. Invalid bytes are shown as such, so that the value is refused and not ignored.
 fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
     headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
+}
+
+/// The version of A2A that a request names, in its header or its query.
+pub(super) fn version_of(parts: &Parts) -> Option<Cow<'_, str>> {
+    let in_query = || parts.uri.query().and_then(version_in_query).map(Cow::Borrowed);
+    header_text(&parts.headers, "a2a-version").or_else(in_query)
 }
 
 fn version_in_query(query: &str) -> Option<&str> {

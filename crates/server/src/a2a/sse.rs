@@ -7,12 +7,16 @@ use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
-    http::{HeaderValue, Response},
+    http::Response,
 };
 use futures_util::stream;
-use nuncio_engine::{Event, Follower, Next, Task, event::EntryBatch, task::Origin};
+use nuncio_engine::{
+    Error, Event, Follower, Message, Next, Task,
+    event::{Entry, EntryBatch},
+    task::Origin,
+};
 use nuncio_wire::{
-    a2a::{A2aFault, A2aFrame, Dialect, TaskDetail, TaskIds, card::LOG_EXTENSION},
+    a2a::{A2aFault, A2aFrame, Dialect, TaskDetail, TaskIds},
     sse,
 };
 use serde_json::{Value, json};
@@ -25,16 +29,21 @@ use crate::{
     responses::event_stream,
 };
 
-/// The header in which a request activates A2A extensions, and the response lists the active ones.
-pub(crate) const EXTENSIONS: &str = "a2a-extensions";
+/// The maximum number of events that a stream holds while its agent may still answer with a message alone.
+const MAX_HELD: usize = 256;
 
 /// What a binding writes around the data of a frame.
 pub(crate) trait StreamEnvelope: Send + 'static {
     /// Writes a result; `write` adds its JSON.
-    fn write_result(&self, out: &mut Vec<u8>, write: &mut dyn FnMut(&mut Vec<u8>));
+    fn write_result(&self, out: &mut Vec<u8>, dialect: Dialect, write: &mut dyn FnMut(&mut Vec<u8>));
 
     /// Writes the error that ends a stream.
     fn write_fault(&self, out: &mut Vec<u8>, dialect: Dialect, fault: &A2aFault);
+
+    /// The type of the event that carries the error; `None` for that of all others.
+    fn fault_event(&self) -> Option<&'static str> {
+        None
+    }
 }
 
 /// A stream and where it stands.
@@ -60,46 +69,82 @@ pub(crate) struct A2aEventStream {
 impl A2aEventStream {
     /// The HTTP response that carries the stream.
     pub(crate) fn respond(self) -> Response<Body> {
-        let (name, logs) = (self.live.header(), self.logs);
-        let frames = stream::unfold(self, |mut stream| async move {
-            let bytes = stream.next().await?;
-            Some((Ok::<_, Infallible>(bytes), stream))
+        self.respond_with(None)
+    }
+
+    /// The response, once the stream has something to send; until then an error is the caller's, which can still
+    /// choose the HTTP status. A stream that continues after a cursor may be quiet for long, and begins at once.
+    pub(crate) async fn respond_when_begun(mut self) -> Result<Response<Body>, Error> {
+        let first = match self.start {
+            // It may be long before it is decided what the first frame is.
+            StreamStart::Nothing | StreamStart::Held(_) => None,
+            StreamStart::Birth | StreamStart::Current(_) => self.next_chunk().await?,
+        };
+        Ok(self.respond_with(first))
+    }
+
+    fn respond_with(self, first: Option<Bytes>) -> Response<Body> {
+        let name = self.live.header();
+        let frames = stream::unfold((self, first), |(mut stream, first)| async move {
+            let bytes = match first {
+                Some(first) => first,
+                None => stream.next().await?,
+            };
+            Some((Ok::<_, Infallible>(bytes), (stream, None)))
         });
         let mut response = event_stream(Body::from_stream(frames));
         response.headers_mut().insert(STREAM_ID, name);
-        if logs {
-            // Lists the active ones of the requested extensions.
-            response.headers_mut().insert(EXTENSIONS, HeaderValue::from_static(LOG_EXTENSION));
-        }
         response
     }
 
-    /// The next chunk of the body; `None` closes the stream.
+    /// The next chunk of the body, also for an error; `None` closes the stream.
     async fn next(&mut self) -> Option<Bytes> {
+        match self.next_chunk().await {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                let mut out = Vec::new();
+                let fault = fault_of(self.dialect, &error);
+                if let Some(kind) = self.envelope.fault_event() {
+                    sse::write_event_type(&mut out, kind);
+                }
+                sse::write_numbered_event(&mut out, None, |out| {
+                    self.envelope.write_fault(out, self.dialect, &fault);
+                });
+                self.live.record_event(Cow::Borrowed("error"), Some(&self.task_id), None);
+                Some(out.into())
+            }
+        }
+    }
+
+    /// The next chunk of the body; `None` closes the stream, and nothing follows an error.
+    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if let StreamStart::Current(task) = &self.start {
             let task = Arc::clone(task);
             self.start = StreamStart::Nothing;
             let mut out = Vec::with_capacity(1024);
-            self.ended = self.write_task(&mut out, &task);
-            return Some(out.into());
+            self.ended = match task.reply() {
+                Some(message) => self.write_reply(&mut out, message),
+                None => self.write_task(&mut out, &task),
+            };
+            return Ok(Some(out.into()));
         }
         // Not every event has a frame: the keep-alive timer runs from the last bytes sent to the client.
         let quiet_until = Instant::now() + self.keep_alive;
         while !self.ended {
             let next = tokio::select! {
                 biased;
-                () = self.recheck.wait_until_invalid() => return None,
+                () = self.recheck.wait_until_invalid() => return Ok(None),
                 next = tokio::time::timeout_at(quiet_until, self.follower.next()) => next,
             };
             let next = match next {
-                Err(_) => return Some(Bytes::from_static(sse::KEEP_ALIVE)),
+                Err(_) => return Ok(Some(Bytes::from_static(sse::KEEP_ALIVE))),
                 Ok(next) => next,
             };
             match next {
                 Ok(Next::Batch(batch)) => {
                     let out = self.write_batch(&batch);
                     if !out.is_empty() {
-                        return Some(out.into());
+                        return Ok(Some(out.into()));
                     }
                 }
                 // A2A clients resume in their own way, and its questions stay open until they are answered.
@@ -109,42 +154,73 @@ impl A2aEventStream {
                     self.ended = true;
                     let cursor = self.follower.cursor();
                     let note = format!(": the server is stopping; continue with Last-Event-ID: {cursor}\n\n");
-                    return Some(note.into());
+                    return Ok(Some(note.into()));
                 }
                 Err(error) => {
                     self.ended = true;
-                    let mut out = Vec::new();
-                    let fault = fault_of(self.dialect, &error);
-                    sse::write_numbered_event(&mut out, None, |out| {
-                        self.envelope.write_fault(out, self.dialect, &fault);
-                    });
-                    self.live.record_event(Cow::Borrowed("error"), Some(&self.task_id), None);
-                    return Some(out.into());
+                    return Err(error);
                 }
             }
         }
-        None
+        Ok(None)
     }
 
     fn write_batch(&mut self, batch: &EntryBatch) -> Vec<u8> {
         let mut out = Vec::with_capacity(batch.entries.len() * 384);
         for (seq, entry) in batch.iter() {
-            self.ended = if seq == 1 && matches!(self.start, StreamStart::Birth) {
-                self.start = StreamStart::Nothing;
-                self.write_task(&mut out, &Task::new(self.origin.clone()).fold([entry]))
+            if let StreamStart::Held(held) = &mut self.start {
+                if let Some(message) = entry.event().reply() {
+                    self.ended = self.write_reply(&mut out, message);
+                    break;
+                }
+                // Only log lines can be many here: they are held for a client that wants them, and no more than these.
+                let is_log = matches!(entry.event(), Event::Log(_));
+                if !is_log || (self.logs && held.len() < MAX_HELD) {
+                    held.push((seq, entry.clone()));
+                }
+                if seq > 1 && entry.event().shows_task() {
+                    let held = std::mem::take(held);
+                    self.start = StreamStart::Birth;
+                    held.iter().for_each(|(seq, entry)| self.write_entry(&mut out, *seq, entry));
+                }
             } else {
-                let ids = TaskIds { task: &self.task_id, context: &self.origin.context };
-                let (kind, data) = summary_of(entry.event());
-                self.write_frame(&mut out, seq, (kind, data), |out| match self.logs {
-                    true => self.dialect.write_event_or_log(out, &ids, seq, entry),
-                    false => self.dialect.write_event(out, &ids, seq, entry),
-                })
-            };
+                self.write_entry(&mut out, seq, entry);
+            }
             if self.ended {
                 break;
             }
         }
         out
+    }
+
+    /// Writes the frame of an event, if it has one and the stream has not ended.
+    fn write_entry(&mut self, out: &mut Vec<u8>, seq: u64, entry: &Entry) {
+        if !self.ended {
+            self.ended = if seq == 1 && matches!(self.start, StreamStart::Birth) {
+                self.start = StreamStart::Nothing;
+                self.write_task(out, &Task::new(self.origin.clone()).fold([entry]))
+            } else {
+                let ids = TaskIds { task: &self.task_id, context: &self.origin.context };
+                let (kind, data) = summary_of(entry.event());
+                self.write_frame(out, seq, (kind, data), |out| match self.logs {
+                    true => self.dialect.write_event_or_log(out, &ids, seq, entry),
+                    false => self.dialect.write_event(out, &ids, seq, entry),
+                })
+            };
+        }
+    }
+
+    /// Writes the message with which the agent answered instead of a task: the only frame.
+    fn write_reply(&self, out: &mut Vec<u8>, message: &Message) -> bool {
+        let context = &self.origin.context;
+        // Without an id: there is no task whose stream could be resumed after it.
+        sse::write_numbered_event(out, None, |out| {
+            self.envelope.write_result(out, self.dialect, &mut |out| {
+                self.dialect.write_reply(out, context, message);
+            });
+        });
+        self.live.record_event(Cow::Borrowed("message"), None, None);
+        true
     }
 
     fn write_task(&self, out: &mut Vec<u8>, task: &Task) -> bool {
@@ -164,7 +240,9 @@ impl A2aEventStream {
         let start = out.len();
         let (mut frame, mut write) = (None, Some(write));
         sse::write_numbered_event(out, Some(seq), |out| {
-            self.envelope.write_result(out, &mut |out| frame = write.take().and_then(|write| write(out)));
+            self.envelope.write_result(out, self.dialect, &mut |out| {
+                frame = write.take().and_then(|write| write(out));
+            });
         });
         match frame {
             None => {

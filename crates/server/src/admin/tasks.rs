@@ -8,7 +8,7 @@ use axum::{
     http::{Request, Response},
 };
 use nuncio_engine::{
-    Task,
+    Answer, Task,
     access::tenant_of,
     admin::{AdminList, AdminTask},
     task::State as TaskState,
@@ -84,6 +84,48 @@ pub(crate) async fn get(app: State<Arc<App>>, id: Path<String>, request: Request
 /// `POST /admin/tasks/{id}/cancel`
 pub(crate) async fn cancel(app: State<Arc<App>>, id: Path<String>, request: Request<Body>) -> Response<Body> {
     on_task(app, id, request, AdminTaskAction::Cancel).await
+}
+
+/// The query of an authorization: which one, and how it is answered.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AuthorizationQuery {
+    tenant: Option<String>,
+    question: Option<String>,
+    #[serde(default)]
+    answer: AuthorizationAnswer,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "lowercase")]
+enum AuthorizationAnswer {
+    #[default]
+    Accept,
+    Decline,
+}
+
+/// `POST /admin/tasks/{id}/authorize?tenant=…&question=…&answer=accept|decline`: answers the authorization that a task
+/// waits for.
+pub(crate) async fn authorize(
+    State(app): State<Arc<App>>,
+    Path(id): Path<String>,
+    request: Request<Body>,
+) -> Response<Body> {
+    let caller = match authenticate_admin(&app, request.headers(), &peer_of(&request), "/admin/tasks").await {
+        Ok(caller) => caller,
+        Err(refused) => return refused,
+    };
+    let query: AuthorizationQuery = match Query::try_from_uri(request.uri()) {
+        Ok(Query(query)) => query,
+        Err(error) => return invalid(&app, error.body_text()),
+    };
+    let answer = match query.answer {
+        AuthorizationAnswer::Accept => Answer::Accept(json!({})),
+        AuthorizationAnswer::Decline => Answer::Decline(None),
+    };
+    let (tenant, question) = (query.tenant.as_deref(), query.question.as_deref());
+    let done = app.engine.admin_authorize(&caller, tenant, &id, question, &answer).await;
+    answer_engine(&app, done.map(|(about, task)| task_json(&about, &task)))
 }
 
 /// `DELETE /admin/tasks/{id}`
@@ -165,6 +207,7 @@ fn state_name(state: TaskState) -> &'static str {
         TaskState::Failed => "failed",
         TaskState::Canceled => "canceled",
         TaskState::Rejected => "rejected",
+        TaskState::Replied => "replied",
     }
 }
 

@@ -268,7 +268,7 @@ impl Mcp {
         let purpose = match client.version.is_stateless() {
             true => {
                 let new = || CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
-                TaskStreamPurpose::Stateless { digest, guard: guard.unwrap_or_else(new) }
+                TaskStreamPurpose::Stateless { digest, guard: Box::new(guard.unwrap_or_else(new)) }
             }
             false => TaskStreamPurpose::Call,
         };
@@ -323,7 +323,7 @@ impl Mcp {
         let guard = CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
         let named = (task_id, task.origin.agent.clone());
         let token = request.meta.progress.clone();
-        let purpose = TaskStreamPurpose::Stateless { digest, guard };
+        let purpose = TaskStreamPurpose::Stateless { digest, guard: Box::new(guard) };
         let mut stream =
             TaskStream::new(Arc::clone(self), client.clone(), request.id.clone(), named, token, purpose);
         if task.state.is_terminal() {

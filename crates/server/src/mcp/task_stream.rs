@@ -49,7 +49,7 @@ pub(super) enum TaskStreamPurpose {
     Stateless {
         digest: String,
         /// Cancels the task when the client disconnects.
-        guard: CancelOnDrop,
+        guard: Box<CancelOnDrop>,
     },
 }
 

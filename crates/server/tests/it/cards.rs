@@ -1,11 +1,15 @@
 //! Cards over HTTP: which generation is served where, how long clients may keep them, and that what they do not
 //! announce is refused.
 
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use nuncio_engine::{Agent, AgentError, Outcome, Profile, TaskContext};
 use serde_json::{Value, json};
 
 use crate::{
     schema_0_1,
-    site::{Site, message, request, unique},
+    site::{Setup, Site, message, request, unique},
     socket::{Answer, Piece, get, post},
 };
 
@@ -53,7 +57,8 @@ async fn each_generation_gets_its_own() {
             .iter()
             .map(|interface| (interface["protocolBinding"].as_str(), interface["protocolVersion"].as_str()))
             .collect();
-        assert_eq!(versions, [(Some("JSONRPC"), Some("1.0")), (Some("JSONRPC"), Some("0.3"))]);
+        let expected = [("JSONRPC", "1.0"), ("HTTP+JSON", "1.0"), ("JSONRPC", "0.3"), ("HTTP+JSON", "0.3")];
+        assert_eq!(versions, expected.map(|(binding, version)| (Some(binding), Some(version))));
     }
     for version in ["0.3", "0.3.0", "0.2.6"] {
         let v0_3 = card(version).await;
@@ -96,7 +101,9 @@ async fn every_agent_has_cards_and_they_say_where_it_is() {
             let urls = [
                 both["url"].clone(),
                 both["supportedInterfaces"][0]["url"].clone(),
+                both["supportedInterfaces"][1]["url"].clone(),
                 both["additionalInterfaces"][0]["url"].clone(),
+                both["additionalInterfaces"][1]["url"].clone(),
                 site.get(&path.replace("agent-card", "agent"), &[]).await.json()["url"].clone(),
             ];
             assert!(urls.iter().all(|url| *url == urls[0]), "{urls:?}");
@@ -164,6 +171,82 @@ async fn cards_can_be_kept() {
     let (status, headers) = socket.head().await.unwrap();
     assert_eq!((status, headers.contains_key("etag")), (200, true));
     assert!(socket.ended().await);
+}
+
+/// A client that has no tag, or a cache on the way, asks by date.
+#[tokio::test]
+async fn a_card_that_has_not_changed_since_is_not_sent_again() {
+    let agent = |name, version| -> Arc<dyn Agent> { Arc::new(Versioned(name, version)) };
+    let site = Site::with(|setup| setup.agents = vec![agent("versioned", "1")]).await;
+    let path = format!("/agents/versioned{CARD}");
+    let first = site.get(&path, &[]).await;
+    let modified = first.header("last-modified").to_owned();
+    for since in [modified.as_str(), "Fri, 01 Jan 2100 00:00:00 GMT"] {
+        for path in [path.as_str(), CARD, LEGACY, "/"] {
+            let again = site.get(path, &[("if-modified-since", since)]).await;
+            assert_eq!((again.status, again.body.len()), (304, 0), "{path} {since}");
+            assert!(!again.header("etag").is_empty() && !again.header("last-modified").is_empty());
+        }
+    }
+    for since in ["Thu, 01 Jan 1970 00:00:00 GMT", "yesterday", "", "2100-01-01"] {
+        assert_eq!(site.get(&path, &[("if-modified-since", since)]).await.status, 200, "{since}");
+    }
+    // A tag is exact, and a date is not asked beside it.
+    let other = [("if-none-match", "\"other\""), ("if-modified-since", modified.as_str())];
+    assert_eq!(site.get(&path, &other).await.status, 200);
+    let both = [("if-none-match", first.header("etag")), ("if-modified-since", "yesterday")];
+    assert_eq!(site.get(&path, &both).await.status, 304);
+
+    // Dates have seconds: a later one has to be another.
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    site.engine.catalog().change(vec![agent("later", "1")], &[]).unwrap();
+    let beside = site.get(&path, &[]).await;
+    assert_eq!(beside.header("last-modified"), modified, "another agent's card is not this one");
+    let later = site.get(&format!("/agents/later{CARD}"), &[]).await;
+    assert_ne!(later.header("last-modified"), modified);
+    let later = later.header("last-modified").to_owned();
+
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let folder = site.begin_stop().finish().await;
+    let agents = || vec![agent("versioned", "1"), agent("later", "2")];
+    // The address is in the card, and each site of this test has another.
+    let fixed = |setup: &mut Setup| setup.server.public_url = Some("https://agents.example.org".into());
+    let site = Site::with(|setup| {
+        fixed(setup);
+        (setup.folder, setup.agents) = (folder, agents());
+    })
+    .await;
+    let dates = async |site: &Site| {
+        let read = async |name: &str| {
+            let path = format!("/agents/{name}{CARD}");
+            site.get(&path, &[("host", "agents.example.org")]).await.header("last-modified").to_owned()
+        };
+        (read("versioned").await, read("later").await)
+    };
+    let before = dates(&site).await;
+    assert_ne!(before.1, later, "it has another version");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let folder = site.begin_stop().finish().await;
+    let site = Site::with(|setup| {
+        fixed(setup);
+        (setup.folder, setup.agents) = (folder, agents());
+    })
+    .await;
+    assert_eq!(dates(&site).await, before, "a restart changes no card");
+}
+
+/// An agent of this name and version.
+struct Versioned(&'static str, &'static str);
+
+#[async_trait]
+impl Agent for Versioned {
+    fn profile(&self) -> Profile {
+        Profile { version: self.1.into(), ..Profile::new(self.0, "Has a version.") }
+    }
+
+    async fn run(&self, _: TaskContext) -> Result<Outcome, AgentError> {
+        Ok(Outcome::done())
+    }
 }
 
 fn plain(kind: &str) -> Value {

@@ -400,7 +400,7 @@ async fn what_is_too_much() {
     // Neither is the whole of it said back.
     let body = request("GetTask", &json!({ "id": "x".repeat(1 << 20) }));
     let headers = [("A2A-Version", "1.0")];
-    refusals.check("a task of 1 MiB", post("/", &headers, body), 200, -32001, &["no task xxx"]).await;
+    refusals.check("a task of 1 MiB", post("/", &headers, body), 200, -32001, &["Task not found: xxx"]).await;
     let body = request(&"x".repeat(1 << 20), &json!({}));
     refusals.check("a method of 1 MiB", post("/", &headers, body), 200, -32601, &["no method \"xxx"]).await;
 }
@@ -459,7 +459,8 @@ async fn requests_that_http_already_refuses() {
     let refusals = Refusals::new().await;
     let good = request("SendMessage", &json!({ "message": message("x") }));
     let check = async |what: &str, bytes: Vec<u8>, status, words: &[&str]| {
-        refusals.check(what, bytes, status, -32600, words).await;
+        let code = if status == 415 { -32005 } else { -32600 };
+        refusals.check(what, bytes, status, code, words).await;
     };
     let with = |headers: &[(&str, &str)]| post("/", headers, &good);
     for kind in ["text/plain", "application/jsonx", "application/x-www-form-urlencoded", "", "json"] {
@@ -488,7 +489,7 @@ async fn requests_that_http_already_refuses() {
         );
     }
     for path in
-        ["/nowhere", "/agents", "/agents/", "/agents/actor/more", "//", "/v1/card", "/%00", "/.well-known/"]
+        ["/nowhere", "/agents", "/agents/", "/agents/actor/more", "//", "/v2/card", "/%00", "/.well-known/"]
     {
         check(path, get(path, &[]), 404, &["/agents/{name}", "/.well-known/agent-card.json"]).await;
         check(path, post(path, &[], &good), 404, &["nothing here"]).await;
@@ -562,7 +563,7 @@ async fn bytes_that_are_no_http() {
     for (bytes, status) in [
         ("\u{16}\u{3}\u{1}\u{2}\0\u{1}".to_owned(), Some(400)),
         ("hello\r\n\r\n".to_owned(), Some(400)),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(), None),
+        ("PRI * HTTP/2.0\r\n\r\nno\r\n\r\n".to_owned(), Some(400)),
         ("POST / HT".to_owned(), None),
         (String::new(), None),
         ("POST / HTTP/9.9\r\n\r\n".to_owned(), Some(400)),

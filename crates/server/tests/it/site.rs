@@ -288,6 +288,14 @@ impl Agent for Actor {
                     tokio::join!(left.ask("Left?", confirmation()), right.ask("Right?", confirmation()));
                 return Ok(Outcome::said(format!("{}, {}", confirmed(&left?), confirmed(&right?))));
             }
+            // An authorization that a person grants elsewhere, and what became of it.
+            "authorize" => {
+                let answer = cx.authorize("Log in, please.", "https://login.example/").await?;
+                return Ok(Outcome::said(match answer {
+                    Answered::Accept(_) => "authorized",
+                    _ => "not authorized",
+                }));
+            }
             "fail" => return Ok(Outcome::failed(argument)),
             _ => cx.artifact(Chunk::parts("echo", cx.input().parts.clone()).complete()).await?,
         }

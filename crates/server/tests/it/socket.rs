@@ -187,16 +187,23 @@ pub(crate) enum Piece {
 
 impl Piece {
     pub(crate) fn read(text: &str) -> Self {
-        let (mut id, mut data) = (None, None);
+        let (mut id, mut data, mut kind) = (None, None, None);
         for line in text.lines() {
             match line.split_once(':').unwrap() {
                 ("", comment) => return Self::Comment(comment.trim().to_owned()),
+                ("event", value) => kind = Some(value.trim().to_owned()),
                 ("id", value) => id = Some(value.trim().parse().unwrap()),
                 ("data", value) => data = Some(serde_json::from_str(value).unwrap()),
                 _ => panic!("no event: {text}"),
             }
         }
-        Self::Event { id, data: data.expect("data") }
+        let data: Value = data.expect("data");
+        // An event of a type of its own stands under the name of that type.
+        let data = match kind {
+            Some(kind) => serde_json::json!({ kind: data }),
+            None => data,
+        };
+        Self::Event { id, data }
     }
 }
 

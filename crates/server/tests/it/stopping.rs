@@ -51,6 +51,19 @@ async fn streams_end_with_their_cursor_and_go_on_after_the_next_start() {
     }
 }
 
+/// Before its first byte it is not known what a connection speaks.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_on_which_nothing_was_asked_hold_up_no_stop() {
+    let site = Site::with(|setup| setup.server.limits.header_timeout = Duration::from_secs(3600)).await;
+    let (mut silent, mut half) = (site.socket().await, site.socket().await);
+    half.send("PRI * HT").await;
+    // Both were accepted: a third one, after them, is answered.
+    assert_eq!(site.get("/healthz", &[]).await.status, 200);
+    let stopping = site.begin_stop();
+    within("the stop", stopping.finish()).await;
+    assert!(silent.ended().await && half.ended().await);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn work_is_handed_back_and_not_held_against_the_task() {
     let mut site = Site::new().await;

@@ -61,7 +61,8 @@ fn sql(query: &ListQuery) -> String {
     which.push_str(match query.state {
         Some(_) if live => " AND t.state < 4 AND t.state = $4",
         Some(_) => " AND t.state = $4",
-        None => " AND $4::smallint IS NULL",
+        // All states but one: an answer by a message is no task.
+        None => " AND $4::smallint IS NULL AND t.state <> 8",
     });
     which.push_str(if query.agent.is_some() { " AND t.agent = $5" } else { " AND $5::integer IS NULL" });
     which.push_str(if query.since.is_some() { " AND t.status_at >= $6" } else { " AND $6::bigint IS NULL" });
@@ -73,7 +74,7 @@ fn sql(query: &ListQuery) -> String {
     let total = match query.context.is_some() || query.since.is_some() {
         true => format!("SELECT count(*) AS total FROM task t WHERE {which}"),
         false => "SELECT coalesce(sum(n), 0)::bigint AS total FROM tally WHERE tenant = $1 \
-             AND ($5::integer IS NULL OR agent = $5) AND ($4::smallint IS NULL OR state = $4)"
+             AND ($5::integer IS NULL OR agent = $5) AND (state = $4 OR ($4::smallint IS NULL AND state <> 8))"
             .to_owned(),
     };
     let page = match query.only_rows {

@@ -3,7 +3,7 @@
 use nuncio_engine::{
     clock::Timestamp,
     store::{ListCursor, ListPage, ListQuery, OpenedTask, TaskNo},
-    task::{State, TaskId},
+    task::{REPLIED, State, TaskId},
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, params};
 
@@ -66,7 +66,7 @@ impl ListFilter<'_> {
         };
         conn.prepare_cached(
             "SELECT status_at, no FROM task WHERE id = ?1 AND owner = ?2 AND context IS NULL
-               AND (?3 IS NULL OR state = ?3) AND (?4 IS NULL OR agent = ?4) AND (?5 IS NULL OR status_at >= ?5)",
+               AND state IS ifnull(?3, nullif(state, ?6)) AND (?4 IS NULL OR agent = ?4) AND (?5 IS NULL OR status_at >= ?5)",
         )?
         .query_row(
             params![
@@ -74,7 +74,8 @@ impl ListFilter<'_> {
                 self.owner,
                 self.query.state.map(State::code),
                 self.agent,
-                self.query.since.map(|since| since.0)
+                self.query.since.map(|since| since.0),
+                REPLIED
             ],
             list_cursor,
         )
@@ -85,16 +86,16 @@ impl ListFilter<'_> {
     /// filter.
     fn total(&self, conn: &Connection) -> Result<u64> {
         if self.query.context.is_some() || self.query.since.is_some() {
-            let sql = format!("SELECT count(*) {} LIMIT ?8", self.condition());
+            let sql = format!("SELECT count(*) {} LIMIT ?9", self.condition());
             return self.with_params(None, 1, |params| {
                 conn.prepare_cached(&sql)?.query_row(params, |row| read::number(row, 0))
             });
         }
         conn.prepare_cached(
             "SELECT ifnull(sum(n), 0) FROM tally
-             WHERE owner = ?1 AND (?2 IS NULL OR agent = ?2) AND (?3 IS NULL OR state = ?3)",
+             WHERE owner = ?1 AND (?2 IS NULL OR agent = ?2) AND state IS ifnull(?3, nullif(state, ?4))",
         )?
-        .query_row(params![self.owner, self.agent, self.query.state.map(State::code)], |row| {
+        .query_row(params![self.owner, self.agent, self.query.state.map(State::code), REPLIED], |row| {
             read::number(row, 0)
         })
     }
@@ -110,7 +111,7 @@ impl ListFilter<'_> {
 
     fn page(&self) -> String {
         let after = if self.query.after.is_some() { "AND (status_at, no) < (?6, ?7)" } else { "" };
-        format!("SELECT status_at, no {} {after} ORDER BY status_at DESC, no DESC LIMIT ?8", self.condition())
+        format!("SELECT status_at, no {} {after} ORDER BY status_at DESC, no DESC LIMIT ?9", self.condition())
     }
 
     /// Names the index and the comparisons in it. A comparison that is left out costs nothing.
@@ -121,7 +122,8 @@ impl ListFilter<'_> {
             (None, true) => "task_live WHERE owner = ?1 AND state < 4",
             (None, false) => "task_list WHERE owner = ?1",
         };
-        let state = if self.query.state.is_some() { "AND state = ?3" } else { "" };
+        // Without a filter all states but one: an answer by a message is no task.
+        let state = if self.query.state.is_some() { "AND state = ?3" } else { "AND state <> ?8" };
         let agent = if self.agent.is_some() { "AND agent = ?4" } else { "" };
         let since = if self.query.since.is_some() { "AND status_at >= ?5" } else { "" };
         format!("FROM task INDEXED BY {index} {state} {agent} {since}")
@@ -141,6 +143,8 @@ impl ListFilter<'_> {
             self.query.since.map(|since| since.0),
             after.map(|after| after.status_at.0),
             after.map(|after| after.no.0),
+            REPLIED,
+            // The highest number, so that there are as many parameters whatever the filter.
             limit,
         ])
     }

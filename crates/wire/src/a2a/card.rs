@@ -13,6 +13,10 @@ pub const CURSOR_EXTENSION: &str = "https://nuncio.dev/extensions/cursor/v1";
 /// The extension that adds log lines to a stream, for clients that activate it.
 pub const LOG_EXTENSION: &str = "https://nuncio.dev/extensions/log/v1";
 
+/// The bindings of an agent, in the order of preference. All are at the agent's URL: clients append the paths of REST
+/// to it, in 0.3 with `/v1`.
+const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
+
 /// The properties of a card that come from the server and not from the agent's profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CardContext {
@@ -85,10 +89,11 @@ fn shared(profile: &Profile, cx: &CardContext) -> Map<String, Value> {
     card.insert("name".to_owned(), profile.name.as_str().into());
     card.insert("description".to_owned(), profile.description.as_str().into());
     card.insert("version".to_owned(), profile.version.as_str().into());
-    if let Some((organization, url)) = &cx.provider {
+    let own = profile.provider.as_ref().map(|provider| (&provider.organization, &provider.url));
+    if let Some((organization, url)) = own.or(cx.provider.as_ref().map(|(name, url)| (name, url))) {
         card.insert("provider".to_owned(), json!({ "organization": organization, "url": url }));
     }
-    if let Some(url) = &cx.documentation_url {
+    if let Some(url) = profile.documentation_url.as_ref().or(cx.documentation_url.as_ref()) {
         card.insert("documentationUrl".to_owned(), url.as_str().into());
     }
     card.insert("defaultInputModes".to_owned(), profile.input_modes.clone().into());
@@ -97,20 +102,35 @@ fn shared(profile: &Profile, cx: &CardContext) -> Map<String, Value> {
     card
 }
 
+/// Cards have an icon since 0.3.
+fn add_icon(card: &mut Map<String, Value>, profile: &Profile) {
+    if let Some(url) = &profile.icon_url {
+        card.insert("iconUrl".to_owned(), url.as_str().into());
+    }
+}
+
 fn skill(skill: &Skill) -> Value {
-    let Skill { id, name, description, tags, examples } = skill;
+    let Skill { id, name, description, tags, examples, input_modes, output_modes } = skill;
     let mut value = json!({ "id": id, "name": name, "description": description, "tags": tags });
-    if !examples.is_empty() {
-        value["examples"] = json!(examples);
+    for (name, list) in [("examples", examples), ("inputModes", input_modes), ("outputModes", output_modes)] {
+        if !list.is_empty() {
+            value[name] = json!(list);
+        }
     }
     value
 }
 
 fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
-    let interfaces = [Dialect::V1, Dialect::V0_3].map(|dialect| {
-        json!({ "url": cx.url, "protocolBinding": "JSONRPC", "protocolVersion": dialect.version() })
-    });
+    // In the order of preference; the newer generation first in every binding.
+    let interfaces: Vec<Value> = [Dialect::V1, Dialect::V0_3]
+        .into_iter()
+        .flat_map(|dialect| BINDINGS.map(|binding| (dialect.version(), binding)))
+        .map(|(version, binding)| {
+            json!({ "url": cx.url, "protocolBinding": binding, "protocolVersion": version })
+        })
+        .collect();
     card.insert("supportedInterfaces".to_owned(), json!(interfaces));
+    add_icon(card, profile);
     card.insert(
         "capabilities".to_owned(),
         json!({
@@ -129,9 +149,11 @@ fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
 
 fn add_v0_3(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
     card.insert("protocolVersion".to_owned(), "0.3.0".into());
+    add_icon(card, profile);
     card.insert("url".to_owned(), cx.url.as_str().into());
     card.insert("preferredTransport".to_owned(), "JSONRPC".into());
-    card.insert("additionalInterfaces".to_owned(), json!([{ "url": cx.url, "transport": "JSONRPC" }]));
+    let interfaces = BINDINGS.map(|binding| json!({ "url": cx.url, "transport": binding }));
+    card.insert("additionalInterfaces".to_owned(), json!(interfaces));
     card.insert("supportsAuthenticatedExtendedCard".to_owned(), cx.extended_card.into());
     card.insert(
         "capabilities".to_owned(),
@@ -151,19 +173,39 @@ fn add_v0_3(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) 
     }
 }
 
+/// The extensions that an agent's card declares: those of its profile, then those that the server adds to every
+/// agent that streams.
 fn extensions(profile: &Profile) -> Value {
-    if !profile.streaming {
-        return json!([]);
+    let own = profile.extensions.iter().map(|extension| {
+        let mut value = json!({ "uri": extension.uri, "required": extension.required });
+        if let Some(description) = &extension.description {
+            value["description"] = description.as_str().into();
+        }
+        if let Some(params) = &extension.params {
+            value["params"] = Value::Object(params.clone());
+        }
+        value
+    });
+    let mut all: Vec<Value> = own.collect();
+    if profile.streaming {
+        all.push(json!({
+            "uri": CURSOR_EXTENSION,
+            "description": "The ids of SSE events are cursors: a subscription that sends the last one it saw as Last-Event-ID continues right after it, also when the task has ended.",
+            "required": false,
+        }));
+        all.push(json!({
+            "uri": LOG_EXTENSION,
+            "description": "A stream whose request activates it (A2A-Extensions) has log lines, too: a working status with the line as text and its level in a data part, {\"log\": \"info\"}.",
+            "required": false,
+        }));
     }
-    json!([{
-        "uri": CURSOR_EXTENSION,
-        "description": "The ids of SSE events are cursors: a subscription that sends the last one it saw as Last-Event-ID continues right after it, also when the task has ended.",
-        "required": false,
-    }, {
-        "uri": LOG_EXTENSION,
-        "description": "A stream whose request activates it (A2A-Extensions) has log lines, too: a working status with the line as text and its level in a data part, {\"log\": \"info\"}.",
-        "required": false,
-    }])
+    Value::Array(all)
+}
+
+/// Whether an agent's card declares the extension of that URI.
+pub fn declares_extension(profile: &Profile, uri: &str) -> bool {
+    profile.extensions.iter().any(|extension| extension.uri == uri)
+        || (profile.streaming && [CURSOR_EXTENSION, LOG_EXTENSION].contains(&uri))
 }
 
 /// Adds the missing members, recursively.

@@ -18,14 +18,20 @@ pub struct A2aFrame {
     /// No frame follows: the stream closes.
     pub ends_stream: bool,
     /// The agent's turn is over: the task ended, or it waits for the caller. Up to 0.3 this ends every stream.
-    /// 1.0 leaves it open; a server may close the stream of the *message* that led here.
+    /// 1.0 leaves it open; a server may close the stream of the *message* that led here. It does not where an
+    /// authorization is awaited, which may be given without a message (1.0 §7.6.1).
     pub ends_turn: bool,
 }
 
 impl A2aFrame {
     pub(super) fn for_state(dialect: Dialect, state: State) -> Self {
-        let ends_turn = state.is_terminal() || state.is_interrupted();
-        Self { ends_turn, ends_stream: state.is_terminal() || (ends_turn && dialect < Dialect::V1) }
+        let closes_at = |state: State| state.is_terminal() || state.is_interrupted();
+        if dialect < Dialect::V1 {
+            // 0.3 §4.5: also what was asked for at auth-required comes with a further message.
+            return Self { ends_turn: closes_at(state), ends_stream: closes_at(state) };
+        }
+        let ends_turn = closes_at(state) && state != State::AuthRequired;
+        Self { ends_turn, ends_stream: state.is_terminal() }
     }
 }
 

@@ -3,7 +3,7 @@
 use nuncio_engine::error::{Error, whole_seconds};
 use serde_json::{Map, Value, json};
 
-use super::{Dialect, input::MalformedInput};
+use super::{Dialect, input::MalformedInput, status};
 use crate::jsonrpc::{self, RpcId};
 
 /// The problems of a request that A2A can report.
@@ -101,7 +101,7 @@ impl A2aFault {
     }
 
     /// The details in the form of 1.0: a list of typed objects.
-    fn details(&self) -> Value {
+    pub(super) fn details(&self) -> Value {
         let metadata: Map<_, _> =
             self.metadata.iter().map(|(key, value)| ((*key).to_owned(), value.as_str().into())).collect();
         let mut details = vec![json!({
@@ -120,7 +120,7 @@ impl A2aFault {
     }
 
     /// The details in the form of older dialects: an object, if there are any.
-    fn plain_details(&self) -> Option<Value> {
+    pub(super) fn plain_details(&self) -> Option<Value> {
         let field = self.field.as_ref().map(|field| ("field", field));
         let details = self.metadata.iter().map(|(key, value)| (*key, value)).chain(field);
         let details: Map<_, _> =
@@ -159,9 +159,11 @@ impl Dialect {
             Error::Invalid(_)
             | Error::Answer(_)
             | Error::NotAsked(_)
+            | Error::NoAuthorization { .. }
             | Error::KeyReused
             | Error::UnknownCursor { .. } => A2aProblem::InvalidParams,
             Error::ContentType(_) => A2aProblem::ContentTypeNotSupported,
+            Error::ExtensionRequired(_) => A2aProblem::ExtensionRequired,
             Error::Unsupported(_) => A2aProblem::UnsupportedOperation,
             Error::StreamingUnsupported => A2aProblem::StreamingUnsupported,
             Error::PushUnsupported => A2aProblem::PushUnsupported,
@@ -171,8 +173,18 @@ impl Dialect {
             Error::Busy { .. } => A2aProblem::Unavailable,
             Error::Internal(_) => A2aProblem::Internal,
         };
-        // The specification's phrases for some of them, which official tools search for.
+        // The specification's phrases for some of them, which official tools search for. States have the names that the
+        // client knows them by.
         let message = match error {
+            Error::NoSuchTask(task) => format!("Task not found: {task}"),
+            Error::NotCancelable(state) => {
+                format!("Task cannot be canceled: {}", status::state_name(self, *state))
+            }
+            Error::Ended(state) => format!(
+                "the task has ended ({}) and takes no more messages: start a new task, in the same context if it \
+                 belongs together",
+                status::state_name(self, *state)
+            ),
             Error::PushUnsupported => format!("Push notifications are not supported: {error}"),
             Error::Unsupported(_) => format!("This operation is not supported: {error}"),
             Error::ContentType(_) => format!("Incompatible content types: {error}"),
@@ -181,6 +193,7 @@ impl Dialect {
         let fault = self.problem(problem, message);
         match error {
             Error::NoSuchTask(task) => fault.with_detail("taskId", task),
+            Error::ExtensionRequired(uri) => fault.with_detail("extension", uri),
             Error::Forbidden(scope) | Error::NotOperator(scope) => fault.with_detail("requiredScope", scope),
             Error::Busy { retry_after, .. } | Error::TooFast { retry_after, .. } => {
                 fault.with_detail("retryAfterSeconds", whole_seconds(*retry_after).to_string())

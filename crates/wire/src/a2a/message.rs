@@ -109,13 +109,20 @@ impl MessageIn<'_> {
         Ok(AddressedMessage { message, task, context })
     }
 
-    /// Reads a message sent to an agent: it must have an id (except in 0.1) and at least one part.
+    /// Reads a message sent to an agent: it must be the user's, and have an id (except in 0.1) and at least one part.
     pub(super) fn read_sent(
         self,
         dialect: Dialect,
         at: JsonPath<'_>,
     ) -> Result<AddressedMessage, MalformedInput> {
         let addressed = self.read(dialect, at)?;
+        // It would stand in the history as the agent's own.
+        if addressed.message.role == Role::Agent {
+            let [(_, user, _), (_, agent, _)] = roles(dialect);
+            return Err(at.member("role").malformed(format!(
+                "{agent:?} is the role of the agent's own messages: a message to an agent has the role {user:?}"
+            )));
+        }
         if dialect > Dialect::V0_1 && addressed.message.id.is_empty() {
             return Err(at.member("messageId").malformed("is required"));
         }

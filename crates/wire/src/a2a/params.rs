@@ -16,7 +16,7 @@ use super::{
 };
 use crate::timestamp;
 
-const ROOT: &str = "params";
+pub(super) const ROOT: &str = "params";
 const AT: JsonPath<'static> = JsonPath::Root(ROOT);
 
 pub(super) fn read(dialect: Dialect, method: &str, params: Option<&RawValue>) -> Result<A2aCall, A2aFault> {
@@ -34,7 +34,12 @@ pub(super) fn read(dialect: Dialect, method: &str, params: Option<&RawValue>) ->
     call.map_err(|malformed| dialect.malformed(&malformed))
 }
 
-fn read_method(dialect: Dialect, method: A2aMethod, json: &str) -> Result<A2aCall, MalformedInput> {
+/// Reads the params of a method, which must be an object.
+pub(super) fn read_method(
+    dialect: Dialect,
+    method: A2aMethod,
+    json: &str,
+) -> Result<A2aCall, MalformedInput> {
     Ok(match method {
         A2aMethod::Send => A2aCall::Send(Box::new(read_send(dialect, json)?)),
         A2aMethod::Stream => A2aCall::Stream(Box::new(read_send(dialect, json)?)),
@@ -217,7 +222,7 @@ impl ListParamsIn<'_> {
 }
 
 /// A number that is not negative.
-fn natural(
+pub(super) fn natural(
     number: Option<WholeNumber>,
     name: &'static str,
     at: &JsonPath<'_>,

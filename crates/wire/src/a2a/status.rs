@@ -50,6 +50,8 @@ fn states(dialect: Dialect) -> &'static [(State, &'static str, i64); 8] {
 /// The nearest state that the dialect has: 0.1 has neither rejected nor auth-required.
 pub(super) fn nearest_state(dialect: Dialect, state: State) -> State {
     match (dialect, state) {
+        // Clients get the message alone; only its operator sees the record.
+        (_, State::Replied) => State::Completed,
         (Dialect::V0_1, State::Rejected) => State::Failed,
         (Dialect::V0_1, State::AuthRequired) => State::InputRequired,
         _ => state,
@@ -75,6 +77,13 @@ pub(super) fn read_name(
             Err(at.malformed(format!("expected one of {}", names.join(", "))))
         }
     }
+}
+
+/// The name of a state that this version does not know: the one for an unknown state, or one of a later version.
+fn unknown_name(dialect: Dialect, word: &EnumValue<'_>) -> Option<String> {
+    let EnumValue::Name(name) = word else { return None };
+    let is_later = dialect >= Dialect::V1 && name.starts_with("TASK_STATE_") && word.find(&PROTO).is_none();
+    (is_later || word.find(&UNKNOWN).is_some()).then(|| name.to_string())
 }
 
 /// A status to be written.
@@ -136,6 +145,7 @@ pub(super) struct StatusIn<'a> {
 /// A status as a client reads it.
 pub(super) struct StatusView {
     pub(super) state: State,
+    pub(super) unknown_state: Option<String>,
     pub(super) message: Option<Message>,
     pub(super) at: Option<Timestamp>,
 }
@@ -144,13 +154,24 @@ impl StatusIn<'_> {
     pub(super) fn read(self, dialect: Dialect, at: JsonPath<'_>) -> Result<StatusView, MalformedInput> {
         let state = at.required("state", self.state)?;
         // Unknown is not ended: a client that waits for the task continues to wait.
-        let state = read_name(dialect, &state, &at.member("state"))?.unwrap_or(State::Working);
+        let (state, unknown_state) = match unknown_name(dialect, &state) {
+            Some(name) => (State::Working, Some(name)),
+            None => match read_name(dialect, &state, &at.member("state"))? {
+                Some(state) => (state, None),
+                None => (State::Working, Some(UNKNOWN[0].1.to_owned())),
+            },
+        };
         let message = self.message.map(|message| message.read(dialect, at.member("message"))).transpose()?;
         let read_time = |text: &String| {
             timestamp::parse(text)
                 .ok_or_else(|| at.member("timestamp").malformed("expected an ISO 8601 time"))
         };
         let read_at = self.timestamp.as_ref().filter(|text| !text.is_empty()).map(read_time).transpose()?;
-        Ok(StatusView { state, message: message.map(|addressed| addressed.message), at: read_at })
+        Ok(StatusView {
+            state,
+            unknown_state,
+            message: message.map(|addressed| addressed.message),
+            at: read_at,
+        })
     }
 }

@@ -34,6 +34,8 @@ pub struct StatusUpdate {
     pub context: Option<String>,
     /// The new state.
     pub state: State,
+    /// The state's name as received, if this version does not know it: `state` is then [`State::Working`].
+    pub unknown_state: Option<String>,
     /// The agent's message about the state.
     pub message: Option<Message>,
     /// The time of the change, if the server sent one.
@@ -166,6 +168,7 @@ impl StreamUpdateIn<'_> {
             task,
             context,
             state: status.state,
+            unknown_state: status.unknown_state,
             message: status.message,
             at: status.at,
             last,

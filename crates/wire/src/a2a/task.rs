@@ -53,6 +53,8 @@ pub struct TaskView {
     pub context: Option<String>,
     /// The current state.
     pub state: State,
+    /// The state's name as received, if this version does not know it: `state` is then [`State::Working`].
+    pub unknown_state: Option<String>,
     /// The agent's message about the state.
     pub message: Option<Message>,
     /// The time of the last change of state.
@@ -71,6 +73,7 @@ impl From<&Task> for TaskView {
         Self {
             context: Some(task.origin.context.clone()),
             state: task.state,
+            unknown_state: None,
             message: status_message(task, &id).map(Cow::into_owned),
             at: Some(task.status_at),
             artifacts: task.artifacts.clone(),
@@ -207,6 +210,7 @@ impl TaskIn<'_> {
             id: at.required_text("id", self.id)?,
             context: non_empty(context),
             state: status.state,
+            unknown_state: status.unknown_state,
             message: status.message,
             at: status.at,
             artifacts,

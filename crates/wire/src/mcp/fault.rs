@@ -141,6 +141,7 @@ impl From<&Error> for McpFault {
             | Error::Invalid(_)
             | Error::Answer(_)
             | Error::ContentType(_)
+            | Error::ExtensionRequired(_)
             | Error::Unsupported(_)
             | Error::StreamingUnsupported
             | Error::PushUnsupported
@@ -148,6 +149,7 @@ impl From<&Error> for McpFault {
             | Error::NoWebhooks(_)
             | Error::KeyReused
             | Error::NotAsked(_)
+            | Error::NoAuthorization { .. }
             | Error::UnknownCursor { .. }
             | Error::Limit(_) => Self::invalid_params(message),
             Error::Busy { retry_after, .. } => Self {

@@ -100,7 +100,7 @@ pub fn status_of(version: McpVersion, task: &Task) -> McpTaskStatus {
     match task.state {
         State::Submitted | State::Working => McpTaskStatus::Working,
         State::InputRequired | State::AuthRequired => McpTaskStatus::InputRequired,
-        State::Completed => McpTaskStatus::Completed,
+        State::Completed | State::Replied => McpTaskStatus::Completed,
         State::Canceled => McpTaskStatus::Cancelled,
         State::Failed | State::Rejected if version.is_stateless() && !task.is_fault() => {
             McpTaskStatus::Completed

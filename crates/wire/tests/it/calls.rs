@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    content::{Content, Part, Role},
+    content::{Content, Part},
     task::State,
 };
 use nuncio_wire::a2a::{A2aCall, A2aFault, A2aProblem, Dialect, ListTasks, SendMessage};
@@ -260,13 +260,22 @@ fn null_is_data() {
 }
 
 #[test]
-fn agents_may_speak_too() {
-    // Official servers take messages of either role.
-    let send = sent(
-        V1,
-        &json!({ "message": { "messageId": "m", "role": "ROLE_AGENT", "parts": [{ "text": "" }] } }),
-    );
-    assert_eq!(send.message.role, Role::Agent);
+fn the_role_of_the_agent_is_not_the_clients() {
+    for (dialect, method, roles) in [
+        (V0_1, "tasks/send", [json!("user"), json!("agent")]),
+        (V0_3, "message/send", [json!("user"), json!("agent")]),
+        (V1, "SendMessage", [json!("ROLE_USER"), json!("ROLE_AGENT")]),
+        // ProtoJSON allows the number, too.
+        (V1, "SendStreamingMessage", [json!(1), json!(2)]),
+    ] {
+        let [of_user, of_agent] = roles.map(|role| {
+            let message = json!({ "messageId": "m", "role": role, "parts": [{ "text": "" }] });
+            read(dialect, method, &json!({ "id": "t", "message": message }))
+        });
+        assert!(of_user.is_ok(), "{dialect:?}: {of_user:?}");
+        let fault = of_agent.unwrap_err();
+        assert_eq!((fault.code, fault.field.as_deref()), (-32602, Some("message.role")), "{dialect:?}");
+    }
 }
 
 #[test]

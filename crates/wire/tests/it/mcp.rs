@@ -38,6 +38,7 @@ fn task(state: State) -> Task {
         dialect: "mcp/2026-07-28".into(),
         metadata: None,
         trace: None,
+        accepts_reply: false,
     };
     Task { state, status_at: Timestamp(2_000), ..Task::new(origin) }
 }
@@ -143,7 +144,7 @@ fn shown(task: &Task, version: McpVersion) -> Value {
 fn a_task_is_shown_with_what_it_asks_or_came_to() {
     let mut asking = task(State::InputRequired);
     let ask = Ask::Form { schema: json!({ "type": "object", "properties": {} }) };
-    asking.questions = vec![(3, Question { id: "q1".into(), text: "Sure?".into(), ask })];
+    asking.questions = vec![(3, Question { id: "q1".into(), text: "Sure?".into(), ask, callback: None })];
     let id = asking.origin.id.to_string();
     let requests = json!({ "q1": { "method": "elicitation/create", "params": {
         "mode": "form", "message": "Sure?", "requestedSchema": { "type": "object", "properties": {} } } } });
@@ -244,6 +245,7 @@ fn questions_are_put_in_the_words_of_their_revision() {
         id: "q2".into(),
         text: "Sign in".into(),
         ask: Ask::Authorization { url: "https://x/".into() },
+        callback: None,
     };
     let link = json!({ "mode": "url", "message": "Sign in", "url": "https://x/" });
     assert_eq!(params(McpQuestion::Question(&question), V2026_07_28, None), link);

@@ -75,6 +75,7 @@ fn task(state: State) -> Task {
         dialect: "mcp/2026-07-28".into(),
         metadata: None,
         trace: None,
+        accepts_reply: false,
     };
     Task { state, status_at: Timestamp(2_000), ..Task::new(origin) }
 }
@@ -448,6 +449,7 @@ fn a_reply_to_a_call_is_told_apart_in_any_form() {
         id: "q".into(),
         text: "Who?".into(),
         ask: Ask::Form { schema: json!({ "type": "object" }) },
+        callback: None,
     };
     let mut waiting = task(State::InputRequired);
     waiting.questions = vec![(1, asked)];
@@ -550,7 +552,8 @@ fn a_question_and_its_answer_survive_the_way_there_and_back() {
     ];
     for version in McpVersion::ALL {
         for (ask, given) in asks.iter().zip(&given) {
-            let question = Question { id: "q".into(), text: "Well?".into(), ask: ask.clone() };
+            let question =
+                Question { id: "q".into(), text: "Well?".into(), ask: ask.clone(), callback: None };
             let asked = McpQuestion::Question(&question);
             let related = (version == V2025_11_25).then_some(TASK);
             let params = written(|out| asked.write_params(out, version, "r", related));

@@ -45,7 +45,15 @@ fn seen(seq: u64, entry: &Entry) -> Option<StreamEvent> {
         }
     };
     let last = state.is_terminal() || state.is_interrupted();
-    Some(StreamEvent::Status(StatusUpdate { task, context, state, message, at: Some(entry.at()), last }))
+    Some(StreamEvent::Status(StatusUpdate {
+        task,
+        context,
+        state,
+        unknown_state: None,
+        message,
+        at: Some(entry.at()),
+        last,
+    }))
 }
 
 proptest! {
@@ -69,7 +77,8 @@ proptest! {
             // What the frame tells the server is what it tells the client.
             let last = frame.is_some_and(|frame| frame.ends_stream);
             prop_assert_eq!(last, task.state.is_terminal() || task.state.is_interrupted());
-            StreamEvent::Status(StatusUpdate { task: id, context: None, state, message, at, last })
+            let (task, context, unknown_state) = (id, None, None);
+            StreamEvent::Status(StatusUpdate { task, context, state, unknown_state, message, at, last })
         } else {
             StreamEvent::Task(Box::new(view))
         };

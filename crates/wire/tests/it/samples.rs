@@ -22,6 +22,7 @@ pub(crate) fn origin() -> Origin {
         dialect: Dialect::V1.name().to_owned(),
         metadata: None,
         trace: None,
+        accepts_reply: false,
     }
 }
 
@@ -70,7 +71,7 @@ fn chunk(text: &str, append: bool) -> Event {
 /// Every kind of event, by name.
 pub(crate) fn events() -> Vec<(&'static str, Entry)> {
     let ask = |id: &str, text: &str, ask| {
-        Event::Question(Question { id: id.to_owned(), text: text.to_owned(), ask })
+        Event::Question(Question { id: id.to_owned(), text: text.to_owned(), ask, callback: None })
     };
     let form =
         Ask::Form { schema: json!({ "type": "object", "properties": { "city": { "type": "string" } } }) };

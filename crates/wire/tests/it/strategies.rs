@@ -132,7 +132,7 @@ fn question() -> impl Strategy<Value = Question> {
         (1..100_u32).prop_map(|max_tokens| Ask::Sample { system: None, max_tokens }),
         id().prop_map(|path| Ask::Authorization { url: format!("https://example.com/{path}") }),
     ];
-    (id(), words(), ask).prop_map(|(id, text, ask)| Question { id, text, ask })
+    (id(), words(), ask).prop_map(|(id, text, ask)| Question { id, text, ask, callback: None })
 }
 
 pub(crate) fn entry() -> impl Strategy<Value = Entry> {
@@ -164,6 +164,7 @@ pub(crate) fn task() -> impl Strategy<Value = Task> {
             dialect: Dialect::V1.name().to_owned(),
             metadata,
             trace: None,
+            accepts_reply: false,
         },
     );
     let said = (option::of(message()), option::weighted(0.2, progress()), vec(message(), 0..3));
@@ -192,7 +193,8 @@ pub(crate) fn webhook(dialect: Dialect) -> impl Strategy<Value = WebhookConfig> 
 fn send(dialect: Dialect) -> impl Strategy<Value = SendMessage> {
     let ids = (id(), option::of(id()), option::of(id()));
     let how = (any::<bool>(), option::of(0..9_usize), vec(id(), 0..2), option::of(webhook(dialect)));
-    (ids, message(), how, metadata()).prop_map(
+    let message = message().prop_map(|message| Message { role: Role::User, ..message });
+    (ids, message, how, metadata()).prop_map(
         |((client_task_id, task_id, context_id), message, how, metadata)| SendMessage {
             client_task_id: Some(client_task_id),
             task_id,

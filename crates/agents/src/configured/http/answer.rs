@@ -7,7 +7,7 @@ use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 use http::header;
-use nuncio_engine::{AgentError, Chunk, Content, Part, StepContext};
+use nuncio_engine::{AgentError, Chunk, Content, Message, Part, StepContext};
 use nuncio_outbound::{HttpResponse, OutboundError};
 use nuncio_wire::sse::SseParser;
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,7 @@ const PLAIN: [&str; 3] = ["text", "data", "artifacts"];
 #[serde(rename_all = "lowercase")]
 pub(super) enum HttpTurn {
     Done { text: Option<String> },
+    Replied { message: Message },
     Failed { text: String },
     Rejected { text: String },
     Ask { text: String, schema: Option<Value> },
@@ -153,7 +154,7 @@ impl HttpAnswerBody {
             }
             if piece.is_none() {
                 return Err(AgentError::failed(
-                    "the stream ended without done, failed, rejected or a question: it was cut",
+                    "the stream ended without done, reply, failed, rejected or a question: it was cut",
                 ));
             }
         }
@@ -204,6 +205,7 @@ async fn end(said: ProgramMessage, step: &StepContext) -> Result<HttpTurn, Agent
             }
             HttpTurn::Done { text }
         }
+        ProgramMessage::Reply(reply) => HttpTurn::Replied { message: reply.message()? },
         ProgramMessage::Failed { text } => HttpTurn::Failed { text },
         ProgramMessage::Rejected { text } => HttpTurn::Rejected { text },
         ProgramMessage::Ask { text, schema } => HttpTurn::Ask { text, schema },
@@ -211,8 +213,8 @@ async fn end(said: ProgramMessage, step: &StepContext) -> Result<HttpTurn, Agent
         ProgramMessage::Authorize { text, url } => HttpTurn::Authorize { text, url },
         other => {
             return Err(AgentError::failed(format!(
-                "{:?} is not for endpoints: they say progress, log, artifact, listen, ask, sample, authorize, done, failed \
-                 and rejected",
+                "{:?} is not for endpoints: they say progress, log, artifact, listen, ask, sample, authorize, done, reply, \
+                 failed and rejected",
                 other.type_name()
             )));
         }

@@ -40,7 +40,7 @@ pub(super) struct ProcessSession<'a> {
 
 /// The next input of a session.
 enum ProcessSessionInput {
-    Said(ProgramMessage),
+    Said(Box<ProgramMessage>),
     Ended(ProcessSessionEnd),
 }
 
@@ -53,13 +53,13 @@ impl<'a> ProcessSession<'a> {
     pub(super) async fn run(&mut self) -> Result<ProcessSessionEnd, AgentError> {
         loop {
             let said = match self.next().await? {
-                ProcessSessionInput::Said(said) => said,
+                ProcessSessionInput::Said(said) => *said,
                 ProcessSessionInput::Ended(ended) => return Ok(ended),
             };
             let Some(said) = ReportTarget::Task(self.cx).pass_on(said, &mut self.written).await? else {
                 continue;
             };
-            if let Some(outcome) = protocol::outcome(&said) {
+            if let Some(outcome) = protocol::outcome(&said)? {
                 if let ProgramMessage::Done { data: Some(data), .. } = said {
                     ReportTarget::Task(self.cx).result(data).await?;
                 }
@@ -90,7 +90,7 @@ impl<'a> ProcessSession<'a> {
             }
         };
         match said {
-            Some(said) => Ok(ProcessSessionInput::Said(said)),
+            Some(said) => Ok(ProcessSessionInput::Said(Box::new(said))),
             None => self.silence().await.map(ProcessSessionInput::Ended),
         }
     }
@@ -267,7 +267,7 @@ impl<'a> ProcessSession<'a> {
     ) -> Result<Result<Result<Value, String>, ProcessSessionEnd>, AgentError> {
         loop {
             let said = match self.next().await? {
-                ProcessSessionInput::Said(said) => said,
+                ProcessSessionInput::Said(said) => *said,
                 ProcessSessionInput::Ended(ended) => return Ok(Err(ended)),
             };
             match ReportTarget::Step(step).pass_on(said, &mut self.written).await? {
@@ -294,7 +294,7 @@ impl<'a> ProcessSession<'a> {
             self.program.send(&ProgramReply::Cancel).await.ok()?;
             loop {
                 let said = self.program.next_message().await.ok()??;
-                if let Some(outcome) = protocol::outcome(&said) {
+                if let Some(outcome) = protocol::outcome(&said).ok()? {
                     return Some(outcome);
                 }
             }
@@ -305,6 +305,7 @@ impl<'a> ProcessSession<'a> {
             Ok(Some(Outcome::Completed(message))) => {
                 return Outcome::Canceled(message.map(|message| message.joined_text()));
             }
+            Ok(Some(Outcome::Replied(message))) => return Outcome::Canceled(Some(message.joined_text())),
             Ok(Some(Outcome::Failed(why) | Outcome::Rejected(why))) => return Outcome::Canceled(Some(why)),
             Ok(Some(canceled)) => return canceled,
             Ok(None) | Err(_) => {}

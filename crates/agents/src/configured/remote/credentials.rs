@@ -53,7 +53,7 @@ impl<'a> RemoteCredentials<'a> {
 }
 
 /// The authorizer for the agent of that table, if it has credentials.
-pub(super) fn authorizer(spec: &AgentSpec) -> Result<Option<Arc<dyn Authorizer>>, SpecError> {
+pub fn authorizer(spec: &AgentSpec) -> Result<Option<Arc<dyn Authorizer>>, SpecError> {
     let why = format!("nobody is signed in there: `nuncio agents login {}` does it", spec.name);
     build_authorizer(spec, Arc::new(NoConsent { why }))
 }

@@ -29,7 +29,9 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[PeerCapabil
         }
     }
     // Every message is forwarded: the peer rejects what it does not support.
-    profile.input_modes.push("*/*".into());
+    if spec.card.input_modes.is_none() {
+        profile.input_modes.push("*/*".into());
+    }
     if profile.input_schema.is_none() {
         profile.input_schema = match (has_tools, offers) {
             (true, [only]) => only.input_schema.clone().filter(is_usable),

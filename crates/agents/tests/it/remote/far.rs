@@ -149,7 +149,7 @@ pub(crate) fn form(id: &str, text: &str) -> Act {
 pub(crate) fn question(id: &str, text: &str) -> Question {
     let schema =
         json!({ "type": "object", "properties": { "name": { "type": "string" } }, "required": ["name"] });
-    Question { id: id.into(), text: text.into(), ask: Ask::Form { schema } }
+    Question { id: id.into(), text: text.into(), ask: Ask::Form { schema }, callback: None }
 }
 
 pub(crate) fn ended(state: State, words: &str) -> Act {

@@ -115,3 +115,36 @@ fn a_task_of_somebody_else_is_followed_and_canceled() {
     world.ran_once();
     run(&world, &[], &format!("cancel {task}\n")).exits(1);
 }
+
+/// `A2ACLI_CHAT_001`: the server's conversation is continued, until the user begins another.
+#[test]
+fn the_calls_of_an_agent_in_one_chat_are_one_conversation() {
+    let world = World::new(Way::A2a, "20ms");
+    run(&world, &[], "echo one\necho two\ntravel_agent Rome\ny\n\nnew\necho three\n").exits(0);
+    let mut list = command::nuncio_in(world.dir.path());
+    let listed = command::run(list.args(["task", "list", "-a", world.server.url(), "-o", "json"])).exits(0);
+    let mut tasks = listed.json()["tasks"].as_array().unwrap().clone();
+    tasks.reverse();
+    let contexts: Vec<_> = tasks.iter().map(|task| task["contextId"].as_str().unwrap()).collect();
+    assert_eq!(contexts.len(), 4);
+    assert_eq!(contexts[0], contexts[1], "echo goes on");
+    assert!(contexts[2] != contexts[0], "another agent has another conversation");
+    assert!(contexts[3] != contexts[0], "`new` begins one");
+}
+
+/// `A2ACLI_INTERACT_005`: chat's memory of runs can be declined; the server still has the task.
+#[test]
+fn a_chat_without_state_stores_nothing_and_takes_up_nothing() {
+    let world = World::new(Way::A2a, "20ms");
+    let left = run(&world, &["--stateless", "-o", "json"], "travel_agent Lisbon\n").exits(1);
+    assert!(!world.dir.path().join("state").exists(), "not even the folder");
+    let events = left.json_lines();
+    let task = events.iter().find(|event| event["event"] == "task").unwrap()["task"].as_str().unwrap();
+    // A stored run is not taken up either; the task is reached by its id.
+    run(&world, &[], "travel_agent Rome\n").exits(1);
+    assert_eq!(world.kept(), 1);
+    let ran = run(&world, &["--stateless"], &format!("attach {task}\ny\n\n")).exits(0);
+    assert!(ran.stdout.contains("Trip to Lisbon booked"), "{}", ran.stdout);
+    assert!(!ran.stdout.contains("Rome"), "{}", ran.stdout);
+    assert_eq!(world.kept(), 1);
+}

@@ -96,6 +96,46 @@ fn the_operator_lists_shows_cancels_and_deletes_tasks_of_a_tenant() {
 }
 
 #[test]
+fn the_operator_authorizes_what_a_task_of_a_tenant_waits_for() {
+    let script = r#"read line; echo '{"type":"authorize","text":"Log in.","url":"https://login.example/"}'
+read line; case "$line" in *accept*) echo '{"type":"done","text":"in"}';; *) echo '{"type":"done","text":"out"}';; esac"#;
+    let table = format!(
+        "[[agent]]\nname = \"guarded\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", {}]\n",
+        json!(script)
+    );
+    let place = Place::configured(&table, &[]);
+    let (_, ada) = token(&place, "ada", "acme");
+    let url = format!("{}/agents/guarded", place.server.url());
+    let bearer = format!("Bearer {ada}");
+    let call = |method: &str, params: Value| rpc_with(&url, method, &params, &[("Authorization", &bearer)]);
+    let begin = || {
+        let id = uuid::Uuid::now_v7().to_string();
+        let message = json!({ "messageId": id, "role": "ROLE_USER", "parts": [{ "text": "go" }] });
+        let sent = call("SendMessage", json!({ "message": message }));
+        assert_eq!(sent["result"]["task"]["status"]["state"], "TASK_STATE_AUTH_REQUIRED", "{sent}");
+        sent["result"]["task"]["id"].as_str().unwrap().to_owned()
+    };
+    let said = |task: &str| {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        loop {
+            let got = call("GetTask", json!({ "id": task }));
+            if got["result"]["status"]["state"] == "TASK_STATE_COMPLETED" {
+                return got["result"]["status"]["message"]["parts"][0]["text"].as_str().unwrap().to_owned();
+            }
+            assert!(std::time::Instant::now() < until, "{got}");
+        }
+    };
+    let task = begin();
+    says(&place.nuncio(&["task", "authorize", &task, "--tenant", "other"]).exits(1), "there is no task");
+    says(&place.nuncio(&["task", "authorize", &task, "--tenant", "acme"]).exits(0), &task);
+    assert_eq!(said(&task), "in");
+    says(&place.nuncio(&["task", "authorize", &task, "--tenant", "acme"]).exits(1), "no authorization");
+    let task = begin();
+    place.nuncio(&["task", "authorize", &task, "--tenant", "acme", "--decline"]).exits(0);
+    assert_eq!(said(&task), "out");
+}
+
+#[test]
 fn a_tenant_is_suspended_resumed_exported_and_erased() {
     let place = Place::new(&[]);
     let (_, ada) = token(&place, "ada", "acme");

@@ -114,7 +114,7 @@ fn a_stranger_behind_a_bare_proxy_administers_nothing() {
         assert!(status == 401 && text.contains(NEEDS_SECRET), "{method} {path}: {status} {text}");
     }
     let got = rpc(&nginx.url(), "GetTask", &json!({ "id": task }));
-    assert!(got["error"]["message"].as_str().is_some_and(|why| why.contains("no task")), "{got}");
+    assert!(got["error"]["message"].as_str().is_some_and(|why| why.contains("Task not found")), "{got}");
     let listed = rpc(&nginx.url(), "ListTasks", &json!({}));
     assert!(!listed.to_string().contains("acme"), "{listed}");
 

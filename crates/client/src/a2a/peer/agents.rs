@@ -216,6 +216,8 @@ fn offer(json: &Value, card: &AgentCard) -> PeerCapability {
         description: text(&skill["description"]),
         tags: texts(&skill["tags"]),
         examples: texts(&skill["examples"]),
+        input_modes: texts(&skill["inputModes"]),
+        output_modes: texts(&skill["outputModes"]),
     });
     PeerCapability {
         name: card.name.clone(),

@@ -100,7 +100,7 @@ impl AuthorizedClient {
     async fn client(&self, headers: &RequestHeaders) -> Result<A2aClient, A2aClientError> {
         let KnownAgent { card, client: kept, .. } = &*self.agent;
         let dialect = self.dialect();
-        let preference = InterfacePreference { bindings: vec![], dialect };
+        let preference = InterfacePreference { dialect, ..InterfacePreference::default() };
         let bearer = match &self.options.authorizer {
             Some(authorizer) => authorizer.token(&card.pick(&preference)?.url).await,
             None => None,
@@ -132,7 +132,7 @@ impl AuthorizedClient {
         else {
             return Err(error);
         };
-        let preference = InterfacePreference { bindings: vec![], dialect: self.dialect() };
+        let preference = InterfacePreference { dialect: self.dialect(), ..InterfacePreference::default() };
         let resource = &self.agent.card.pick(&preference)?.url;
         match authorizer.challenged(resource, *status, challenge.as_deref()).await {
             Ok(true) => Ok(()),

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use nuncio_engine::{
-    content::{Artifact, Message, Part},
+    content::{Artifact, Content, Message, Part},
     event::{ArtifactChunk, LogLine, Progress},
     task::State,
 };
@@ -113,7 +113,7 @@ impl EventTranslator {
             description: artifact.description.clone(),
             metadata: artifact.metadata.clone(),
             extensions: artifact.extensions.clone(),
-            ..whole_artifact(&artifact.id, artifact.parts.clone())
+            ..whole_artifact(&artifact.id, joined_texts(&artifact.parts))
         }))
     }
 
@@ -188,4 +188,34 @@ fn log_line(message: &Message) -> Option<LogLine> {
 fn content(parts: &[Part], last: bool) -> String {
     let json = serde_json::to_string(parts).unwrap_or_default();
     digest(&[&json, if last { "last" } else { "" }])
+}
+
+/// The parts of an artifact in a whole task. Adjacent bare texts are one, because some agents keep the pieces of a
+/// streamed text apart there: the artifact is the same, whether it was streamed or read after a cut.
+fn joined_texts(parts: &[Part]) -> Vec<Part> {
+    let mut joined: Vec<Part> = Vec::with_capacity(parts.len());
+    for part in parts {
+        if let (
+            Some(Part { content: Content::Text(text), metadata: None, filename: None, media_type: None }),
+            Part { content: Content::Text(more), metadata: None, filename: None, media_type: None },
+        ) = (joined.last_mut(), part)
+        {
+            text.push_str(more);
+        } else {
+            joined.push(part.clone());
+        }
+    }
+    joined
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_of_a_text_are_one_part_and_everything_else_stays_apart() {
+        let named = Part { filename: Some("a.txt".into()), ..Part::text("named") };
+        let parts = [Part::text("1 "), Part::text("2 "), named.clone(), Part::text("3 "), Part::text("4 ")];
+        assert_eq!(joined_texts(&parts), [Part::text("1 2 "), named, Part::text("3 4 ")]);
+    }
 }

@@ -31,8 +31,9 @@ pub(super) fn peer_error(error: A2aClientError) -> PeerError {
         A2aClientError::BadCard { at, why } => {
             PeerError::Malformed { at, why: format!("its card is not valid: {why}") }
         }
-        A2aClientError::NoCommonVersion(_)
+        A2aClientError::NoCommonVersion { .. }
         | A2aClientError::NoCommonBinding(_)
+        | A2aClientError::ExtensionRequired(_)
         | A2aClientError::Unsupported(_)
         | A2aClientError::Setup(_) => PeerError::Unsupported(words),
         A2aClientError::Unauthorized { at, status, body, .. } => {

@@ -35,7 +35,7 @@ impl A2aQuestion {
         if let (Some(message), Some(data), Some(id)) = (message, data, &named)
             && let Some(ask) = own(data)
         {
-            let question = Question { id: id.clone(), text: message.joined_text(), ask };
+            let question = Question { id: id.clone(), text: message.joined_text(), ask, callback: None };
             return Self { question, named, nameless: false };
         }
         let text = message.map(message_text).filter(|text| !text.is_empty());
@@ -51,7 +51,7 @@ impl A2aQuestion {
         let id = message.map(|message| message.id.clone()).filter(|id| !id.is_empty());
         let nameless = id.is_none();
         let id = id.unwrap_or_else(|| name(&text, before));
-        Self { question: Question { id, text, ask }, named: None, nameless }
+        Self { question: Question { id, text, ask, callback: None }, named: None, nameless }
     }
 
     /// The message that answers it. The same question always gets the same message id.

@@ -130,7 +130,7 @@ impl McpConnectionPool {
 
     async fn connect(&self) -> Result<Arc<McpConnection>, PeerError> {
         let connection = Arc::new(self.handshake().await?);
-        standing_streams::open_session_stream(&connection);
+        standing_streams::open_session_stream(&connection).await;
         Ok(connection)
     }
 
@@ -239,7 +239,7 @@ impl McpConnectionPool {
             adopted.retain(|known| known.strong_count() > 0);
             adopted.push(Arc::downgrade(&connection));
         }
-        standing_streams::open_session_stream(&connection);
+        let _ = standing_streams::begin_session_stream(&connection);
         Ok(connection)
     }
 

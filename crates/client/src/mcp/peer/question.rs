@@ -38,7 +38,7 @@ impl OpenQuestion {
     /// The question for the engine; the error is why it cannot be shown.
     pub(super) fn question(&self) -> Result<Question, String> {
         let (text, ask) = self.request.read_question()?;
-        Ok(Question { id: self.id.clone(), text, ask })
+        Ok(Question { id: self.id.clone(), text, ask, callback: None })
     }
 
     /// Whether this is the same question again. A name that the server gave decides; without one, a question

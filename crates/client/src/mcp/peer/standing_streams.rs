@@ -1,7 +1,7 @@
 //! Streams that stay open as long as a connection: the session's own (up to 2025-11-25), and the
 //! subscription to tool changes (2026-07-28). After a gap the tools count as changed.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::StreamExt;
 use http::HeaderMap;
@@ -9,6 +9,7 @@ use nuncio_wire::{
     mcp::{ClientRequest, ListenParams, McpMessage, ServerNotification, read_messages},
     sse,
 };
+use tokio::sync::oneshot;
 
 use super::{
     connection::{McpConnection, McpTransport},
@@ -17,21 +18,39 @@ use super::{
     streamable::StreamableHttp,
 };
 
-/// Opens the session's own stream, if there is a session, and reopens it whenever it ends.
-pub(super) fn open_session_stream(connection: &McpConnection) {
-    if let McpTransport::Http(http) = &connection.link
-        && http.session.is_some()
-        && !http.version.is_stateless()
-    {
-        connection.attach_background(AbortOnDrop(tokio::spawn(standing(Arc::clone(http))).abort_handle()));
+/// The longest wait for a session's own stream before its first call. A server may answer the request for the stream
+/// only with the first event.
+pub const SESSION_STREAM_WAIT: Duration = Duration::from_millis(500);
+
+/// Opens the session's own stream, if there is a session, and reopens it whenever it ends. Waits until it is open, or
+/// known not to be: what the server sends there during the first call would be lost.
+pub(super) async fn open_session_stream(connection: &McpConnection) {
+    if let Some(answered) = begin_session_stream(connection) {
+        // The sender is dropped once the server has answered. Without an answer the calls go ahead.
+        let _ = tokio::time::timeout(SESSION_STREAM_WAIT, answered).await;
     }
 }
 
-async fn standing(http: Arc<StreamableHttp>) {
+/// Begins to open the session's own stream. The receiver ends when the server has answered.
+pub(super) fn begin_session_stream(connection: &McpConnection) -> Option<oneshot::Receiver<()>> {
+    let McpTransport::Http(http) = &connection.link else { return None };
+    if http.session.is_none() || http.version.is_stateless() {
+        return None;
+    }
+    let (opening, answered) = oneshot::channel();
+    let reader = tokio::spawn(standing(Arc::clone(http), opening));
+    connection.attach_background(AbortOnDrop(reader.abort_handle()));
+    Some(answered)
+}
+
+async fn standing(http: Arc<StreamableHttp>, opening: oneshot::Sender<()>) {
+    let mut opening = Some(opening);
     let (options, at) = (&http.http.options, &http.http.at);
     let (mut cursor, mut retry, mut attempts) = (None::<String>, None, 0);
     while attempts < options.reconnects {
-        match http.open_session_stream(cursor.as_deref()).await {
+        let opened = http.open_session_stream(cursor.as_deref()).await;
+        opening.take();
+        match opened {
             Ok(None) | Err(McpRequestError::SessionLost) => return,
             Ok(Some(stream)) => {
                 if attempts > 0 && cursor.is_none() {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -17,7 +17,7 @@ use axum::{
 use futures_util::{StreamExt, stream};
 use nuncio_client::{
     auth::Authorizer,
-    mcp::{McpPeer, McpPeerOptions},
+    mcp::{McpPeer, McpPeerOptions, SESSION_STREAM_WAIT},
     peer::{Peer as _, PeerError, PeerLocation},
 };
 use nuncio_engine::{Answer, State, question::Ask};
@@ -61,6 +61,8 @@ enum Reply {
     Json(u16, String),
     /// These bytes as a stream, which then ends, or stays open.
     Events(String, Ends),
+    /// A stream that opens after this time, with a mark that it has, and stays open.
+    Late(Duration, Arc<AtomicBool>),
     /// Whatever the ordinary server of `serve` does.
     Ordinary,
 }
@@ -81,6 +83,11 @@ async fn serve(odd: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> url::Ur
             let asked = Asked { verb, headers, body };
             match odd(&asked) {
                 Reply::Ordinary => ordinary(&asked),
+                Reply::Late(wait, is_open) => {
+                    tokio::time::sleep(wait).await;
+                    is_open.store(true, Ordering::SeqCst);
+                    write(Reply::Events(": open\n\n".into(), Ends::Never))
+                }
                 reply => write(reply),
             }
         }
@@ -108,7 +115,7 @@ fn write(reply: Reply) -> Response<Body> {
             let body = Body::from_stream(begun.chain(rest));
             builder.header("content-type", "text/event-stream").body(body).unwrap()
         }
-        Reply::Ordinary => unreachable!("it is answered elsewhere"),
+        Reply::Late(..) | Reply::Ordinary => unreachable!("it is answered elsewhere"),
     }
 }
 
@@ -262,6 +269,36 @@ async fn an_empty_event_does_not_move_the_position_past_what_was_missed() {
     let seen = within(call(&McpPeer::new(PeerLocation::Url(url), options))).await.unwrap();
     assert_eq!((seen.told.join(", "), seen.text()), ("one".into(), "done".into()));
     assert_eq!(*gets.lock().unwrap(), ["1", "2"]);
+}
+
+/// What a server asks or announces outside of a call, it sends on the session's own stream: it has to be open before
+/// a call can lead to it. A server that never opens one delays the first call, and no more.
+#[tokio::test]
+async fn the_first_call_waits_until_the_sessions_own_stream_is_open() {
+    let serve_late = async |late: Duration| {
+        let is_open = Arc::new(AtomicBool::new(false));
+        let (opens, seen) = (Arc::clone(&is_open), Arc::new(Mutex::new(vec![])));
+        let noted = Arc::clone(&seen);
+        let url = serve(move |asked| {
+            if asked.method() == "tools/call" {
+                noted.lock().unwrap().push(is_open.load(Ordering::SeqCst));
+            }
+            match asked.verb {
+                Method::GET => Reply::Late(late, Arc::clone(&opens)),
+                _ => Reply::Ordinary,
+            }
+        });
+        (url.await, seen)
+    };
+    let (url, seen) = serve_late(Duration::from_millis(100)).await;
+    assert_eq!(within(call(&peer(&url))).await.unwrap().text(), "done");
+    assert_eq!(*seen.lock().unwrap(), [true]);
+    let (url, seen) = serve_late(Duration::from_secs(3600)).await;
+    let (peer, began) = (peer(&url), Instant::now());
+    assert_eq!(within(call(&peer)).await.unwrap().text(), "done");
+    assert!(began.elapsed() >= SESSION_STREAM_WAIT, "{:?}", began.elapsed());
+    assert_eq!(within(call(&peer)).await.unwrap().text(), "done");
+    assert_eq!(*seen.lock().unwrap(), [false, false]);
 }
 
 #[tokio::test]

@@ -169,9 +169,7 @@ async fn by_other(
                     CallEnd::Refused(why) => Err(format!("{agent} made no plan: {why}")),
                 }
             }
-            PlanMaker::Model | PlanMaker::Rules => {
-                ask_model(core, cx, prompt.clone()).await?.map(|(text, _)| text)
-            }
+            PlanMaker::Model | PlanMaker::Rules => ask_model(cx, prompt.clone()).await?.map(|(text, _)| text),
         };
         let said = match said {
             Ok(said) => said,

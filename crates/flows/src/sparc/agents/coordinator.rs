@@ -291,6 +291,7 @@ mod tests {
             dialect: "a2a/1.0".into(),
             metadata: None,
             trace: None,
+            accepts_reply: false,
         });
         task.apply(&Entry(Timestamp(1), Event::Message(Message::text("m", Speaker::User, "go"))));
         assert_eq!(phase_of(&task), None);

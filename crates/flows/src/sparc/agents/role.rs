@@ -7,9 +7,8 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_client::model::{Model, ModelEvent, ModelOptions, ModelRequest};
 use nuncio_engine::{
-    Agent, AgentError, Answer, Chunk, Level, Outcome, Profile, StepContext, Task, TaskContext, TaskFacts,
+    Agent, AgentError, Answer, Chunk, Outcome, Profile, StepContext, Task, TaskContext, TaskFacts,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -17,7 +16,7 @@ use serde_json::{Value, json};
 use super::{SparcTaskInput, profile, retry_step, submit, who, workflows};
 use crate::resource::plain_value;
 use crate::sparc::{
-    SparcModel, SparcShared,
+    SparcShared,
     api::{PhaseWorkAnswer, PhaseWorkOutcome, Violation},
     error::SparcError,
     forms::{self, FormsOutcome},
@@ -32,8 +31,6 @@ use crate::sparc::{
 
 /// The time limit of one phase, waits excluded.
 const TIME_LIMIT: Duration = Duration::from_secs(24 * 3600);
-/// Maximum calls of a configured model with the same prompt, where it fails with a transient error.
-const MODEL_TRIES: u32 = 3;
 /// Maximum questions to a person about how to continue; after that the answer counts as a no.
 const MAX_DECISIONS: usize = 100;
 
@@ -54,9 +51,7 @@ struct PhaseBrief {
 /// The source of the artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ArtifactSource {
-    /// The caller's model.
-    Sample,
-    /// The configured model.
+    /// A model: the caller's, or the server's own.
     Model,
     /// A person, who fills in forms.
     Forms,
@@ -125,7 +120,6 @@ impl Agent for RoleAgent {
             who: who(&cx, self.role.name()),
             workflows: workflows(cx.engine(), &self.options),
             context_id: input.context_id.clone(),
-            model: self.options.model.clone(),
             cx,
         };
         let begun: Result<PhaseBrief, String> = job
@@ -197,12 +191,11 @@ struct RoleJob {
     who: WorkflowActor,
     workflows: Workflows,
     context_id: String,
-    model: Option<SparcModel>,
 }
 
 impl RoleJob {
     async fn work(&self, work: &PhaseBrief) -> Result<Outcome, AgentError> {
-        let (mut source, mut before, mut tries) = (ArtifactSource::Sample, None::<PreviousAttempt>, 0);
+        let (mut source, mut before, mut tries) = (ArtifactSource::Model, None::<PreviousAttempt>, 0);
         loop {
             tries += 1;
             self.cx.progress(0.0, None, format!("{}: making the artifact (try {tries})", work.phase)).await?;
@@ -246,7 +239,7 @@ impl RoleJob {
         }
     }
 
-    /// Makes an artifact: by the caller's model, else by the configured one, else by forms.
+    /// Makes an artifact: by the caller's model, else by the server's own, else by forms.
     async fn make(
         &self,
         work: &PhaseBrief,
@@ -259,9 +252,9 @@ impl RoleJob {
                 retry_prompt(&work.prompt, artifact.as_ref(), &verdict.in_words())
             }
         };
-        if *source == ArtifactSource::Sample {
+        if *source == ArtifactSource::Model {
             match self.cx.sample(&prompt, Some(system(work.phase)), MAX_TOKENS).await? {
-                Answer::Unavailable => *source = ArtifactSource::Model,
+                Answer::Unavailable => *source = ArtifactSource::Forms,
                 Answer::Decline(_) => {
                     return Ok(ArtifactAttempt::GaveUp("the question to the model was declined".into()));
                 }
@@ -269,23 +262,6 @@ impl RoleJob {
                     return Ok(ArtifactAttempt::GaveUp("the question to the model was dismissed".into()));
                 }
                 answer => return Ok(in_answer(answer.text().unwrap_or_default())),
-            }
-        }
-        if *source == ArtifactSource::Model {
-            let Some(model) = &self.model else {
-                *source = ArtifactSource::Forms;
-                return self.by_forms(work, before).await;
-            };
-            let asked: Result<String, String> = self
-                .cx
-                .step("model", async |step| ask_model(&step, model, &system(work.phase), &prompt).await)
-                .await?;
-            match asked {
-                Ok(text) => return Ok(in_answer(&text)),
-                Err(why) => {
-                    self.cx.log(Level::Warning, format!("{why}: a person is asked instead")).await?;
-                    *source = ArtifactSource::Forms;
-                }
             }
         }
         self.by_forms(work, before).await
@@ -303,7 +279,7 @@ impl RoleJob {
             FormsOutcome::Refused(why) => ArtifactAttempt::GaveUp(why),
             FormsOutcome::Unavailable => ArtifactAttempt::GaveUp(
                 "there is no model and no person to ask: call it from a client that samples or answers forms, send it as \
-                 a task, or set sparc.model-url and sparc.model-name"
+                 a task, or configure the server's own model (model.name)"
                     .into(),
             ),
         })
@@ -445,36 +421,5 @@ fn in_answer(text: &str) -> ArtifactAttempt {
         None => ArtifactAttempt::Nothing(
             "the answer has no JSON object in it, or was cut off: answer with one JSON object and nothing else".into(),
         ),
-    }
-}
-
-/// Calls the configured model; a transient failure is retried.
-async fn ask_model(
-    step: &StepContext,
-    model: &SparcModel,
-    system: &str,
-    prompt: &str,
-) -> Result<Result<String, String>, AgentError> {
-    let options = ModelOptions { retries: MODEL_TRIES - 1, ..model.options() };
-    let model = match Model::new(&options) {
-        Ok(model) => model,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let mut asking = model.ask(&ModelRequest::prompt(Some(system), prompt, MAX_TOKENS));
-    loop {
-        let happened = tokio::select! {
-            biased;
-            () = step.canceled() => return Err(AgentError::Canceled),
-            happened = asking.next() => happened,
-        };
-        match happened {
-            Ok(ModelEvent::Text(_)) => {}
-            Ok(ModelEvent::Retry { why, .. }) => step.log(Level::Warning, why).await?,
-            Ok(ModelEvent::Reply(said)) if said.text.is_empty() => {
-                return Ok(Err(format!("the model's answer has no text in it ({})", said.stop)));
-            }
-            Ok(ModelEvent::Reply(said)) => return Ok(Ok(said.text)),
-            Err(error) => return Ok(Err(error.to_string())),
-        }
     }
 }

@@ -9,7 +9,7 @@ fn shell(script: &str) -> TestCommand {
         timeout: DEADLINE,
         max_output: 1024,
         env: vec![],
-        hidden: None,
+        hidden: vec![],
     }
 }
 
@@ -63,7 +63,7 @@ async fn the_tests_have_what_is_listed_and_nothing_else_of_the_servers_environme
     assert_eq!(run(&listed).await.output, "nuncio-flows\n");
     // The model's API key is never passed to the tests, whatever the list contains.
     let hidden =
-        TestCommand { hidden: Some("CARGO_PKG_NAME".into()), env: vec!["*".into()], ..shell(script) };
+        TestCommand { hidden: vec!["CARGO_PKG_NAME".into()], env: vec!["*".into()], ..shell(script) };
     assert!(run(&hidden).await.output.ends_with("[]\n"));
     let all = run(&shell("env | cut -d= -f1")).await.output;
     for name in all.lines().filter(|name| !["SPARC_CONTEXT_ID", "PWD", "OLDPWD", "_", "SHLVL"].contains(name))

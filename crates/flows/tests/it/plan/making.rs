@@ -6,7 +6,7 @@ use std::sync::{
 };
 
 use nuncio_agents::{AgentOptions, built_in};
-use nuncio_client::model::ModelOptions;
+use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Message, Outcome, Part, Profile, Reply, Role, State, TaskContext};
 use nuncio_flows::plan::{Plan, PlanMakeError, PlanOptions, Roster, make};
 use serde_json::json;
@@ -186,14 +186,14 @@ async fn a_plan_that_a_model_made_goes_on_when_there_is_none_any_more() {
         Ok(Outcome::said(format!("{:?}", cx.ask("Who?", schema).await?)))
     });
     let mut world = World::new(vec![asker]);
-    world.options.model = Some(ModelOptions::new(url, "small"));
+    world.sampler = Some(Arc::new(Model::new(&ModelOptions::new(url, "small")).unwrap()));
     let server = world.serve().await;
     let task = server.begin(Part::data(json!({ "request": "ask somebody", "model": true }))).await;
     server.when(&task, "it asks", |task| !task.questions.is_empty()).await;
     server.engine.stop().await;
     server.let_go();
     drop(server);
-    world.options.model = None;
+    world.sampler = None;
     let server = world.serve().await;
     let asking = server.when(&task, "it still asks", |task| !task.questions.is_empty()).await;
     let data = json!({ "questionId": asking.questions[0].1.id, "action": "decline" });

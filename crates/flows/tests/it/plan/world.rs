@@ -12,7 +12,7 @@ use std::{
 use async_trait::async_trait;
 use nuncio_engine::{
     Agent, AgentError, Caller, Catalog, Content, Engine, EngineParts, List, Message, Outcome, Part, Probe,
-    Profile, Role, Skill, State, Submit, Task, TaskContext, store::Store,
+    Profile, Role, Sampler, Skill, State, Submit, Task, TaskContext, store::Store,
 };
 use nuncio_flows::{
     plan::{AGENT, PlanEngine, PlanOptions},
@@ -200,12 +200,14 @@ pub(crate) struct World {
     folder: TempDir,
     pub(crate) agents: Vec<Arc<dyn Agent>>,
     pub(crate) options: PlanOptions,
+    /// The server's own model.
+    pub(crate) sampler: Option<Arc<dyn Sampler>>,
 }
 
 impl World {
     pub(crate) fn new(agents: Vec<Arc<Does>>) -> Self {
         let agents = agents.into_iter().map(|agent| agent as Arc<dyn Agent>).collect();
-        Self { folder: tempfile::tempdir().unwrap(), agents, options: PlanOptions::default() }
+        Self { folder: tempfile::tempdir().unwrap(), agents, options: PlanOptions::default(), sampler: None }
     }
 
     pub(crate) async fn store(&self) -> Arc<dyn Store> {
@@ -224,6 +226,7 @@ impl World {
             catalog.add(agent).unwrap();
         }
         let mut parts = EngineParts::new(store, catalog);
+        parts.sampler = self.sampler.clone();
         parts.options.cancel_grace = Duration::from_millis(500);
         let engine = Engine::start(parts).await.unwrap();
         registry.watch(&engine);

@@ -6,10 +6,11 @@ use std::sync::{
 };
 
 use axum::{Router, body::Bytes, http::StatusCode, routing::post};
+use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Part, State, access::Grants, question::Question};
 use nuncio_flows::{
     batch::{BatchEngine, BatchOptions},
-    sparc::{SparcModel, SparcOptions, SparcPhase},
+    sparc::{SparcOptions, SparcPhase},
 };
 use serde_json::{Value, json};
 
@@ -97,7 +98,7 @@ async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
     for enabled in [true, false] {
         let folder = tempfile::tempdir().unwrap();
         let batch = Arc::new(BatchEngine::new(BatchOptions::default()));
-        let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch)).await;
+        let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch), None).await;
         let start = json!({ "contextId": "w", "goal": "Links that expire", "batchtoolsEnabled": enabled });
         stage.call(&me(), "sparc_start", start).await.unwrap();
         let task =
@@ -132,7 +133,7 @@ async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
 async fn a_workflow_is_completed_where_its_caller_may_run_no_batch() {
     let folder = tempfile::tempdir().unwrap();
     let batch = Arc::new(BatchEngine::new(BatchOptions::default()));
-    let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch)).await;
+    let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch), None).await;
     let caller =
         me().limited_to(Grants::parse("read:* write:* execute:sparc execute:a2a:coordinator").unwrap());
     let start = json!({ "contextId": "w", "goal": "Links that expire", "batchtoolsEnabled": true });
@@ -292,7 +293,7 @@ async fn with_forms_only_what_was_wrong_is_asked_for_again_and_a_no_blocks_the_p
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_configured_model_is_asked_where_the_caller_has_none() {
+async fn the_servers_own_model_is_asked_where_the_caller_has_none() {
     let calls = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&calls);
     let answer = move |asked: Bytes| {
@@ -313,8 +314,9 @@ async fn a_configured_model_is_asked_where_the_caller_has_none() {
     let url = format!("http://{}/v1", listener.local_addr().unwrap());
     let app = Router::new().route("/v1/chat/completions", post(answer));
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    let model = Some(SparcModel { url, name: "small".into(), key_variable: None });
-    let (stage, _folder) = stage(SparcOptions { model, ..SparcOptions::default() }).await;
+    let model = Arc::new(Model::new(&ModelOptions::new(url, "small")).unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    let stage = Stage::open_beside(folder.path(), SparcOptions::default(), None, Some(model)).await;
     let task =
         stage.begin("researcher", json!({ "contextId": "w", "goal": "Links that expire" }), false).await;
     let task = stage.drive(&task, |question| panic!("{question:?}")).await;

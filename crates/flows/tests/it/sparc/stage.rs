@@ -4,8 +4,8 @@
 use std::{collections::HashSet, path::Path, sync::Arc, time::Duration};
 
 use nuncio_engine::{
-    Caller, Catalog, Content, Engine, EngineParts, Message, Part, Reply, Role as Speaker, State, Submit,
-    Task,
+    Caller, Catalog, Content, Engine, EngineParts, Message, Part, Reply, Role as Speaker, Sampler, State,
+    Submit, Task,
     question::{Ask, Question},
     surface::{
         CompiledSchema, HandlerError, HandlerReply, HandlerRequest, ResourceBody, ResourceContent,
@@ -33,14 +33,15 @@ pub(crate) struct Stage {
 impl Stage {
     /// An engine on a folder; waits until whoever had it before has let go of it.
     pub(crate) async fn open(folder: &Path, options: SparcOptions) -> Self {
-        Self::open_beside(folder, options, None).await
+        Self::open_beside(folder, options, None, None).await
     }
 
-    /// The same, beside the batch engine where one is given.
+    /// The same, beside the batch engine where one is given, and with a model of the server's own.
     pub(crate) async fn open_beside(
         folder: &Path,
         options: SparcOptions,
         batch: Option<Arc<BatchEngine>>,
+        sampler: Option<Arc<dyn Sampler>>,
     ) -> Self {
         let store = open_in(folder, SqliteOptions { readers: 1, ..SqliteOptions::default() }).await;
         let sparc = Arc::new(SparcEngine::new(options));
@@ -48,7 +49,8 @@ impl Stage {
         for agent in sparc.agents().into_iter().chain(batch.iter().flat_map(|batch| batch.agents())) {
             catalog.add(agent).unwrap();
         }
-        let engine = Engine::start(EngineParts::new(store, catalog)).await.unwrap();
+        let engine =
+            Engine::start(EngineParts { sampler, ..EngineParts::new(store, catalog) }).await.unwrap();
         engine.catalog().surface().set_base_url("http://here.example");
         sparc.install(&engine, engine.catalog().surface()).unwrap();
         if let Some(batch) = batch {

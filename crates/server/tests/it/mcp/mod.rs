@@ -13,6 +13,7 @@ mod extension;
 mod live_streams;
 mod old_sse;
 mod pipes;
+mod replies;
 mod restart;
 mod resuming;
 mod session_tasks;

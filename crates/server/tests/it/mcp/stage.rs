@@ -98,7 +98,7 @@ impl Stage {
         reply["taskId"] = task.into();
         reply["parts"] = json!([{ "data": data }]);
         let params = json!({ "message": reply, "configuration": { "returnImmediately": true } });
-        let sent = self.call_at("/agents/player", "1.0", "SendMessage", params).await;
+        let sent = self.call("1.0", "SendMessage", params).await;
         assert!(sent.get("error").is_none(), "{sent}");
     }
 

@@ -1,0 +1,40 @@
+//! `nuncio task authorize`: completes an authorization without a message of the task's client, for the operator.
+
+use clap::Args;
+
+use super::operator::{self, OperatorFlags};
+use crate::{error::CliError, output::Format};
+
+#[derive(Args)]
+pub(crate) struct Flags {
+    /// The task
+    #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
+    task: String,
+    /// The tenant that owns the task
+    #[arg(long, value_name = "TENANT")]
+    tenant: String,
+    /// The question, if the task waits for several authorizations. Default: the oldest
+    #[arg(long, value_name = "ID")]
+    question: Option<String>,
+    /// Decline it: the agent continues without the authorization
+    #[arg(long)]
+    decline: bool,
+    /// The data folder of the server. Default: the one that `nuncio serve` would use here
+    #[arg(long, value_name = "DIR")]
+    data: Option<std::path::PathBuf>,
+    /// The output format
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub(super) format: Format,
+}
+
+pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
+    let Flags { task, tenant, question, decline, data, format } = flags;
+    let operator = OperatorFlags { tenant: Some(tenant), data };
+    operator::authorize(&operator, format, &task, question.as_deref(), decline).await
+}

@@ -1,0 +1,52 @@
+//! The agent for the A2A conformance kit, `examples/a2a_conformance`, as a program by configuration.
+
+use std::{fs, path::Path};
+
+use serde_json::{Value, json};
+
+use crate::{
+    http::{rpc, rpc_with},
+    server_process::ServerProcess,
+};
+
+const EXTENSION: (&str, &str) = ("A2A-Extensions", "urn:a2a:tck:required-extension");
+
+fn message(id: &str) -> Value {
+    json!({ "message": { "messageId": id, "role": "ROLE_USER", "parts": [{ "text": "Hello" }] } })
+}
+
+#[test]
+fn the_program_answers_as_the_conformance_kit_expects() {
+    let dir = tempfile::tempdir().unwrap();
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/a2a_conformance");
+    for file in ["agent.py", "nuncio.toml"] {
+        fs::copy(example.join(file), dir.path().join(file)).unwrap();
+    }
+    let server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let at = |agent: &str| format!("{}/agents/{agent}", server.url());
+    let rows = fs::read_to_string(example.join("expected.json")).unwrap();
+    let rows: Vec<Value> = serde_json::from_str(&rows).unwrap();
+    for row in rows {
+        let id = row["messageId"].as_str().unwrap();
+        let result = &rpc(&at("full"), "SendMessage", &message(id))["result"];
+        match row.get("reply") {
+            Some(reply) => assert_eq!(result["message"]["parts"][0]["text"], *reply, "{id}: {result}"),
+            None => {
+                let state = format!("TASK_STATE_{}", row["state"].as_str().unwrap());
+                assert_eq!(result["task"]["status"]["state"], state, "{id}: {result}");
+            }
+        }
+        if let Some(parts) = row.get("parts") {
+            assert_eq!(result["task"]["artifacts"][0]["parts"], *parts, "{id}: {result}");
+        }
+    }
+    let refused = rpc(&at("plain"), "SendStreamingMessage", &message("tck-stream-001-2"));
+    assert_eq!(refused["error"]["code"], -32004, "{refused}");
+    let refused = rpc(&at("required-extension"), "SendMessage", &message("tck-complete-task-2"));
+    assert_eq!(refused["error"]["code"], -32008, "{refused}");
+    let params = message("tck-complete-task-2");
+    let taken = rpc_with(&at("required-extension"), "SendMessage", &params, &[EXTENSION]);
+    assert_eq!(taken["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{taken}");
+    let asked = rpc(&at("asking"), "SendMessage", &message("ordinary"));
+    assert_eq!(asked["result"]["task"]["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
+}
