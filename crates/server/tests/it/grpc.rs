@@ -193,7 +193,7 @@ async fn what_is_no_request_of_grpc_is_refused() {
     assert_eq!(unknown.status.code, GrpcCode::Unimplemented);
     // Deeper than JSON may be.
     let mut deep = json!(1);
-    for _ in 0..200 {
+    for _ in 0..100 {
         deep = json!([deep]);
     }
     let mut sent = send("x");
