@@ -192,7 +192,7 @@ impl AgentFlags {
             preference: InterfacePreference {
                 bindings: self.transport,
                 dialect: self.a2a_version,
-                http_json: true,
+                only: false,
             },
             credentials: A2aCredentials {
                 bearer: self.bearer,

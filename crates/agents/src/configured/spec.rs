@@ -225,6 +225,9 @@ pub struct A2aSpec {
     /// The A2A version: 1.0, 0.3 or 0.1; missing: the one that its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,
+    /// The only binding to use: JSONRPC or HTTP+JSON; missing: the order of its card.
+    #[serde(default)]
+    pub transport: Option<String>,
     /// What to do about a call that was lost with its connection and cannot be resumed.
     #[serde(default)]
     pub lost: LostCallPolicy,

@@ -5,10 +5,11 @@
 
 use std::{
     fmt,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use nuncio_outbound::{
     HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, ProxyRule, RedirectRule,
     origin,
@@ -16,10 +17,7 @@ use nuncio_outbound::{
 use nuncio_wire::a2a::Dialect;
 use url::Url;
 
-use super::{
-    A2aClientError, AgentCard,
-    rest::{self, RestClientRequest},
-};
+use super::{A2aClientError, AgentCard};
 
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 /// Idle time after which TCP keep-alive probes a connection: a stream may be silent for long.
@@ -92,6 +90,13 @@ impl fmt::Debug for A2aCredentials {
 }
 
 impl A2aCredentials {
+    /// Whether there is anything secret. A service parameter may be.
+    pub(super) fn is_any(&self) -> bool {
+        self.bearer.is_some()
+            || self.api_key.is_some()
+            || self.service_parameters.iter().any(|(name, _)| name.as_str() != "traceparent")
+    }
+
     /// The credentials, with the API key in the place that the card names.
     #[must_use]
     pub(super) fn placed_by(mut self, card: &AgentCard) -> Self {
@@ -105,7 +110,9 @@ impl A2aCredentials {
 /// The HTTP client of one agent.
 #[derive(Debug, Clone)]
 pub(super) struct A2aHttp {
-    client: HttpClient,
+    /// Built by the first request: most interfaces of a card are never called.
+    client: Arc<OnceLock<HttpClient>>,
+    peer: Url,
     options: A2aHttpOptions,
     headers: HeaderMap,
     /// The name and value of an API key in the query.
@@ -113,31 +120,46 @@ pub(super) struct A2aHttp {
     authenticated: bool,
 }
 
-/// A stream whose response has begun.
-pub(super) struct OpenedEventStream {
-    pub(super) response: HttpResponse,
-    pub(super) max_event: usize,
-    pub(super) resumes: u32,
+/// A request of a binding over HTTP.
+pub(super) struct Exchange {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    /// The JSON to send, if any.
+    pub(super) body: Option<Vec<u8>>,
+    pub(super) dialect: Dialect,
+    /// The media type of the response: [`JSON_ONLY`] or [`STREAM_ONLY`].
+    pub(super) accept: &'static str,
 }
 
+pub(super) const JSON_ONLY: &str = "application/json";
+pub(super) const STREAM_ONLY: &str = "text/event-stream";
+
 impl A2aHttp {
-    pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Result<Self, A2aClientError> {
-        let client = HttpClient::new(HttpClientOptions {
-            connect_timeout: Some(options.connect_timeout),
-            keep_alive: Some(KEEP_ALIVE),
-            ..HttpClientOptions::new(HttpDestination::Chosen {
-                redirects: RedirectRule::Return,
-                proxy: ProxyRule::unless_loopback(peer),
-                any_certificate: options.insecure,
-            })
-        })?;
-        Ok(Self {
-            client,
+    pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Self {
+        Self {
+            client: Arc::default(),
+            peer: peer.clone(),
             options: options.clone(),
             headers: HeaderMap::new(),
             query: None,
             authenticated: false,
-        })
+        }
+    }
+
+    fn client(&self) -> Result<&HttpClient, A2aClientError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = HttpClient::new(HttpClientOptions {
+            connect_timeout: Some(self.options.connect_timeout),
+            keep_alive: Some(KEEP_ALIVE),
+            ..HttpClientOptions::new(HttpDestination::Chosen {
+                redirects: RedirectRule::Return,
+                proxy: ProxyRule::unless_loopback(&self.peer),
+                any_certificate: self.options.insecure,
+            })
+        })?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     pub(super) fn with_credentials(mut self, credentials: &A2aCredentials) -> Result<Self, A2aClientError> {
@@ -194,132 +216,67 @@ impl A2aHttp {
         }
         let (head, body) = self.read(response).await?;
         if !head.status.is_success() {
-            return Err(self.refused(url, &head, &body));
+            return Err(ReadResponse { head, body, at: origin(url), supplied: self.authenticated }.refused());
         }
         Ok(body)
     }
 
-    /// Sends a JSON-RPC request and returns the body of the response.
-    pub(super) async fn post(
-        &self,
-        url: &Url,
-        dialect: Dialect,
-        body: Vec<u8>,
-    ) -> Result<Vec<u8>, A2aClientError> {
-        let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        // A JSON-RPC error is more specific than the HTTP status that it came with.
-        let is_answer = nuncio_wire::jsonrpc::parse_response(&answer).is_ok();
-        if is_auth(head.status) || (!head.status.is_success() && !is_answer) {
-            return Err(self.refused(url, &head, &answer));
-        }
-        Ok(answer)
+    /// The most bytes of one event of a stream.
+    pub(super) fn max_event(&self) -> usize {
+        self.options.max_event
     }
 
-    /// Sends a request of HTTP+JSON and returns the body of the response.
+    /// Sends a request and reads the response, whatever its status. `after`: a cursor.
     pub(super) async fn exchange(
         &self,
-        rest: RestClientRequest,
-        dialect: Dialect,
-    ) -> Result<Vec<u8>, A2aClientError> {
-        let url = rest.url.clone();
-        let response = self.send(&url, self.rest_request(rest, dialect, "application/json")).await?;
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        match head.status.is_success() {
-            true => Ok(answer),
-            false => Err(self.rest_error(&url, &head, &answer)),
-        }
-    }
-
-    /// Sends a request of HTTP+JSON whose response is a stream.
-    pub(super) async fn open_rest(
-        &self,
-        rest: RestClientRequest,
-        dialect: Dialect,
+        request: Exchange,
         after: Option<&str>,
-    ) -> Result<OpenedEventStream, A2aClientError> {
-        let url = rest.url.clone();
-        let request = self.rest_request(rest, dialect, "text/event-stream");
-        let response = self.send(&url, with_cursor(request, after)?).await?;
+    ) -> Result<ReadResponse, A2aClientError> {
+        let url = request.url.clone();
+        let response = self.send(&url, self.request(request, after)?).await?;
+        self.read_answer(&url, response).await
+    }
+
+    /// Sends a request whose response is a stream. `Err` within: a response that is none.
+    pub(super) async fn open(
+        &self,
+        request: Exchange,
+        after: Option<&str>,
+    ) -> Result<Result<HttpResponse, ReadResponse>, A2aClientError> {
+        let url = request.url.clone();
+        let response = self.send(&url, self.request(request, after)?).await?;
         if response.status().is_success() && response.is_event_stream() {
-            let A2aHttpOptions { max_event, resumes, .. } = self.options;
-            return Ok(OpenedEventStream { response, max_event, resumes });
+            return Ok(Ok(response));
         }
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        match head.status.is_success() {
-            true => Err(A2aClientError::NotAStream),
-            false => Err(self.rest_error(&url, &head, &answer)),
-        }
+        self.read_answer(&url, response).await.map(Err)
     }
 
-    /// The protocol's error, if the response has one; access is a matter of HTTP in every binding.
-    fn rest_error(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
-        let named = (!is_auth(head.status)).then(|| rest::error_of(body)).flatten();
-        named.unwrap_or_else(|| self.refused(url, head, body))
+    async fn read_answer(&self, url: &Url, response: HttpResponse) -> Result<ReadResponse, A2aClientError> {
+        let (head, body) = self.read(response).await?;
+        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&body), "received");
+        Ok(ReadResponse { head, body, at: origin(url), supplied: self.authenticated })
     }
 
-    fn rest_request(&self, rest: RestClientRequest, dialect: Dialect, accept: &'static str) -> HttpRequest {
-        let RestClientRequest { method, mut url, body } = rest;
+    fn request(&self, request: Exchange, after: Option<&str>) -> Result<HttpRequest, A2aClientError> {
+        let Exchange { method, mut url, body, dialect, accept } = request;
         let shown = body.as_deref().map(lossy).unwrap_or_default();
         tracing::debug!(target: "nuncio_client::wire", %method, to = %without_query(&url), body = %shown, "sending");
         if let Some((name, key)) = &self.query {
             url.query_pairs_mut().append_pair(name, key);
         }
-        let request = HttpRequest::new(method, url)
+        let mut request = HttpRequest::new(method, url)
             .headers(self.headers.clone())
             .header(header::ACCEPT, HeaderValue::from_static(accept))
             .header(A2A_VERSION, HeaderValue::from_static(dialect.version()));
-        match body {
-            Some(body) => request.json(body),
-            None => request,
+        if let Some(body) = body {
+            request = request.json(body);
         }
-    }
-
-    /// Sends a JSON-RPC request whose response is a stream.
-    pub(super) async fn open(
-        &self,
-        url: &Url,
-        dialect: Dialect,
-        body: Vec<u8>,
-        after: Option<&str>,
-    ) -> Result<OpenedEventStream, A2aClientError> {
-        let request = with_cursor(self.request(url, dialect, body, "text/event-stream"), after)?;
-        let response = self.send(url, request).await?;
-        if response.status().is_success() && response.is_event_stream() {
-            let A2aHttpOptions { max_event, resumes, .. } = self.options;
-            return Ok(OpenedEventStream { response, max_event, resumes });
-        }
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        if is_auth(head.status) {
-            return Err(self.refused(url, &head, &answer));
-        }
-        match super::result_of(&answer) {
-            Err(error @ A2aClientError::Rpc(_)) => Err(error),
-            _ if !head.status.is_success() => Err(self.refused(url, &head, &answer)),
-            _ => Err(A2aClientError::NotAStream),
-        }
-    }
-
-    fn request(&self, url: &Url, dialect: Dialect, body: Vec<u8>, accept: &'static str) -> HttpRequest {
-        tracing::debug!(target: "nuncio_client::wire", to = %without_query(url), body = %lossy(&body), "sending");
-        let mut url = url.clone();
-        if let Some((name, key)) = &self.query {
-            url.query_pairs_mut().append_pair(name, key);
-        }
-        HttpRequest::post(url)
-            .headers(self.headers.clone())
-            .json(body)
-            .header(header::ACCEPT, HeaderValue::from_static(accept))
-            .header(A2A_VERSION, HeaderValue::from_static(dialect.version()))
+        with_cursor(request, after)
     }
 
     async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
         let started = Instant::now();
-        let response = self.client.send(request.response_timeout(self.options.answer_timeout)).await?;
+        let response = self.client()?.send(request.response_timeout(self.options.answer_timeout)).await?;
         let elapsed = started.elapsed();
         tracing::debug!(to = %without_query(url), status = response.status().as_u16(), ?elapsed, "answered");
         Ok(response)
@@ -330,15 +287,37 @@ impl A2aHttp {
         let mut response = response.body_limit(self.options.answer_timeout);
         Ok((head, response.read_to_end(self.options.max_answer).await?))
     }
+}
 
-    fn refused(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
-        let (at, status) = (origin(url), head.status.as_u16());
-        let body = lossy(body).trim().chars().take(200).collect();
-        if is_auth(head.status) {
-            let (supplied, challenge) = (self.authenticated, head.challenge.clone());
+/// A response that was read to its end.
+pub(super) struct ReadResponse {
+    head: ResponseHead,
+    pub(super) body: Vec<u8>,
+    /// Scheme, host and port of the server.
+    at: String,
+    /// Whether the request carried credentials.
+    supplied: bool,
+}
+
+impl ReadResponse {
+    pub(super) fn is_success(&self) -> bool {
+        self.head.status.is_success()
+    }
+
+    /// Whether the server asks for credentials, or refuses these.
+    pub(super) fn is_about_access(&self) -> bool {
+        matches!(self.head.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+
+    /// The error of a response that has none of the protocol.
+    pub(super) fn refused(&self) -> A2aClientError {
+        let (at, status) = (self.at.clone(), self.head.status.as_u16());
+        let body = lossy(&self.body).trim().chars().take(200).collect();
+        if self.is_about_access() {
+            let (supplied, challenge) = (self.supplied, self.head.challenge.clone());
             return A2aClientError::Unauthorized { at, status, supplied, body, challenge };
         }
-        A2aClientError::Http { at, status, body, retry_after: head.retry_after }
+        A2aClientError::Http { at, status, body, retry_after: self.head.retry_after }
     }
 }
 
@@ -365,10 +344,6 @@ impl ResponseHead {
             retry_after: response.retry_after(),
         }
     }
-}
-
-fn is_auth(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 fn without_query(url: &Url) -> String {

@@ -12,8 +12,8 @@ use url::Url;
 use super::{A2aPeerOptions, fault::peer_error};
 use crate::{
     a2a::{
-        A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface, CardReference,
-        WELL_KNOWN, card, http::A2aHttp,
+        A2aBinding, A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface,
+        CardReference, WELL_KNOWN, card, http::A2aHttp,
     },
     peer::{PeerCapability, PeerDescription, PeerError},
 };
@@ -93,7 +93,7 @@ async fn index(url: &Url, options: &A2aPeerOptions) -> Option<Value> {
     if !options.whole_server || url.path() != "/" || url.query().is_some() {
         return None;
     }
-    let body = A2aHttp::new(&options.http, url).ok()?.get(url, "application/json").await.ok()?;
+    let body = A2aHttp::new(&options.http, url).get(url, "application/json").await.ok()?;
     let index: Value = serde_json::from_slice(&body).ok()?;
     (index["server"] == "nuncio" && index["agents"].is_array()).then_some(index)
 }
@@ -187,12 +187,15 @@ impl KnownAgent {
     fn new(received: A2aResponse<AgentCard>, options: &A2aPeerOptions) -> Result<Self, PeerError> {
         let A2aResponse { json, value: mut card } = received;
         let json: Value = serde_json::from_str(json.get()).unwrap_or_default();
-        let first = card.interfaces.first().cloned();
-        // No card can declare 0.1, so the configured version overrides the card.
-        if let (Some(Dialect::V0_1), Some(first)) = (options.dialect, &first) {
-            card.interfaces.push(AgentInterface { dialect: Dialect::V0_1, ..first.clone() });
-        }
+        let is_chosen =
+            |one: &&AgentInterface| options.transport.is_none_or(|binding| binding == one.binding);
+        let first = card.interfaces.iter().find(is_chosen).or(card.interfaces.first());
         let dialect = options.dialect.or(first.map(|first| first.dialect)).unwrap_or(Dialect::V1);
+        // No card can declare 0.1, so the configured version overrides the card.
+        let older = card.interfaces.iter().find(|one| one.binding == A2aBinding::JsonRpc);
+        if let (Some(Dialect::V0_1), Some(older)) = (options.dialect, older.cloned()) {
+            card.interfaces.push(AgentInterface { dialect: Dialect::V0_1, ..older });
+        }
         Ok(Self {
             offer: offer(&json, &card),
             certain: options.dialect.is_some()

@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderName, HeaderValue};
 use nuncio_wire::a2a::{Dialect, TaskView, card::LOG_EXTENSION};
 
+use url::Url;
+
 use super::{A2aPeerOptions, agents::KnownAgent};
 use crate::a2a::{A2aClient, A2aClientError, A2aCredentials, A2aTaskEvents, InterfacePreference};
 
@@ -97,12 +99,23 @@ impl AuthorizedClient {
         }
     }
 
+    fn preference(&self) -> InterfacePreference {
+        let bindings: Vec<String> =
+            self.options.transport.iter().map(|binding| binding.name().to_owned()).collect();
+        InterfacePreference { only: true, bindings, dialect: self.dialect() }
+    }
+
+    /// The address that tokens are for: that of the preferred interface.
+    fn resource(&self, preference: &InterfacePreference) -> Result<Url, A2aClientError> {
+        let chosen = self.agent.card.choose(preference)?;
+        chosen.into_iter().next().map(|interface| interface.url).ok_or(A2aClientError::Ended)
+    }
+
     async fn client(&self, headers: &RequestHeaders) -> Result<A2aClient, A2aClientError> {
         let KnownAgent { card, client: kept, .. } = &*self.agent;
-        let dialect = self.dialect();
-        let preference = InterfacePreference { dialect, ..InterfacePreference::default() };
+        let preference = self.preference();
         let bearer = match &self.options.authorizer {
-            Some(authorizer) => authorizer.token(&card.pick(&preference)?.url).await,
+            Some(authorizer) => authorizer.token(&self.resource(&preference)?).await,
             None => None,
         };
         let mut kept = kept.lock();
@@ -132,9 +145,8 @@ impl AuthorizedClient {
         else {
             return Err(error);
         };
-        let preference = InterfacePreference { dialect: self.dialect(), ..InterfacePreference::default() };
-        let resource = &self.agent.card.pick(&preference)?.url;
-        match authorizer.challenged(resource, *status, challenge.as_deref()).await {
+        let resource = self.resource(&self.preference())?;
+        match authorizer.challenged(&resource, *status, challenge.as_deref()).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
             Err(why) => {
