@@ -9,10 +9,7 @@ use nuncio_client::a2a::{
     InterfacePreference, fetch_card, fetch_private_card,
 };
 use nuncio_engine::trace;
-use nuncio_wire::a2a::{
-    Dialect,
-    card::{CURSOR_EXTENSION, LOG_EXTENSION},
-};
+use nuncio_wire::a2a::Dialect;
 use url::Url;
 
 use super::{
@@ -24,9 +21,6 @@ use super::{
     server,
 };
 use crate::{config::LogFormat, duration, logs};
-
-/// The extensions that this client knows and that a card may require.
-const KNOWN_EXTENSIONS: [&str; 2] = [CURSOR_EXTENSION, LOG_EXTENSION];
 
 /// The flags that all client commands share.
 #[derive(Args, Debug, Clone)]
@@ -275,10 +269,10 @@ impl AgentConnection {
     }
 
     async fn client_of(&self, card: &AgentCard) -> Result<A2aClient, CliError> {
-        self.check_extensions(card)?;
+        let extensions = card.declared_extensions(&self.extensions).map_err(|error| self.failed(error))?;
         let connect = |credentials: &A2aCredentials| {
             A2aClient::new(card, &self.preference, credentials, &self.http)
-                .map(|client| self.declare_extensions(client, card))
+                .map(|client| client.with_extensions(&extensions))
                 .map_err(|error| self.failed(error))
         };
         let client = connect(&self.credentials)?;
@@ -307,29 +301,6 @@ impl AgentConnection {
         match here || is_named {
             true => connect(&A2aCredentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
             false => Ok(client),
-        }
-    }
-
-    /// Refuses an agent that requires an extension which neither this client nor its user knows (A2A 1.0, section
-    /// 4.6.1).
-    fn check_extensions(&self, card: &AgentCard) -> Result<(), CliError> {
-        let is_known =
-            |uri: &&String| KNOWN_EXTENSIONS.contains(&uri.as_str()) || self.extensions.contains(uri);
-        match card.required_extensions.iter().find(|uri| !is_known(uri)) {
-            None => Ok(()),
-            Some(uri) => Err(self.failed(A2aClientError::ExtensionRequired(uri.clone()))),
-        }
-    }
-
-    /// Declares the extensions that the card requires and those that the user wants, in every request.
-    fn declare_extensions(&self, client: A2aClient, card: &AgentCard) -> A2aClient {
-        let mut declared = card.required_extensions.clone();
-        declared
-            .extend(self.extensions.iter().filter(|uri| !card.required_extensions.contains(uri)).cloned());
-        let name = if client.dialect() >= Dialect::V1 { "a2a-extensions" } else { "x-a2a-extensions" };
-        match HeaderValue::try_from(declared.join(", ")) {
-            Ok(value) if !declared.is_empty() => client.with_header(HeaderName::from_static(name), value),
-            _ => client,
         }
     }
 

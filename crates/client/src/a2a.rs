@@ -8,7 +8,9 @@
 //! use [`nuncio_outbound`].
 
 mod card;
+mod card_cache;
 mod error;
+mod extensions;
 mod http;
 mod interface;
 pub(crate) mod peer;
@@ -32,6 +34,7 @@ use url::Url;
 
 pub use self::{
     card::{AgentCard, CardReference, WELL_KNOWN},
+    card_cache::{CardCache, CardFreshness},
     error::A2aClientError,
     http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
     interface::{A2aBinding, AgentInterface, InterfacePreference},
@@ -79,7 +82,7 @@ pub async fn fetch_card(
     reference: &CardReference,
     options: &A2aHttpOptions,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
-    card::fetch(reference, options, &A2aCredentials::default()).await
+    fetch_private_card(reference, options, &A2aCredentials::default()).await
 }
 
 /// Fetches a card that requires authentication. The credentials go to the address of the reference.
@@ -88,7 +91,7 @@ pub async fn fetch_private_card(
     options: &A2aHttpOptions,
     credentials: &A2aCredentials,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
-    card::fetch(reference, options, credentials).await
+    CardCache::default().card(reference, options, credentials, CardFreshness::Fresh).await
 }
 
 impl A2aClient {

@@ -121,6 +121,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
         authorizer: authorizer(spec)?,
         dialect,
         transport,
+        extensions: own.declare_extensions.clone(),
         whole_server: false,
         away: own.away,
         ..A2aPeerOptions::default()

@@ -228,6 +228,9 @@ pub struct A2aSpec {
     /// The only binding to use: JSONRPC or HTTP+JSON; missing: the order of its card.
     #[serde(default)]
     pub transport: Option<String>,
+    /// URIs of extensions to declare in every request, for an agent that requires them.
+    #[serde(default)]
+    pub declare_extensions: Vec<String>,
     /// What to do about a call that was lost with its connection and cannot be resumed.
     #[serde(default)]
     pub lost: LostCallPolicy,

@@ -2,15 +2,14 @@
 //!
 //! Only the fields that a client acts on are read; the rest stays JSON. `validation` checks a whole card.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use serde_json::{Value, value::RawValue};
 use url::Url;
 
 use super::{
-    A2aClientError, A2aCredentials, A2aResponse, AgentInterface, ApiKeyPlace,
-    http::{A2aHttp, A2aHttpOptions},
-    interface::NamedInterfaces,
+    A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentInterface, ApiKeyPlace, CardCache,
+    CardFreshness, interface::NamedInterfaces,
 };
 
 /// The well-known path of a host's agent card.
@@ -118,14 +117,16 @@ pub(super) async fn fetch(
     reference: &CardReference,
     options: &A2aHttpOptions,
     credentials: &A2aCredentials,
+    cache: &CardCache,
+    freshness: CardFreshness,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let at = reference.to_string();
     let bytes = match reference {
         CardReference::File(path) => std::fs::read(path)
+            .map(Arc::from)
             .map_err(|error| A2aClientError::NoCard { at: at.clone(), why: error.to_string() })?,
         CardReference::Url(url) => {
-            let http = A2aHttp::new(options, url).with_credentials(credentials)?;
-            let fetched = http.get(url, "application/json").await;
+            let fetched = cache.fetch(url, options, credentials, freshness).await;
             fetched.map_err(|error| match error {
                 A2aClientError::Http { status, body, .. } => {
                     let why =

@@ -205,9 +205,26 @@ impl A2aHttp {
 
     /// Fetches a document.
     pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, A2aClientError> {
+        Ok(self.get_unless(url, accept, None).await?.body.unwrap_or_default())
+    }
+
+    /// Fetches a document, unless it still is the one with this `ETag`.
+    pub(super) async fn get_unless(
+        &self,
+        url: &Url,
+        accept: &'static str,
+        etag: Option<&HeaderValue>,
+    ) -> Result<FetchedDocument, A2aClientError> {
         let request = HttpRequest::get(url.clone()).headers(self.headers.clone());
-        let request = request.header(header::ACCEPT, HeaderValue::from_static(accept));
+        let mut request = request.header(header::ACCEPT, HeaderValue::from_static(accept));
+        if let Some(etag) = etag {
+            request = request.header(header::IF_NONE_MATCH, etag.clone());
+        }
         let response = self.send(url, request).await?;
+        let headers = response.headers().clone();
+        if response.status() == StatusCode::NOT_MODIFIED && etag.is_some() {
+            return Ok(FetchedDocument { headers, body: None });
+        }
         if response.status().is_redirection() {
             let target = response.header(header::LOCATION);
             let body = target.map(|target| format!("moved to {target}")).unwrap_or_default();
@@ -218,7 +235,7 @@ impl A2aHttp {
         if !head.status.is_success() {
             return Err(ReadResponse { head, body, at: origin(url), supplied: self.authenticated }.refused());
         }
-        Ok(body)
+        Ok(FetchedDocument { headers, body: Some(body) })
     }
 
     /// The most bytes of one event of a stream.
@@ -287,6 +304,12 @@ impl A2aHttp {
         let mut response = response.body_limit(self.options.answer_timeout);
         Ok((head, response.read_to_end(self.options.max_answer).await?))
     }
+}
+
+/// A document, or that it has not changed.
+pub(super) struct FetchedDocument {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<Vec<u8>>,
 }
 
 /// A response that was read to its end.

@@ -13,7 +13,7 @@ use super::{A2aPeerOptions, fault::peer_error};
 use crate::{
     a2a::{
         A2aBinding, A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface,
-        CardReference, WELL_KNOWN, card, http::A2aHttp,
+        CardFreshness, CardReference, WELL_KNOWN, http::A2aHttp,
     },
     peer::{PeerCapability, PeerDescription, PeerError},
 };
@@ -51,15 +51,20 @@ pub(super) struct KnownAgent {
 }
 
 /// Discovers the agents at an address, with their cards.
-pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDirectory, PeerError> {
+pub(super) async fn find(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<AgentDirectory, PeerError> {
     if let Some(index) = index(url, options).await {
         let name = index["server"].as_str().unwrap_or("nuncio").to_owned();
         let listed: Vec<Value> = index["agents"].as_array().cloned().unwrap_or_default();
-        let cards = stream::iter(listed.into_iter().take(MOST)).map(|agent| listed_agent(agent, options));
+        let cards =
+            stream::iter(listed.into_iter().take(MOST)).map(|agent| listed_agent(agent, options, freshness));
         let agents = cards.buffered(AT_ONCE).try_collect().await?;
         return Ok(AgentDirectory { name, agents });
     }
-    let card = card_at(url, options).await?;
+    let card = card_at(url, options, freshness).await?;
     let agent = Arc::new(KnownAgent::new(card, options)?);
     Ok(AgentDirectory { name: agent.card.name.clone(), agents: vec![agent] })
 }
@@ -68,13 +73,13 @@ pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDir
 pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Result<(), PeerError> {
     match index(url, options).await {
         Some(_) => Ok(()),
-        None => card_at(url, options).await.map(|_| ()),
+        None => card_at(url, options, CardFreshness::Revalidated).await.map(|_| ()),
     }
 }
 
 /// The card at an address, and its skills.
 pub(super) async fn describe(url: &Url, options: &A2aPeerOptions) -> Result<PeerDescription, PeerError> {
-    let card = card_at(url, options).await?;
+    let card = card_at(url, options, CardFreshness::Revalidated).await?;
     let document: Value = serde_json::from_str(card.json.get())
         .map_err(|error| PeerError::Malformed { at: shown(url), why: error.to_string() })?;
     let skills = document["skills"].as_array().into_iter().flatten();
@@ -98,13 +103,17 @@ async fn index(url: &Url, options: &A2aPeerOptions) -> Option<Value> {
     (index["server"] == "nuncio" && index["agents"].is_array()).then_some(index)
 }
 
-async fn listed_agent(listed: Value, options: &A2aPeerOptions) -> Result<Arc<KnownAgent>, PeerError> {
+async fn listed_agent(
+    listed: Value,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<Arc<KnownAgent>, PeerError> {
     let at = listed["card"].as_str().unwrap_or_default();
     let url = Url::parse(at).map_err(|error| PeerError::Malformed {
         at: at.to_owned(),
         why: format!("the card of {} has no valid URL: {error}", listed["name"]),
     })?;
-    let card = fetch(&url, options).await.map_err(peer_error)?;
+    let card = fetch(&url, options, freshness).await.map_err(peer_error)?;
     let mut known = KnownAgent::new(card, options)?;
     // The name in the list is the one that callers use.
     if let Some(name) = listed["name"].as_str() {
@@ -115,10 +124,14 @@ async fn listed_agent(listed: Value, options: &A2aPeerOptions) -> Result<Arc<Kno
 
 /// The card of the agent at an address: at its well-known path, at the address itself, or at the well-known
 /// path of the host if that card names the address. The error is that of the first location.
-async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, PeerError> {
+async fn card_at(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<A2aResponse<AgentCard>, PeerError> {
     let mut first = None;
     for place in places(url) {
-        match fetch(&place.url, options).await {
+        match fetch(&place.url, options, freshness).await {
             Ok(card) if !place.must_name || names(&card.value, url) => return Ok(card),
             Ok(_) => {}
             // The host is unreachable, so no other path is tried.
@@ -170,14 +183,18 @@ fn names(card: &AgentCard, url: &Url) -> bool {
 }
 
 /// Fetches a card. Credentials are sent only after the host has asked for them.
-async fn fetch(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, A2aClientError> {
+async fn fetch(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let reference = CardReference::Url(url.clone());
-    match card::fetch(&reference, &options.http, &A2aCredentials::default()).await {
+    match options.cards.card(&reference, &options.http, &A2aCredentials::default(), freshness).await {
         Err(error @ A2aClientError::Unauthorized { .. }) => {
             let Some(authorizer) = &options.authorizer else { return Err(error) };
             let Some(bearer) = authorizer.token(url).await else { return Err(error) };
             let credentials = A2aCredentials { bearer: Some(bearer), ..A2aCredentials::default() };
-            card::fetch(&reference, &options.http, &credentials).await
+            options.cards.card(&reference, &options.http, &credentials, freshness).await
         }
         answered => answered,
     }

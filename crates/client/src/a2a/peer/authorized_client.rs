@@ -123,15 +123,17 @@ impl AuthorizedClient {
             Some((token, client)) if *token == bearer => client.clone(),
             _ => {
                 let credentials = A2aCredentials { bearer: bearer.clone(), ..A2aCredentials::default() };
-                let client = A2aClient::new(card, &preference, &credentials, &self.options.http)?;
+                let mut declared = card.declared_extensions(&self.options.extensions)?;
+                let logs = self.options.logs && card.extensions.iter().any(|uri| uri == LOG_EXTENSION);
+                if logs && !declared.iter().any(|uri| uri == LOG_EXTENSION) {
+                    declared.push(LOG_EXTENSION.to_owned());
+                }
+                let client = A2aClient::new(card, &preference, &credentials, &self.options.http)?
+                    .with_extensions(&declared);
                 kept.insert((bearer, client)).1.clone()
             }
         };
         drop(kept);
-        if self.options.logs && card.extensions.iter().any(|uri| uri == LOG_EXTENSION) {
-            let uri = HeaderValue::from_static(LOG_EXTENSION);
-            client = client.with_header(HeaderName::from_static("a2a-extensions"), uri);
-        }
         for (name, value) in headers {
             client = client.with_header(name.clone(), value.clone());
         }
