@@ -5,8 +5,10 @@
 //! are decided elsewhere.
 
 pub mod a2a;
+pub mod grpc;
 pub mod json;
 pub mod jsonrpc;
 pub mod mcp;
+pub mod protobuf;
 pub mod sse;
 pub mod timestamp;

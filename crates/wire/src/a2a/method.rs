@@ -2,6 +2,7 @@
 
 use super::{
     Dialect,
+    call::A2aCall,
     fault::{A2aFault, A2aProblem},
 };
 
@@ -38,6 +39,22 @@ const METHODS: [(A2aMethod, [Option<&str>; 3]); 11] = [
 ];
 
 impl A2aMethod {
+    pub(super) fn of(call: &A2aCall) -> Self {
+        match call {
+            A2aCall::Send(_) => Self::Send,
+            A2aCall::Stream(_) => Self::Stream,
+            A2aCall::Get { .. } => Self::Get,
+            A2aCall::List(_) => Self::List,
+            A2aCall::Cancel { .. } => Self::Cancel,
+            A2aCall::Subscribe { .. } => Self::Subscribe,
+            A2aCall::SetWebhook { .. } => Self::SetWebhook,
+            A2aCall::GetWebhook { .. } => Self::GetWebhook,
+            A2aCall::ListWebhooks { .. } => Self::ListWebhooks,
+            A2aCall::DeleteWebhook { .. } => Self::DeleteWebhook,
+            A2aCall::ExtendedCard => Self::ExtendedCard,
+        }
+    }
+
     pub(super) fn name(self, dialect: Dialect) -> Option<&'static str> {
         METHODS.iter().find(|(method, _)| *method == self).and_then(|(_, names)| names[dialect as usize])
     }

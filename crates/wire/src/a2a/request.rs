@@ -15,20 +15,7 @@ use crate::{
 
 /// Writes the params and returns the method. `None`: the dialect has no such method; nothing was written.
 pub(super) fn write(out: &mut Vec<u8>, dialect: Dialect, call: &A2aCall) -> Option<&'static str> {
-    let method = match call {
-        A2aCall::Send(_) => A2aMethod::Send,
-        A2aCall::Stream(_) => A2aMethod::Stream,
-        A2aCall::Get { .. } => A2aMethod::Get,
-        A2aCall::List(_) => A2aMethod::List,
-        A2aCall::Cancel { .. } => A2aMethod::Cancel,
-        A2aCall::Subscribe { .. } => A2aMethod::Subscribe,
-        A2aCall::SetWebhook { .. } => A2aMethod::SetWebhook,
-        A2aCall::GetWebhook { .. } => A2aMethod::GetWebhook,
-        A2aCall::ListWebhooks { .. } => A2aMethod::ListWebhooks,
-        A2aCall::DeleteWebhook { .. } => A2aMethod::DeleteWebhook,
-        A2aCall::ExtendedCard => A2aMethod::ExtendedCard,
-    };
-    let name = method.name(dialect)?;
+    let name = A2aMethod::of(call).name(dialect)?;
     if let A2aCall::SetWebhook { task, config } = call {
         webhook::write(out, dialect, task, config, SecretVisibility::Sent);
         return Some(name);

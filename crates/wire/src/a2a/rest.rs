@@ -105,7 +105,7 @@ impl RestRequest<'_> {
         struct TenantIn {
             tenant: Option<String>,
         }
-        let in_query = non_empty(Query::read(self.query).text("tenant")?);
+        let in_query = non_empty(Query(self.query).text("tenant")?);
         // Most bodies name none, and are not parsed for it. One that is no JSON is refused by `read_call`.
         let named = self.body.windows(TENANT.len()).any(|window| window == TENANT);
         let body = named.then(|| std::str::from_utf8(self.body).ok()).flatten();
@@ -124,9 +124,8 @@ impl RestRequest<'_> {
     /// Reads the call. `max_depth` bounds the nesting of the body.
     pub fn read_call(self, dialect: Dialect, max_depth: usize) -> Result<A2aCall, A2aFault> {
         let body = read_body(self.body, dialect, max_depth)?;
-        let query = Query::read(self.query);
         let proto = dialect < Dialect::V1 && body.contains("\"content\"");
-        read_operation(dialect, self.operation, &query, body).map_err(|mut malformed| {
+        read_operation(dialect, self.operation, self.query, body).map_err(|mut malformed| {
             // The member has the name that the client wrote, not the one that it was translated to.
             if proto {
                 malformed.path = malformed.path.replacen("message.parts", "message.content", 1);
@@ -159,7 +158,7 @@ fn read_body(body: &[u8], dialect: Dialect, max_depth: usize) -> Result<&str, A2
 }
 
 /// The fault for malformed input. Paths begin at the body or the query, not at params.
-fn refuse(dialect: Dialect, malformed: MalformedInput) -> A2aFault {
+pub(super) fn refuse(dialect: Dialect, malformed: MalformedInput) -> A2aFault {
     let MalformedInput { path, problem } = malformed;
     let path = match path.strip_prefix("params") {
         Some("") => "body".to_owned(),
@@ -169,16 +168,18 @@ fn refuse(dialect: Dialect, malformed: MalformedInput) -> A2aFault {
     dialect.malformed(&MalformedInput { path, problem })
 }
 
-fn read_operation(
+/// Reads the call of an operation; the body is the text of a JSON value.
+pub(super) fn read_operation(
     dialect: Dialect,
     operation: RestOperation,
-    query: &Query<'_>,
+    query: &str,
     body: &str,
 ) -> Result<A2aCall, MalformedInput> {
     // Serde would accept an array for a struct, element by element.
     if !body.starts_with('{') {
         return Err(AT.malformed("expected an object"));
     }
+    let query = &Query(query);
     // 0.3 wrote query names in both ways.
     let number = |name: &'static str, older: &'static str| {
         let mut text = query.text(name)?;
@@ -263,11 +264,7 @@ fn with_member(body: &str, name: &str, value: String) -> Result<String, Malforme
 /// The parameters of a query.
 struct Query<'a>(&'a str);
 
-impl<'a> Query<'a> {
-    fn read(text: &'a str) -> Self {
-        Self(text)
-    }
-
+impl Query<'_> {
     /// The value of a parameter. Unknown parameters are ignored; one that is given twice is refused, because proxies
     /// and servers differ in which one counts.
     fn text(&self, name: &'static str) -> Result<Option<String>, MalformedInput> {

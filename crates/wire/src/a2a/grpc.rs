@@ -1,0 +1,288 @@
+//! The gRPC binding as a format: methods, requests, results and errors, for 1.0 (`lf.a2a.v1`) and 0.3 (`a2a.v1`).
+//!
+//! Messages are translated to and from the JSON of the REST binding, so each has one reader and one writer. In 1.0 that
+//! JSON is the params and the result of JSON-RPC. In 0.3 a task is named `tasks/{id}`.
+//!
+//! A number in `data` or `metadata` is a double: 2^53 + 1 does not survive this binding.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{
+    Dialect,
+    call::A2aCall,
+    card::CURSOR_EXTENSION,
+    fault::{A2aFault, A2aProblem},
+    input::{self, JsonPath, MalformedInput, non_empty},
+    method::A2aMethod,
+    params,
+    rest::{self, RestOperation, RestRequest},
+};
+use crate::{
+    grpc::{GrpcCode, GrpcStatus},
+    protobuf::{DescriptorPool, ProtobufError, ProtobufLimits, ProtobufMethod},
+};
+
+const AT: JsonPath<'static> = JsonPath::Root(params::ROOT);
+
+/// The services of A2A with their dialects.
+const SERVICES: [(&str, Dialect); 2] =
+    [("lf.a2a.v1.A2AService", Dialect::V1), ("a2a.v1.A2AService", Dialect::V0_3)];
+
+/// The methods of 0.3 that have another name than in 1.0.
+const RENAMED: [(&str, A2aMethod); 3] = [
+    ("TaskSubscription", A2aMethod::Subscribe),
+    ("ListTaskPushNotificationConfig", A2aMethod::ListWebhooks),
+    ("GetAgentCard", A2aMethod::ExtendedCard),
+];
+
+/// A method of one of the services.
+#[derive(Debug, Clone, Copy)]
+pub struct GrpcMethod {
+    /// The dialect of its service.
+    pub dialect: Dialect,
+    method: A2aMethod,
+    descriptor: &'static ProtobufMethod,
+}
+
+impl GrpcMethod {
+    /// The method of a path, such as `/lf.a2a.v1.A2AService/GetTask`.
+    pub fn find(path: &str) -> Option<Self> {
+        let (service, name) = path.strip_prefix('/')?.split_once('/')?;
+        let (_, dialect) = SERVICES.into_iter().find(|(name, _)| *name == service)?;
+        let methods = &DescriptorPool::get().service(service)?.methods;
+        let descriptor = methods.iter().find(|method| method.name == name)?;
+        let renamed = RENAMED.iter().find(|(other, _)| dialect < Dialect::V1 && *other == name);
+        let method = renamed.map(|(_, method)| *method).or_else(|| A2aMethod::find(Dialect::V1, name))?;
+        Some(Self { dialect, method, descriptor })
+    }
+
+    /// The method of 1.0 that carries a call, with its path.
+    pub fn of_call(call: &A2aCall) -> Option<(Self, String)> {
+        let (service, _) = SERVICES[0];
+        let path = format!("/{service}/{}", A2aMethod::of(call).name(Dialect::V1)?);
+        Self::find(&path).map(|method| (method, path))
+    }
+
+    /// Whether the response is a stream.
+    pub fn streams(&self) -> bool {
+        self.descriptor.streams
+    }
+
+    /// Checks the version that the metadata names. Without one the service decides.
+    pub fn check_version(&self, version: Option<&str>) -> Result<(), A2aFault> {
+        let Some(version) = version.map(str::trim).filter(|version| !version.is_empty()) else {
+            return Ok(());
+        };
+        if Dialect::from_version(version) == Some(self.dialect) {
+            return Ok(());
+        }
+        let message = format!(
+            "A2A version {version:?} is not supported by this service, which is that of A2A {}: 1.0 is \
+             lf.a2a.v1.A2AService, 0.3 is a2a.v1.A2AService",
+            self.dialect.version()
+        );
+        let fault = self.dialect.problem(A2aProblem::VersionNotSupported, message);
+        Err(fault.with_detail("supportedVersions", self.dialect.version()))
+    }
+
+    /// The JSON of a request's message.
+    pub fn read_request(
+        &self,
+        message: &[u8],
+        limits: ProtobufLimits,
+    ) -> Result<Box<RawValue>, ProtobufError> {
+        self.descriptor.input().read_json(message, limits)
+    }
+
+    /// The `tenant` that a request names. Only 1.0 has one.
+    pub fn tenant(&self, request: &RawValue) -> Result<Option<String>, A2aFault> {
+        let request =
+            RestRequest { operation: RestOperation::List, query: "", body: request.get().as_bytes() };
+        request.tenant(self.dialect)
+    }
+
+    /// Reads the call of a request.
+    pub fn read_call(&self, request: &RawValue) -> Result<A2aCall, A2aFault> {
+        let call = match self.dialect >= Dialect::V1 {
+            true => params::read_method(self.dialect, self.method, request.get()),
+            false => self.read_named(request.get()),
+        };
+        call.map_err(|malformed| rest::refuse(self.dialect, malformed))
+    }
+
+    /// Reads a request of 0.3, in which names stand for ids.
+    fn read_named(&self, json: &str) -> Result<A2aCall, MalformedInput> {
+        #[derive(Deserialize, Default)]
+        #[serde(rename_all = "camelCase", default)]
+        struct NamedIn {
+            name: String,
+            parent: String,
+            history_length: i64,
+            page_size: i64,
+            page_token: Option<String>,
+        }
+        let rest = |operation| rest::read_operation(self.dialect, operation, "", json);
+        if let A2aMethod::Send = self.method {
+            return rest(RestOperation::Send);
+        }
+        if let A2aMethod::Stream = self.method {
+            return rest(RestOperation::Stream);
+        }
+        let request: NamedIn = input::parse(params::ROOT, json)?;
+        let task = || task_id("name", &request.name);
+        // Proto has no absence for these numbers: 0 is none.
+        let natural = |name, number: i64| match usize::try_from(number) {
+            Ok(0) => Ok(None),
+            Ok(number) => Ok(Some(number)),
+            Err(_) => Err(AT.member(name).malformed(format!("expected a number from 0, got {number}"))),
+        };
+        Ok(match self.method {
+            A2aMethod::Get => A2aCall::Get {
+                task: task()?,
+                history_length: natural("historyLength", request.history_length)?,
+            },
+            A2aMethod::Cancel => A2aCall::Cancel { task: task()?, metadata: None },
+            A2aMethod::Subscribe => A2aCall::Subscribe { task: task()? },
+            A2aMethod::SetWebhook => {
+                rest(RestOperation::SetWebhook { task: task_id("parent", &request.parent)? })?
+            }
+            A2aMethod::GetWebhook => {
+                let (task, id) = webhook_ids(&request.name)?;
+                A2aCall::GetWebhook { task, id: non_empty(Some(id)) }
+            }
+            A2aMethod::ListWebhooks => A2aCall::ListWebhooks {
+                task: task_id("parent", &request.parent)?,
+                page_size: natural("pageSize", request.page_size)?,
+                page_token: non_empty(request.page_token),
+            },
+            A2aMethod::DeleteWebhook => {
+                let (task, id) = webhook_ids(&request.name)?;
+                A2aCall::DeleteWebhook { task, id: AT.required_text("name", Some(id))? }
+            }
+            A2aMethod::ExtendedCard | A2aMethod::Send | A2aMethod::Stream | A2aMethod::List => {
+                A2aCall::ExtendedCard
+            }
+        })
+    }
+
+    /// Writes the message of a call; `json` is the params that the dialect wrote, in 1.0.
+    pub fn write_request(&self, out: &mut Vec<u8>, json: &[u8]) -> Result<(), ProtobufError> {
+        self.descriptor.input().write_from_json(out, json)
+    }
+
+    /// Writes the message of a result or of an event; `json` is what the dialect wrote. A cursor is added to the
+    /// event's metadata.
+    pub fn write_result(
+        &self,
+        out: &mut Vec<u8>,
+        json: &[u8],
+        cursor: Option<u64>,
+    ) -> Result<(), ProtobufError> {
+        let mut proto = Cow::Borrowed(json);
+        if self.dialect < Dialect::V1 {
+            let mut older = Vec::with_capacity(json.len() * 2);
+            let wrapped = matches!(self.method, A2aMethod::Send | A2aMethod::Stream | A2aMethod::Subscribe);
+            self.dialect.write_rest_result(&mut older, json, wrapped);
+            proto = Cow::Owned(older);
+        }
+        if let Some(cursor) = cursor {
+            proto = Cow::Owned(with_cursor(&proto, cursor));
+        }
+        self.descriptor.output().write_from_json(out, &proto)
+    }
+
+    /// The JSON of a response's message, as the dialect reads it over REST.
+    pub fn read_response(
+        &self,
+        message: &[u8],
+        limits: ProtobufLimits,
+    ) -> Result<Box<RawValue>, ProtobufError> {
+        self.descriptor.output().read_json(message, limits)
+    }
+}
+
+/// An event with its cursor in its metadata: `{"statusUpdate": {…, "metadata": {"…/cursor/v1": "7"}}}`.
+///
+/// Not as a second occurrence of the field, which would mean the same: not every decoder merges those.
+fn with_cursor(event: &[u8], cursor: u64) -> Vec<u8> {
+    const METADATA: &[u8] = b"\"metadata\"";
+    if let Some(open) = event.strip_suffix(b"}}").filter(|open| !open.ends_with(b"{"))
+        && !event.windows(METADATA.len()).any(|window| window == METADATA)
+    {
+        let mut out = open.to_vec();
+        out.extend_from_slice(
+            format!(",\"metadata\":{{\"{CURSOR_EXTENSION}\":\"{cursor}\"}}}}}}").as_bytes(),
+        );
+        return out;
+    }
+    let Ok(mut value) = serde_json::from_slice::<Value>(event) else { return event.to_vec() };
+    if let Some(payload) = value.as_object_mut().and_then(|members| members.values_mut().next()) {
+        payload["metadata"][CURSOR_EXTENSION] = cursor.to_string().into();
+    }
+    value.to_string().into_bytes()
+}
+
+/// The id in `tasks/{id}`; the specification's own paths add the collection of a task's webhooks.
+fn task_id(member: &'static str, name: &str) -> Result<String, MalformedInput> {
+    let id = name.strip_prefix("tasks/").map(|id| id.strip_suffix("/pushNotificationConfigs").unwrap_or(id));
+    match id.filter(|id| !id.is_empty()) {
+        Some(id) => Ok(id.to_owned()),
+        None => Err(AT.member(member).malformed(format!("expected tasks/{{id}}, got {name:?}"))),
+    }
+}
+
+fn webhook_ids(name: &str) -> Result<(String, String), MalformedInput> {
+    let parts = name.rsplit_once("/pushNotificationConfigs/");
+    match parts {
+        Some((task, id)) => Ok((task_id("name", task)?, id.to_owned())),
+        None => Ok((task_id("name", name)?, String::new())),
+    }
+}
+
+impl Dialect {
+    /// The status with which a call ends that failed.
+    pub fn grpc_status(self, fault: &A2aFault) -> GrpcStatus {
+        let details = fault.details().as_array().cloned().unwrap_or_default();
+        GrpcStatus { code: self.grpc_code(fault.problem), message: fault.message.clone(), details }
+    }
+
+    /// The code of a problem: section 5.4 of 1.0.1, and what the official server of 0.3 sends.
+    pub fn grpc_code(self, problem: A2aProblem) -> GrpcCode {
+        match problem {
+            A2aProblem::MethodNotFound => GrpcCode::Unimplemented,
+            A2aProblem::PushUnsupported
+            | A2aProblem::UnsupportedOperation
+            | A2aProblem::StreamingUnsupported
+            | A2aProblem::ExtendedCardUnsupported
+            | A2aProblem::ExtendedCardNotConfigured
+                if self < Self::V1 =>
+            {
+                GrpcCode::Unimplemented
+            }
+            A2aProblem::TaskEnded if self < Self::V1 => GrpcCode::InvalidArgument,
+            A2aProblem::ParseError
+            | A2aProblem::InvalidRequest
+            | A2aProblem::InvalidParams
+            | A2aProblem::LimitReached
+            | A2aProblem::ContentTypeNotSupported => GrpcCode::InvalidArgument,
+            A2aProblem::TaskNotFound => GrpcCode::NotFound,
+            A2aProblem::TaskNotCancelable
+            | A2aProblem::PushUnsupported
+            | A2aProblem::UnsupportedOperation
+            | A2aProblem::StreamingUnsupported
+            | A2aProblem::TaskEnded
+            | A2aProblem::ExtendedCardUnsupported
+            | A2aProblem::ExtendedCardNotConfigured
+            | A2aProblem::ExtensionRequired
+            | A2aProblem::VersionNotSupported => GrpcCode::FailedPrecondition,
+            A2aProblem::Internal => GrpcCode::Internal,
+            A2aProblem::Unauthenticated => GrpcCode::Unauthenticated,
+            A2aProblem::Forbidden => GrpcCode::PermissionDenied,
+            A2aProblem::TooFast => GrpcCode::ResourceExhausted,
+            A2aProblem::Unavailable => GrpcCode::Unavailable,
+        }
+    }
+}
