@@ -37,7 +37,7 @@ pub(crate) struct AgentFlags {
     /// The protocol version to speak: 1.0, 0.3 or 0.1. Versions before 1.0 must be requested
     #[arg(long, env = "A2ACLI_A2A_VERSION", default_value = "1.0", value_name = "VERSION", value_parser = version)]
     a2a_version: Dialect,
-    /// The bindings to prefer, best first: JSONRPC, HTTP+JSON. Default: the card's order
+    /// The bindings to prefer, best first: JSONRPC, HTTP+JSON, GRPC. Default: the card's order
     #[arg(long, env = "A2ACLI_TRANSPORT", value_name = "BINDING")]
     transport: Vec<String>,
     /// A bearer token. Other users of this machine can see flags: prefer A2ACLI_BEARER

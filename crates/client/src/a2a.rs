@@ -1,4 +1,4 @@
-//! An A2A client over JSON-RPC and HTTP+JSON: resolves an agent's card, sends requests, follows streams.
+//! An A2A client over JSON-RPC, HTTP+JSON and gRPC: resolves an agent's card, sends requests, follows streams.
 //!
 //! The card's order of interfaces applies (`interface.rs`). If the first cannot be reached at all, the next one is
 //! used; never after a request that may have been carried out. How a call travels is up to its binding (`transport.rs`).
@@ -110,7 +110,10 @@ impl A2aClient {
             interfaces.retain(|interface| Some(interface.url.origin()) == first);
         }
         let route = |interface: AgentInterface| {
-            let http = A2aHttp::new(options, &interface.url).with_credentials(&credentials)?;
+            let mut http = A2aHttp::new(options, &interface.url).with_credentials(&credentials)?;
+            if interface.binding == A2aBinding::Grpc {
+                http = http.over_http2();
+            }
             Ok::<_, A2aClientError>(A2aRoute { interface, http })
         };
         Ok(Self {

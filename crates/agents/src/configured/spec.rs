@@ -225,7 +225,7 @@ pub struct A2aSpec {
     /// The A2A version: 1.0, 0.3 or 0.1; missing: the one that its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,
-    /// The only binding to use: JSONRPC or HTTP+JSON; missing: the order of its card.
+    /// The only binding to use: JSONRPC, HTTP+JSON or GRPC; missing: the order of its card.
     #[serde(default)]
     pub transport: Option<String>,
     /// URIs of extensions to declare in every request, for an agent that requires them.

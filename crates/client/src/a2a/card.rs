@@ -157,7 +157,7 @@ impl AgentCard {
             return Err("expected an object".into());
         }
         let name = card["name"].as_str().ok_or("name: is required")?.to_owned();
-        let NamedInterfaces { usable, unknown_versions, bindings } = NamedInterfaces::read(card)?;
+        let NamedInterfaces { usable, unknown_versions, bindings, .. } = NamedInterfaces::read(card, at)?;
         let capabilities = &card["capabilities"];
         let extensions: Vec<_> = capabilities["extensions"].as_array().into_iter().flatten().collect();
         let uri = |extension: &&Value| extension["uri"].as_str().map(str::to_owned);

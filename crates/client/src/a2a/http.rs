@@ -113,6 +113,7 @@ pub(super) struct A2aHttp {
     /// Built by the first request: most interfaces of a card are never called.
     client: Arc<OnceLock<HttpClient>>,
     peer: Url,
+    http2: bool,
     options: A2aHttpOptions,
     headers: HeaderMap,
     /// The name and value of an API key in the query.
@@ -139,11 +140,18 @@ impl A2aHttp {
         Self {
             client: Arc::default(),
             peer: peer.clone(),
+            http2: false,
             options: options.clone(),
             headers: HeaderMap::new(),
             query: None,
             authenticated: false,
         }
+    }
+
+    /// The same, over HTTP/2 alone.
+    #[must_use]
+    pub(super) fn over_http2(self) -> Self {
+        Self { client: Arc::default(), http2: true, ..self }
     }
 
     fn client(&self) -> Result<&HttpClient, A2aClientError> {
@@ -153,6 +161,7 @@ impl A2aHttp {
         let client = HttpClient::new(HttpClientOptions {
             connect_timeout: Some(self.options.connect_timeout),
             keep_alive: Some(KEEP_ALIVE),
+            http2: self.http2,
             ..HttpClientOptions::new(HttpDestination::Chosen {
                 redirects: RedirectRule::Return,
                 proxy: ProxyRule::unless_loopback(&self.peer),
@@ -243,6 +252,35 @@ impl A2aHttp {
         self.options.max_event
     }
 
+    /// The most bytes of a response.
+    pub(super) fn max_answer(&self) -> usize {
+        self.options.max_answer
+    }
+
+    /// How long a response may take.
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.options.answer_timeout
+    }
+
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+
+    /// The headers of every request, for a binding that has nothing else to put a credential into.
+    pub(super) fn metadata(&self) -> Result<HeaderMap, A2aClientError> {
+        match self.query {
+            None => Ok(self.headers.clone()),
+            Some(_) => Err(A2aClientError::Unsupported(
+                "the agent's card wants the API key in the query of a URL, and gRPC has none".to_owned(),
+            )),
+        }
+    }
+
+    /// Logs a request.
+    pub(super) fn log_sent(to: &Url, body: &[u8]) {
+        tracing::debug!(target: "nuncio_client::wire", to = %without_query(to), body = %lossy(body), "sending");
+    }
+
     /// Sends a request and reads the response, whatever its status. `after`: a cursor.
     pub(super) async fn exchange(
         &self,
@@ -268,7 +306,11 @@ impl A2aHttp {
         self.read_answer(&url, response).await.map(Err)
     }
 
-    async fn read_answer(&self, url: &Url, response: HttpResponse) -> Result<ReadResponse, A2aClientError> {
+    pub(super) async fn read_answer(
+        &self,
+        url: &Url,
+        response: HttpResponse,
+    ) -> Result<ReadResponse, A2aClientError> {
         let (head, body) = self.read(response).await?;
         tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&body), "received");
         Ok(ReadResponse { head, body, at: origin(url), supplied: self.authenticated })
@@ -288,10 +330,21 @@ impl A2aHttp {
         if let Some(body) = body {
             request = request.json(body);
         }
-        with_cursor(request, after)
+        Self::with_cursor(request, after)
     }
 
-    async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
+    /// The request, for the events after a cursor.
+    pub(super) fn with_cursor(
+        request: HttpRequest,
+        after: Option<&str>,
+    ) -> Result<HttpRequest, A2aClientError> {
+        let Some(cursor) = after else { return Ok(request) };
+        let cursor = HeaderValue::from_str(cursor)
+            .map_err(|_| A2aClientError::Malformed("an event has an id that no header takes".to_owned()))?;
+        Ok(request.header(HeaderName::from_static("last-event-id"), cursor))
+    }
+
+    pub(super) async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
         let started = Instant::now();
         let response = self.client()?.send(request.response_timeout(self.options.answer_timeout)).await?;
         let elapsed = started.elapsed();
@@ -342,14 +395,6 @@ impl ReadResponse {
         }
         A2aClientError::Http { at, status, body, retry_after: self.head.retry_after }
     }
-}
-
-/// The request, for the events after a cursor.
-fn with_cursor(request: HttpRequest, after: Option<&str>) -> Result<HttpRequest, A2aClientError> {
-    let Some(cursor) = after else { return Ok(request) };
-    let cursor = HeaderValue::from_str(cursor)
-        .map_err(|_| A2aClientError::Malformed("an event has an id that no header takes".to_owned()))?;
-    Ok(request.header(HeaderName::from_static("last-event-id"), cursor))
 }
 
 /// The parts of a response's head that are needed later.

@@ -3,6 +3,7 @@
 //! The card's order is its author's preference. A client leaves out what it does not speak and what its user did not
 //! choose; what remains is tried in that order, see [`A2aClient`](super::A2aClient).
 
+use nuncio_outbound::ProxyRule;
 use nuncio_wire::a2a::Dialect;
 use serde_json::Value;
 use url::Url;
@@ -16,17 +17,20 @@ pub enum A2aBinding {
     JsonRpc,
     /// `HTTP+JSON`
     HttpJson,
+    /// `GRPC`
+    Grpc,
 }
 
 impl A2aBinding {
     /// The bindings that this client speaks.
-    pub const ALL: [Self; 2] = [Self::JsonRpc, Self::HttpJson];
+    pub const ALL: [Self; 3] = [Self::JsonRpc, Self::HttpJson, Self::Grpc];
 
     /// Its name in a card.
     pub fn name(self) -> &'static str {
         match self {
             Self::JsonRpc => "JSONRPC",
             Self::HttpJson => "HTTP+JSON",
+            Self::Grpc => "GRPC",
         }
     }
 
@@ -39,7 +43,7 @@ impl A2aBinding {
     fn speaks(self, dialect: Dialect) -> bool {
         match self {
             Self::JsonRpc => true,
-            Self::HttpJson => dialect >= Dialect::V1,
+            Self::HttpJson | Self::Grpc => dialect >= Dialect::V1,
         }
     }
 
@@ -87,11 +91,15 @@ pub(super) struct NamedInterfaces {
     pub(super) unknown_versions: Vec<String>,
     /// All bindings.
     pub(super) bindings: Vec<String>,
+    /// Whether the card was fetched over TLS; `None`: it was not fetched.
+    is_secure: Option<bool>,
 }
 
 impl NamedInterfaces {
-    pub(super) fn read(card: &Value) -> Result<Self, String> {
-        let mut named = Self { usable: vec![], unknown_versions: vec![], bindings: vec![] };
+    /// Reads the interfaces of a card that was read from there.
+    pub(super) fn read(card: &Value, from: &str) -> Result<Self, String> {
+        let is_secure = is_secure(from);
+        let mut named = Self { usable: vec![], unknown_versions: vec![], bindings: vec![], is_secure };
         for (index, entry) in listed(card, "supportedInterfaces").enumerate() {
             let at = format!("supportedInterfaces[{index}].url");
             named.add(entry, "protocolBinding", text(entry, "protocolVersion").unwrap_or("1.0"), &at)?;
@@ -126,7 +134,14 @@ impl NamedInterfaces {
             return Ok(());
         }
         let url = text(entry, "url").ok_or_else(|| format!("{at}: is required"))?;
-        let url = Url::parse(url).map_err(|error| format!("{at}: {error}"))?;
+        let url = match binding {
+            A2aBinding::Grpc => match grpc_url(url, self.is_secure) {
+                Some(url) => url,
+                // A name that another resolver knows: no reason to refuse the other interfaces.
+                None => return Ok(()),
+            },
+            _ => Url::parse(url).map_err(|error| format!("{at}: {error}"))?,
+        };
         let tenant = text(entry, "tenant").map(str::to_owned);
         let found = AgentInterface { url, dialect, tenant, binding };
         if !self.usable.contains(&found) {
@@ -134,6 +149,37 @@ impl NamedInterfaces {
         }
         Ok(())
     }
+}
+
+/// Whether a card was fetched over TLS, by the URL that it was read from.
+fn is_secure(from: &str) -> Option<bool> {
+    match Url::parse(from).ok()?.scheme() {
+        "https" => Some(true),
+        "http" => Some(false),
+        _ => None,
+    }
+}
+
+/// The URL of a gRPC interface, whose address is `host:port`: with TLS where the card came with it, so that nobody who
+/// can read the network can turn it off; and for a card from a file wherever the port or the host does not say otherwise.
+fn grpc_url(text: &str, is_secure: Option<bool>) -> Option<Url> {
+    if let Some((scheme, rest)) = text.split_once("://") {
+        let scheme = match scheme {
+            "http" | "grpc" => "http",
+            "https" | "grpcs" => "https",
+            _ => return None,
+        };
+        return Url::parse(&format!("{scheme}://{rest}")).ok().filter(Url::has_host);
+    }
+    let url = Url::parse(&format!("https://{text}")).ok().filter(Url::has_host)?;
+    let is_here = matches!(ProxyRule::unless_loopback(&url), ProxyRule::Never);
+    let plain = match is_secure {
+        // The default port is left out of a parsed URL.
+        _ if url.port().is_none() => false,
+        Some(is_secure) => !is_secure,
+        None => is_here,
+    };
+    if plain { Url::parse(&format!("http://{text}")).ok() } else { Some(url) }
 }
 
 fn text<'a>(entry: &'a Value, member: &str) -> Option<&'a str> {
@@ -287,11 +333,29 @@ mod tests {
                 &format!("the agent speaks A2A {version}, not 1.0; this client speaks 1.0, 0.3 and 0.1"),
             );
         }
-        check(json!([]), "the agent offers no interface; this client speaks JSONRPC, HTTP+JSON");
+        check(json!([]), "the agent offers no interface; this client speaks JSONRPC, HTTP+JSON, GRPC");
         check(
             json!([interface("x", "PIGEON", "1.0")]),
-            "the agent offers PIGEON; this client speaks JSONRPC, HTTP+JSON",
+            "the agent offers PIGEON; this client speaks JSONRPC, HTTP+JSON, GRPC",
         );
+    }
+
+    #[test]
+    fn a_grpc_interface_is_a_host_and_a_port_and_has_tls_where_the_card_had_it() {
+        let check = |text: &str, is_secure: Option<bool>, expected: Option<&str>| {
+            assert_eq!(grpc_url(text, is_secure).as_ref().map(Url::as_str), expected, "{text}");
+        };
+        check("a.example:50051", Some(true), Some("https://a.example:50051/"));
+        check("a.example:50051", Some(false), Some("http://a.example:50051/"));
+        check("a.example:443", Some(false), Some("https://a.example/"));
+        check("a.example:50051", None, Some("https://a.example:50051/"));
+        check("127.0.0.1:50051", None, Some("http://127.0.0.1:50051/"));
+        check("[::1]:50051", Some(false), Some("http://[::1]:50051/"));
+        check("http://a.example:50051", Some(true), Some("http://a.example:50051/"));
+        check("grpcs://a.example:1", Some(false), Some("https://a.example:1/"));
+        check("dns:///a.example", Some(true), None);
+        check("unix:/run/a.sock", Some(true), None);
+        check("", Some(true), None);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //!
 //! Results, events and errors are the same in every binding: what is above this module does not know which one it is.
 
+mod grpc;
 mod jsonrpc;
 mod rest;
 
@@ -15,6 +16,7 @@ use nuncio_wire::{
 };
 use serde_json::value::RawValue;
 
+use self::grpc::GrpcEventSource;
 use super::{A2aBinding, A2aClientError, AgentInterface, http::A2aHttp};
 
 /// An interface of an agent, and the way to it.
@@ -30,6 +32,7 @@ impl A2aRoute {
         match self.interface.binding {
             A2aBinding::JsonRpc => jsonrpc::call(self, call).await,
             A2aBinding::HttpJson => rest::call(self, call).await,
+            A2aBinding::Grpc => grpc::call(self, call).await,
         }
     }
 
@@ -42,6 +45,7 @@ impl A2aRoute {
         match self.interface.binding {
             A2aBinding::JsonRpc => jsonrpc::open(self, call, after).await,
             A2aBinding::HttpJson => rest::open(self, call, after).await,
+            A2aBinding::Grpc => grpc::open(self, call, after).await,
         }
     }
 
@@ -63,6 +67,7 @@ impl A2aRoute {
 /// The events of one response.
 pub(super) enum A2aEventSource {
     Sse(Box<SseEventSource>),
+    Grpc(Box<GrpcEventSource>),
 }
 
 /// An event as it arrived.
@@ -77,6 +82,7 @@ impl A2aEventSource {
     pub(super) async fn next(&mut self) -> Result<Option<ReceivedEvent>, A2aClientError> {
         match self {
             Self::Sse(source) => source.next().await,
+            Self::Grpc(source) => source.next().await,
         }
     }
 }
@@ -117,6 +123,23 @@ impl From<SseEventSource> for A2aEventSource {
     fn from(source: SseEventSource) -> Self {
         Self::Sse(Box::new(source))
     }
+}
+
+/// Codes of JSON-RPC for the reasons of the other bindings (A2A 1.0, section 5.4), so that an error is the same in all.
+const REASONS: [(&str, i64); 9] = [
+    ("TASK_NOT_FOUND", -32001),
+    ("TASK_NOT_CANCELABLE", -32002),
+    ("PUSH_NOTIFICATION_NOT_SUPPORTED", -32003),
+    ("UNSUPPORTED_OPERATION", -32004),
+    ("CONTENT_TYPE_NOT_SUPPORTED", -32005),
+    ("INVALID_AGENT_RESPONSE", -32006),
+    ("EXTENDED_AGENT_CARD_NOT_CONFIGURED", -32007),
+    ("EXTENSION_SUPPORT_REQUIRED", -32008),
+    ("VERSION_NOT_SUPPORTED", -32009),
+];
+
+fn code_of(reason: &str) -> Option<i64> {
+    REASONS.iter().find(|(name, _)| *name == reason).map(|(_, code)| *code)
 }
 
 fn as_json(bytes: &[u8]) -> Result<Box<RawValue>, A2aClientError> {

@@ -4,6 +4,7 @@
 
 mod a2a;
 mod cards;
+mod grpc;
 mod mcp;
 mod model;
 mod oauth;

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 use url::Url;
 
-use super::{A2aEventSource, A2aRoute, SseEventSource, as_json};
+use super::{A2aEventSource, A2aRoute, SseEventSource, as_json, code_of};
 use crate::a2a::{
     A2aClientError,
     http::{Exchange, JSON_ONLY, ReadResponse, STREAM_ONLY},
@@ -108,19 +108,6 @@ fn request(
     Ok(RestClientRequest { method, url, body: None })
 }
 
-/// Codes of JSON-RPC for the reasons of this binding (sections 5.4 and 11.6), so that an error is the same in both.
-const REASONS: [(&str, i64); 9] = [
-    ("TASK_NOT_FOUND", -32001),
-    ("TASK_NOT_CANCELABLE", -32002),
-    ("PUSH_NOTIFICATION_NOT_SUPPORTED", -32003),
-    ("UNSUPPORTED_OPERATION", -32004),
-    ("CONTENT_TYPE_NOT_SUPPORTED", -32005),
-    ("INVALID_AGENT_RESPONSE", -32006),
-    ("EXTENDED_AGENT_CARD_NOT_CONFIGURED", -32007),
-    ("EXTENSION_SUPPORT_REQUIRED", -32008),
-    ("VERSION_NOT_SUPPORTED", -32009),
-];
-
 /// The error in a response, or in an event of a stream.
 fn error_of(body: &[u8]) -> Option<A2aClientError> {
     #[derive(Deserialize)]
@@ -138,16 +125,18 @@ fn error_of(body: &[u8]) -> Option<A2aClientError> {
     }
     let RestErrorBody { error } = serde_json::from_slice(body).ok()?;
     let reason = error.details.iter().find_map(|detail| detail["reason"].as_str());
-    let known = REASONS.iter().find(|(name, _)| Some(*name) == reason).map(|(_, code)| *code);
-    // A path that does not exist is not an error of the protocol: the binding may not be served there.
-    if reason.is_none() && matches!(error.code, 404 | 405 | 501) {
+    let (known, is_named) = (reason.and_then(code_of), reason.is_some());
+    // A path that does not exist is not an error of the protocol: the binding may not be served there. A server that
+    // is busy, or not there, says so in the same way in every binding.
+    if !is_named && matches!(error.code, 404 | 405 | 429 | 501..=504) {
         return None;
     }
+    let data = (!error.details.is_empty()).then_some(Value::Array(error.details));
     let code = known.unwrap_or(match error.code {
         400..=499 => -32602,
         _ => -32603,
     });
-    Some(A2aClientError::Rpc(RpcErrorObject { code, message: error.message, data: None }))
+    Some(A2aClientError::Rpc(RpcErrorObject { code, message: error.message, data }))
 }
 
 #[cfg(test)]
