@@ -6,7 +6,7 @@ use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
     A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardReference,
-    InterfacePreference, fetch_card, fetch_private_card,
+    InterfacePreference, WaitOptions, fetch_card, fetch_private_card,
 };
 use nuncio_engine::trace;
 use nuncio_wire::a2a::Dialect;
@@ -28,7 +28,8 @@ pub(crate) struct AgentFlags {
     // First: the parser takes the values of the other fields out of the matches, and their sources with them.
     #[command(flatten)]
     sources: ClientSources,
-    /// The agent: a host, the URL of its card, or a file. Default: the local server
+    /// The agent: a host, the URL of its card, a file, or CATALOG#NAME for an entry of a catalog. Default: the local
+    /// server
     #[arg(short = 'a', long, env = "A2ACLI_AGENT_CARD", value_name = "REF")]
     agent_card: Option<String>,
     /// One of the agents of a Nuncio server, by its name
@@ -61,6 +62,10 @@ pub(crate) struct AgentFlags {
     /// How often to poll the task while waiting without a stream
     #[arg(long, env = "A2ACLI_POLL_INTERVAL", default_value = "2s", value_name = "DURATION", value_parser = poll)]
     pub(crate) poll_interval: Duration,
+    /// Go on waiting while the task waits for an authorization, which is given elsewhere: by its link, which is shown, or
+    /// by the agent's operator
+    #[arg(long)]
+    wait_auth: bool,
     /// Accept any TLS certificate. For development only
     #[arg(long, env = "A2ACLI_INSECURE")]
     insecure: bool,
@@ -94,6 +99,8 @@ pub(crate) struct AgentConnection {
     pub(crate) target: AgentTarget,
     pub(crate) output: OutputFlags,
     pub(crate) poll_interval: Duration,
+    /// Whether an authorization is waited for.
+    pub(crate) wait_auth: bool,
     reference: CardReference,
     preference: InterfacePreference,
     credentials: A2aCredentials,
@@ -182,6 +189,7 @@ impl AgentFlags {
             target,
             output: self.output,
             poll_interval: self.poll_interval,
+            wait_auth: self.wait_auth,
             reference,
             preference: InterfacePreference {
                 bindings: self.transport,
@@ -209,8 +217,7 @@ impl AgentConnection {
     /// The agent's card.
     pub(crate) async fn card(&self) -> Result<A2aResponse<AgentCard>, CliError> {
         let open = fetch_card(&self.reference, &self.http).await;
-        let (CardReference::Url(url), Err(A2aClientError::Unauthorized { .. })) = (&self.reference, &open)
-        else {
+        let (Some(url), Err(A2aClientError::Unauthorized { .. })) = (self.reference.url(), &open) else {
             return open.map_err(|error| self.failed(error));
         };
         let bearer = self.credentials.bearer.clone();
@@ -261,11 +268,7 @@ impl AgentConnection {
 
     /// Whether a secret of the user's may be sent to an address.
     pub(crate) fn check_login(&self, to: &Url) -> Result<(), CliError> {
-        let named = match &self.reference {
-            CardReference::Url(url) => Some(url),
-            CardReference::File(_) => None,
-        };
-        self.credential_flags.check(to, named).map_err(CliError::Usage)
+        self.credential_flags.check(to, self.reference.url()).map_err(CliError::Usage)
     }
 
     async fn client_of(&self, card: &AgentCard) -> Result<A2aClient, CliError> {
@@ -280,11 +283,7 @@ impl AgentConnection {
         let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
         let given = bearer.is_some() || api_key.is_some() || has_other_than_trace(service_parameters);
         if given {
-            let named = match &self.reference {
-                CardReference::Url(url) => Some(url),
-                CardReference::File(_) => None,
-            };
-            self.check_credentials(endpoint, named)?;
+            self.check_credentials(endpoint, self.reference.url())?;
         }
         let Some((server, token)) = &self.operator else {
             if given {
@@ -320,6 +319,20 @@ impl AgentConnection {
 
     pub(crate) fn failed(&self, error: A2aClientError) -> CliError {
         CliError::Client { error: Box::new(error), target: self.target.clone() }
+    }
+
+    /// How a task is waited for.
+    pub(crate) fn wait_options(&self) -> WaitOptions {
+        WaitOptions {
+            poll: self.poll_interval,
+            through_authorization: self.wait_auth,
+            ..WaitOptions::default()
+        }
+    }
+
+    /// The address of the agent's host: that of its card, or of the catalog that names it.
+    pub(crate) fn card_url(&self) -> Option<&Url> {
+        self.reference.url()
     }
 
     /// Records the task, in case the command ends early.

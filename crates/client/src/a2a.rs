@@ -9,6 +9,7 @@
 
 mod card;
 mod card_cache;
+mod catalog;
 mod error;
 mod extensions;
 mod http;

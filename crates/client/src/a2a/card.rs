@@ -22,15 +22,36 @@ pub enum CardReference {
     Url(Url),
     /// A file on this machine.
     File(PathBuf),
+    /// An entry of a catalog, which is at a URL or in a file.
+    Entry {
+        /// The catalog.
+        catalog: Box<CardReference>,
+        /// The name of the entry, or its identifier.
+        name: String,
+    },
 }
 
 impl CardReference {
-    /// Parses a reference: a host or an origin (the well-known path is appended), the URL of a card, or a
-    /// file.
+    /// Parses a reference: a host or an origin (the well-known path is appended), the URL of a card, a
+    /// file, or `CATALOG#NAME` for an entry of a catalog that is at a URL or in a file.
     ///
     /// Text without a scheme is a file if one of that name exists or if it looks like a path; otherwise it
     /// is a host.
     pub fn parse(text: &str) -> Result<Self, A2aClientError> {
+        if let Some((catalog, name)) = text.rsplit_once('#').filter(|(_, name)| !name.is_empty())
+            && !PathBuf::from(text).is_file()
+        {
+            let catalog = match Self::parse(catalog)? {
+                // A catalog has no well-known path here: what was written is meant.
+                Self::Url(url) if url.path() == WELL_KNOWN && !catalog.ends_with(WELL_KNOWN) => {
+                    let mut url = url;
+                    url.set_path("/");
+                    Self::Url(url)
+                }
+                other => other,
+            };
+            return Ok(Self::Entry { catalog: Box::new(catalog), name: name.to_owned() });
+        }
         let no_card = |why: String| A2aClientError::NoCard { at: text.to_owned(), why };
         if text.starts_with("file://") {
             let url = Url::parse(text).map_err(|error| no_card(error.to_string()))?;
@@ -59,6 +80,15 @@ impl CardReference {
         Self::Url(url)
     }
 
+    /// The URL that the user named: that of the card, or that of the catalog.
+    pub fn url(&self) -> Option<&Url> {
+        match self {
+            Self::Url(url) => Some(url),
+            Self::File(_) => None,
+            Self::Entry { catalog, .. } => catalog.url(),
+        }
+    }
+
     fn of_url(mut url: Url) -> Self {
         if matches!(url.path(), "" | "/") && url.query().is_none() {
             url.set_path(WELL_KNOWN);
@@ -72,6 +102,7 @@ impl std::fmt::Display for CardReference {
         match self {
             Self::Url(url) => f.write_str(url.as_str()),
             Self::File(path) => path.display().fmt(f),
+            Self::Entry { catalog, name } => write!(f, "{catalog}#{name}"),
         }
     }
 }
@@ -120,28 +151,66 @@ pub(super) async fn fetch(
     cache: &CardCache,
     freshness: CardFreshness,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
+    if let CardReference::Entry { catalog, name } = reference {
+        let bytes = fetch_bytes(catalog, options, credentials, cache, freshness).await?;
+        let at = reference.to_string();
+        return match catalog::find(&bytes, name, &at, catalog.url())? {
+            CatalogCard::Here(json) => AgentCard::parse(&json, &at).map(|value| A2aResponse { json, value }),
+            CatalogCard::At(url) => {
+                // The credentials are for the catalog's origin, which the user named.
+                let same = catalog.url().is_some_and(|catalog| catalog.origin() == url.origin());
+                let none = A2aCredentials::default();
+                let credentials = if same { credentials } else { &none };
+                read(&CardReference::Url(url), options, credentials, cache, freshness).await
+            }
+        };
+    }
+    read(reference, options, credentials, cache, freshness).await
+}
+
+/// The card that is at a URL or in a file.
+async fn read(
+    reference: &CardReference,
+    options: &A2aHttpOptions,
+    credentials: &A2aCredentials,
+    cache: &CardCache,
+    freshness: CardFreshness,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let at = reference.to_string();
-    let bytes = match reference {
-        CardReference::File(path) => std::fs::read(path)
-            .map(Arc::from)
-            .map_err(|error| A2aClientError::NoCard { at: at.clone(), why: error.to_string() })?,
+    let bytes = fetch_bytes(reference, options, credentials, cache, freshness).await?;
+    let bad = |why: String| A2aClientError::BadCard { at: at.clone(), why };
+    let json: Box<RawValue> =
+        serde_json::from_slice(&bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
+    let value = AgentCard::parse(&json, &at)?;
+    Ok(A2aResponse { json, value })
+}
+
+async fn fetch_bytes(
+    reference: &CardReference,
+    options: &A2aHttpOptions,
+    credentials: &A2aCredentials,
+    cache: &CardCache,
+    freshness: CardFreshness,
+) -> Result<Arc<[u8]>, A2aClientError> {
+    let at = reference.to_string();
+    let no_card = |why: String| A2aClientError::NoCard { at: at.clone(), why };
+    match reference {
+        CardReference::File(path) => {
+            std::fs::read(path).map(Arc::from).map_err(|error| no_card(error.to_string()))
+        }
         CardReference::Url(url) => {
             let fetched = cache.fetch(url, options, credentials, freshness).await;
             fetched.map_err(|error| match error {
                 A2aClientError::Http { status, body, .. } => {
                     let why =
                         if body.is_empty() || status == 404 { String::new() } else { format!(": {body}") };
-                    A2aClientError::NoCard { at: at.clone(), why: format!("HTTP {status}{why}") }
+                    no_card(format!("HTTP {status}{why}"))
                 }
                 other => other,
-            })?
+            })
         }
-    };
-    let bad = |why: String| A2aClientError::BadCard { at: at.clone(), why };
-    let json: Box<RawValue> =
-        serde_json::from_slice(&bytes).map_err(|error| bad(format!("not JSON: {error}")))?;
-    let value = AgentCard::parse(&json, &at)?;
-    Ok(A2aResponse { json, value })
+        CardReference::Entry { .. } => Err(no_card("a catalog is not an entry of another one".to_owned())),
+    }
 }
 
 impl AgentCard {
@@ -233,6 +302,9 @@ mod tests {
         check("https://agent.example/?x=1", "https://agent.example/?x=1");
         check("./card.json", "./card.json");
         check("file:///tmp/card.json", "/tmp/card.json");
+        check("https://r.example/agents#weather", "https://r.example/agents#weather");
+        check("https://r.example#weather", "https://r.example/#weather");
+        check("./catalog.json#weather", "./catalog.json#weather");
         check(
             "ftp://agent.example",
             "there is no agent card at ftp://agent.example: a reference is a host, a URL with http or https, or a file",
