@@ -16,7 +16,7 @@ use tower::ServiceExt;
 
 use crate::{
     a2a::{
-        jsonrpc,
+        grpc, jsonrpc,
         rest::{self, RestForm, RestRoute},
     },
     admin,
@@ -251,7 +251,8 @@ impl Site {
 
     pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
         let is_get = request.method() == Method::GET;
-        let rest = RestRoute::parse(request.uri().path());
+        let is_grpc = grpc::is_grpc(request.headers());
+        let rest = RestRoute::parse(request.uri().path()).filter(|_| !is_grpc);
         let form = rest.as_ref().map(|route| RestForm::new(route, request.headers()));
         let mut response = match self.app.refuse_proxied(request.headers(), peer) {
             Some(message) => responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message }),
@@ -262,6 +263,9 @@ impl Site {
         };
         if let Some(form) = form {
             response = form.apply(response);
+        }
+        if is_grpc {
+            response = grpc::finish(response);
         }
         protect(response.headers_mut(), is_get);
         response
@@ -295,6 +299,9 @@ impl Site {
     ) -> Response<Body> {
         if let Some(why) = self.app.hosts.refuse(request.headers(), origin_allowed) {
             return responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
+        }
+        if grpc::is_grpc(request.headers()) {
+            return Box::pin(grpc::serve(&self.app, request, peer)).await;
         }
         // The hot path: the router's boxes and clones cost as much as a small task does.
         if request.method() == Method::POST && request.uri().path() == "/" {

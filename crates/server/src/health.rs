@@ -23,12 +23,7 @@ pub(crate) async fn alive() -> Response<Body> {
 
 /// `/readyz`: the server accepts new work.
 pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
-    let stopping = *app.engine.closing().borrow();
-    let reason = match stopping {
-        true => Some("the server is stopping".to_owned()),
-        false => app.engine.ready().await.err().map(|error| error.to_string()),
-    };
-    match reason {
+    match not_ready_reason(&app).await {
         None => responses::json(r#"{"status":"ready"}"#),
         Some(reason) => {
             let mut response =
@@ -37,6 +32,15 @@ pub(crate) async fn ready(State(app): State<Arc<App>>) -> Response<Body> {
             response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
             response
         }
+    }
+}
+
+/// Why the server takes no new work; `None` if it does.
+pub(crate) async fn not_ready_reason(app: &App) -> Option<String> {
+    let stopping = *app.engine.closing().borrow();
+    match stopping {
+        true => Some("the server is stopping".to_owned()),
+        false => app.engine.ready().await.err().map(|error| error.to_string()),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Reads a request, gives its call to [`A2aHandler`], and writes the result in its envelope. `nuncio_wire::a2a` holds
 //! the differences between the protocol generations.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
 use axum::{
     BoxError,
@@ -13,22 +13,23 @@ use axum::{
 };
 use nuncio_engine::{Caller, Error, catalog::RegisteredAgent, error::whole_seconds};
 use nuncio_wire::{
-    a2a::{A2aCall, A2aFault, A2aProblem, Dialect, DialectChoice, card::LOG_EXTENSION, choose_dialect},
+    a2a::{A2aCall, A2aFault, A2aProblem, Dialect, DialectChoice, choose_dialect},
     jsonrpc::{self, RpcId, RpcRequest},
-    sse,
+    sse as frame,
 };
 
 use super::{
+    exchange::{A2aExchange, authentication_problem, fault_of, header_text, serve_as, version_of},
     extensions::ActiveExtensions,
-    handler::{A2aEvents, A2aHandler, A2aReply, A2aRequestMeta},
-    sse::{A2aEventStream, StreamEnvelope},
+    handler::{A2aEvents, A2aReply},
+    sse::{self, SseEnvelope, SseFraming},
 };
 use crate::{
     app::{App, peer_of},
     auth::{self, AuthError, ConnectionPeer},
-    charged_body::{self, charge_response},
+    charged_body,
     request_checks::{self, HttpRefusal},
-    responses::{event_stream, json, refuse, refuse_busy},
+    responses::{event_stream, json, refuse},
 };
 
 /// Bytes that are read of an unauthenticated request, for its id and its dialect.
@@ -103,12 +104,7 @@ where
             return unauthenticated(app, headers, body.as_deref(), &error);
         }
     };
-    if let Err(error) = app.admit_request(&caller).await {
-        return refuse_busy(&error);
-    }
-    let served = serve_caller(app, agent, &parts, peer, body, caller.clone());
-    let response = app.engine.cpu().meter(caller.owner(), served).await;
-    charge_response(&app.engine, &caller, response)
+    serve_as(app, caller, |caller| serve_caller(app, agent, &parts, peer, body, caller)).await
 }
 
 async fn serve_caller<B>(
@@ -140,7 +136,8 @@ where
     // A client that omits the id waits for a response all the same: over HTTP every request has one.
     let id = request.id.clone().unwrap_or_else(RpcId::null);
     let extensions = ActiveExtensions::of(&agent.profile, headers);
-    let exchange = A2aExchange { app, agent, headers, peer, caller, id, extensions };
+    let exchange = A2aExchange { app, agent, headers, peer, caller, extensions };
+    let exchange = JsonRpcExchange { exchange, id };
     let choice = match choose_dialect(version.as_deref(), &request.method) {
         Ok(choice) => choice,
         Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
@@ -191,19 +188,10 @@ fn unauthenticated(app: &App, headers: &HeaderMap, body: Option<&[u8]>, error: &
     response
 }
 
-/// The problem that a request without valid credentials has.
-pub(super) fn authentication_problem(error: &AuthError) -> A2aProblem {
-    match error {
-        AuthError::Unavailable(_) => A2aProblem::Unavailable,
-        AuthError::Suspended(_) => A2aProblem::Forbidden,
-        AuthError::Missing | AuthError::Invalid(_) => A2aProblem::Unauthenticated,
-    }
-}
-
 /// The JSON-RPC envelope of a stream's frames: each is a response to the same request.
 struct JsonRpcEnvelope(RpcId);
 
-impl StreamEnvelope for JsonRpcEnvelope {
+impl SseEnvelope for JsonRpcEnvelope {
     fn write_result(&self, out: &mut Vec<u8>, _: Dialect, write: &mut dyn FnMut(&mut Vec<u8>)) {
         jsonrpc::write_result(out, &self.0, |out| write(out));
     }
@@ -213,19 +201,13 @@ impl StreamEnvelope for JsonRpcEnvelope {
     }
 }
 
-/// One request and the context of its response.
-pub(super) struct A2aExchange<'a> {
-    pub(super) app: &'a Arc<App>,
-    pub(super) agent: &'a RegisteredAgent,
-    pub(super) headers: &'a HeaderMap,
-    pub(super) peer: &'a ConnectionPeer,
-    pub(super) caller: Caller,
-    /// The id of the JSON-RPC request; REST has none.
-    pub(super) id: RpcId,
-    pub(super) extensions: ActiveExtensions,
+/// One request with its id.
+struct JsonRpcExchange<'a> {
+    exchange: A2aExchange<'a>,
+    id: RpcId,
 }
 
-impl A2aExchange<'_> {
+impl JsonRpcExchange<'_> {
     /// Answers a request that names no version, such as `tasks/get`: in 0.1 if its task was created in it, otherwise
     /// in 0.3.
     async fn answer_by_task(&self, request: &RpcRequest<'_>) -> Response<Body> {
@@ -251,8 +233,8 @@ impl A2aExchange<'_> {
     /// Answers a subscription that names no version. The follower reads the task's row anyway, so the dialect is taken
     /// from there and costs no second read.
     async fn subscribe_by_task(&self, task: &str) -> Response<Body> {
-        let events = match self.last_event_id() {
-            Ok(cursor) => self.handler().subscribe(Dialect::V0_3, task, cursor).await,
+        let events = match self.exchange.last_event_id() {
+            Ok(cursor) => self.exchange.handler().subscribe(Dialect::V0_3, task, cursor).await,
             Err(error) => Err(error),
         };
         match events {
@@ -268,21 +250,17 @@ impl A2aExchange<'_> {
     }
 
     async fn dialect_of_task(&self, task: &str) -> Result<Dialect, Error> {
-        match self.app.engine.origin(&self.caller, task).await {
+        match self.exchange.app.engine.origin(&self.exchange.caller, task).await {
             Ok(origin) => Ok(DialectChoice::ByTask.resolve(Some(&origin.dialect))),
             Err(Error::NoSuchTask(_)) => Ok(DialectChoice::ByTask.resolve(None)),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) fn handler(&self) -> A2aHandler<'_> {
-        A2aHandler { app: self.app, agent: self.agent, caller: &self.caller }
-    }
-
     async fn answer(&self, dialect: Dialect, call: A2aCall) -> Response<Body> {
         let streams = matches!(call, A2aCall::Stream(_) | A2aCall::Subscribe { .. });
-        let reply = match self.meta(&call) {
-            Ok(meta) => self.handler().handle(dialect, call, meta).await,
+        let reply = match self.exchange.meta(&call) {
+            Ok(meta) => self.exchange.handler().handle(dialect, call, meta).await,
             Err(error) => Err(error),
         };
         match reply {
@@ -290,7 +268,7 @@ impl A2aExchange<'_> {
                 let mut out = Vec::with_capacity(1024);
                 jsonrpc::write_result(&mut out, &self.id, |out| result.write(dialect, out));
                 let mut response = json(out);
-                self.extensions.write(response.headers_mut());
+                self.exchange.extensions.write(response.headers_mut());
                 response
             }
             Ok(A2aReply::Events(events)) => self.stream(dialect, *events),
@@ -303,50 +281,10 @@ impl A2aExchange<'_> {
     }
 
     fn stream(&self, dialect: Dialect, events: A2aEvents) -> Response<Body> {
-        let envelope = Box::new(JsonRpcEnvelope(self.id.clone()));
-        let mut response = self.open_stream(dialect, events, envelope).respond();
-        self.extensions.write(response.headers_mut());
+        let framing = Box::new(SseFraming(JsonRpcEnvelope(self.id.clone())));
+        let mut response = sse::respond(self.exchange.open_stream(dialect, events, framing));
+        self.exchange.extensions.write(response.headers_mut());
         response
-    }
-
-    /// The stream of a task's events for this client.
-    pub(super) fn open_stream(
-        &self,
-        dialect: Dialect,
-        events: A2aEvents,
-        envelope: Box<dyn StreamEnvelope>,
-    ) -> A2aEventStream {
-        let A2aEvents { origin, follower, start, one_turn, slot } = events;
-        A2aEventStream {
-            dialect,
-            envelope,
-            task_id: origin.public_id().into(),
-            origin,
-            follower,
-            start,
-            one_turn,
-            logs: self.extensions.contains(LOG_EXTENSION),
-            keep_alive: self.app.options.limits.keep_alive,
-            live: slot.open(&self.caller, "a2a", self.headers),
-            recheck: self.app.start_recheck(self.headers, self.peer),
-            ended: false,
-        }
-    }
-
-    /// The headers that matter to this call.
-    pub(super) fn meta(&self, call: &A2aCall) -> Result<A2aRequestMeta, Error> {
-        Ok(match call {
-            A2aCall::Send(_) | A2aCall::Stream(_) => A2aRequestMeta {
-                idempotency_key: self.idempotency_key()?,
-                trace: header_text(self.headers, "traceparent").map(Cow::into_owned),
-                last_event_id: None,
-                extensions: self.extensions.uris().to_vec(),
-            },
-            A2aCall::Subscribe { .. } => {
-                A2aRequestMeta { last_event_id: self.last_event_id()?, ..A2aRequestMeta::default() }
-            }
-            _ => A2aRequestMeta::default(),
-        })
     }
 
     /// The response to a call that failed.
@@ -355,37 +293,12 @@ impl A2aExchange<'_> {
         // error with its own HTTP status is not.
         if streams && dialect == Dialect::V0_3 && !has_status(error) {
             let mut out = Vec::new();
-            sse::write_numbered_event(&mut out, None, |out| {
+            frame::write_numbered_event(&mut out, None, |out| {
                 dialect.write_fault(out, Some(&self.id), &fault_of(dialect, error));
             });
             return event_stream(Body::from(out));
         }
         self.error(dialect, error)
-    }
-
-    /// The cursor after which a stream continues.
-    fn last_event_id(&self) -> Result<Option<u64>, Error> {
-        let Some(id) = header_text(self.headers, "last-event-id").filter(|id| !id.is_empty()) else {
-            return Ok(None);
-        };
-        match id.parse() {
-            Ok(cursor) => Ok(Some(cursor)),
-            Err(_) => {
-                Err(Error::Invalid(format!("Last-Event-ID: {id:?} is not an id of this server's events")))
-            }
-        }
-    }
-
-    /// The idempotency key of a send. An invalid key is refused: without it a repeat would create a second
-    /// task, or answer another question.
-    fn idempotency_key(&self) -> Result<Option<String>, Error> {
-        match self.headers.get("idempotency-key").map(HeaderValue::to_str) {
-            None => Ok(None),
-            Some(Ok(key)) if !key.is_empty() => Ok(Some(format!("key:{key}"))),
-            Some(_) => {
-                Err(Error::Invalid("Idempotency-Key: expected printable ASCII, for example a UUID".into()))
-            }
-        }
     }
 
     fn error(&self, dialect: Dialect, error: &Error) -> Response<Body> {
@@ -394,7 +307,7 @@ impl A2aExchange<'_> {
             Error::Busy { retry_after, .. } => (StatusCode::SERVICE_UNAVAILABLE, retry_after),
             Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, retry_after),
             Error::Forbidden(scope) | Error::NotOperator(scope) => {
-                self.app.challenge.forbid(&mut response, "", scope);
+                self.exchange.app.challenge.forbid(&mut response, "", scope);
                 return response;
             }
             Error::Suspended(..) => {
@@ -425,28 +338,4 @@ fn has_status(error: &Error) -> bool {
             | Error::NotOperator(_)
             | Error::Suspended(..)
     )
-}
-
-/// Renders an engine error for the caller; an internal error is also logged for the operator.
-pub(crate) fn fault_of(dialect: Dialect, error: &Error) -> A2aFault {
-    if let Error::Internal(why) = error {
-        tracing::error!(%why, "a request failed with an internal error");
-    }
-    dialect.fault(error)
-}
-
-/// A header as text. Invalid bytes are shown as such, so that the value is refused and not ignored.
-fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> Option<Cow<'a, str>> {
-    headers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()))
-}
-
-/// The version of A2A that a request names, in its header or its query.
-pub(super) fn version_of(parts: &Parts) -> Option<Cow<'_, str>> {
-    let in_query = || parts.uri.query().and_then(version_in_query).map(Cow::Borrowed);
-    header_text(&parts.headers, "a2a-version").or_else(in_query)
-}
-
-fn version_in_query(query: &str) -> Option<&str> {
-    let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
-    pairs.find(|(key, _)| key.eq_ignore_ascii_case("a2a-version")).map(|(_, value)| value)
 }

@@ -13,26 +13,24 @@ use axum::{
     body::{Body, Bytes, HttpBody},
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
-use nuncio_engine::{Caller, Error, catalog::RegisteredAgent, error::whole_seconds};
-use nuncio_wire::{
-    a2a::{A2aCall, A2aFault, A2aProblem, Dialect, RestOperation, RestRequest},
-    jsonrpc::RpcId,
-};
+use nuncio_engine::{Caller, Error, error::whole_seconds};
+use nuncio_wire::a2a::{A2aCall, A2aFault, A2aProblem, Dialect, RestOperation, RestRequest};
 use routes::NoOperation;
 pub(crate) use routes::RestRoute;
 
 use super::{
+    agent_address::{self, AgentAddress},
+    exchange::{A2aExchange, authentication_problem, fault_of, serve_as, version_of},
     extensions::ActiveExtensions,
     handler::A2aReply,
-    jsonrpc::{A2aExchange, authentication_problem, fault_of, version_of},
-    sse::StreamEnvelope,
+    sse::{self, SseEnvelope, SseFraming},
 };
 use crate::{
     app::App,
     auth::{self, AuthError, ConnectionPeer},
-    charged_body::{self, charge_response},
+    charged_body,
     request_checks::{self, HttpRefusal},
-    responses::{RefusalMessage, json, refuse, refuse_busy},
+    responses::{RefusalMessage, json, refuse},
 };
 
 const A2A_JSON: &str = "application/a2a+json";
@@ -108,12 +106,7 @@ where
         Ok(caller) => caller,
         Err(error) => return unauthenticated(app, dialect, &error),
     };
-    if let Err(error) = app.admit_request(&caller).await {
-        return refuse_busy(&error);
-    }
-    let served = serve_caller(app, &route, operation, &parts, peer, body, caller.clone());
-    let response = app.engine.cpu().meter(caller.owner(), served).await;
-    charge_response(&app.engine, &caller, response)
+    serve_as(app, caller, |caller| serve_caller(app, &route, operation, &parts, peer, body, caller)).await
 }
 
 async fn serve_caller<B>(
@@ -148,12 +141,8 @@ where
     if let Err(fault) = request.check_version(dialect, version_of(parts).as_deref()) {
         return fault_response(dialect, &fault);
     }
-    let (agent, caller) = match find_agent(app, route, &request) {
-        Ok((agent, AgentAddress::Own)) => {
-            let caller = caller.at_agent(agent.profile.name.as_str());
-            (agent, caller)
-        }
-        Ok((agent, AgentAddress::Root)) => (agent, caller),
+    let AgentAddress { agent, caller } = match find_agent(app, route, &request, caller) {
+        Ok(address) => address,
         Err(refusal) => return *refusal,
     };
     let call = match request.read_call(dialect, limits.max_json_depth) {
@@ -163,7 +152,7 @@ where
     // Freed early: the response may take long, and no longer needs it.
     drop((body, permit));
     let extensions = ActiveExtensions::of(&agent.profile, headers);
-    let exchange = A2aExchange { app, agent: &agent, headers, peer, caller, id: RpcId::null(), extensions };
+    let exchange = A2aExchange { app, agent: &agent, headers, peer, caller, extensions };
     let mut response = answer(&exchange, dialect, call).await;
     if response.status().is_success() {
         exchange.extensions.write(response.headers_mut());
@@ -171,23 +160,15 @@ where
     response
 }
 
-/// Where a request found its agent. At an agent's own address only the tasks of that agent exist.
-enum AgentAddress {
-    /// The path or the tenant names the agent.
-    Own,
-    Root,
-}
-
-/// The agent that a request is for: that of the path, the one that the tenant names, or the default one.
+/// The agent that a request is for, and the caller as it is known there.
 fn find_agent(
     app: &App,
     route: &RestRoute,
     request: &RestRequest<'_>,
-) -> Result<(Arc<RegisteredAgent>, AgentAddress), Box<Response<Body>>> {
-    let not_found =
-        |message: String| Box::new(refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message }));
-    let named = request.tenant(route.dialect);
-    let named = named.map_err(|fault| Box::new(fault_response(route.dialect, &fault)))?;
+    caller: Caller,
+) -> Result<AgentAddress, Box<Response<Body>>> {
+    let refuse_fault = |fault: A2aFault| Box::new(fault_response(route.dialect, &fault));
+    let named = request.tenant(route.dialect).map_err(refuse_fault)?;
     let tenant = match (&route.tenant, named) {
         (Some(in_path), Some(named)) if *in_path != named => {
             let message = format!("tenant: the path says {in_path:?}, the request {named:?}");
@@ -195,25 +176,12 @@ fn find_agent(
                 field: Some("tenant".to_owned()),
                 ..route.dialect.problem(A2aProblem::InvalidParams, message)
             };
-            return Err(Box::new(fault_response(route.dialect, &fault)));
+            return Err(refuse_fault(fault));
         }
         (in_path, named) => in_path.clone().or(named),
     };
-    let catalog = app.engine.catalog();
-    let agent = match (&route.agent, tenant) {
-        (Some(agent), Some(tenant)) if *agent != tenant => {
-            let message = format!("the tenant {tenant:?} is not at /agents/{agent}: a tenant names an agent");
-            return Err(not_found(message));
-        }
-        (Some(agent), _) => catalog.get(agent),
-        (None, Some(tenant)) => catalog.get(&tenant),
-        (None, None) => {
-            let agent =
-                catalog.default_agent().ok_or_else(|| not_found("this server has no agents".into()))?;
-            return Ok((agent, AgentAddress::Root));
-        }
-    };
-    agent.map(|agent| (agent, AgentAddress::Own)).map_err(|error| not_found(error.to_string()))
+    agent_address::find(app, route.agent.as_deref(), tenant.as_deref(), caller)
+        .map_err(|message| Box::new(refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message })))
 }
 
 async fn answer(exchange: &A2aExchange<'_>, dialect: Dialect, call: A2aCall) -> Response<Body> {
@@ -233,8 +201,8 @@ async fn answer(exchange: &A2aExchange<'_>, dialect: Dialect, call: A2aCall) -> 
             return json(out);
         }
         Ok(A2aReply::Events(events)) => {
-            let stream = exchange.open_stream(dialect, *events, Box::new(RestEnvelope));
-            match Box::pin(stream.respond_when_begun()).await {
+            let stream = exchange.open_stream(dialect, *events, Box::new(SseFraming(RestEnvelope)));
+            match Box::pin(sse::respond_when_begun(stream)).await {
                 Ok(response) => return response,
                 Err(error) => error,
             }
@@ -252,7 +220,7 @@ async fn answer(exchange: &A2aExchange<'_>, dialect: Dialect, call: A2aCall) -> 
 /// The frames of a stream: each is a bare result, and an error is an event of its own type.
 struct RestEnvelope;
 
-impl StreamEnvelope for RestEnvelope {
+impl SseEnvelope for RestEnvelope {
     fn write_result(&self, out: &mut Vec<u8>, dialect: Dialect, write: &mut dyn FnMut(&mut Vec<u8>)) {
         if dialect >= Dialect::V1 {
             return write(out);

@@ -1,39 +1,29 @@
-//! The server-sent event stream of one task, in one dialect; written once for all dialects and bindings.
+//! Streams as server-sent events, for the bindings over HTTP and JSON.
 //!
-//! The SSE id of a frame is the event's cursor, so that `Last-Event-ID` continues after it with the same bytes.
-//! All frames of one batch are written as one chunk. The binding's envelope is around the data of each frame.
+//! The SSE id of a frame is the event's cursor: `Last-Event-ID` continues after it. The binding's envelope is around the
+//! data of each frame.
 
-use std::{borrow::Cow, convert::Infallible, sync::Arc, time::Duration};
+use std::{borrow::Cow, convert::Infallible};
 
 use axum::{
     body::{Body, Bytes},
     http::Response,
 };
 use futures_util::stream;
-use nuncio_engine::{
-    Error, Event, Follower, Message, Next, Task,
-    event::{Entry, EntryBatch},
-    task::Origin,
-};
+use nuncio_engine::Error;
 use nuncio_wire::{
-    a2a::{A2aFault, A2aFrame, Dialect, TaskDetail, TaskIds},
+    a2a::{A2aFault, Dialect},
     sse,
 };
-use serde_json::{Value, json};
-use tokio::time::Instant;
 
-use super::{handler::StreamStart, jsonrpc::fault_of};
-use crate::{
-    auth::CredentialRecheck,
-    open_streams::{MAX_TYPE, OpenStream, STREAM_ID},
-    responses::event_stream,
+use super::{
+    event_stream::{A2aEventStream, StreamChunk, StreamEnd, StreamFraming},
+    exchange::fault_of,
 };
-
-/// The maximum number of events that a stream holds while its agent may still answer with a message alone.
-const MAX_HELD: usize = 256;
+use crate::{open_streams::STREAM_ID, responses::event_stream};
 
 /// What a binding writes around the data of a frame.
-pub(crate) trait StreamEnvelope: Send + 'static {
+pub(crate) trait SseEnvelope: Send + 'static {
     /// Writes a result; `write` adds its JSON.
     fn write_result(&self, out: &mut Vec<u8>, dialect: Dialect, write: &mut dyn FnMut(&mut Vec<u8>));
 
@@ -46,242 +36,66 @@ pub(crate) trait StreamEnvelope: Send + 'static {
     }
 }
 
-/// A stream and where it stands.
-pub(crate) struct A2aEventStream {
-    pub(crate) dialect: Dialect,
-    pub(crate) envelope: Box<dyn StreamEnvelope>,
-    pub(crate) task_id: Arc<str>,
-    pub(crate) origin: Origin,
-    pub(crate) follower: Follower,
-    /// The first frame, until it is written.
-    pub(crate) start: StreamStart,
-    /// Whether the stream belongs to one message and ends with the agent's turn.
-    pub(crate) one_turn: bool,
-    /// Whether the client activated the extension for log messages.
-    pub(crate) logs: bool,
-    pub(crate) keep_alive: Duration,
-    pub(crate) live: OpenStream,
-    /// Rechecks the caller's credentials: the stream ends when they are no longer valid.
-    pub(crate) recheck: CredentialRecheck,
-    pub(crate) ended: bool,
-}
+/// Frames as events in an envelope.
+pub(super) struct SseFraming<E>(pub(super) E);
 
-impl A2aEventStream {
-    /// The HTTP response that carries the stream.
-    pub(crate) fn respond(self) -> Response<Body> {
-        self.respond_with(None)
-    }
-
-    /// The response, once the stream has something to send; until then an error is the caller's, which can still
-    /// choose the HTTP status. A stream that continues after a cursor may be quiet for long, and begins at once.
-    pub(crate) async fn respond_when_begun(mut self) -> Result<Response<Body>, Error> {
-        let first = match self.start {
-            // It may be long before it is decided what the first frame is.
-            StreamStart::Nothing | StreamStart::Held(_) => None,
-            StreamStart::Birth | StreamStart::Current(_) => self.next_chunk().await?,
-        };
-        Ok(self.respond_with(first))
-    }
-
-    fn respond_with(self, first: Option<Bytes>) -> Response<Body> {
-        let name = self.live.header();
-        let frames = stream::unfold((self, first), |(mut stream, first)| async move {
-            let bytes = match first {
-                Some(first) => first,
-                None => stream.next().await?,
-            };
-            Some((Ok::<_, Infallible>(bytes), (stream, None)))
-        });
-        let mut response = event_stream(Body::from_stream(frames));
-        response.headers_mut().insert(STREAM_ID, name);
-        response
-    }
-
-    /// The next chunk of the body, also for an error; `None` closes the stream.
-    async fn next(&mut self) -> Option<Bytes> {
-        match self.next_chunk().await {
-            Ok(chunk) => chunk,
-            Err(error) => {
-                let mut out = Vec::new();
-                let fault = fault_of(self.dialect, &error);
-                if let Some(kind) = self.envelope.fault_event() {
-                    sse::write_event_type(&mut out, kind);
-                }
-                sse::write_numbered_event(&mut out, None, |out| {
-                    self.envelope.write_fault(out, self.dialect, &fault);
-                });
-                self.live.record_event(Cow::Borrowed("error"), Some(&self.task_id), None);
-                Some(out.into())
-            }
-        }
-    }
-
-    /// The next chunk of the body; `None` closes the stream, and nothing follows an error.
-    async fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
-        if let StreamStart::Current(task) = &self.start {
-            let task = Arc::clone(task);
-            self.start = StreamStart::Nothing;
-            let mut out = Vec::with_capacity(1024);
-            self.ended = match task.reply() {
-                Some(message) => self.write_reply(&mut out, message),
-                None => self.write_task(&mut out, &task),
-            };
-            return Ok(Some(out.into()));
-        }
-        // Not every event has a frame: the keep-alive timer runs from the last bytes sent to the client.
-        let quiet_until = Instant::now() + self.keep_alive;
-        while !self.ended {
-            let next = tokio::select! {
-                biased;
-                () = self.recheck.wait_until_invalid() => return Ok(None),
-                next = tokio::time::timeout_at(quiet_until, self.follower.next()) => next,
-            };
-            let next = match next {
-                Err(_) => return Ok(Some(Bytes::from_static(sse::KEEP_ALIVE))),
-                Ok(next) => next,
-            };
-            match next {
-                Ok(Next::Batch(batch)) => {
-                    let out = self.write_batch(&batch);
-                    if !out.is_empty() {
-                        return Ok(Some(out.into()));
-                    }
-                }
-                // A2A clients resume in their own way, and its questions stay open until they are answered.
-                Ok(Next::Nudge(_)) => {}
-                Ok(Next::End) => self.ended = true,
-                Ok(Next::Closing) => {
-                    self.ended = true;
-                    let cursor = self.follower.cursor();
-                    let note = format!(": the server is stopping; continue with Last-Event-ID: {cursor}\n\n");
-                    return Ok(Some(note.into()));
-                }
-                Err(error) => {
-                    self.ended = true;
-                    return Err(error);
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn write_batch(&mut self, batch: &EntryBatch) -> Vec<u8> {
-        let mut out = Vec::with_capacity(batch.entries.len() * 384);
-        for (seq, entry) in batch.iter() {
-            if let StreamStart::Held(held) = &mut self.start {
-                if let Some(message) = entry.event().reply() {
-                    self.ended = self.write_reply(&mut out, message);
-                    break;
-                }
-                // Only log lines can be many here: they are held for a client that wants them, and no more than these.
-                let is_log = matches!(entry.event(), Event::Log(_));
-                if !is_log || (self.logs && held.len() < MAX_HELD) {
-                    held.push((seq, entry.clone()));
-                }
-                if seq > 1 && entry.event().shows_task() {
-                    let held = std::mem::take(held);
-                    self.start = StreamStart::Birth;
-                    held.iter().for_each(|(seq, entry)| self.write_entry(&mut out, *seq, entry));
-                }
-            } else {
-                self.write_entry(&mut out, seq, entry);
-            }
-            if self.ended {
-                break;
-            }
-        }
-        out
-    }
-
-    /// Writes the frame of an event, if it has one and the stream has not ended.
-    fn write_entry(&mut self, out: &mut Vec<u8>, seq: u64, entry: &Entry) {
-        if !self.ended {
-            self.ended = if seq == 1 && matches!(self.start, StreamStart::Birth) {
-                self.start = StreamStart::Nothing;
-                self.write_task(out, &Task::new(self.origin.clone()).fold([entry]))
-            } else {
-                let ids = TaskIds { task: &self.task_id, context: &self.origin.context };
-                let (kind, data) = summary_of(entry.event());
-                self.write_frame(out, seq, (kind, data), |out| match self.logs {
-                    true => self.dialect.write_event_or_log(out, &ids, seq, entry),
-                    false => self.dialect.write_event(out, &ids, seq, entry),
-                })
-            };
-        }
-    }
-
-    /// Writes the message with which the agent answered instead of a task: the only frame.
-    fn write_reply(&self, out: &mut Vec<u8>, message: &Message) -> bool {
-        let context = &self.origin.context;
-        // Without an id: there is no task whose stream could be resumed after it.
-        sse::write_numbered_event(out, None, |out| {
-            self.envelope.write_result(out, self.dialect, &mut |out| {
-                self.dialect.write_reply(out, context, message);
-            });
-        });
-        self.live.record_event(Cow::Borrowed("message"), None, None);
-        true
-    }
-
-    fn write_task(&self, out: &mut Vec<u8>, task: &Task) -> bool {
-        let write = |out: &mut Vec<u8>| self.dialect.write_stream_start(out, task, TaskDetail::default());
-        let told = (Cow::Borrowed("task"), json!({ "state": task.state }));
-        self.write_frame(out, task.seq, told, |out| Some(write(out)))
-    }
-
-    /// Writes a frame, if there is one. Returns whether the stream ends with it.
+impl<E: SseEnvelope> StreamFraming for SseFraming<E> {
     fn write_frame(
         &self,
         out: &mut Vec<u8>,
-        seq: u64,
-        (kind, data): (Cow<'static, str>, Value),
-        write: impl FnOnce(&mut Vec<u8>) -> Option<A2aFrame>,
-    ) -> bool {
-        let start = out.len();
-        let (mut frame, mut write) = (None, Some(write));
-        sse::write_numbered_event(out, Some(seq), |out| {
-            self.envelope.write_result(out, self.dialect, &mut |out| {
-                frame = write.take().and_then(|write| write(out));
-            });
-        });
-        match frame {
-            None => {
-                out.truncate(start);
-                false
-            }
-            Some(frame) => {
-                self.live.record_event_with_data(kind, Some(&self.task_id), Some(seq), &data);
-                frame.ends_stream || (self.one_turn && frame.ends_turn)
-            }
+        dialect: Dialect,
+        cursor: Option<u64>,
+        write: &mut dyn FnMut(&mut Vec<u8>),
+    ) {
+        sse::write_numbered_event(out, cursor, |out| self.0.write_result(out, dialect, write));
+    }
+
+    fn keep_alive(&self) -> Option<Bytes> {
+        Some(Bytes::from_static(sse::KEEP_ALIVE))
+    }
+
+    fn write_fault(&self, out: &mut Vec<u8>, dialect: Dialect, fault: &A2aFault) {
+        if let Some(kind) = self.0.fault_event() {
+            sse::write_event_type(out, kind);
         }
+        sse::write_numbered_event(out, None, |out| self.0.write_fault(out, dialect, fault));
     }
 }
 
-/// The type and summary of an event for the list of open streams. A progress event that names what happened has
-/// that type.
-fn summary_of(event: &Event) -> (Cow<'static, str>, Value) {
-    let (kind, data) = match event {
-        Event::Message(_) => ("message", Value::Null),
-        Event::Status(status) => ("status", json!({ "state": status.state })),
-        Event::Artifact(chunk) => {
-            ("artifact", json!({ "artifactId": chunk.id, "append": chunk.append, "lastChunk": chunk.last }))
-        }
-        Event::Progress(progress) => {
-            let figures =
-                json!({ "progress": progress.done, "total": progress.total, "message": progress.text });
-            match progress.data.as_ref().and_then(|data| Some((data["type"].as_str()?, data))) {
-                Some((kind, data)) => {
-                    return (Cow::Owned(kind.chars().take(MAX_TYPE).collect()), data.clone());
-                }
-                None => ("progress", figures),
+/// The response that carries a stream.
+pub(super) fn respond(stream: A2aEventStream) -> Response<Body> {
+    respond_with(stream, None)
+}
+
+/// The response, once the stream has something to send; see [`A2aEventStream::first_chunk`].
+pub(super) async fn respond_when_begun(mut stream: A2aEventStream) -> Result<Response<Body>, Error> {
+    let first = stream.first_chunk().await?;
+    Ok(respond_with(stream, first))
+}
+
+fn respond_with(stream: A2aEventStream, first: Option<StreamChunk>) -> Response<Body> {
+    let name = stream.live.header();
+    let frames = stream::unfold((stream, first), |(mut stream, first)| async move {
+        let chunk = match first {
+            Some(first) => Ok(first),
+            None => stream.next_chunk().await,
+        };
+        let bytes = match chunk {
+            Ok(StreamChunk::Frames(bytes) | StreamChunk::KeepAlive(bytes)) => bytes,
+            Ok(StreamChunk::End(StreamEnd::ServerStops(cursor))) => {
+                format!(": the server is stopping; continue with Last-Event-ID: {cursor}\n\n").into()
             }
-        }
-        Event::Log(line) => ("log", json!({ "level": line.level })),
-        Event::Question(question) => {
-            ("question", json!({ "questionId": question.id, "text": question.text }))
-        }
-        Event::Answer(answered) => ("answer", json!({ "questionId": answered.question })),
-        Event::Withdrawn(withdrawn) => ("withdrawn", json!({ "questionId": withdrawn.question })),
-    };
-    (Cow::Borrowed(kind), data)
+            Ok(StreamChunk::End(StreamEnd::Complete | StreamEnd::CredentialsEnded)) => return None,
+            Err(error) => {
+                let mut out = Vec::new();
+                stream.framing.write_fault(&mut out, stream.dialect, &fault_of(stream.dialect, &error));
+                stream.live.record_event(Cow::Borrowed("error"), Some(&stream.task_id), None);
+                out.into()
+            }
+        };
+        Some((Ok::<_, Infallible>(bytes), (stream, None)))
+    });
+    let mut response = event_stream(Body::from_stream(frames));
+    response.headers_mut().insert(STREAM_ID, name);
+    response
 }

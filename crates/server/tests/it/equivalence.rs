@@ -1,14 +1,15 @@
-//! The same operation by JSON-RPC and by REST has the same result, and the same error, in both generations.
+//! The same operation by JSON-RPC, REST and gRPC has the same result, and the same error, in both generations.
 
 use serde_json::{Map, Value, json};
 
 use crate::{
+    grpc_client::{self, GrpcClient},
     rest::refusal,
     site::{Site, request, unique, version_header},
     socket::{Events, bare, post},
 };
 
-/// One operation in both bindings.
+/// One operation in every binding.
 struct Row {
     method: &'static str,
     params: Value,
@@ -44,7 +45,7 @@ fn sent(version: &str, task: Option<&str>, part: &Value) -> Value {
     json!({ "message": message })
 }
 
-/// The table. Rows whose order matters stand in it; both bindings go through all of them.
+/// The table. Rows whose order matters stand in it; every binding goes through all of them.
 fn table(version: &str, tasks: &Tasks) -> Vec<Row> {
     let v1 = version == "1.0";
     let prefix = if v1 { "" } else { "/v1" };
@@ -174,32 +175,162 @@ fn table(version: &str, tasks: &Tasks) -> Vec<Row> {
 }
 
 #[tokio::test]
-async fn both_bindings_give_the_same_in_1_0() {
+async fn every_binding_gives_the_same_in_1_0() {
     compare("1.0").await;
 }
 
 #[tokio::test]
-async fn both_bindings_give_the_same_in_0_3() {
+async fn every_binding_gives_the_same_in_0_3() {
     compare("0.3").await;
 }
 
 async fn compare(version: &str) {
     // A server each, so that lists and totals are comparable.
-    let (rpc, rest) = (Site::new().await, Site::new().await);
+    let (rpc, rest, grpc) = (Site::new().await, Site::new().await, Site::new().await);
     let by_rpc = table(version, &Tasks::new(&rpc).await);
     let by_rest = table(version, &Tasks::new(&rest).await);
-    assert_eq!(by_rpc.len(), by_rest.len());
-    let (mut results, mut errors) = (0, 0);
-    for (one, other) in by_rpc.iter().zip(&by_rest) {
+    let by_grpc = table(version, &Tasks::new(&grpc).await);
+    assert_eq!((by_rpc.len(), by_rpc.len()), (by_rest.len(), by_grpc.len()));
+    let client = GrpcClient::connect(grpc.address).await;
+    let (mut results, mut errors, mut typed) = (0, 0, 0);
+    for ((one, other), third) in by_rpc.iter().zip(&by_rest).zip(&by_grpc) {
         let expected = outcome_by_rpc(&rpc, version, one).await;
         let got = outcome_by_rest(&rest, version, other).await;
         assert_eq!(got, expected, "{version}: {} and {} {}", one.method, other.verb, other.path);
+        match outcome_by_grpc(&client, version, third).await {
+            Some(got) => assert_eq!(got, lean(expected), "{version}: {} and gRPC", one.method),
+            // Its messages cannot say this.
+            None => typed += 1,
+        }
         match got {
             Outcome::Results(_) => results += 1,
             Outcome::Error { .. } => errors += 1,
         }
     }
     assert!(results >= 15 && errors >= 12, "{version}: {results} results, {errors} errors");
+    assert!(typed <= 4, "{version}: {typed} of {} rows are not in gRPC", by_rpc.len());
+}
+
+/// The method and the request of a row in gRPC.
+fn in_grpc(version: &str, row: &Row) -> (String, Value) {
+    if version == "1.0" {
+        return (format!("/lf.a2a.v1.A2AService/{}", row.method), row.params.clone());
+    }
+    let params = &row.params;
+    let task = |member: &str| format!("tasks/{}", params[member].as_str().unwrap_or_default());
+    let config = || {
+        format!(
+            "{}/pushNotificationConfigs/{}",
+            task("id"),
+            params["pushNotificationConfigId"].as_str().unwrap()
+        )
+    };
+    let (method, request) = match row.method {
+        "message/send" | "message/stream" => {
+            let mut request = params.clone();
+            // Absence means that the call does not wait; JSON-RPC waits.
+            request["configuration"] = json!({ "blocking": true });
+            if let Some(message) = request.get_mut("message").and_then(Value::as_object_mut) {
+                let parts = message.remove("parts").unwrap();
+                let parts = parts.as_array().unwrap().iter().map(|part| match part.get("data") {
+                    Some(data) => json!({ "data": { "data": data } }),
+                    None => part.clone(),
+                });
+                message.insert("content".to_owned(), parts.collect());
+                message.insert("role".to_owned(), "ROLE_USER".into());
+            }
+            (if row.method == "message/send" { "SendMessage" } else { "SendStreamingMessage" }, request)
+        }
+        "tasks/get" => {
+            ("GetTask", json!({ "name": task("id"), "historyLength": params.get("historyLength") }))
+        }
+        "tasks/cancel" => ("CancelTask", json!({ "name": task("id") })),
+        "tasks/resubscribe" => ("TaskSubscription", json!({ "name": task("id") })),
+        "tasks/pushNotificationConfig/set" => (
+            "CreateTaskPushNotificationConfig",
+            json!({ "parent": task("taskId"), "config": { "pushNotificationConfig": params["pushNotificationConfig"] } }),
+        ),
+        "tasks/pushNotificationConfig/get" => ("GetTaskPushNotificationConfig", json!({ "name": config() })),
+        "tasks/pushNotificationConfig/list" => {
+            ("ListTaskPushNotificationConfig", json!({ "parent": task("id") }))
+        }
+        "tasks/pushNotificationConfig/delete" => {
+            ("DeleteTaskPushNotificationConfig", json!({ "name": config() }))
+        }
+        _ => ("GetAgentCard", json!({})),
+    };
+    (format!("/a2a.v1.A2AService/{method}"), request)
+}
+
+async fn outcome_by_grpc(client: &GrpcClient, version: &str, row: &Row) -> Option<Outcome> {
+    let (path, request) = in_grpc(version, row);
+    // 0 means that nothing is said about the history.
+    if version == "0.3" && row.params.get("historyLength") == Some(&json!(0)) {
+        return None;
+    }
+    let body = grpc_client::message(&path, &request)?;
+    let headers = version_header(version);
+    let answer = client.begin(&path, &headers, body, true).await.answer().await;
+    assert_eq!(answer.http_status, 200);
+    let (code, reason) = answer.refusal();
+    if reason.is_empty() {
+        assert_eq!(code as i32, 0, "{:?}", answer.status);
+        let results = answer.messages.into_iter().map(|message| normal(version, message)).collect();
+        return Some(lean(Outcome::Results(results)));
+    }
+    let code = match (version, reason) {
+        ("0.3", "TASK_NOT_FOUND") => -32001,
+        ("0.3", "TASK_NOT_CANCELABLE") => -32002,
+        // A message to a task that has ended is invalid in 0.3.
+        ("0.3", "UNSUPPORTED_OPERATION") if answer.status.message.contains("no more messages") => -32602,
+        ("0.3", "UNSUPPORTED_OPERATION") => -32007,
+        ("0.3", "INVALID_PARAMS") => -32602,
+        (_, reason) => code_of(reason, status_of(code)),
+    };
+    let message = answer.status.message.replace("message.content", "message.parts");
+    Some(Outcome::Error { code, message: without_ids(&message) })
+}
+
+/// The HTTP status that belongs to a code of gRPC (1.0.1, section 5.4).
+fn status_of(code: nuncio_wire::grpc::GrpcCode) -> u16 {
+    use nuncio_wire::grpc::GrpcCode;
+    match code {
+        GrpcCode::NotFound => 404,
+        GrpcCode::InvalidArgument | GrpcCode::FailedPrecondition => 400,
+        other => panic!("no row for {other:?}"),
+    }
+}
+
+/// Without cursors, and without what proto does not write: empty texts and lists, `false` and 0.
+fn lean(outcome: Outcome) -> Outcome {
+    fn visit(value: &mut Value) {
+        match value {
+            Value::Object(members) => {
+                members.retain(|name, value| {
+                    if name != "data" {
+                        visit(value);
+                    }
+                    let lost = [json!(false), json!(0), json!(""), json!([]), json!({}), Value::Null];
+                    !name.ends_with("/cursor/v1") && (name == "data" || !lost.contains(value))
+                });
+            }
+            Value::Array(items) => items.iter_mut().for_each(visit),
+            _ => {}
+        }
+    }
+    match outcome {
+        Outcome::Results(mut results) => {
+            for result in &mut results {
+                visit(result);
+                // A list of 0.3 that is empty.
+                if *result == json!([]) {
+                    *result = json!({});
+                }
+            }
+            Outcome::Results(results)
+        }
+        error => error,
+    }
 }
 
 /// What came of it, without what differs between two servers.
