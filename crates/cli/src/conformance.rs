@@ -105,7 +105,14 @@ async fn run_kit(kit: &Path, at: Option<&Url>, binding: A2aBinding) -> Result<Re
     let mut command = tokio::process::Command::new(&python);
     command
         .arg(runner.canonicalize()?)
-        .args(["--sut-host", host.as_str().trim_end_matches('/'), "--transport", transport, "--level", "must"])
+        .args([
+            "--sut-host",
+            host.as_str().trim_end_matches('/'),
+            "--transport",
+            transport,
+            "--level",
+            "must",
+        ])
         .current_dir(kit)
         .stdin(Stdio::null())
         .stdout(std::io::stderr())

@@ -131,7 +131,7 @@ impl A2aClient {
 
     /// Adds a header to every request.
     #[must_use]
-    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
+    pub fn with_header(mut self, name: &HeaderName, value: &HeaderValue) -> Self {
         for route in &mut self.routes {
             route.http.set_header(name.clone(), value.clone());
         }

@@ -9,7 +9,9 @@ use url::Url;
 
 use super::{
     A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentInterface, ApiKeyPlace, CardCache,
-    CardFreshness, interface::NamedInterfaces,
+    CardFreshness,
+    catalog::{self, CatalogCard},
+    interface::NamedInterfaces,
 };
 
 /// The well-known path of a host's agent card.

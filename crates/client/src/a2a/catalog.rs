@@ -26,7 +26,12 @@ pub(super) enum CatalogCard {
 }
 
 /// Finds an entry by its name, or by its identifier.
-pub(super) fn find(catalog: &[u8], name: &str, at: &str, base: Option<&Url>) -> Result<CatalogCard, A2aClientError> {
+pub(super) fn find(
+    catalog: &[u8],
+    name: &str,
+    at: &str,
+    base: Option<&Url>,
+) -> Result<CatalogCard, A2aClientError> {
     let no_card = |why: String| A2aClientError::NoCard { at: at.to_owned(), why };
     let catalog: Value =
         serde_json::from_slice(catalog).map_err(|error| no_card(format!("not JSON: {error}")))?;
@@ -88,9 +93,18 @@ mod tests {
             };
             assert!(got.contains(expected), "{catalog}: {got}");
         };
-        check(json!({ "agents": [{ "name": "weather", "card": "https://a.example/c.json" }] }), "https://a.example/c.json");
-        check(json!([{ "id": "weather", "url": "/agents/w/card.json" }]), "https://r.example/agents/w/card.json");
-        check(json!({ "entries": [{ "identifier": "weather", "data": { "name": "W" } }] }), r#"{"name":"W"}"#);
+        check(
+            json!({ "agents": [{ "name": "weather", "card": "https://a.example/c.json" }] }),
+            "https://a.example/c.json",
+        );
+        check(
+            json!([{ "id": "weather", "url": "/agents/w/card.json" }]),
+            "https://r.example/agents/w/card.json",
+        );
+        check(
+            json!({ "entries": [{ "identifier": "weather", "data": { "name": "W" } }] }),
+            r#"{"name":"W"}"#,
+        );
         check(json!({ "items": [{ "agentCard": { "name": "weather" } }] }), r#"{"name":"weather"}"#);
         check(json!([{ "name": "weather", "supportedInterfaces": [] }]), r#""supportedInterfaces""#);
         check(json!({ "agents": [{ "name": "other", "card": "x" }] }), "there is other");

@@ -32,7 +32,7 @@ impl A2aClient {
     pub fn with_extensions(self, uris: &[String]) -> Self {
         let name = if self.dialect() >= Dialect::V1 { "a2a-extensions" } else { "x-a2a-extensions" };
         match HeaderValue::try_from(uris.join(", ")) {
-            Ok(value) if !uris.is_empty() => self.with_header(HeaderName::from_static(name), value),
+            Ok(value) if !uris.is_empty() => self.with_header(&HeaderName::from_static(name), &value),
             _ => self,
         }
     }

@@ -31,7 +31,8 @@ pub(super) fn subject(token: &str, issuer: &str, client: &str, now: u64) -> Resu
     let payload = token.split('.').nth(1).ok_or_else(|| wrong("it is not a JWT"))?;
     let payload = base64::prelude::BASE64_URL_SAFE_NO_PAD.decode(payload);
     let payload = payload.map_err(|_| wrong("its claims are not base64url"))?;
-    let claims: IdTokenClaims = serde_json::from_slice(&payload).map_err(|error| wrong(&error.to_string()))?;
+    let claims: IdTokenClaims =
+        serde_json::from_slice(&payload).map_err(|error| wrong(&error.to_string()))?;
     if claims.iss != issuer {
         return Err(wrong(&format!("its issuer is {:?}", claims.iss)));
     }

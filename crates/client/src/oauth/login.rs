@@ -125,7 +125,8 @@ impl OAuth {
             OAuthFlow::Device => inner.by_device(login, &endpoints, show).await?,
         };
         // Only where the metadata of OpenID Connect names the issuer there is one to compare with.
-        let id_token = grant.id_token.take().filter(|_| login.issuer.is_some() && flow != OAuthFlow::ClientCredentials);
+        let id_token =
+            grant.id_token.take().filter(|_| login.issuer.is_some() && flow != OAuthFlow::ClientCredentials);
         if let (Some(token), Some(client)) = (id_token, &inner.options.client) {
             grant.subject = Some(id_token::subject(&token, &endpoints.issuer, &client.id, now())?);
         }

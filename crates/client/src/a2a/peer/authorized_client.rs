@@ -135,7 +135,7 @@ impl AuthorizedClient {
         };
         drop(kept);
         for (name, value) in headers {
-            client = client.with_header(name.clone(), value.clone());
+            client = client.with_header(name, value);
         }
         Ok(client)
     }
