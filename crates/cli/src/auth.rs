@@ -19,7 +19,7 @@ use super::{
     connection::{AgentConnection, AgentFlags},
     error::CliError,
     output::{self, note},
-    text::TextOutput,
+    text::{self, TextOutput},
 };
 
 #[derive(Subcommand)]
@@ -146,13 +146,16 @@ async fn login(connection: &AgentConnection, flags: LoginFlags) -> Result<(), Cl
     if is_json {
         let document = json!({
             "endpoint": endpoint, "signedIn": true, "server": server, "scopes": scopes,
-            "expiresAt": grant.expires_at,
+            "subject": grant.subject, "expiresAt": grant.expires_at,
         });
         return output::json_text(&document.to_string());
     }
     let mut text = TextOutput::default();
     text.field("Signed in", endpoint.as_str());
     text.field("Server", &server);
+    if let Some(subject) = &grant.subject {
+        text.field("Subject", &text::plain(subject));
+    }
     text.field("Scopes", &scopes.join(" "));
     output::text(&text.0)
 }
@@ -296,6 +299,7 @@ async fn status(connection: &AgentConnection) -> Result<(), CliError> {
             "endpoint": endpoint, "signedIn": grant.is_some(),
             "server": grant.as_ref().map(|grant| &grant.issuer),
             "scopes": grant.as_ref().map(|grant| &grant.scopes),
+            "subject": grant.as_ref().and_then(|grant| grant.subject.as_ref()),
             "expiresAt": grant.as_ref().and_then(|grant| grant.expires_at),
         });
         return output::json_text(&document.to_string());
@@ -305,6 +309,9 @@ async fn status(connection: &AgentConnection) -> Result<(), CliError> {
     text.field("Signed in", if grant.is_some() { "yes" } else { "no" });
     if let Some(grant) = grant {
         text.field("Server", &grant.issuer);
+        if let Some(subject) = &grant.subject {
+            text.field("Subject", &text::plain(subject));
+        }
         let scopes: Vec<_> = grant.scopes.iter().map(String::as_str).collect();
         text.field("Scopes", &scopes.join(" "));
     }

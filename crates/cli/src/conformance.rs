@@ -1,15 +1,19 @@
 //! `nuncio conformance`: a smoke check of a live agent, with the core cases of A2A's compatibility kit.
 //!
-//! It reads the card, sends one message, and asks for what cannot exist. The kit itself (a2aproject/a2a-tck) checks far
-//! more; this needs nothing but an address. The exit code is 1 if a check failed.
+//! It reads the card, sends one message, and asks for what cannot exist, with nothing but an address. The kit itself
+//! (a2aproject/a2a-tck) checks far more: `--kit` runs it where it has been set up. The exit code is 1 if a check failed.
 
-use std::process::ExitCode;
+use std::{
+    path::{Path, PathBuf},
+    process::{ExitCode, Stdio},
+};
 
 use clap::Args;
-use nuncio_client::a2a::{A2aClient, A2aClientError, problems};
+use nuncio_client::a2a::{A2aBinding, A2aClient, A2aClientError, WELL_KNOWN, problems};
 use nuncio_engine::content::{Message, Part, Role};
 use nuncio_wire::a2a::{Dialect, ListTasks, SendMessage, StreamEvent};
 use serde_json::{Value, json};
+use url::Url;
 
 use super::{
     connection::{AgentConnection, AgentFlags},
@@ -26,6 +30,10 @@ pub(crate) struct ConformanceFlags {
     /// The text that is sent to the agent. It does what it does with it
     #[arg(long, default_value = "Hello", value_name = "TEXT")]
     text: String,
+    /// Run A2A's compatibility kit as well: the folder that it was cloned to (branch 1.0-dev), with its dependencies in
+    /// .venv. Its output goes to the standard error
+    #[arg(long, value_name = "FOLDER")]
+    kit: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
@@ -48,11 +56,15 @@ struct ConformanceCheck {
 impl ConformanceFlags {
     pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
         let connection = self.agent.resolve()?;
-        connection.bounded(check_agent(&connection, &self.text)).await
+        connection.bounded(check_agent(&connection, &self.text, self.kit.as_deref())).await
     }
 }
 
-async fn check_agent(connection: &AgentConnection, text: &str) -> Result<ExitCode, CliError> {
+async fn check_agent(
+    connection: &AgentConnection,
+    text: &str,
+    kit: Option<&Path>,
+) -> Result<ExitCode, CliError> {
     let received = connection.card().await?;
     let card: Value = serde_json::from_str(received.json.get()).map_err(std::io::Error::other)?;
     // An agent that cannot be called at all is the command's own failure, with its own exit code.
@@ -64,7 +76,50 @@ async fn check_agent(connection: &AgentConnection, text: &str) -> Result<ExitCod
     suite.check_absent_task().await;
     suite.check_stream(text).await;
     suite.check_push_notifications().await;
+    if let Some(kit) = kit {
+        let result = run_kit(kit, connection.card_url(), suite.client.binding()).await?;
+        suite.record("the compatibility kit finds no failure", "all", result);
+    }
     suite.report(connection)
+}
+
+/// Runs the kit's requirements of level MUST for the agent at that host, in the binding that this command uses.
+async fn run_kit(kit: &Path, at: Option<&Url>, binding: A2aBinding) -> Result<Result<(), String>, CliError> {
+    let usage = |why: String| CliError::Usage(why);
+    let at = at.ok_or_else(|| usage("--kit needs an agent at an address, not a file".to_owned()))?;
+    let runner = kit.join("run_tck.py");
+    if !runner.is_file() {
+        return Err(usage(format!("{} is not the folder of a2a-tck: it has no run_tck.py", kit.display())));
+    }
+    let own = kit.join(".venv/bin/python");
+    let python = if own.is_file() { own } else { PathBuf::from("python3") };
+    let transport = match binding {
+        A2aBinding::JsonRpc => "jsonrpc",
+        A2aBinding::HttpJson => "http_json",
+        A2aBinding::Grpc => "grpc",
+    };
+    // The kit appends the well-known path.
+    let mut host = at.clone();
+    let path = host.path().strip_suffix(WELL_KNOWN).map(str::to_owned);
+    host.set_path(path.as_deref().unwrap_or_default());
+    let mut command = tokio::process::Command::new(&python);
+    command
+        .arg(runner.canonicalize()?)
+        .args([
+            "--sut-host",
+            host.as_str().trim_end_matches('/'),
+            "--transport",
+            transport,
+            "--level",
+            "must",
+        ])
+        .current_dir(kit)
+        .stdin(Stdio::null())
+        .stdout(std::io::stderr())
+        .kill_on_drop(true);
+    let ended = command.status().await;
+    let ended = ended.map_err(|error| usage(format!("{} cannot be started: {error}", python.display())))?;
+    Ok(if ended.success() { Ok(()) } else { Err(format!("it ended with {ended}")) })
 }
 
 struct ConformanceSuite {

@@ -6,13 +6,10 @@ use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
     A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardReference,
-    InterfacePreference, fetch_card, fetch_private_card,
+    InterfacePreference, WaitOptions, fetch_card, fetch_private_card,
 };
 use nuncio_engine::trace;
-use nuncio_wire::a2a::{
-    Dialect,
-    card::{CURSOR_EXTENSION, LOG_EXTENSION},
-};
+use nuncio_wire::a2a::Dialect;
 use url::Url;
 
 use super::{
@@ -25,16 +22,14 @@ use super::{
 };
 use crate::{config::LogFormat, duration, logs};
 
-/// The extensions that this client knows and that a card may require.
-const KNOWN_EXTENSIONS: [&str; 2] = [CURSOR_EXTENSION, LOG_EXTENSION];
-
 /// The flags that all client commands share.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct AgentFlags {
     // First: the parser takes the values of the other fields out of the matches, and their sources with them.
     #[command(flatten)]
     sources: ClientSources,
-    /// The agent: a host, the URL of its card, or a file. Default: the local server
+    /// The agent: a host, the URL of its card, a file, or CATALOG#NAME for an entry of a catalog. Default: the local
+    /// server
     #[arg(short = 'a', long, env = "A2ACLI_AGENT_CARD", value_name = "REF")]
     agent_card: Option<String>,
     /// One of the agents of a Nuncio server, by its name
@@ -43,7 +38,7 @@ pub(crate) struct AgentFlags {
     /// The protocol version to speak: 1.0, 0.3 or 0.1. Versions before 1.0 must be requested
     #[arg(long, env = "A2ACLI_A2A_VERSION", default_value = "1.0", value_name = "VERSION", value_parser = version)]
     a2a_version: Dialect,
-    /// The bindings to prefer, best first: JSONRPC, HTTP+JSON. Default: the card's order
+    /// The bindings to prefer, best first: JSONRPC, HTTP+JSON, GRPC. Default: the card's order
     #[arg(long, env = "A2ACLI_TRANSPORT", value_name = "BINDING")]
     transport: Vec<String>,
     /// A bearer token. Other users of this machine can see flags: prefer A2ACLI_BEARER
@@ -67,6 +62,10 @@ pub(crate) struct AgentFlags {
     /// How often to poll the task while waiting without a stream
     #[arg(long, env = "A2ACLI_POLL_INTERVAL", default_value = "2s", value_name = "DURATION", value_parser = poll)]
     pub(crate) poll_interval: Duration,
+    /// Go on waiting while the task waits for an authorization, which is given elsewhere: by its link, which is shown, or
+    /// by the agent's operator
+    #[arg(long)]
+    wait_auth: bool,
     /// Accept any TLS certificate. For development only
     #[arg(long, env = "A2ACLI_INSECURE")]
     insecure: bool,
@@ -100,6 +99,8 @@ pub(crate) struct AgentConnection {
     pub(crate) target: AgentTarget,
     pub(crate) output: OutputFlags,
     pub(crate) poll_interval: Duration,
+    /// Whether an authorization is waited for.
+    pub(crate) wait_auth: bool,
     reference: CardReference,
     preference: InterfacePreference,
     credentials: A2aCredentials,
@@ -188,11 +189,12 @@ impl AgentFlags {
             target,
             output: self.output,
             poll_interval: self.poll_interval,
+            wait_auth: self.wait_auth,
             reference,
             preference: InterfacePreference {
                 bindings: self.transport,
                 dialect: self.a2a_version,
-                http_json: true,
+                only: false,
             },
             credentials: A2aCredentials {
                 bearer: self.bearer,
@@ -215,8 +217,7 @@ impl AgentConnection {
     /// The agent's card.
     pub(crate) async fn card(&self) -> Result<A2aResponse<AgentCard>, CliError> {
         let open = fetch_card(&self.reference, &self.http).await;
-        let (CardReference::Url(url), Err(A2aClientError::Unauthorized { .. })) = (&self.reference, &open)
-        else {
+        let (Some(url), Err(A2aClientError::Unauthorized { .. })) = (self.reference.url(), &open) else {
             return open.map_err(|error| self.failed(error));
         };
         let bearer = self.credentials.bearer.clone();
@@ -267,18 +268,14 @@ impl AgentConnection {
 
     /// Whether a secret of the user's may be sent to an address.
     pub(crate) fn check_login(&self, to: &Url) -> Result<(), CliError> {
-        let named = match &self.reference {
-            CardReference::Url(url) => Some(url),
-            CardReference::File(_) => None,
-        };
-        self.credential_flags.check(to, named).map_err(CliError::Usage)
+        self.credential_flags.check(to, self.reference.url()).map_err(CliError::Usage)
     }
 
     async fn client_of(&self, card: &AgentCard) -> Result<A2aClient, CliError> {
-        self.check_extensions(card)?;
+        let extensions = card.declared_extensions(&self.extensions).map_err(|error| self.failed(error))?;
         let connect = |credentials: &A2aCredentials| {
             A2aClient::new(card, &self.preference, credentials, &self.http)
-                .map(|client| self.declare_extensions(client, card))
+                .map(|client| client.with_extensions(&extensions))
                 .map_err(|error| self.failed(error))
         };
         let client = connect(&self.credentials)?;
@@ -286,11 +283,7 @@ impl AgentConnection {
         let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
         let given = bearer.is_some() || api_key.is_some() || has_other_than_trace(service_parameters);
         if given {
-            let named = match &self.reference {
-                CardReference::Url(url) => Some(url),
-                CardReference::File(_) => None,
-            };
-            self.check_credentials(endpoint, named)?;
+            self.check_credentials(endpoint, self.reference.url())?;
         }
         let Some((server, token)) = &self.operator else {
             if given {
@@ -310,29 +303,6 @@ impl AgentConnection {
         }
     }
 
-    /// Refuses an agent that requires an extension which neither this client nor its user knows (A2A 1.0, section
-    /// 4.6.1).
-    fn check_extensions(&self, card: &AgentCard) -> Result<(), CliError> {
-        let is_known =
-            |uri: &&String| KNOWN_EXTENSIONS.contains(&uri.as_str()) || self.extensions.contains(uri);
-        match card.required_extensions.iter().find(|uri| !is_known(uri)) {
-            None => Ok(()),
-            Some(uri) => Err(self.failed(A2aClientError::ExtensionRequired(uri.clone()))),
-        }
-    }
-
-    /// Declares the extensions that the card requires and those that the user wants, in every request.
-    fn declare_extensions(&self, client: A2aClient, card: &AgentCard) -> A2aClient {
-        let mut declared = card.required_extensions.clone();
-        declared
-            .extend(self.extensions.iter().filter(|uri| !card.required_extensions.contains(uri)).cloned());
-        let name = if client.dialect() >= Dialect::V1 { "a2a-extensions" } else { "x-a2a-extensions" };
-        match HeaderValue::try_from(declared.join(", ")) {
-            Ok(value) if !declared.is_empty() => client.with_header(HeaderName::from_static(name), value),
-            _ => client,
-        }
-    }
-
     /// Whether the given credentials may be sent to an address. `named`: the address that the user named.
     fn check_credentials(&self, endpoint: &Url, named: Option<&Url>) -> Result<(), CliError> {
         let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
@@ -349,6 +319,20 @@ impl AgentConnection {
 
     pub(crate) fn failed(&self, error: A2aClientError) -> CliError {
         CliError::Client { error: Box::new(error), target: self.target.clone() }
+    }
+
+    /// How a task is waited for.
+    pub(crate) fn wait_options(&self) -> WaitOptions {
+        WaitOptions {
+            poll: self.poll_interval,
+            through_authorization: self.wait_auth,
+            ..WaitOptions::default()
+        }
+    }
+
+    /// The address of the agent's host: that of its card, or of the catalog that names it.
+    pub(crate) fn card_url(&self) -> Option<&Url> {
+        self.reference.url()
     }
 
     /// Records the task, in case the command ends early.

@@ -32,7 +32,16 @@ pub(crate) async fn show(
     ending: FollowUntil,
 ) -> Result<(), CliError> {
     let (mut live, mut last) = (LiveText::default(), None);
-    while let Some(item) = events.next().await.map_err(|error| connection.failed(error))? {
+    loop {
+        let next = events.next().await.map_err(|error| connection.failed(error))?;
+        let Some(item) = next else {
+            // Some agents end the stream there; what follows is in another one.
+            if last == Some(State::AuthRequired) && connection.wait_auth {
+                events = follow_authorized(connection, client).await?;
+                continue;
+            }
+            break;
+        };
         let event = &item.event.value;
         let state = match event {
             StreamEvent::Task(task) => {
@@ -55,7 +64,8 @@ pub(crate) async fn show(
             output::text(&live.event(event, connection.output.verbose))?;
         }
         last = state.or(last);
-        if state.is_some_and(State::is_interrupted) && waits_now(connection, client, ending).await? {
+        let waits = |state: State| state.is_interrupted() && connection.wait_options().is_idle(state);
+        if state.is_some_and(waits) && waits_now(connection, client, ending).await? {
             break;
         }
     }
@@ -71,6 +81,21 @@ pub(crate) async fn show(
         output::text(&text.0)?;
     }
     end(connection, task, state)
+}
+
+/// Waits until the authorization is given, and follows the task from the last event on.
+async fn follow_authorized(
+    connection: &AgentConnection,
+    client: &A2aClient,
+) -> Result<A2aTaskEvents, CliError> {
+    let seen = connection.resume_point();
+    let task = seen.task.unwrap_or_default();
+    let failed = |error| connection.failed(error);
+    while client.get(&task, Some(0)).await.map_err(failed)?.value.state == State::AuthRequired {
+        tokio::time::sleep(connection.poll_interval).await;
+    }
+    let cursor = seen.cursor.filter(|_| client.has_cursors());
+    client.subscribe(&task, cursor.as_deref()).await.map_err(failed)
 }
 
 /// Whether a task that waited for input still does.

@@ -4,9 +4,10 @@
 //! its stream or by polling. So a lost connection loses nothing, and the id is known in any case.
 
 use clap::Args;
-use nuncio_client::a2a::{A2aClient, WaitOptions};
+use nuncio_client::a2a::A2aClient;
 use nuncio_engine::{
     content::{Message, Metadata, Role},
+    task::State,
     webhook::WebhookConfig,
 };
 use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent, TaskView};
@@ -20,7 +21,7 @@ use super::{
     output::{self, note},
     parts::PartFlags,
     program,
-    text::TextOutput,
+    text::{self, TextOutput},
 };
 
 #[derive(Args)]
@@ -111,16 +112,20 @@ async fn deliver(connection: &AgentConnection, send: SendMessage, no_wait: bool)
         }
     };
     connection.record_task(&task.id, task.context.as_deref(), None);
-    let settled = task.state.is_terminal() || task.state.is_interrupted();
+    let settled = connection.wait_options().is_idle(task.state);
     if settled || no_wait {
         return print(connection, task, &sent.json, settled);
+    }
+    if let (State::AuthRequired, Some(message)) = (task.state, &task.message) {
+        // Without a stream this is the only time that the link is shown.
+        note(&format!("auth-required: {}", text::in_one_line(message)));
     }
     wait(connection, &client, &task.id).await
 }
 
 /// Waits for the task and prints it as the response to a blocking send.
 async fn wait(connection: &AgentConnection, client: &A2aClient, task: &str) -> Result<(), CliError> {
-    let patience = WaitOptions { poll: connection.poll_interval, ..WaitOptions::default() };
+    let patience = connection.wait_options();
     let mut live = follow::WaitNotes::new(connection, task);
     let settled = client.wait_until_idle(task, patience, |event| live.event(event)).await;
     let settled = settled.map_err(|error| connection.failed(error))?;

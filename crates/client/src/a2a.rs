@@ -1,39 +1,52 @@
-//! An A2A client over JSON-RPC and HTTP+JSON: resolves an agent's card, sends requests, follows streams.
+//! An A2A client over JSON-RPC, HTTP+JSON and gRPC: resolves an agent's card, sends requests, follows streams.
 //!
+//! The card's order of interfaces applies (`interface.rs`). If the first cannot be reached at all, the next one is
+//! used; never after a request that may have been carried out. How a call travels is up to its binding (`transport.rs`).
 //! A response holds both the JSON as received and its decoded value, so that a program can show the one and
 //! act on the other. A cut stream continues after the last event received ([`A2aTaskEvents`]). This client
 //! connects to any address that its user names, loopback included; for addresses that a remote caller names
 //! use [`nuncio_outbound`].
 
 mod card;
+mod card_cache;
+mod catalog;
 mod error;
+mod extensions;
 mod http;
+mod interface;
 pub(crate) mod peer;
-mod rest;
 mod task_events;
+mod transport;
 mod validation;
 mod wait;
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use ::http::{HeaderName, HeaderValue};
 use nuncio_engine::webhook::WebhookConfig;
-use nuncio_wire::{
-    a2a::{
-        A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION,
-    },
-    jsonrpc::{self, RpcId},
+use nuncio_wire::a2a::{
+    A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION,
 };
 use serde_json::value::RawValue;
 use url::Url;
 
-use self::http::A2aHttp;
 pub use self::{
-    card::{A2aBinding, AgentCard, AgentInterface, CardReference, WELL_KNOWN},
+    card::{AgentCard, CardReference, WELL_KNOWN},
+    card_cache::{CardCache, CardFreshness},
     error::A2aClientError,
     http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
+    interface::{A2aBinding, AgentInterface, InterfacePreference},
     peer::{A2aPeer, A2aPeerOptions},
     task_events::{A2aTaskEvents, StreamItem},
     validation::problems,
     wait::WaitOptions,
+};
+use self::{
+    http::A2aHttp,
+    transport::{A2aEventSource, A2aRoute},
 };
 
 /// Pages of a task's webhooks that are read: a bound for a server that always names a next page.
@@ -48,31 +61,16 @@ pub struct A2aResponse<T> {
     pub value: T,
 }
 
-/// Which of an agent's interfaces to use.
-#[derive(Debug, Clone)]
-pub struct InterfacePreference {
-    /// Bindings, best first; empty: the card's order.
-    pub bindings: Vec<String>,
-    /// The protocol version to speak.
-    pub dialect: Dialect,
-    /// Whether HTTP+JSON may be spoken, beside JSON-RPC. The dialects before 1.0 have JSON-RPC only.
-    pub http_json: bool,
-}
-
-impl Default for InterfacePreference {
-    fn default() -> Self {
-        Self { bindings: vec![], dialect: Dialect::V1, http_json: false }
-    }
-}
-
-/// A client of one agent.
+/// A client of one agent. Clones share which of the agent's interfaces is in use.
 #[derive(Debug, Clone)]
 pub struct A2aClient {
-    http: A2aHttp,
-    endpoint: Url,
-    binding: A2aBinding,
+    /// Never empty. The dialect is the same in all.
+    routes: Vec<A2aRoute>,
+    /// The index of the route in use.
+    used: Arc<AtomicUsize>,
     dialect: Dialect,
-    tenant: Option<String>,
+    /// How many times in a row a cut stream is resumed without a new event.
+    resumes: u32,
     streaming: bool,
     push_notifications: bool,
     extended_card: bool,
@@ -85,7 +83,7 @@ pub async fn fetch_card(
     reference: &CardReference,
     options: &A2aHttpOptions,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
-    card::fetch(reference, options, &A2aCredentials::default()).await
+    fetch_private_card(reference, options, &A2aCredentials::default()).await
 }
 
 /// Fetches a card that requires authentication. The credentials go to the address of the reference.
@@ -94,7 +92,7 @@ pub async fn fetch_private_card(
     options: &A2aHttpOptions,
     credentials: &A2aCredentials,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
-    card::fetch(reference, options, credentials).await
+    CardCache::default().card(reference, options, credentials, CardFreshness::Fresh).await
 }
 
 impl A2aClient {
@@ -105,16 +103,25 @@ impl A2aClient {
         credentials: &A2aCredentials,
         options: &A2aHttpOptions,
     ) -> Result<Self, A2aClientError> {
-        let interface = card.pick(preference)?;
-        let (endpoint, dialect) = (interface.url.clone(), interface.dialect);
+        let mut interfaces = card.choose(preference)?;
         let credentials = credentials.clone().placed_by(card);
-        let http = A2aHttp::new(options, &endpoint)?.with_credentials(&credentials)?;
+        if credentials.is_any() {
+            // They are for the origin of the interface that the caller can see, and for no other.
+            let first = interfaces.first().map(|interface| interface.url.origin());
+            interfaces.retain(|interface| Some(interface.url.origin()) == first);
+        }
+        let route = |interface: AgentInterface| {
+            let mut http = A2aHttp::new(options, &interface.url).with_credentials(&credentials)?;
+            if interface.binding == A2aBinding::Grpc {
+                http = http.over_http2();
+            }
+            Ok::<_, A2aClientError>(A2aRoute { interface, http })
+        };
         Ok(Self {
-            http,
-            endpoint,
-            binding: interface.binding,
-            dialect,
-            tenant: interface.tenant.clone(),
+            routes: interfaces.into_iter().map(route).collect::<Result<_, _>>()?,
+            used: Arc::default(),
+            dialect: preference.dialect,
+            resumes: options.resumes,
             streaming: card.streaming,
             push_notifications: card.push_notifications,
             extended_card: card.extended_card,
@@ -124,8 +131,10 @@ impl A2aClient {
 
     /// Adds a header to every request.
     #[must_use]
-    pub fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.http.set_header(name, value);
+    pub fn with_header(mut self, name: &HeaderName, value: &HeaderValue) -> Self {
+        for route in &mut self.routes {
+            route.http.set_header(name.clone(), value.clone());
+        }
         self
     }
 
@@ -136,12 +145,16 @@ impl A2aClient {
 
     /// The binding in use.
     pub fn binding(&self) -> A2aBinding {
-        self.binding
+        self.route().interface.binding
     }
 
     /// The URL that requests go to.
     pub fn endpoint(&self) -> &Url {
-        &self.endpoint
+        &self.route().interface.url
+    }
+
+    fn route(&self) -> &A2aRoute {
+        &self.routes[self.used.load(Ordering::Relaxed)]
     }
 
     /// Whether the card declares streaming.
@@ -256,7 +269,7 @@ impl A2aClient {
     /// The extended card, for authenticated callers.
     pub async fn extended_card(&self) -> Result<A2aResponse<AgentCard>, A2aClientError> {
         let json = self.call(&A2aCall::ExtendedCard).await?;
-        let value = AgentCard::parse(&json, self.endpoint.as_str())?;
+        let value = AgentCard::parse(&json, self.endpoint().as_str())?;
         Ok(A2aResponse { json, value })
     }
 
@@ -266,53 +279,41 @@ impl A2aClient {
     }
 
     async fn call(&self, call: &A2aCall) -> Result<Box<RawValue>, A2aClientError> {
-        if self.binding == A2aBinding::HttpJson {
-            let answer = self.http.exchange(self.rest_request(call)?, self.dialect).await?;
-            // A deleted configuration may be answered without a body.
-            let text =
-                if answer.is_empty() { "{}".into() } else { String::from_utf8_lossy(&answer).into_owned() };
-            return RawValue::from_string(text).map_err(|error| A2aClientError::Malformed(error.to_string()));
+        let mut unserved = None;
+        for (index, route) in self.routes_from_used() {
+            match route.call(call).await {
+                Err(error) if error.is_unserved() => drop(unserved.get_or_insert(error)),
+                answered => return self.answered_by(index, answered),
+            }
         }
-        let body = self.request(call)?;
-        let answer = self.http.post(&self.endpoint, self.dialect, body).await?;
-        result_of(&answer)
+        Err(unserved.unwrap_or(A2aClientError::Ended))
     }
 
-    fn rest_request(&self, call: &A2aCall) -> Result<rest::RestClientRequest, A2aClientError> {
-        let (_, params) = self.params(call)?;
-        rest::request(&self.endpoint, self.tenant.as_deref(), call, &params)
-    }
-
-    async fn open(
-        &self,
-        call: &A2aCall,
-        after: Option<&str>,
-    ) -> Result<http::OpenedEventStream, A2aClientError> {
-        if self.binding == A2aBinding::HttpJson {
-            return self.http.open_rest(self.rest_request(call)?, self.dialect, after).await;
+    async fn open(&self, call: &A2aCall, after: Option<&str>) -> Result<A2aEventSource, A2aClientError> {
+        let mut unserved = None;
+        for (index, route) in self.routes_from_used() {
+            match route.open(call, after).await {
+                Err(error) if error.is_unserved() => drop(unserved.get_or_insert(error)),
+                answered => return self.answered_by(index, answered),
+            }
         }
-        let body = self.request(call)?;
-        self.http.open(&self.endpoint, self.dialect, body, after).await
+        Err(unserved.unwrap_or(A2aClientError::Ended))
     }
 
-    /// The method of a call, and its params with the routing identifier.
-    fn params(&self, call: &A2aCall) -> Result<(&'static str, Vec<u8>), A2aClientError> {
-        let mut params = Vec::new();
-        let Some(method) = self.dialect.write_call(&mut params, call) else {
-            let version = self.dialect.version();
-            return Err(A2aClientError::Unsupported(format!("A2A {version} has no method for this")));
-        };
-        if let Some(tenant) = &self.tenant {
-            params = with_tenant(&params, tenant);
+    /// The route in use, then the others in the order of preference.
+    fn routes_from_used(&self) -> impl Iterator<Item = (usize, &A2aRoute)> {
+        let used = self.used.load(Ordering::Relaxed);
+        let others = self.routes.iter().enumerate().filter(move |(index, _)| *index != used);
+        std::iter::once((used, &self.routes[used])).chain(others)
+    }
+
+    /// Records that an interface answers.
+    fn answered_by<T>(&self, index: usize, answered: Result<T, A2aClientError>) -> Result<T, A2aClientError> {
+        if self.used.swap(index, Ordering::Relaxed) != index {
+            let AgentInterface { url, binding, .. } = &self.routes[index].interface;
+            tracing::debug!(to = %nuncio_outbound::origin(url), binding = binding.name(), "another interface is used");
         }
-        Ok((method, params))
-    }
-
-    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, A2aClientError> {
-        let (method, params) = self.params(call)?;
-        let mut body = Vec::with_capacity(params.len() + 96);
-        jsonrpc::write_request(&mut body, &RpcId::number(1), method, |out| out.extend_from_slice(&params));
-        Ok(body)
+        answered
     }
 
     fn received<T>(
@@ -333,48 +334,7 @@ impl A2aClient {
         RawValue::from_string(json).map_err(|error| A2aClientError::Malformed(error.to_string()))
     }
 
-    fn read_event(&self, data: &str) -> Result<A2aResponse<StreamEvent>, A2aClientError> {
-        let json = match self.binding {
-            A2aBinding::JsonRpc => result_of(data.as_bytes())?,
-            A2aBinding::HttpJson => match rest::error_of(data.as_bytes()) {
-                Some(error) => return Err(error),
-                None => RawValue::from_string(data.to_owned())
-                    .map_err(|error| A2aClientError::Malformed(error.to_string()))?,
-            },
-        };
+    fn read_event(&self, json: Box<RawValue>) -> Result<A2aResponse<StreamEvent>, A2aClientError> {
         self.received(json, |json| self.dialect.read_event(json))
-    }
-}
-
-/// The result of a JSON-RPC response, or its error.
-fn result_of(body: &[u8]) -> Result<Box<RawValue>, A2aClientError> {
-    let response =
-        jsonrpc::parse_response(body).map_err(|error| A2aClientError::Malformed(error.to_string()))?;
-    response.outcome.map(ToOwned::to_owned).map_err(A2aClientError::Rpc)
-}
-
-/// Adds the card's routing identifier, which every request must carry (A2A 1.0, section 8.3.2).
-fn with_tenant(params: &[u8], tenant: &str) -> Vec<u8> {
-    let mut out = format!("{{\"tenant\":{}", serde_json::Value::from(tenant)).into_bytes();
-    let rest = params.strip_prefix(b"{").unwrap_or(b"}");
-    if rest != b"}" {
-        out.push(b',');
-    }
-    out.extend_from_slice(rest);
-    out
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_tenant;
-
-    #[test]
-    fn the_tenant_goes_first() {
-        let check = |params: &str, expected: &str| {
-            let got = String::from_utf8(with_tenant(params.as_bytes(), "a\"b")).unwrap();
-            assert_eq!(got, expected);
-        };
-        check("{}", r#"{"tenant":"a\"b"}"#);
-        check(r#"{"id":"1"}"#, r#"{"tenant":"a\"b","id":"1"}"#);
     }
 }

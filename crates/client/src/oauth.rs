@@ -9,6 +9,7 @@
 mod challenge;
 mod consent;
 mod discovery;
+mod id_token;
 mod login;
 mod request;
 mod token_store;
@@ -128,6 +129,12 @@ pub struct OAuthGrant {
     /// The scopes requested and granted so far.
     #[serde(default)]
     pub scopes: BTreeSet<String>,
+    /// Whom the server signed in, if a login by OpenID Connect said it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The ID token, until a login has read it.
+    #[serde(skip)]
+    id_token: Option<String>,
 }
 
 impl OAuthGrant {

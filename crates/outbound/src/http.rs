@@ -28,6 +28,10 @@ const MAX_REDIRECTS: usize = 3;
 /// both are small.
 const IDLE_CONNECTIONS: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(30);
+/// How long an HTTP/2 server may take to answer a ping.
+const PING_TIMEOUT: Duration = Duration::from_secs(20);
+/// Bytes of the headers, or of the trailers, of a response over HTTP/2.
+const MAX_HEADERS: u32 = 64 * 1024;
 
 /// Which addresses a client may connect to, and what follows from that.
 #[derive(Clone)]
@@ -101,16 +105,18 @@ pub struct HttpClientOptions {
     pub timeout: Option<Duration>,
     /// Idle time after which TCP keep-alive probes a connection, so that a server that vanished is noticed.
     pub keep_alive: Option<Duration>,
+    /// Whether to speak HTTP/2, and nothing else: by ALPN over TLS, with prior knowledge over plain HTTP. gRPC needs it.
+    pub http2: bool,
 }
 
 impl HttpClientOptions {
     /// Options without time limits: each request sets its own.
     pub fn new(destination: HttpDestination) -> Self {
-        Self { destination, connect_timeout: None, timeout: None, keep_alive: None }
+        Self { destination, connect_timeout: None, timeout: None, keep_alive: None, http2: false }
     }
 }
 
-/// An HTTP/1.1 client. It never retries, has no cookies, and sends no `Referer`. Cheap to clone; clones share their
+/// A client of HTTP/1.1, or of HTTP/2. It never retries, has no cookies, and sends no `Referer`. Cheap to clone; clones share their
 /// connections.
 #[derive(Clone)]
 pub struct HttpClient {
@@ -214,14 +220,22 @@ impl HttpClient {
     pub fn new(options: HttpClientOptions) -> Result<Self, OutboundError> {
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let HttpClientOptions { destination, connect_timeout, timeout, keep_alive } = options;
+        let HttpClientOptions { destination, connect_timeout, timeout, keep_alive, http2 } = options;
         let mut builder = reqwest::Client::builder()
             .retry(reqwest::retry::never())
             .referer(false)
-            .http1_only()
             .user_agent(USER_AGENT)
             .redirect(redirect::Policy::none())
             .tcp_keepalive(keep_alive);
+        builder = match http2 {
+            false => builder.http1_only(),
+            // Streams share a connection: a server that vanished must not leave all of them waiting.
+            true => builder
+                .http2_prior_knowledge()
+                .http2_keep_alive_interval(keep_alive)
+                .http2_keep_alive_timeout(PING_TIMEOUT)
+                .http2_max_header_list_size(MAX_HEADERS),
+        };
         if let Some(limit) = connect_timeout {
             builder = builder.connect_timeout(limit);
         }

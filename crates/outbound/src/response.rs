@@ -8,6 +8,7 @@ use std::{
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream, stream::BoxStream};
 use http::{HeaderMap, HeaderName, StatusCode, header};
+use http_body_util::BodyExt as _;
 use jiff::{Timestamp, fmt::rfc2822};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -15,7 +16,10 @@ use crate::error::{OutboundError, RequestLimits, classify};
 
 /// A response. Its body has not been read.
 pub struct HttpResponse {
-    response: reqwest::Response,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: reqwest::Body,
+    trailers: Option<HeaderMap>,
     /// Scheme, host and port of the server.
     to: String,
     limits: RequestLimits,
@@ -39,7 +43,8 @@ impl fmt::Debug for HttpResponse {
 
 impl HttpResponse {
     pub(crate) fn new(response: reqwest::Response, to: String, limits: RequestLimits) -> Self {
-        Self { response, to, limits, limit: None }
+        let (parts, body) = http::Response::<reqwest::Body>::from(response).into_parts();
+        Self { status: parts.status, headers: parts.headers, body, trailers: None, to, limits, limit: None }
     }
 
     /// Limits the time without any byte of the body.
@@ -59,12 +64,12 @@ impl HttpResponse {
 
     /// The HTTP status.
     pub fn status(&self) -> StatusCode {
-        self.response.status()
+        self.status
     }
 
     /// The response headers.
     pub fn headers(&self) -> &HeaderMap {
-        self.response.headers()
+        &self.headers
     }
 
     /// A header as text.
@@ -83,15 +88,32 @@ impl HttpResponse {
         retry_after(self.headers(), SystemTime::now())
     }
 
+    /// The trailers of the body, once it has been read to its end; `None` if there are none.
+    pub fn trailers(&self) -> Option<&HeaderMap> {
+        self.trailers.as_ref()
+    }
+
     /// The next piece of the body; `None` at its regular end. Safe to cancel.
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, OutboundError> {
-        let (chunk, limit) = match self.limit {
-            None => (Ok(self.response.chunk().await), Duration::MAX),
-            Some(BodyLimit::Silence(limit)) => (timeout(limit, self.response.chunk()).await, limit),
-            Some(BodyLimit::Whole(until, limit)) => (timeout_at(until, self.response.chunk()).await, limit),
+        let limit = self.limit;
+        let next = self.next_piece();
+        let (chunk, limit) = match limit {
+            None => (Ok(next.await), Duration::MAX),
+            Some(BodyLimit::Silence(limit)) => (timeout(limit, next).await, limit),
+            Some(BodyLimit::Whole(until, limit)) => (timeout_at(until, next).await, limit),
         };
         let Ok(chunk) = chunk else { return Err(OutboundError::Timeout { to: self.to.clone(), limit }) };
         chunk.map_err(|error| classify(&self.to, self.limits, error))
+    }
+
+    async fn next_piece(&mut self) -> Result<Option<Bytes>, reqwest::Error> {
+        while let Some(frame) = self.body.frame().await.transpose()? {
+            match frame.into_data() {
+                Ok(piece) => return Ok(Some(piece)),
+                Err(other) => self.trailers = other.into_trailers().ok().or(self.trailers.take()),
+            }
+        }
+        Ok(None)
     }
 
     /// The body as a stream of pieces. It ends after an error.

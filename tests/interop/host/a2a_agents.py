@@ -1,7 +1,7 @@
 """Agents made with the official Python SDKs, called through a real nuncio server that publishes them: what they say
 and ask comes through, and neither a kill of the server nor of the agent loses the work.
 
-Usage: a2a_agents.py PYTHON FAR_SCRIPT, with the binary in NUNCIO."""
+Usage: a2a_agents.py PYTHON FAR_SCRIPT [BINDING], with the binary in NUNCIO. With a binding, the script must have all."""
 
 import json
 import os
@@ -19,6 +19,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parent.parent))
 from nuncio import BINARY, run  # noqa: E402
 
 PYTHON, FAR = sys.argv[1], str(pathlib.Path(__file__).parent / sys.argv[2])
+BINDING = sys.argv[3] if len(sys.argv) > 3 else None
 
 
 def free_port():
@@ -36,6 +37,9 @@ class World:
         self.far_port, self.port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         config = f'[[agent]]\nname = "far"\nkind = "a2a"\nurl = "http://127.0.0.1:{self.far_port}/"\nlost = "again"\n'
+        if BINDING:
+            config += f'transport = "{BINDING}"\n'
+            self.grpc_port = free_port()
         (self.folder / "nuncio.toml").write_text(config)
         self.start_far()
         self.start()
@@ -50,7 +54,8 @@ class World:
     def start_far(self):
         here = str(pathlib.Path(__file__).parent)
         environment = {**os.environ, "PYTHONPATH": here, "PYTHONDONTWRITEBYTECODE": "1"}
-        self.far = subprocess.Popen([PYTHON, FAR, str(self.far_port), str(self.folder)], env=environment)
+        ports = [str(self.grpc_port)] if BINDING else []
+        self.far = subprocess.Popen([PYTHON, FAR, str(self.far_port), str(self.folder), *ports], env=environment)
         self.until(lambda: fetch(f"http://127.0.0.1:{self.far_port}/.well-known/agent-card.json"))
 
     def start(self):

@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    a2a::{A2aPeer, A2aPeerOptions},
+    a2a::{A2aBinding, A2aPeer, A2aPeerOptions},
     mcp::{McpPeer, McpPeerOptions},
     peer::{Peer, PeerCapability, PeerProtocol},
 };
@@ -107,9 +107,21 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
             None => return Err(spec.wrong("dialect", format!("expected 1.0, 0.3 or 0.1, not {version:?}"))),
         },
     };
+    let transport = match own.transport.as_deref() {
+        None => None,
+        Some(name) => match A2aBinding::from_name(name) {
+            Some(binding) => Some(binding),
+            None => {
+                let known = A2aBinding::ALL.map(A2aBinding::name).join(", ");
+                return Err(spec.wrong("transport", format!("expected one of {known}, not {name:?}")));
+            }
+        },
+    };
     let mut options = A2aPeerOptions {
         authorizer: authorizer(spec)?,
         dialect,
+        transport,
+        extensions: own.declare_extensions.clone(),
         whole_server: false,
         away: own.away,
         ..A2aPeerOptions::default()

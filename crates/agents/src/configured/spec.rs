@@ -225,6 +225,12 @@ pub struct A2aSpec {
     /// The A2A version: 1.0, 0.3 or 0.1; missing: the one that its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,
+    /// The only binding to use: JSONRPC, HTTP+JSON or GRPC; missing: the order of its card.
+    #[serde(default)]
+    pub transport: Option<String>,
+    /// URIs of extensions to declare in every request, for an agent that requires them.
+    #[serde(default)]
+    pub declare_extensions: Vec<String>,
     /// What to do about a call that was lost with its connection and cannot be resumed.
     #[serde(default)]
     pub lost: LostCallPolicy,

@@ -49,7 +49,7 @@ async fn get(
 ) -> Result<(), CliError> {
     let client = connection.client().await?;
     let found = if wait {
-        let patience = WaitOptions { poll: connection.poll_interval, history, ..WaitOptions::default() };
+        let patience = WaitOptions { history, ..connection.wait_options() };
         let mut notes = WaitNotes::new(connection, task);
         client.wait_until_idle(task, patience, |event| notes.event(event)).await
     } else {

@@ -36,6 +36,8 @@ pub(crate) struct Told {
     key: Key,
     /// Who somebody becomes that says yes.
     pub(crate) subject: String,
+    /// The client that ID tokens are for.
+    pub(crate) id_token_for: String,
     /// How long tokens are good.
     pub(crate) lifetime: u64,
     pub(crate) renews: bool,
@@ -64,6 +66,7 @@ impl Authority {
         let told = Arc::new(Mutex::new(Told {
             key: Key::es256("k"),
             subject: "ada".into(),
+            id_token_for: "cli".into(),
             lifetime: 600,
             renews: true,
             registrations: 0,
@@ -232,6 +235,8 @@ async fn token(State((url, told)): State<Shared>, headers: HeaderMap, body: Byte
     let mut granted = json!({ "access_token": token, "token_type": "Bearer", "expires_in": lifetime });
     if kind != "client_credentials" {
         granted["refresh_token"] = "r".into();
+        let claims = json!({ "iss": url, "aud": told.id_token_for, "sub": told.subject, "exp": now + 600 });
+        granted["id_token"] = told.key.sign(&claims).into();
     }
     json_of(&granted)
 }

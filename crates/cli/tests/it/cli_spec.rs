@@ -29,6 +29,48 @@ fn a_task_that_waits_for_an_authorization_says_how_to_go_on() {
     assert!(resume.contains(&format!(" send --task-id t1 -a {} ", agent.url)), "{resume}");
 }
 
+/// `A2ACLI_AUTH_011`: an authorization that is given elsewhere is waited for, on request.
+#[test]
+fn an_authorization_within_a_task_is_waited_for_on_request() {
+    // With a stream that stays open, with one that ends there, and without any.
+    for kind in ["open", "ended", "none"] {
+        let polls = std::sync::atomic::AtomicU32::new(0);
+        let card = if kind == "none" { json!({ "capabilities": {} }) } else { json!({}) };
+        let agent = FakeAgent::start(card, move |asked| match &*asked.method {
+            "SendMessage" => Reply::Result(json!({ "task": task("AUTH_REQUIRED") })),
+            "GetTask" if polls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) < 2 => {
+                Reply::Result(task("AUTH_REQUIRED"))
+            }
+            "GetTask" => Reply::Result(task("COMPLETED")),
+            "SendStreamingMessage" if kind == "ended" => {
+                Reply::Stream(vec![(1, json!({ "task": task("WORKING") })), (2, status("AUTH_REQUIRED"))])
+            }
+            "SubscribeToTask" if kind == "ended" => {
+                Reply::Stream(vec![(3, json!({ "task": task("COMPLETED") }))])
+            }
+            _ => Reply::Stream(vec![
+                (1, json!({ "task": task("WORKING") })),
+                (2, status("AUTH_REQUIRED")),
+                (3, status("COMPLETED")),
+            ]),
+        });
+        let args = ["send", "x", "--poll-interval", "10ms", "-a", &agent.url];
+        assert_eq!(
+            nuncio(&args).exits(0).field("State"),
+            "auth-required",
+            "{kind}: by default it stops there"
+        );
+        let waited = nuncio(&[&args[..], &["--wait-auth"]].concat()).exits(0);
+        assert_eq!(waited.field("State"), "completed", "{kind}");
+        if kind != "none" {
+            let streamed = nuncio(&[&args[..], &["--wait-auth", "--stream"]].concat()).exits(0);
+            let states: Vec<_> =
+                streamed.stdout.lines().filter_map(|line| line.strip_prefix("State: ")).collect();
+            assert_eq!(states, ["working", "auth-required", "completed", "completed"], "{kind}");
+        }
+    }
+}
+
 /// `A2ACLI_TASK_POLL_003`
 #[test]
 fn a_state_that_this_client_does_not_know_is_shown_as_it_was_received() {

@@ -148,6 +148,16 @@ impl A2aClientError {
         }
     }
 
+    /// Whether the interface cannot be used at all and the request was certainly not carried out: no connection, or
+    /// an answer that means that this binding is not spoken there.
+    pub(super) fn is_unserved(&self) -> bool {
+        match self {
+            Self::Unreachable { sent, .. } => !sent,
+            Self::Http { status, .. } => matches!(status, 404 | 405 | 415 | 501),
+            _ => false,
+        }
+    }
+
     /// The code of the agent's JSON-RPC error.
     pub fn rpc_code(&self) -> Option<i64> {
         match self {

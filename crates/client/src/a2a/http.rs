@@ -5,10 +5,11 @@
 
 use std::{
     fmt,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use nuncio_outbound::{
     HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, ProxyRule, RedirectRule,
     origin,
@@ -16,10 +17,7 @@ use nuncio_outbound::{
 use nuncio_wire::a2a::Dialect;
 use url::Url;
 
-use super::{
-    A2aClientError, AgentCard,
-    rest::{self, RestClientRequest},
-};
+use super::{A2aClientError, AgentCard};
 
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 /// Idle time after which TCP keep-alive probes a connection: a stream may be silent for long.
@@ -92,6 +90,13 @@ impl fmt::Debug for A2aCredentials {
 }
 
 impl A2aCredentials {
+    /// Whether there is anything secret. A service parameter may be.
+    pub(super) fn is_any(&self) -> bool {
+        self.bearer.is_some()
+            || self.api_key.is_some()
+            || self.service_parameters.iter().any(|(name, _)| name.as_str() != "traceparent")
+    }
+
     /// The credentials, with the API key in the place that the card names.
     #[must_use]
     pub(super) fn placed_by(mut self, card: &AgentCard) -> Self {
@@ -105,7 +110,10 @@ impl A2aCredentials {
 /// The HTTP client of one agent.
 #[derive(Debug, Clone)]
 pub(super) struct A2aHttp {
-    client: HttpClient,
+    /// Built by the first request: most interfaces of a card are never called.
+    client: Arc<OnceLock<HttpClient>>,
+    peer: Url,
+    http2: bool,
     options: A2aHttpOptions,
     headers: HeaderMap,
     /// The name and value of an API key in the query.
@@ -113,31 +121,54 @@ pub(super) struct A2aHttp {
     authenticated: bool,
 }
 
-/// A stream whose response has begun.
-pub(super) struct OpenedEventStream {
-    pub(super) response: HttpResponse,
-    pub(super) max_event: usize,
-    pub(super) resumes: u32,
+/// A request of a binding over HTTP.
+pub(super) struct Exchange {
+    pub(super) method: Method,
+    pub(super) url: Url,
+    /// The JSON to send, if any.
+    pub(super) body: Option<Vec<u8>>,
+    pub(super) dialect: Dialect,
+    /// The media type of the response: [`JSON_ONLY`] or [`STREAM_ONLY`].
+    pub(super) accept: &'static str,
 }
 
+pub(super) const JSON_ONLY: &str = "application/json";
+pub(super) const STREAM_ONLY: &str = "text/event-stream";
+
 impl A2aHttp {
-    pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Result<Self, A2aClientError> {
-        let client = HttpClient::new(HttpClientOptions {
-            connect_timeout: Some(options.connect_timeout),
-            keep_alive: Some(KEEP_ALIVE),
-            ..HttpClientOptions::new(HttpDestination::Chosen {
-                redirects: RedirectRule::Return,
-                proxy: ProxyRule::unless_loopback(peer),
-                any_certificate: options.insecure,
-            })
-        })?;
-        Ok(Self {
-            client,
+    pub(super) fn new(options: &A2aHttpOptions, peer: &Url) -> Self {
+        Self {
+            client: Arc::default(),
+            peer: peer.clone(),
+            http2: false,
             options: options.clone(),
             headers: HeaderMap::new(),
             query: None,
             authenticated: false,
-        })
+        }
+    }
+
+    /// The same, over HTTP/2 alone.
+    #[must_use]
+    pub(super) fn over_http2(self) -> Self {
+        Self { client: Arc::default(), http2: true, ..self }
+    }
+
+    fn client(&self) -> Result<&HttpClient, A2aClientError> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = HttpClient::new(HttpClientOptions {
+            connect_timeout: Some(self.options.connect_timeout),
+            keep_alive: Some(KEEP_ALIVE),
+            http2: self.http2,
+            ..HttpClientOptions::new(HttpDestination::Chosen {
+                redirects: RedirectRule::Return,
+                proxy: ProxyRule::unless_loopback(&self.peer),
+                any_certificate: self.options.insecure,
+            })
+        })?;
+        Ok(self.client.get_or_init(|| client))
     }
 
     pub(super) fn with_credentials(mut self, credentials: &A2aCredentials) -> Result<Self, A2aClientError> {
@@ -183,9 +214,26 @@ impl A2aHttp {
 
     /// Fetches a document.
     pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, A2aClientError> {
+        Ok(self.get_unless(url, accept, None).await?.body.unwrap_or_default())
+    }
+
+    /// Fetches a document, unless it still is the one with this `ETag`.
+    pub(super) async fn get_unless(
+        &self,
+        url: &Url,
+        accept: &'static str,
+        etag: Option<&HeaderValue>,
+    ) -> Result<FetchedDocument, A2aClientError> {
         let request = HttpRequest::get(url.clone()).headers(self.headers.clone());
-        let request = request.header(header::ACCEPT, HeaderValue::from_static(accept));
+        let mut request = request.header(header::ACCEPT, HeaderValue::from_static(accept));
+        if let Some(etag) = etag {
+            request = request.header(header::IF_NONE_MATCH, etag.clone());
+        }
         let response = self.send(url, request).await?;
+        let headers = response.headers().clone();
+        if response.status() == StatusCode::NOT_MODIFIED && etag.is_some() {
+            return Ok(FetchedDocument { headers, body: None });
+        }
         if response.status().is_redirection() {
             let target = response.header(header::LOCATION);
             let body = target.map(|target| format!("moved to {target}")).unwrap_or_default();
@@ -194,132 +242,111 @@ impl A2aHttp {
         }
         let (head, body) = self.read(response).await?;
         if !head.status.is_success() {
-            return Err(self.refused(url, &head, &body));
+            return Err(ReadResponse { head, body, at: origin(url), supplied: self.authenticated }.refused());
         }
-        Ok(body)
+        Ok(FetchedDocument { headers, body: Some(body) })
     }
 
-    /// Sends a JSON-RPC request and returns the body of the response.
-    pub(super) async fn post(
-        &self,
-        url: &Url,
-        dialect: Dialect,
-        body: Vec<u8>,
-    ) -> Result<Vec<u8>, A2aClientError> {
-        let response = self.send(url, self.request(url, dialect, body, "application/json")).await?;
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        // A JSON-RPC error is more specific than the HTTP status that it came with.
-        let is_answer = nuncio_wire::jsonrpc::parse_response(&answer).is_ok();
-        if is_auth(head.status) || (!head.status.is_success() && !is_answer) {
-            return Err(self.refused(url, &head, &answer));
-        }
-        Ok(answer)
+    /// The most bytes of one event of a stream.
+    pub(super) fn max_event(&self) -> usize {
+        self.options.max_event
     }
 
-    /// Sends a request of HTTP+JSON and returns the body of the response.
+    /// The most bytes of a response.
+    pub(super) fn max_answer(&self) -> usize {
+        self.options.max_answer
+    }
+
+    /// How long a response may take.
+    pub(super) fn answer_timeout(&self) -> Duration {
+        self.options.answer_timeout
+    }
+
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+
+    /// The headers of every request, for a binding that has nothing else to put a credential into.
+    pub(super) fn metadata(&self) -> Result<HeaderMap, A2aClientError> {
+        match self.query {
+            None => Ok(self.headers.clone()),
+            Some(_) => Err(A2aClientError::Unsupported(
+                "the agent's card wants the API key in the query of a URL, and gRPC has none".to_owned(),
+            )),
+        }
+    }
+
+    /// Logs a request.
+    pub(super) fn log_sent(to: &Url, body: &[u8]) {
+        tracing::debug!(target: "nuncio_client::wire", to = %without_query(to), body = %lossy(body), "sending");
+    }
+
+    /// Sends a request and reads the response, whatever its status. `after`: a cursor.
     pub(super) async fn exchange(
         &self,
-        rest: RestClientRequest,
-        dialect: Dialect,
-    ) -> Result<Vec<u8>, A2aClientError> {
-        let url = rest.url.clone();
-        let response = self.send(&url, self.rest_request(rest, dialect, "application/json")).await?;
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        match head.status.is_success() {
-            true => Ok(answer),
-            false => Err(self.rest_error(&url, &head, &answer)),
-        }
-    }
-
-    /// Sends a request of HTTP+JSON whose response is a stream.
-    pub(super) async fn open_rest(
-        &self,
-        rest: RestClientRequest,
-        dialect: Dialect,
+        request: Exchange,
         after: Option<&str>,
-    ) -> Result<OpenedEventStream, A2aClientError> {
-        let url = rest.url.clone();
-        let request = self.rest_request(rest, dialect, "text/event-stream");
-        let response = self.send(&url, with_cursor(request, after)?).await?;
+    ) -> Result<ReadResponse, A2aClientError> {
+        let url = request.url.clone();
+        let response = self.send(&url, self.request(request, after)?).await?;
+        self.read_answer(&url, response).await
+    }
+
+    /// Sends a request whose response is a stream. `Err` within: a response that is none.
+    pub(super) async fn open(
+        &self,
+        request: Exchange,
+        after: Option<&str>,
+    ) -> Result<Result<HttpResponse, ReadResponse>, A2aClientError> {
+        let url = request.url.clone();
+        let response = self.send(&url, self.request(request, after)?).await?;
         if response.status().is_success() && response.is_event_stream() {
-            let A2aHttpOptions { max_event, resumes, .. } = self.options;
-            return Ok(OpenedEventStream { response, max_event, resumes });
+            return Ok(Ok(response));
         }
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        match head.status.is_success() {
-            true => Err(A2aClientError::NotAStream),
-            false => Err(self.rest_error(&url, &head, &answer)),
-        }
+        self.read_answer(&url, response).await.map(Err)
     }
 
-    /// The protocol's error, if the response has one; access is a matter of HTTP in every binding.
-    fn rest_error(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
-        let named = (!is_auth(head.status)).then(|| rest::error_of(body)).flatten();
-        named.unwrap_or_else(|| self.refused(url, head, body))
+    pub(super) async fn read_answer(
+        &self,
+        url: &Url,
+        response: HttpResponse,
+    ) -> Result<ReadResponse, A2aClientError> {
+        let (head, body) = self.read(response).await?;
+        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&body), "received");
+        Ok(ReadResponse { head, body, at: origin(url), supplied: self.authenticated })
     }
 
-    fn rest_request(&self, rest: RestClientRequest, dialect: Dialect, accept: &'static str) -> HttpRequest {
-        let RestClientRequest { method, mut url, body } = rest;
+    fn request(&self, request: Exchange, after: Option<&str>) -> Result<HttpRequest, A2aClientError> {
+        let Exchange { method, mut url, body, dialect, accept } = request;
         let shown = body.as_deref().map(lossy).unwrap_or_default();
         tracing::debug!(target: "nuncio_client::wire", %method, to = %without_query(&url), body = %shown, "sending");
         if let Some((name, key)) = &self.query {
             url.query_pairs_mut().append_pair(name, key);
         }
-        let request = HttpRequest::new(method, url)
+        let mut request = HttpRequest::new(method, url)
             .headers(self.headers.clone())
             .header(header::ACCEPT, HeaderValue::from_static(accept))
             .header(A2A_VERSION, HeaderValue::from_static(dialect.version()));
-        match body {
-            Some(body) => request.json(body),
-            None => request,
+        if let Some(body) = body {
+            request = request.json(body);
         }
+        Self::with_cursor(request, after)
     }
 
-    /// Sends a JSON-RPC request whose response is a stream.
-    pub(super) async fn open(
-        &self,
-        url: &Url,
-        dialect: Dialect,
-        body: Vec<u8>,
+    /// The request, for the events after a cursor.
+    pub(super) fn with_cursor(
+        request: HttpRequest,
         after: Option<&str>,
-    ) -> Result<OpenedEventStream, A2aClientError> {
-        let request = with_cursor(self.request(url, dialect, body, "text/event-stream"), after)?;
-        let response = self.send(url, request).await?;
-        if response.status().is_success() && response.is_event_stream() {
-            let A2aHttpOptions { max_event, resumes, .. } = self.options;
-            return Ok(OpenedEventStream { response, max_event, resumes });
-        }
-        let (head, answer) = self.read(response).await?;
-        tracing::debug!(target: "nuncio_client::wire", status = head.status.as_u16(), body = %lossy(&answer), "received");
-        if is_auth(head.status) {
-            return Err(self.refused(url, &head, &answer));
-        }
-        match super::result_of(&answer) {
-            Err(error @ A2aClientError::Rpc(_)) => Err(error),
-            _ if !head.status.is_success() => Err(self.refused(url, &head, &answer)),
-            _ => Err(A2aClientError::NotAStream),
-        }
+    ) -> Result<HttpRequest, A2aClientError> {
+        let Some(cursor) = after else { return Ok(request) };
+        let cursor = HeaderValue::from_str(cursor)
+            .map_err(|_| A2aClientError::Malformed("an event has an id that no header takes".to_owned()))?;
+        Ok(request.header(HeaderName::from_static("last-event-id"), cursor))
     }
 
-    fn request(&self, url: &Url, dialect: Dialect, body: Vec<u8>, accept: &'static str) -> HttpRequest {
-        tracing::debug!(target: "nuncio_client::wire", to = %without_query(url), body = %lossy(&body), "sending");
-        let mut url = url.clone();
-        if let Some((name, key)) = &self.query {
-            url.query_pairs_mut().append_pair(name, key);
-        }
-        HttpRequest::post(url)
-            .headers(self.headers.clone())
-            .json(body)
-            .header(header::ACCEPT, HeaderValue::from_static(accept))
-            .header(A2A_VERSION, HeaderValue::from_static(dialect.version()))
-    }
-
-    async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
+    pub(super) async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
         let started = Instant::now();
-        let response = self.client.send(request.response_timeout(self.options.answer_timeout)).await?;
+        let response = self.client()?.send(request.response_timeout(self.options.answer_timeout)).await?;
         let elapsed = started.elapsed();
         tracing::debug!(to = %without_query(url), status = response.status().as_u16(), ?elapsed, "answered");
         Ok(response)
@@ -330,24 +357,44 @@ impl A2aHttp {
         let mut response = response.body_limit(self.options.answer_timeout);
         Ok((head, response.read_to_end(self.options.max_answer).await?))
     }
-
-    fn refused(&self, url: &Url, head: &ResponseHead, body: &[u8]) -> A2aClientError {
-        let (at, status) = (origin(url), head.status.as_u16());
-        let body = lossy(body).trim().chars().take(200).collect();
-        if is_auth(head.status) {
-            let (supplied, challenge) = (self.authenticated, head.challenge.clone());
-            return A2aClientError::Unauthorized { at, status, supplied, body, challenge };
-        }
-        A2aClientError::Http { at, status, body, retry_after: head.retry_after }
-    }
 }
 
-/// The request, for the events after a cursor.
-fn with_cursor(request: HttpRequest, after: Option<&str>) -> Result<HttpRequest, A2aClientError> {
-    let Some(cursor) = after else { return Ok(request) };
-    let cursor = HeaderValue::from_str(cursor)
-        .map_err(|_| A2aClientError::Malformed("an event has an id that no header takes".to_owned()))?;
-    Ok(request.header(HeaderName::from_static("last-event-id"), cursor))
+/// A document, or that it has not changed.
+pub(super) struct FetchedDocument {
+    pub(super) headers: HeaderMap,
+    pub(super) body: Option<Vec<u8>>,
+}
+
+/// A response that was read to its end.
+pub(super) struct ReadResponse {
+    head: ResponseHead,
+    pub(super) body: Vec<u8>,
+    /// Scheme, host and port of the server.
+    at: String,
+    /// Whether the request carried credentials.
+    supplied: bool,
+}
+
+impl ReadResponse {
+    pub(super) fn is_success(&self) -> bool {
+        self.head.status.is_success()
+    }
+
+    /// Whether the server asks for credentials, or refuses these.
+    pub(super) fn is_about_access(&self) -> bool {
+        matches!(self.head.status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
+    }
+
+    /// The error of a response that has none of the protocol.
+    pub(super) fn refused(&self) -> A2aClientError {
+        let (at, status) = (self.at.clone(), self.head.status.as_u16());
+        let body = lossy(&self.body).trim().chars().take(200).collect();
+        if self.is_about_access() {
+            let (supplied, challenge) = (self.supplied, self.head.challenge.clone());
+            return A2aClientError::Unauthorized { at, status, supplied, body, challenge };
+        }
+        A2aClientError::Http { at, status, body, retry_after: self.head.retry_after }
+    }
 }
 
 /// The parts of a response's head that are needed later.
@@ -365,10 +412,6 @@ impl ResponseHead {
             retry_after: response.retry_after(),
         }
     }
-}
-
-fn is_auth(status: StatusCode) -> bool {
-    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }
 
 fn without_query(url: &Url) -> String {

@@ -23,7 +23,7 @@ use self::{
     authorized_client::AuthorizedClient,
     call::CallFeed,
 };
-use super::A2aHttpOptions;
+use super::{A2aBinding, A2aHttpOptions, CardCache, CardFreshness};
 use crate::{
     auth::Authorizer,
     peer::{
@@ -38,6 +38,12 @@ pub struct A2aPeerOptions {
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// The protocol version to speak; `None`: the first one on the card that this client knows.
     pub dialect: Option<Dialect>,
+    /// The only binding to use; `None`: the card's order.
+    pub transport: Option<A2aBinding>,
+    /// Extensions that the caller knows, beside those of this client, and declares in every request.
+    pub extensions: Vec<String>,
+    /// The cards that were read.
+    pub cards: CardCache,
     /// Whether the address of a Nuncio server stands for all of its agents, or only for the default one.
     pub whole_server: bool,
     /// Options of the HTTP layer.
@@ -57,6 +63,9 @@ impl Default for A2aPeerOptions {
         Self {
             authorizer: None,
             dialect: None,
+            transport: None,
+            extensions: vec![],
+            cards: CardCache::default(),
             whole_server: true,
             // An agent without streams may hold back its response until the work is done.
             http: A2aHttpOptions { answer_timeout: Duration::from_secs(300), ..A2aHttpOptions::default() },
@@ -88,7 +97,7 @@ impl A2aPeer {
     pub async fn task(&self, task: &str) -> Result<CallHandle, PeerError> {
         let found = match self.found() {
             Some(found) => found,
-            None => self.find().await?,
+            None => self.find(CardFreshness::Fresh).await?,
         };
         let mut first = None;
         for agent in &found.agents {
@@ -101,8 +110,8 @@ impl A2aPeer {
     }
 
     /// Discovers the agents again.
-    async fn find(&self) -> Result<Arc<AgentDirectory>, PeerError> {
-        let found = Arc::new(agents::find(&self.url, &self.options).await?);
+    async fn find(&self, freshness: CardFreshness) -> Result<Arc<AgentDirectory>, PeerError> {
+        let found = Arc::new(agents::find(&self.url, &self.options, freshness).await?);
         *self.directory.lock() = Some(Arc::clone(&found));
         Ok(found)
     }
@@ -116,7 +125,10 @@ impl A2aPeer {
         if let Some(known) = self.found().and_then(|found| found.agent(name)) {
             return Ok(known);
         }
-        let found = self.find().await.map_err(|error| error.into_read_error(&self.address()))?;
+        let found = self
+            .find(CardFreshness::Revalidated)
+            .await
+            .map_err(|error| error.into_read_error(&self.address()))?;
         // A single agent is the one that is meant, even if it has changed its name.
         let alone = || (!self.options.whole_server).then(|| found.agents.first().cloned()).flatten();
         found.agent(name).or_else(alone).ok_or_else(|| {
@@ -149,7 +161,7 @@ impl Peer for A2aPeer {
     }
 
     async fn list_capabilities(&self) -> Result<Vec<PeerCapability>, PeerError> {
-        let found = self.find().await?;
+        let found = self.find(CardFreshness::Fresh).await?;
         Ok(found.agents.iter().map(|agent| agent.offer.clone()).collect())
     }
 

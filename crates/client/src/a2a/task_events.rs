@@ -5,16 +5,16 @@
 //! after the last event received (`Last-Event-ID`), a bounded number of times in a row. If that fails the
 //! caller gets an error; a disconnect never looks like an end.
 
-use std::{collections::VecDeque, time::Duration};
+use std::time::Duration;
 
 use nuncio_engine::task::State;
-use nuncio_outbound::{Backoff, HttpResponse};
-use nuncio_wire::{
-    a2a::StreamEvent,
-    sse::{ServerEvent, SseParser},
-};
+use nuncio_outbound::Backoff;
+use nuncio_wire::a2a::StreamEvent;
 
-use super::{A2aClient, A2aClientError, A2aResponse, http::OpenedEventStream};
+use super::{
+    A2aClient, A2aClientError, A2aResponse,
+    transport::{A2aEventSource, ReceivedEvent},
+};
 
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
@@ -34,9 +34,7 @@ pub struct StreamItem {
 pub struct A2aTaskEvents {
     client: A2aClient,
     /// `None` between a disconnect and the next reconnect.
-    source: Option<A2aTaskEventSource>,
-    /// Events that were received but not yet returned.
-    ready: VecDeque<ServerEvent>,
+    source: Option<A2aEventSource>,
     task: Option<String>,
     cursor: Option<String>,
     /// `None` until an event carried a state.
@@ -50,29 +48,17 @@ pub struct A2aTaskEvents {
     last_error: A2aClientError,
 }
 
-struct A2aTaskEventSource {
-    response: HttpResponse,
-    parser: SseParser,
-}
-
-impl A2aTaskEventSource {
-    fn new(opened: OpenedEventStream) -> Self {
-        Self { response: opened.response, parser: SseParser::new(opened.max_event) }
-    }
-}
-
 impl A2aTaskEvents {
     pub(super) fn new(
         client: A2aClient,
-        opened: OpenedEventStream,
+        opened: A2aEventSource,
         task: Option<String>,
         cursor: Option<String>,
     ) -> Self {
-        let limit = opened.resumes;
+        let limit = client.resumes;
         Self {
             client,
-            source: Some(A2aTaskEventSource::new(opened)),
-            ready: VecDeque::new(),
+            source: Some(opened),
             task,
             cursor,
             state: None,
@@ -97,9 +83,6 @@ impl A2aTaskEvents {
     /// The next event; `None` after the last.
     pub async fn next(&mut self) -> Result<Option<StreamItem>, A2aClientError> {
         loop {
-            if let Some(event) = self.ready.pop_front() {
-                return self.take(&event).map(Some);
-            }
             if self.answered || self.state.is_some_and(State::is_terminal) {
                 return Ok(None);
             }
@@ -109,25 +92,22 @@ impl A2aTaskEvents {
                 }
                 continue;
             };
-            match source.response.chunk().await {
-                Ok(Some(bytes)) => {
-                    let events = source.parser.feed(&bytes);
-                    self.ready.extend(events.map_err(|error| A2aClientError::Malformed(error.to_string()))?);
-                }
+            match source.next().await {
+                Ok(Some(event)) => return self.take(event).map(Some),
                 Ok(None) if self.state.is_some_and(State::is_interrupted) => return Ok(None),
                 Ok(None) => self.cut(A2aClientError::Ended),
-                Err(error) => self.cut(error.into()),
+                Err(error) if error.is_transient() => self.cut(error),
+                Err(error) => return Err(error),
             }
         }
     }
 
-    fn take(&mut self, event: &ServerEvent) -> Result<StreamItem, A2aClientError> {
-        tracing::debug!(target: "nuncio_client::wire", id = ?event.id, data = %event.data, "received");
-        let received = self.client.read_event(&event.data)?;
+    fn take(&mut self, event: ReceivedEvent) -> Result<StreamItem, A2aClientError> {
+        let received = self.client.read_event(event.json)?;
         // Only an event that moves the cursor is progress. A server that repeats itself after every
         // disconnect, or has no cursors, must not be retried for ever.
         if event.id.is_some() && event.id != self.cursor {
-            self.cursor.clone_from(&event.id);
+            self.cursor = event.id;
             self.tries = 0;
             self.backoff.reset();
         }
@@ -166,7 +146,7 @@ impl A2aTaskEvents {
         self.tries += 1;
         let call = nuncio_wire::a2a::A2aCall::Subscribe { task: task.clone() };
         match self.client.open(&call, self.cursor.as_deref()).await {
-            Ok(opened) => self.source = Some(A2aTaskEventSource::new(opened)),
+            Ok(opened) => self.source = Some(opened),
             // Servers without cursors reject a subscription to a task that has ended.
             Err(error) if error.rpc_code() == Some(UNSUPPORTED_OPERATION) => {
                 let ended = self.client.get(&task, None).await?;

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use nuncio_engine::task::State;
 use nuncio_wire::a2a::{StreamEvent, TaskView};
 
 use super::{A2aClient, A2aClientError, A2aResponse};
@@ -16,11 +17,13 @@ pub struct WaitOptions {
     pub history: Option<usize>,
     /// Polls in a row that may fail to reach the agent.
     pub failures: u32,
+    /// Whether to go on while the task waits for an authorization, which is given elsewhere.
+    pub through_authorization: bool,
 }
 
 impl Default for WaitOptions {
     fn default() -> Self {
-        Self { poll: Duration::from_secs(2), history: None, failures: 8 }
+        Self { poll: Duration::from_secs(2), history: None, failures: 8, through_authorization: false }
     }
 }
 
@@ -42,14 +45,14 @@ impl A2aClient {
         let (mut failures, mut pause) = (0, patience.poll);
         loop {
             match self.get(task, patience.history).await {
-                Ok(found) if is_idle(&found.value) => return Ok(found),
+                Ok(found) if patience.is_idle(found.value.state) => return Ok(found),
                 Ok(_) => failures = 0,
                 Err(error) if error.is_transient() && failures < patience.failures => failures += 1,
                 Err(error) => return Err(error),
             }
             if streaming && failures == 0 {
                 streams += 1;
-                match self.watch(task, &mut seen).await {
+                match self.watch(task, patience, &mut seen).await {
                     // Another client may have answered just then. A stream that ends like this every time is
                     // not worth following.
                     Ok(()) if streams < MANY_STREAMS => continue,
@@ -66,13 +69,18 @@ impl A2aClient {
     }
 
     /// Follows the stream until there is nothing left to wait for.
-    async fn watch(&self, task: &str, seen: &mut impl FnMut(&StreamEvent)) -> Result<(), A2aClientError> {
+    async fn watch(
+        &self,
+        task: &str,
+        patience: WaitOptions,
+        seen: &mut impl FnMut(&StreamEvent),
+    ) -> Result<(), A2aClientError> {
         let mut events = self.subscribe(task, None).await?;
         while let Some(item) = events.next().await? {
             seen(&item.event.value);
             let settled = match &item.event.value {
-                StreamEvent::Task(task) => is_idle(task),
-                StreamEvent::Status(update) => update.state.is_terminal() || update.state.is_interrupted(),
+                StreamEvent::Task(task) => patience.is_idle(task.state),
+                StreamEvent::Status(update) => patience.is_idle(update.state),
                 StreamEvent::Message(_) | StreamEvent::Artifact(_) => false,
             };
             if settled {
@@ -83,6 +91,10 @@ impl A2aClient {
     }
 }
 
-fn is_idle(task: &TaskView) -> bool {
-    task.state.is_terminal() || task.state.is_interrupted()
+impl WaitOptions {
+    /// Whether there is nothing left to wait for.
+    pub fn is_idle(&self, state: State) -> bool {
+        state.is_terminal()
+            || (state.is_interrupted() && !(self.through_authorization && state == State::AuthRequired))
+    }
 }

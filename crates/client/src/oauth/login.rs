@@ -15,7 +15,7 @@ use url::Url;
 use super::{
     OAuth, OAuthClient, OAuthGrant, OAuthInner, OAuthRecord,
     discovery::{OAuthEndpoints, safe},
-    joined,
+    id_token, joined, now,
 };
 
 /// The pause between two polls, where the server names none (RFC 8628, section 3.2).
@@ -119,11 +119,17 @@ impl OAuth {
         let inner = &self.0;
         let endpoints = login.endpoints()?;
         let mut kept = inner.token_store.load(&login.resource).await.unwrap_or_default();
-        let grant = match flow {
+        let mut grant = match flow {
             OAuthFlow::ClientCredentials => inner.as_itself(&endpoints, &login.scopes).await?,
             OAuthFlow::Code => inner.by_consent(&endpoints, login.scopes.clone(), &mut kept).await?,
             OAuthFlow::Device => inner.by_device(login, &endpoints, show).await?,
         };
+        // Only where the metadata of OpenID Connect names the issuer there is one to compare with.
+        let id_token =
+            grant.id_token.take().filter(|_| login.issuer.is_some() && flow != OAuthFlow::ClientCredentials);
+        if let (Some(token), Some(client)) = (id_token, &inner.options.client) {
+            grant.subject = Some(id_token::subject(&token, &endpoints.issuer, &client.id, now())?);
+        }
         // The client renews the token with its id. The secret of a client that acts for itself is not stored.
         let client = inner.options.client.clone().filter(|_| flow != OAuthFlow::ClientCredentials);
         let clients = client.map(|client| (endpoints.issuer.clone(), client)).into_iter().collect();

@@ -31,6 +31,7 @@ pub(super) struct OAuthTokenResponse {
     pub(super) expires_in: Option<u64>,
     pub(super) refresh_token: Option<String>,
     scope: Option<String>,
+    id_token: Option<String>,
 }
 
 impl OAuthTokenResponse {
@@ -46,6 +47,8 @@ impl OAuthTokenResponse {
             refresh_token: self.refresh_token,
             expires_at: self.expires_in.map(|seconds| now().saturating_add(seconds)),
             scopes,
+            subject: None,
+            id_token: self.id_token,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The A2A client against an agent that cuts its streams wherever a network could.
+//! The A2A client against an agent that cuts its streams wherever a network could, in the bindings whose events are
+//! server-sent events, and against interfaces that are not served.
 
 use std::{
     io::{Read as _, Write as _},
@@ -8,11 +9,15 @@ use std::{
 };
 
 use nuncio_client::a2a::{
-    A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, CardReference, InterfacePreference, fetch_card,
+    A2aBinding, A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, CardReference,
+    InterfacePreference, fetch_card,
 };
 use nuncio_engine::content::{Message, Role};
 use nuncio_wire::a2a::{SendMessage, StreamEvent};
 use serde_json::{Value, json};
+
+const JSONRPC: &str = "JSONRPC";
+const HTTP_JSON: &str = "HTTP+JSON";
 
 /// A request as far as these tests look at it.
 struct Asked {
@@ -71,15 +76,19 @@ fn response(content_type: &str, body: &str) -> Vec<u8> {
 }
 
 fn card(base: &str) -> Vec<u8> {
-    let interface =
-        json!({ "url": format!("{base}/rpc"), "protocolBinding": "JSONRPC", "protocolVersion": "1.0" });
+    let interface = |path: &str, binding: &str| json!({ "url": format!("{base}{path}"), "protocolBinding": binding, "protocolVersion": "1.0" });
+    let interfaces = [interface("/rpc", "JSONRPC"), interface("/rest", "HTTP+JSON")];
+    card_of(&json!(interfaces))
+}
+
+fn card_of(interfaces: &Value) -> Vec<u8> {
     let card =
-        json!({ "name": "fake", "capabilities": { "streaming": true }, "supportedInterfaces": [interface] });
+        json!({ "name": "fake", "capabilities": { "streaming": true }, "supportedInterfaces": interfaces });
     response("application/json", &card.to_string())
 }
 
 /// The events of a task from its beginning to its end, as frames.
-fn frames() -> Vec<String> {
+fn frames(binding: &str) -> Vec<String> {
     let status = |state: &str| json!({ "statusUpdate": { "taskId": "t", "contextId": "c", "status": { "state": state } } });
     let events = [
         json!({ "task": { "id": "t", "contextId": "c", "status": { "state": "TASK_STATE_SUBMITTED" } } }),
@@ -88,16 +97,28 @@ fn frames() -> Vec<String> {
         status("TASK_STATE_COMPLETED"),
     ];
     let frame = |(index, event): (usize, &Value)| {
-        format!("id: {}\ndata: {}\n\n", index + 1, json!({ "jsonrpc": "2.0", "id": 1, "result": event }))
+        let data = match binding {
+            JSONRPC => json!({ "jsonrpc": "2.0", "id": 1, "result": event }),
+            _ => event.clone(),
+        };
+        format!("id: {}\ndata: {data}\n\n", index + 1)
     };
     events.iter().enumerate().map(frame).collect()
 }
 
 async fn connect(url: &str, resumes: u32) -> A2aClient {
+    connect_by(url, resumes, JSONRPC).await
+}
+
+async fn connect_by(url: &str, resumes: u32, binding: &str) -> A2aClient {
     let options = A2aHttpOptions { resumes, ..A2aHttpOptions::default() };
     let card = fetch_card(&CardReference::parse(url).unwrap(), &options).await.unwrap();
-    A2aClient::new(&card.value, &InterfacePreference::default(), &A2aCredentials::default(), &options)
-        .unwrap()
+    let preference = InterfacePreference {
+        bindings: vec![binding.to_owned()],
+        only: true,
+        ..InterfacePreference::default()
+    };
+    A2aClient::new(&card.value, &preference, &A2aCredentials::default(), &options).unwrap()
 }
 
 fn hello() -> SendMessage {
@@ -117,48 +138,144 @@ async fn cursors(client: &A2aClient) -> (Vec<String>, Option<A2aClientError>) {
     }
 }
 
+/// How a call is named in a binding: by its method, or by its path.
+fn asks(asked: &Asked, binding: &str, method: &str, path: &str) -> bool {
+    match binding {
+        JSONRPC => asked.path == "/rpc" && asked.method == method,
+        _ => asked.path == format!("/rest{path}"),
+    }
+}
+
 #[tokio::test]
 async fn a_stream_that_is_cut_at_any_byte_loses_and_repeats_nothing() {
-    let whole: String = frames().concat();
-    let first = frames()[0].len();
-    // Where the first stream is cut; before the end of its first event nobody knows of a task to go on with.
-    let cut = Arc::new(Mutex::new(0));
-    let place = Arc::clone(&cut);
-    let url = serve(move |asked, base| match (&*asked.path, &*asked.method) {
-        ("/rpc", "SendStreamingMessage") => {
-            let bytes = &frames().concat().into_bytes()[..*place.lock().unwrap()];
-            [response("text/event-stream", ""), bytes.to_vec()].concat()
+    for binding in [JSONRPC, HTTP_JSON] {
+        let whole: String = frames(binding).concat();
+        let first = frames(binding)[0].len();
+        // Where the first stream is cut; before the end of its first event nobody knows of a task to go on with.
+        let cut = Arc::new(Mutex::new(0));
+        let place = Arc::clone(&cut);
+        let url = serve(move |asked, base| {
+            if asks(asked, binding, "SendStreamingMessage", "/message:stream") {
+                let bytes = &frames(binding).concat().into_bytes()[..*place.lock().unwrap()];
+                return [response("text/event-stream", ""), bytes.to_vec()].concat();
+            }
+            if asks(asked, binding, "SubscribeToTask", "/tasks/t:subscribe") {
+                let after = asked.last_event_id.unwrap();
+                return response("text/event-stream", &frames(binding)[after..].concat());
+            }
+            card(base)
+        });
+        let client = connect_by(&url, 3, binding).await;
+        // Every byte around the ends of events, and some of those between.
+        let ends: Vec<usize> = frames(binding)
+            .iter()
+            .scan(0, |at, frame| {
+                *at += frame.len();
+                Some(*at)
+            })
+            .collect();
+        let near = |at: usize| ends.iter().any(|end| at.abs_diff(*end) <= 6);
+        for at in (first..=whole.len()).filter(|at| near(*at) || at % 29 == 0) {
+            *cut.lock().unwrap() = at;
+            let (seen, error) = cursors(&client).await;
+            assert_eq!(seen, ["1", "2", "3", "4"], "{binding}: cut at byte {at}");
+            assert!(error.is_none(), "{binding}: cut at byte {at}: {error:?}");
         }
-        ("/rpc", "SubscribeToTask") => {
-            response("text/event-stream", &frames()[asked.last_event_id.unwrap()..].concat())
-        }
-        _ => card(base),
-    });
-    let client = connect(&url, 3).await;
-    // Every byte around the ends of events, and some of those between.
-    let ends: Vec<usize> = frames()
-        .iter()
-        .scan(0, |at, frame| {
-            *at += frame.len();
-            Some(*at)
-        })
-        .collect();
-    let near = |at: usize| ends.iter().any(|end| at.abs_diff(*end) <= 6);
-    for at in (first..=whole.len()).filter(|at| near(*at) || at % 29 == 0) {
-        *cut.lock().unwrap() = at;
+        *cut.lock().unwrap() = first - 1;
         let (seen, error) = cursors(&client).await;
-        assert_eq!(seen, ["1", "2", "3", "4"], "cut at byte {at}");
-        assert!(error.is_none(), "cut at byte {at}: {error:?}");
+        assert!(
+            seen.is_empty() && matches!(error, Some(A2aClientError::Cut { task: None, .. })),
+            "{binding}: {error:?}"
+        );
     }
-    *cut.lock().unwrap() = first - 1;
-    let (seen, error) = cursors(&client).await;
-    assert!(seen.is_empty() && matches!(error, Some(A2aClientError::Cut { task: None, .. })), "{error:?}");
+}
+
+/// An answer with another status.
+fn refusal(status: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status}\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno").into_bytes()
+}
+
+/// The first interface is not served; what the second one answers, and the paths that were asked for.
+async fn fall_back(
+    first: &'static str,
+    status: &'static str,
+    bearer: Option<&str>,
+) -> (Result<StreamEvent, A2aClientError>, Vec<String>, A2aClient) {
+    let seen = Arc::new(Mutex::new(vec![]));
+    let log = Arc::clone(&seen);
+    let url = serve(move |asked, base| {
+        if asked.path.starts_with("/.well-known") {
+            let first = first.replace("{base}", base);
+            return card_of(&json!([
+                { "url": first, "protocolBinding": "JSONRPC", "protocolVersion": "1.0" },
+                { "url": format!("{base}/rest"), "protocolBinding": "HTTP+JSON", "protocolVersion": "1.0" },
+            ]));
+        }
+        log.lock().unwrap().push(asked.path.clone());
+        match &*asked.path {
+            "/rest/message:send" => {
+                let task = json!({ "id": "t", "status": { "state": "TASK_STATE_COMPLETED" } });
+                response("application/json", &json!({ "task": task }).to_string())
+            }
+            "/cut" => vec![],
+            _ => refusal(status),
+        }
+    });
+    let options = A2aHttpOptions::default();
+    let card = fetch_card(&CardReference::parse(&url).unwrap(), &options).await.unwrap();
+    let credentials = A2aCredentials { bearer: bearer.map(str::to_owned), ..A2aCredentials::default() };
+    let client =
+        A2aClient::new(&card.value, &InterfacePreference::default(), &credentials, &options).unwrap();
+    let sent = client.send(hello()).await.map(|sent| sent.value);
+    let seen = seen.lock().unwrap().clone();
+    (sent, seen, client)
+}
+
+#[tokio::test]
+async fn an_interface_that_is_not_served_gives_way_to_the_next() {
+    let answered = |sent: &Result<StreamEvent, A2aClientError>| matches!(sent, Ok(StreamEvent::Task(_)));
+    // A port that nothing listens at.
+    let (sent, seen, client) = fall_back("http://127.0.0.1:1/", "500 No", None).await;
+    assert!(answered(&sent), "{sent:?}");
+    assert_eq!(seen, ["/rest/message:send"]);
+    // And it stays with what works.
+    assert_eq!(client.binding(), A2aBinding::HttpJson);
+    for status in ["404 Not Found", "405 No", "415 No", "501 No"] {
+        let (sent, seen, client) = fall_back("{base}/rpc", status, None).await;
+        assert!(answered(&sent), "{status}: {sent:?}");
+        assert_eq!(seen, ["/rpc", "/rest/message:send"], "{status}");
+        client.send(hello()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_may_have_been_carried_out_is_not_sent_again_elsewhere() {
+    for (first, status) in [
+        ("{base}/cut", ""),
+        ("{base}/rpc", "500 No"),
+        ("{base}/rpc", "503 No"),
+        ("{base}/rpc", "400 No"),
+        ("{base}/rpc", "401 No"),
+    ] {
+        let (sent, seen, _) = fall_back(first, status, None).await;
+        assert!(sent.is_err(), "{first} {status}");
+        assert_eq!(seen.len(), 1, "{first} {status}: {seen:?}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_do_not_follow_to_another_origin() {
+    let (sent, seen, _) = fall_back("http://127.0.0.1:1/", "500 No", Some("secret")).await;
+    assert!(matches!(sent, Err(A2aClientError::Unreachable { sent: false, .. })), "{sent:?}");
+    assert!(seen.is_empty(), "{seen:?}");
+    let (sent, seen, _) = fall_back("{base}/rpc", "404 Not Found", Some("secret")).await;
+    assert!(sent.is_ok() && seen.len() == 2, "within one origin they do: {sent:?}");
 }
 
 #[tokio::test]
 async fn what_cannot_be_continued_is_an_error_that_says_where_it_was() {
     let url = serve(|asked, base| match (&*asked.path, &*asked.method) {
-        ("/rpc", "SendStreamingMessage") => response("text/event-stream", &frames()[..2].concat()),
+        ("/rpc", "SendStreamingMessage") => response("text/event-stream", &frames(JSONRPC)[..2].concat()),
         ("/rpc", _) => response("text/event-stream", ""),
         _ => card(base),
     });

@@ -257,3 +257,18 @@ async fn requests_under_a_proxy() {
     let error = send(ProxyRule::Never).await.unwrap_err();
     assert!(matches!(error, OutboundError::Unreachable { .. }), "{error:?}");
 }
+
+#[tokio::test]
+async fn trailers_are_there_when_the_body_has_ended() {
+    let server = Server::start(|_| {
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: x-end\r\n\r\n";
+        (format!("{head}2\r\nab\r\n0\r\nx-end: yes\r\n\r\n"), Then::Wait)
+    })
+    .await;
+    let client = HttpClient::new(HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Never))).unwrap();
+    let mut response = client.send(HttpRequest::get(server.url.clone())).await.unwrap();
+    assert_eq!(response.chunk().await.unwrap().as_deref(), Some(&b"ab"[..]));
+    assert!(response.trailers().is_none(), "not before the end");
+    assert!(response.chunk().await.unwrap().is_none());
+    assert_eq!(response.trailers().unwrap()["x-end"], "yes");
+}

@@ -155,7 +155,7 @@ fn a_browser_on_this_machine_signs_in_with_pkce() {
     home.run(&["send", "x", "-a", &agent.url]).exits(0);
 }
 
-/// `A2ACLI_AUTH_010`, the login: the endpoints come from OpenID Connect's metadata.
+/// `A2ACLI_AUTH_010`: the endpoints come from OpenID Connect's metadata, and the ID token says who has signed in.
 #[test]
 fn the_metadata_of_openid_connect_leads_to_a_token() {
     let authority = Authority::start();
@@ -169,7 +169,13 @@ fn the_metadata_of_openid_connect_leads_to_a_token() {
     let home = Home::new();
     let signed = home.run(&["auth", "login", "--client-id", "cli", "-a", &agent.url]).exits(0);
     assert_eq!((signed.field("Server"), signed.field("Scopes")), (authority.url.as_str(), "openid"));
+    assert_eq!(signed.field("Subject"), "ada");
+    assert_eq!(home.run(&["auth", "status", "-a", &agent.url]).exits(0).field("Subject"), "ada");
     home.run(&["send", "x", "-a", &agent.url]).exits(0);
+    // One that was made for another client was not made for this login.
+    authority.told().id_token_for = "another".into();
+    let refused = Home::new().run(&["auth", "login", "--client-id", "cli", "-a", &agent.url]).exits(4);
+    assert!(refused.stderr.contains("it is for another client"), "{}", refused.stderr);
 }
 
 /// A link of the device flow is shown and may be opened: it must not start a program.

@@ -244,3 +244,57 @@ fn a_demo_server_answers_and_leaves_nothing_behind() {
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
     assert!(nuncio(&["demo-server", "--listen", "0.0.0.0:0"]).exits(2).stderr.contains("loopback"));
 }
+
+/// `A2ACLI_CONFORM_001`: the kit itself, where it has been set up.
+#[test]
+fn the_compatibility_kit_is_run_for_the_agent_and_its_result_counts() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let kit = dir.path().join("kit");
+    fs::create_dir(&kit).unwrap();
+    let told = |code: u8| {
+        let script = format!(
+            "import sys; open('asked', 'w').write(' '.join(sys.argv[1:])); print('kit'); sys.exit({code})"
+        );
+        fs::write(kit.join("run_tck.py"), script).unwrap();
+    };
+    let folder = kit.to_str().unwrap();
+    let args = ["conformance", "-a", server.url(), "--transport", "HTTP+JSON", "--kit", folder, "-o", "json"];
+    told(0);
+    let passed = nuncio(&args).exits(0);
+    assert_eq!(passed.json()["failed"], 0);
+    assert!(passed.stderr.contains("kit"), "its output is a diagnostic: {}", passed.stderr);
+    let asked = fs::read_to_string(kit.join("asked")).unwrap();
+    assert_eq!(asked, format!("--sut-host {} --transport http_json --level must", server.url()));
+    told(1);
+    let failed = nuncio(&args).exits(1).json();
+    assert_eq!(failed["failed"], 1, "{failed}");
+    fs::remove_file(kit.join("run_tck.py")).unwrap();
+    assert!(nuncio(&args).exits(2).json()["error"]["message"].as_str().unwrap().contains("no run_tck.py"));
+}
+
+/// `A2ACLI_CARD_GET_005`: an entry of a catalog, at a URL or in a file, wherever a reference is taken.
+#[test]
+fn an_entry_of_a_catalog_is_resolved_to_its_card() {
+    let agent = FakeAgent::start(json!({}), |_| Reply::Result(json!({ "task": task("COMPLETED") })));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("catalog.json");
+    let card = format!("{}/.well-known/agent-card.json", agent.url);
+    let entries = json!({ "entries": [{ "identifier": "urn:fake", "displayName": "Fake", "url": card }] });
+    fs::write(&file, entries.to_string()).unwrap();
+    let entry = |name: &str| format!("{}#{name}", file.display());
+    assert_eq!(nuncio(&["card", "get", "-a", &entry("urn:fake")]).exits(0).field("Name"), "fake");
+    assert_eq!(nuncio(&["send", "x", "-a", &entry("Fake")]).exits(0).field("State"), "completed");
+    let absent = nuncio(&["send", "x", "-a", &entry("absent"), "-o", "json"]).exits(3).json();
+    assert_eq!(absent["error"]["code"], "A2ACLI_ERR_CARD_NOT_FOUND");
+    assert!(absent["error"]["message"].as_str().unwrap().contains("there is urn:fake"), "{absent}");
+    // The list of a server of ours is a catalog, too.
+    let server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let travel = format!("{}#travel_agent", server.url());
+    assert_eq!(nuncio(&["card", "get", "-a", &travel]).exits(0).field("Name"), "travel_agent");
+    // A catalog is not asked where credentials go.
+    let sent = agent.asked().len();
+    let stolen = nuncio(&["send", "x", "-a", &entry("Fake"), "--bearer", "secret"]).exits(2);
+    assert!(stolen.stderr.contains("--credentials-for"), "{}", stolen.stderr);
+    assert_eq!(agent.asked().len(), sent, "and nothing was sent");
+}

@@ -12,8 +12,8 @@ use url::Url;
 use super::{A2aPeerOptions, fault::peer_error};
 use crate::{
     a2a::{
-        A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface, CardReference,
-        WELL_KNOWN, card, http::A2aHttp,
+        A2aBinding, A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface,
+        CardFreshness, CardReference, WELL_KNOWN, http::A2aHttp,
     },
     peer::{PeerCapability, PeerDescription, PeerError},
 };
@@ -51,15 +51,20 @@ pub(super) struct KnownAgent {
 }
 
 /// Discovers the agents at an address, with their cards.
-pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDirectory, PeerError> {
+pub(super) async fn find(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<AgentDirectory, PeerError> {
     if let Some(index) = index(url, options).await {
         let name = index["server"].as_str().unwrap_or("nuncio").to_owned();
         let listed: Vec<Value> = index["agents"].as_array().cloned().unwrap_or_default();
-        let cards = stream::iter(listed.into_iter().take(MOST)).map(|agent| listed_agent(agent, options));
+        let cards =
+            stream::iter(listed.into_iter().take(MOST)).map(|agent| listed_agent(agent, options, freshness));
         let agents = cards.buffered(AT_ONCE).try_collect().await?;
         return Ok(AgentDirectory { name, agents });
     }
-    let card = card_at(url, options).await?;
+    let card = card_at(url, options, freshness).await?;
     let agent = Arc::new(KnownAgent::new(card, options)?);
     Ok(AgentDirectory { name: agent.card.name.clone(), agents: vec![agent] })
 }
@@ -68,13 +73,13 @@ pub(super) async fn find(url: &Url, options: &A2aPeerOptions) -> Result<AgentDir
 pub(super) async fn check_reachable(url: &Url, options: &A2aPeerOptions) -> Result<(), PeerError> {
     match index(url, options).await {
         Some(_) => Ok(()),
-        None => card_at(url, options).await.map(|_| ()),
+        None => card_at(url, options, CardFreshness::Revalidated).await.map(|_| ()),
     }
 }
 
 /// The card at an address, and its skills.
 pub(super) async fn describe(url: &Url, options: &A2aPeerOptions) -> Result<PeerDescription, PeerError> {
-    let card = card_at(url, options).await?;
+    let card = card_at(url, options, CardFreshness::Revalidated).await?;
     let document: Value = serde_json::from_str(card.json.get())
         .map_err(|error| PeerError::Malformed { at: shown(url), why: error.to_string() })?;
     let skills = document["skills"].as_array().into_iter().flatten();
@@ -93,18 +98,22 @@ async fn index(url: &Url, options: &A2aPeerOptions) -> Option<Value> {
     if !options.whole_server || url.path() != "/" || url.query().is_some() {
         return None;
     }
-    let body = A2aHttp::new(&options.http, url).ok()?.get(url, "application/json").await.ok()?;
+    let body = A2aHttp::new(&options.http, url).get(url, "application/json").await.ok()?;
     let index: Value = serde_json::from_slice(&body).ok()?;
     (index["server"] == "nuncio" && index["agents"].is_array()).then_some(index)
 }
 
-async fn listed_agent(listed: Value, options: &A2aPeerOptions) -> Result<Arc<KnownAgent>, PeerError> {
+async fn listed_agent(
+    listed: Value,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<Arc<KnownAgent>, PeerError> {
     let at = listed["card"].as_str().unwrap_or_default();
     let url = Url::parse(at).map_err(|error| PeerError::Malformed {
         at: at.to_owned(),
         why: format!("the card of {} has no valid URL: {error}", listed["name"]),
     })?;
-    let card = fetch(&url, options).await.map_err(peer_error)?;
+    let card = fetch(&url, options, freshness).await.map_err(peer_error)?;
     let mut known = KnownAgent::new(card, options)?;
     // The name in the list is the one that callers use.
     if let Some(name) = listed["name"].as_str() {
@@ -115,10 +124,14 @@ async fn listed_agent(listed: Value, options: &A2aPeerOptions) -> Result<Arc<Kno
 
 /// The card of the agent at an address: at its well-known path, at the address itself, or at the well-known
 /// path of the host if that card names the address. The error is that of the first location.
-async fn card_at(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, PeerError> {
+async fn card_at(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<A2aResponse<AgentCard>, PeerError> {
     let mut first = None;
     for place in places(url) {
-        match fetch(&place.url, options).await {
+        match fetch(&place.url, options, freshness).await {
             Ok(card) if !place.must_name || names(&card.value, url) => return Ok(card),
             Ok(_) => {}
             // The host is unreachable, so no other path is tried.
@@ -170,14 +183,18 @@ fn names(card: &AgentCard, url: &Url) -> bool {
 }
 
 /// Fetches a card. Credentials are sent only after the host has asked for them.
-async fn fetch(url: &Url, options: &A2aPeerOptions) -> Result<A2aResponse<AgentCard>, A2aClientError> {
+async fn fetch(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     let reference = CardReference::Url(url.clone());
-    match card::fetch(&reference, &options.http, &A2aCredentials::default()).await {
+    match options.cards.card(&reference, &options.http, &A2aCredentials::default(), freshness).await {
         Err(error @ A2aClientError::Unauthorized { .. }) => {
             let Some(authorizer) = &options.authorizer else { return Err(error) };
             let Some(bearer) = authorizer.token(url).await else { return Err(error) };
             let credentials = A2aCredentials { bearer: Some(bearer), ..A2aCredentials::default() };
-            card::fetch(&reference, &options.http, &credentials).await
+            options.cards.card(&reference, &options.http, &credentials, freshness).await
         }
         answered => answered,
     }
@@ -187,12 +204,15 @@ impl KnownAgent {
     fn new(received: A2aResponse<AgentCard>, options: &A2aPeerOptions) -> Result<Self, PeerError> {
         let A2aResponse { json, value: mut card } = received;
         let json: Value = serde_json::from_str(json.get()).unwrap_or_default();
-        let first = card.interfaces.first().cloned();
-        // No card can declare 0.1, so the configured version overrides the card.
-        if let (Some(Dialect::V0_1), Some(first)) = (options.dialect, &first) {
-            card.interfaces.push(AgentInterface { dialect: Dialect::V0_1, ..first.clone() });
-        }
+        let is_chosen =
+            |one: &&AgentInterface| options.transport.is_none_or(|binding| binding == one.binding);
+        let first = card.interfaces.iter().find(is_chosen).or(card.interfaces.first());
         let dialect = options.dialect.or(first.map(|first| first.dialect)).unwrap_or(Dialect::V1);
+        // No card can declare 0.1, so the configured version overrides the card.
+        let older = card.interfaces.iter().find(|one| one.binding == A2aBinding::JsonRpc);
+        if let (Some(Dialect::V0_1), Some(older)) = (options.dialect, older.cloned()) {
+            card.interfaces.push(AgentInterface { dialect: Dialect::V0_1, ..older });
+        }
         Ok(Self {
             offer: offer(&json, &card),
             certain: options.dialect.is_some()

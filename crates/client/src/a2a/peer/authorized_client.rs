@@ -5,6 +5,8 @@ use std::{sync::Arc, time::Duration};
 use http::{HeaderName, HeaderValue};
 use nuncio_wire::a2a::{Dialect, TaskView, card::LOG_EXTENSION};
 
+use url::Url;
+
 use super::{A2aPeerOptions, agents::KnownAgent};
 use crate::a2a::{A2aClient, A2aClientError, A2aCredentials, A2aTaskEvents, InterfacePreference};
 
@@ -97,12 +99,23 @@ impl AuthorizedClient {
         }
     }
 
+    fn preference(&self) -> InterfacePreference {
+        let bindings: Vec<String> =
+            self.options.transport.iter().map(|binding| binding.name().to_owned()).collect();
+        InterfacePreference { only: true, bindings, dialect: self.dialect() }
+    }
+
+    /// The address that tokens are for: that of the preferred interface.
+    fn resource(&self, preference: &InterfacePreference) -> Result<Url, A2aClientError> {
+        let chosen = self.agent.card.choose(preference)?;
+        chosen.into_iter().next().map(|interface| interface.url).ok_or(A2aClientError::Ended)
+    }
+
     async fn client(&self, headers: &RequestHeaders) -> Result<A2aClient, A2aClientError> {
         let KnownAgent { card, client: kept, .. } = &*self.agent;
-        let dialect = self.dialect();
-        let preference = InterfacePreference { dialect, ..InterfacePreference::default() };
+        let preference = self.preference();
         let bearer = match &self.options.authorizer {
-            Some(authorizer) => authorizer.token(&card.pick(&preference)?.url).await,
+            Some(authorizer) => authorizer.token(&self.resource(&preference)?).await,
             None => None,
         };
         let mut kept = kept.lock();
@@ -110,17 +123,19 @@ impl AuthorizedClient {
             Some((token, client)) if *token == bearer => client.clone(),
             _ => {
                 let credentials = A2aCredentials { bearer: bearer.clone(), ..A2aCredentials::default() };
-                let client = A2aClient::new(card, &preference, &credentials, &self.options.http)?;
+                let mut declared = card.declared_extensions(&self.options.extensions)?;
+                let logs = self.options.logs && card.extensions.iter().any(|uri| uri == LOG_EXTENSION);
+                if logs && !declared.iter().any(|uri| uri == LOG_EXTENSION) {
+                    declared.push(LOG_EXTENSION.to_owned());
+                }
+                let client = A2aClient::new(card, &preference, &credentials, &self.options.http)?
+                    .with_extensions(&declared);
                 kept.insert((bearer, client)).1.clone()
             }
         };
         drop(kept);
-        if self.options.logs && card.extensions.iter().any(|uri| uri == LOG_EXTENSION) {
-            let uri = HeaderValue::from_static(LOG_EXTENSION);
-            client = client.with_header(HeaderName::from_static("a2a-extensions"), uri);
-        }
         for (name, value) in headers {
-            client = client.with_header(name.clone(), value.clone());
+            client = client.with_header(name, value);
         }
         Ok(client)
     }
@@ -132,9 +147,8 @@ impl AuthorizedClient {
         else {
             return Err(error);
         };
-        let preference = InterfacePreference { dialect: self.dialect(), ..InterfacePreference::default() };
-        let resource = &self.agent.card.pick(&preference)?.url;
-        match authorizer.challenged(resource, *status, challenge.as_deref()).await {
+        let resource = self.resource(&self.preference())?;
+        match authorizer.challenged(&resource, *status, challenge.as_deref()).await {
             Ok(true) => Ok(()),
             Ok(false) => Err(error),
             Err(why) => {

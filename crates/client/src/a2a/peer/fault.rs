@@ -99,7 +99,7 @@ pub(super) fn has_no_streams(error: &A2aClientError, dialect: Dialect) -> bool {
     let code = error.rpc_code();
     matches!(code, Some(METHOD_NOT_FOUND | UNSUPPORTED_OPERATION))
         || (dialect == Dialect::V0_1 && code == Some(NO_STREAMING_0_1))
-        || matches!(error, A2aClientError::NotAStream)
+        || matches!(error, A2aClientError::NotAStream | A2aClientError::Http { status: 501, .. })
 }
 
 /// Whether the agent does not know the method, and may speak another version.

@@ -2,7 +2,7 @@
 
 use nuncio_client::{
     a2a::{
-        A2aClient, A2aCredentials, A2aHttpOptions, A2aPeer, A2aPeerOptions, CardReference,
+        A2aBinding, A2aClient, A2aCredentials, A2aHttpOptions, A2aPeer, A2aPeerOptions, CardReference,
         InterfacePreference, fetch_card,
     },
     peer::{CallEvent, Peer, PeerConnectOptions, PeerError, PeerLocation, PeerProtocol, connect},
@@ -17,9 +17,23 @@ use serde_json::json;
 
 use super::{Story, begin, call, site::Site, to_end, turn, within};
 
-fn peer(site: &Site, dialect: Dialect) -> A2aPeer {
-    let options = A2aPeerOptions { dialect: Some(dialect), ..A2aPeerOptions::default() };
-    A2aPeer::new(site.url("/agents/actor"), options)
+/// A protocol version, and the binding that it is spoken in.
+type Way = (Dialect, A2aBinding);
+
+const WAYS: [Way; 5] = [
+    (Dialect::V1, A2aBinding::JsonRpc),
+    (Dialect::V1, A2aBinding::HttpJson),
+    (Dialect::V1, A2aBinding::Grpc),
+    (Dialect::V0_3, A2aBinding::JsonRpc),
+    (Dialect::V0_1, A2aBinding::JsonRpc),
+];
+
+fn options((dialect, binding): Way) -> A2aPeerOptions {
+    A2aPeerOptions { dialect: Some(dialect), transport: Some(binding), ..A2aPeerOptions::default() }
+}
+
+fn peer(site: &Site, way: Way) -> A2aPeer {
+    A2aPeer::new(site.card_url("actor"), options(way))
 }
 
 fn filled() -> Answer {
@@ -47,12 +61,12 @@ async fn a_server_offers_all_of_its_agents_and_an_agent_itself() {
 #[tokio::test]
 async fn the_same_is_told_in_every_dialect() {
     let site = Site::start().await;
-    for dialect in Dialect::ALL {
-        let peer = peer(&site, dialect);
+    for (dialect, binding) in WAYS {
+        let peer = peer(&site, (dialect, binding));
         let story = call(&peer, "actor", "count 3", vec![]).await.unwrap();
         let artifact = if dialect == Dialect::V0_1 { "0" } else { "counted" };
-        assert_eq!(story.artifacts, [(artifact.to_owned(), "1 2 3 ".to_owned())], "{dialect:?}");
-        assert_eq!((story.progress, story.words()), (3, "counted".to_owned()), "{dialect:?}");
+        assert_eq!(story.artifacts, [(artifact.to_owned(), "1 2 3 ".to_owned())], "{dialect:?} {binding:?}");
+        assert_eq!((story.progress, story.words()), (3, "counted".to_owned()), "{dialect:?} {binding:?}");
         let story = call(&peer, "actor", "reject no thanks", vec![]).await.unwrap();
         let expected = if dialect == Dialect::V0_1 { State::Failed } else { State::Rejected };
         assert_eq!((story.ended.as_ref().unwrap().state, story.words()), (expected, "no thanks".to_owned()));
@@ -62,18 +76,24 @@ async fn the_same_is_told_in_every_dialect() {
 #[tokio::test]
 async fn a_question_is_the_same_form_and_its_answer_goes_over() {
     let site = Site::start().await;
-    for dialect in Dialect::ALL {
-        let story = call(&peer(&site, dialect), "actor", "ask", vec![filled()]).await.unwrap();
+    for (dialect, binding) in WAYS {
+        let story = call(&peer(&site, (dialect, binding)), "actor", "ask", vec![filled()]).await.unwrap();
         let [question] = &story.asked[..] else { panic!("one question: {:?}", story.asked) };
         let Ask::Form { schema } = &question.ask else { panic!("{question:?}") };
         assert_eq!(schema["required"], json!(["name", "age"]));
-        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?} {binding:?}");
         assert_eq!(story.ended.unwrap().state, State::Completed);
-        let story =
-            call(&peer(&site, dialect), "actor", "ask", vec![Answer::decline("too dear")]).await.unwrap();
-        assert!(story.text().ends_with(r#"Decline(Some("too dear"))"#), "{dialect:?}: {}", story.text());
-        let story =
-            call(&peer(&site, dialect), "actor", "authorize", vec![Answer::Decline(None)]).await.unwrap();
+        let story = call(&peer(&site, (dialect, binding)), "actor", "ask", vec![Answer::decline("too dear")])
+            .await
+            .unwrap();
+        assert!(
+            story.text().ends_with(r#"Decline(Some("too dear"))"#),
+            "{dialect:?} {binding:?}: {}",
+            story.text()
+        );
+        let story = call(&peer(&site, (dialect, binding)), "actor", "authorize", vec![Answer::Decline(None)])
+            .await
+            .unwrap();
         assert!(matches!(&story.asked[0].ask, Ask::Authorization { url } if url == "https://login.example/"));
         assert_eq!(story.words(), "not allowed");
     }
@@ -82,23 +102,20 @@ async fn a_question_is_the_same_form_and_its_answer_goes_over() {
 #[tokio::test]
 async fn every_handle_leads_to_what_follows_it() {
     let site = Site::start().await;
-    for dialect in Dialect::ALL {
-        let peer = peer(&site, dialect);
+    for (dialect, binding) in WAYS {
+        let peer = peer(&site, (dialect, binding));
         let whole = call(&peer, "actor", "count 4", vec![]).await.unwrap();
         assert!(whole.handles.len() > 4, "{:?}", whole.handles);
         for handle in &whole.handles {
             // Another process knows nothing but the handle.
-            let other = A2aPeer::new(
-                site.url("/agents/actor"),
-                A2aPeerOptions { dialect: Some(dialect), ..A2aPeerOptions::default() },
-            );
+            let other = self::peer(&site, (dialect, binding));
             let mut seen = Story::default();
             for kept in &whole.told_before(handle) {
                 seen.take(kept.clone());
             }
             let mut resumed = within(other.resume(handle)).await.unwrap();
             turn(&mut resumed, &mut seen).await.unwrap();
-            assert_eq!(seen.text(), "1 2 3 4 ", "{dialect:?} {handle:?}");
+            assert_eq!(seen.text(), "1 2 3 4 ", "{dialect:?} {binding:?} {handle:?}");
             assert_eq!(seen.ended, whole.ended);
         }
     }
@@ -107,8 +124,8 @@ async fn every_handle_leads_to_what_follows_it() {
 #[tokio::test]
 async fn an_open_question_is_told_again_to_who_comes_back_and_is_answered_once() {
     let site = Site::start().await;
-    for dialect in Dialect::ALL {
-        let first = peer(&site, dialect);
+    for (dialect, binding) in WAYS {
+        let first = peer(&site, (dialect, binding));
         let mut story = Story::default();
         let mut asking = within(first.begin(begin("actor", "ask"))).await.unwrap();
         turn(&mut asking, &mut story).await.unwrap();
@@ -118,7 +135,7 @@ async fn an_open_question_is_told_again_to_who_comes_back_and_is_answered_once()
             }
         };
         drop(asking);
-        let mut again = within(peer(&site, dialect).resume(&handle)).await.unwrap();
+        let mut again = within(peer(&site, (dialect, binding)).resume(&handle)).await.unwrap();
         turn(&mut again, &mut story).await.unwrap();
         assert_eq!(story.asked.len(), 2);
         assert_eq!(story.asked[0], story.asked[1], "under one id");
@@ -127,9 +144,9 @@ async fn an_open_question_is_told_again_to_who_comes_back_and_is_answered_once()
         assert!(matches!(refused, PeerError::Refused(_)), "the age is missing: {refused:?}");
         within(again.answer(&id, filled())).await.unwrap();
         turn(&mut again, &mut story).await.unwrap();
-        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?} {binding:?}");
         // Whoever comes back after that finds the answer given.
-        let mut late = within(peer(&site, dialect).resume(&handle)).await.unwrap();
+        let mut late = within(peer(&site, (dialect, binding)).resume(&handle)).await.unwrap();
         let gone = within(late.answer(&id, filled())).await.unwrap_err();
         assert!(matches!(gone, PeerError::Gone(_)), "{gone:?}");
         turn(&mut late, &mut story).await.unwrap();
@@ -139,9 +156,9 @@ async fn an_open_question_is_told_again_to_who_comes_back_and_is_answered_once()
 
 #[tokio::test]
 async fn a_call_outlives_a_restart_of_the_server() {
-    for dialect in Dialect::ALL {
+    for (dialect, binding) in WAYS {
         let site = Site::start().await;
-        let peer = peer(&site, dialect);
+        let peer = peer(&site, (dialect, binding));
         let mut story = Story::default();
         let mut asking = within(peer.begin(begin("actor", "ask"))).await.unwrap();
         turn(&mut asking, &mut story).await.unwrap();
@@ -154,7 +171,7 @@ async fn a_call_outlives_a_restart_of_the_server() {
         let site = within(site.stop()).await.start().await;
         within(asking.answer(&story.asked[0].id, filled())).await.unwrap();
         turn(&mut asking, &mut story).await.unwrap();
-        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?} {binding:?}");
         within(waiting.cancel()).await.unwrap();
         let mut story = Story::default();
         turn(&mut waiting, &mut story).await.unwrap();
@@ -166,12 +183,12 @@ async fn a_call_outlives_a_restart_of_the_server() {
 #[tokio::test]
 async fn without_streams_the_task_is_looked_at() {
     let site = Site::without_streams().await;
-    for dialect in Dialect::ALL {
-        let peer = peer(&site, dialect);
+    for (dialect, binding) in WAYS {
+        let peer = peer(&site, (dialect, binding));
         let story = call(&peer, "actor", "count 3", vec![]).await.unwrap();
-        assert_eq!((story.text(), story.words().as_str()), ("1 2 3 ", "counted"), "{dialect:?}");
+        assert_eq!((story.text(), story.words().as_str()), ("1 2 3 ", "counted"), "{dialect:?} {binding:?}");
         let story = call(&peer, "actor", "ask", vec![filled()]).await.unwrap();
-        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?}");
+        assert_eq!(story.text(), "before \"Ada\" is 36", "{dialect:?} {binding:?}");
         let mut waiting = within(peer.begin(begin("actor", "wait"))).await.unwrap();
         within(waiting.cancel()).await.unwrap();
         let story = to_end(&mut waiting, vec![]).await.unwrap();
@@ -185,7 +202,7 @@ async fn without_streams_the_task_is_looked_at() {
 #[tokio::test]
 async fn a_task_that_is_not_there_is_gone() {
     let site = Site::start().await;
-    let peer = peer(&site, Dialect::V1);
+    let peer = peer(&site, WAYS[0]);
     let mut handle = call(&peer, "actor", "x", vec![]).await.unwrap().handles.pop().unwrap();
     handle.state["task"] = "no-such-task".into();
     let error = within(peer.resume(&handle)).await.err().unwrap();
@@ -195,7 +212,7 @@ async fn a_task_that_is_not_there_is_gone() {
 #[tokio::test]
 async fn the_same_message_is_one_task() {
     let site = Site::start().await;
-    let peer = peer(&site, Dialect::V1);
+    let peer = peer(&site, WAYS[0]);
     let begin = begin("actor", "count 2");
     let mut tasks = vec![];
     for _ in 0..2 {
@@ -235,17 +252,19 @@ async fn what_is_there_is_found_out() {
 async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
     let site = Site::start().await;
     let options = A2aHttpOptions::default();
-    let reference = CardReference::parse(site.url("/agents/actor").as_str()).unwrap();
+    let reference = CardReference::parse(site.card_url("actor").as_str()).unwrap();
     let card = fetch_card(&reference, &options).await.unwrap();
-    for dialect in Dialect::ALL {
-        let preference = InterfacePreference { dialect, ..InterfacePreference::default() };
+    for (dialect, binding) in WAYS {
+        let preference =
+            InterfacePreference { dialect, bindings: vec![binding.name().to_owned()], only: true };
         let client = A2aClient::new(&card.value, &preference, &A2aCredentials::default(), &options).unwrap();
-        let mut send = SendMessage::new(Message::text(format!("m-{dialect:?}"), Role::User, "count 1"));
+        let mut send =
+            SendMessage::new(Message::text(format!("m-{dialect:?}-{binding:?}"), Role::User, "count 1"));
         if dialect == Dialect::V0_1 {
             send.client_task_id = Some("t-0.1".into());
         }
         let sent = within(client.send(send)).await.unwrap();
-        let StreamEvent::Task(task) = sent.value else { panic!("{dialect:?}: {:?}", sent.value) };
+        let StreamEvent::Task(task) = sent.value else { panic!("{dialect:?} {binding:?}: {:?}", sent.value) };
         let config = |id: &str| WebhookConfig {
             id: id.into(),
             url: format!("https://example.com/{id}"),
@@ -256,11 +275,15 @@ async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
         // 0.1 has one a task, and names none.
         let named = (dialect != Dialect::V0_1).then_some("a");
         let missing = within(client.get_webhook(&task.id, named)).await.unwrap_err();
-        assert_eq!(missing.rpc_code(), Some(-32001), "{dialect:?}: {missing}");
+        assert_eq!(missing.rpc_code(), Some(-32001), "{dialect:?} {binding:?}: {missing}");
         let set = within(client.set_webhook(&task.id, config("a"))).await.unwrap();
-        assert_eq!((&*set.value.url, &set.value.token), ("https://example.com/a", &None), "{dialect:?}");
+        assert_eq!(
+            (&*set.value.url, &set.value.token),
+            ("https://example.com/a", &None),
+            "{dialect:?} {binding:?}"
+        );
         let got = within(client.get_webhook(&task.id, named)).await.unwrap();
-        assert_eq!(got.value.url, "https://example.com/a", "{dialect:?}");
+        assert_eq!(got.value.url, "https://example.com/a", "{dialect:?} {binding:?}");
         if named.is_none() {
             // And there is no way to take it back.
             within(client.delete_webhook(&task.id, "a")).await.unwrap_err();
@@ -268,9 +291,13 @@ async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
         }
         within(client.set_webhook(&task.id, config("b"))).await.unwrap();
         let got = within(client.get_webhook(&task.id, Some("b"))).await.unwrap();
-        assert_eq!(got.value.url, "https://example.com/b", "{dialect:?}");
+        assert_eq!(got.value.url, "https://example.com/b", "{dialect:?} {binding:?}");
         within(client.delete_webhook(&task.id, "a")).await.unwrap();
         let left = within(client.list_webhooks(&task.id)).await.unwrap();
-        assert_eq!(left.iter().map(|config| &*config.id).collect::<Vec<_>>(), ["b"], "{dialect:?}");
+        assert_eq!(
+            left.iter().map(|config| &*config.id).collect::<Vec<_>>(),
+            ["b"],
+            "{dialect:?} {binding:?}"
+        );
     }
 }

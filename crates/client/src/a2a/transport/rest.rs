@@ -5,20 +5,68 @@
 use ::http::Method;
 use nuncio_wire::{a2a::A2aCall, jsonrpc::RpcErrorObject};
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, value::RawValue};
 use url::Url;
 
-use super::A2aClientError;
+use super::{A2aEventSource, A2aRoute, SseEventSource, as_json, code_of};
+use crate::a2a::{
+    A2aClientError,
+    http::{Exchange, JSON_ONLY, ReadResponse, STREAM_ONLY},
+};
+
+/// Sends a call and returns its result.
+pub(super) async fn call(route: &A2aRoute, call: &A2aCall) -> Result<Box<RawValue>, A2aClientError> {
+    let answer = route.http.exchange(request_of(route, call, JSON_ONLY)?, None).await?;
+    if !answer.is_success() {
+        return Err(refusal(&answer));
+    }
+    // A deleted configuration may be answered without a body.
+    if answer.body.is_empty() { as_json(b"{}") } else { as_json(&answer.body) }
+}
+
+/// Sends a call whose response is a stream.
+pub(super) async fn open(
+    route: &A2aRoute,
+    call: &A2aCall,
+    after: Option<&str>,
+) -> Result<A2aEventSource, A2aClientError> {
+    match route.http.open(request_of(route, call, STREAM_ONLY)?, after).await? {
+        Ok(response) => Ok(SseEventSource::new(response, route.http.max_event(), read_event).into()),
+        Err(answer) if answer.is_success() => Err(A2aClientError::NotAStream),
+        Err(answer) => Err(refusal(&answer)),
+    }
+}
+
+fn request_of(route: &A2aRoute, call: &A2aCall, accept: &'static str) -> Result<Exchange, A2aClientError> {
+    let interface = &route.interface;
+    let (_, params) = route.params(call)?;
+    let RestClientRequest { method, url, body } =
+        request(&interface.url, interface.tenant.as_deref(), call, &params)?;
+    Ok(Exchange { method, url, body, dialect: interface.dialect, accept })
+}
+
+fn read_event(data: &str) -> Result<Box<RawValue>, A2aClientError> {
+    match error_of(data.as_bytes()) {
+        Some(error) => Err(error),
+        None => as_json(data.as_bytes()),
+    }
+}
+
+/// The protocol's error, if the response has one; access is a matter of HTTP in every binding.
+fn refusal(answer: &ReadResponse) -> A2aClientError {
+    let named = (!answer.is_about_access()).then(|| error_of(&answer.body)).flatten();
+    named.unwrap_or_else(|| answer.refused())
+}
 
 /// A request of this binding.
-pub(super) struct RestClientRequest {
-    pub(super) method: Method,
-    pub(super) url: Url,
-    pub(super) body: Option<Vec<u8>>,
+struct RestClientRequest {
+    method: Method,
+    url: Url,
+    body: Option<Vec<u8>>,
 }
 
 /// The request of a call at an interface, with its params and the interface's routing identifier.
-pub(super) fn request(
+fn request(
     base: &Url,
     tenant: Option<&str>,
     call: &A2aCall,
@@ -60,21 +108,8 @@ pub(super) fn request(
     Ok(RestClientRequest { method, url, body: None })
 }
 
-/// Codes of JSON-RPC for the reasons of this binding (sections 5.4 and 11.6), so that an error is the same in both.
-const REASONS: [(&str, i64); 9] = [
-    ("TASK_NOT_FOUND", -32001),
-    ("TASK_NOT_CANCELABLE", -32002),
-    ("PUSH_NOTIFICATION_NOT_SUPPORTED", -32003),
-    ("UNSUPPORTED_OPERATION", -32004),
-    ("CONTENT_TYPE_NOT_SUPPORTED", -32005),
-    ("INVALID_AGENT_RESPONSE", -32006),
-    ("EXTENDED_AGENT_CARD_NOT_CONFIGURED", -32007),
-    ("EXTENSION_SUPPORT_REQUIRED", -32008),
-    ("VERSION_NOT_SUPPORTED", -32009),
-];
-
 /// The error in a response, or in an event of a stream.
-pub(super) fn error_of(body: &[u8]) -> Option<A2aClientError> {
+fn error_of(body: &[u8]) -> Option<A2aClientError> {
     #[derive(Deserialize)]
     struct RestErrorBody {
         error: RestError,
@@ -90,12 +125,18 @@ pub(super) fn error_of(body: &[u8]) -> Option<A2aClientError> {
     }
     let RestErrorBody { error } = serde_json::from_slice(body).ok()?;
     let reason = error.details.iter().find_map(|detail| detail["reason"].as_str());
-    let known = REASONS.iter().find(|(name, _)| Some(*name) == reason).map(|(_, code)| *code);
+    let (known, is_named) = (reason.and_then(code_of), reason.is_some());
+    // A path that does not exist is not an error of the protocol: the binding may not be served there. A server that
+    // is busy, or not there, says so in the same way in every binding.
+    if !is_named && matches!(error.code, 404 | 405 | 429 | 501..=504) {
+        return None;
+    }
+    let data = (!error.details.is_empty()).then_some(Value::Array(error.details));
     let code = known.unwrap_or(match error.code {
         400..=499 => -32602,
         _ => -32603,
     });
-    Some(A2aClientError::Rpc(RpcErrorObject { code, message: error.message, data: None }))
+    Some(A2aClientError::Rpc(RpcErrorObject { code, message: error.message, data }))
 }
 
 #[cfg(test)]
@@ -138,5 +179,6 @@ mod tests {
         let error = error_of(body).unwrap();
         assert_eq!((error.rpc_code(), error.to_string()), (Some(-32001), "no task".to_owned()));
         assert!(error_of(br#"{"task":{}}"#).is_none());
+        assert!(error_of(br#"{"error":{"code":404,"message":"no such path","details":[]}}"#).is_none());
     }
 }
