@@ -5,6 +5,7 @@
 //! are decided elsewhere.
 
 pub mod a2a;
+pub mod canonical_json;
 pub mod json;
 pub mod jsonrpc;
 pub mod mcp;

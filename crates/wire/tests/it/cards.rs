@@ -57,3 +57,17 @@ fn an_open_agent_asks_for_nothing() {
         assert!(both.get(key).is_none(), "{key}");
     }
 }
+
+#[test]
+fn every_skill_names_the_scopes_that_its_agent_needs() {
+    let (profile, cx) = sample();
+    let cx = CardContext { scopes: vec!["execute:a2a:travel".to_owned()], ..cx };
+    let newer = json!([{ "schemes": { "bearer": { "list": ["execute:a2a:travel"] } } }]);
+    let older = json!([{ "bearer": ["execute:a2a:travel"] }]);
+    assert_eq!(card::v1(&profile, &cx)["skills"][0]["securityRequirements"], newer);
+    assert_eq!(card::v0_3(&profile, &cx)["skills"][0]["security"], older);
+    let both = card::combined(&profile, &cx);
+    assert_eq!(both["skills"][0]["securityRequirements"], newer, "{both}");
+    assert_eq!(both["skills"][0]["security"], older, "{both}");
+    assert!(card::v0_1(&profile, &cx)["skills"][0].get("security").is_none());
+}
