@@ -26,6 +26,7 @@ mod rest_0_3;
 mod rest_equivalence;
 mod schema_0_1;
 mod shares;
+mod signed_cards;
 mod site;
 mod socket;
 mod stopping;
