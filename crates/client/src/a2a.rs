@@ -6,6 +6,7 @@
 //! use [`nuncio_outbound`].
 
 mod card;
+mod card_keys;
 mod error;
 mod http;
 pub(crate) mod peer;
@@ -28,6 +29,7 @@ use url::Url;
 use self::http::A2aHttp;
 pub use self::{
     card::{A2aBinding, AgentCard, AgentInterface, CardReference, WELL_KNOWN},
+    card_keys::{CardKeySet, CardVerificationError, TrustedCardKeys, VerifiedCard},
     error::A2aClientError,
     http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
     peer::{A2aPeer, A2aPeerOptions},
@@ -95,6 +97,22 @@ pub async fn fetch_private_card(
     credentials: &A2aCredentials,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     card::fetch(reference, options, credentials).await
+}
+
+/// Verifies a card that was received, with the keys that its user trusts. Returns the card as far as a signature covers
+/// it, and the id of the key.
+pub async fn verify_card(
+    received: A2aResponse<AgentCard>,
+    keys: &TrustedCardKeys,
+    options: &A2aHttpOptions,
+) -> Result<(A2aResponse<AgentCard>, String), A2aClientError> {
+    let at = received.value.at;
+    let bad = |why: serde_json::Error| A2aClientError::BadCard { at: at.clone(), why: why.to_string() };
+    let card: serde_json::Value = serde_json::from_str(received.json.get()).map_err(bad)?;
+    let verified = keys.verify(&card, &at, options).await?;
+    let json = serde_json::value::to_raw_value(&verified.view).map_err(bad)?;
+    let value = AgentCard::parse(&json, &at)?;
+    Ok((A2aResponse { json, value }, verified.key_id))
 }
 
 impl A2aClient {

@@ -23,7 +23,7 @@ use self::{
     authorized_client::AuthorizedClient,
     call::CallFeed,
 };
-use super::A2aHttpOptions;
+use super::{A2aHttpOptions, TrustedCardKeys};
 use crate::{
     auth::Authorizer,
     peer::{
@@ -38,6 +38,8 @@ pub struct A2aPeerOptions {
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// The protocol version to speak; `None`: the first one on the card that this client knows.
     pub dialect: Option<Dialect>,
+    /// The keys that must have signed a card. `None`: cards are not verified.
+    pub card_keys: Option<Arc<TrustedCardKeys>>,
     /// Whether the address of a Nuncio server stands for all of its agents, or only for the default one.
     pub whole_server: bool,
     /// Options of the HTTP layer.
@@ -57,6 +59,7 @@ impl Default for A2aPeerOptions {
         Self {
             authorizer: None,
             dialect: None,
+            card_keys: None,
             whole_server: true,
             // An agent without streams may hold back its response until the work is done.
             http: A2aHttpOptions { answer_timeout: Duration::from_secs(300), ..A2aHttpOptions::default() },
