@@ -31,10 +31,17 @@ pub(crate) fn is_card_path(path: &str) -> bool {
 /// The cache of all agents' cards, rebuilt on request when the catalog has changed.
 pub(crate) struct Cards {
     base_url: String,
-    bearer: bool,
+    callers: CallerCredentials,
     card_set: Mutex<Option<Arc<CardSet>>>,
     /// Held by the request that rebuilds the cards.
     rebuilding: AsyncMutex<()>,
+}
+
+/// The credentials that cards announce.
+#[derive(Debug, Clone, Copy)]
+struct CallerCredentials {
+    bearer: bool,
+    mutual_tls: bool,
 }
 
 /// The cards of all agents, in every generation of the protocol.
@@ -73,8 +80,9 @@ impl CardDocument {
 }
 
 impl CardVersions {
-    fn new(profile: &Profile, url: String, bearer: bool) -> Self {
-        let cx = CardContext { bearer, ..CardContext::new(url) };
+    fn new(profile: &Profile, url: String, callers: CallerCredentials) -> Self {
+        let CallerCredentials { bearer, mutual_tls } = callers;
+        let cx = CardContext { bearer, mutual_tls, ..CardContext::new(url) };
         Self {
             both: CardDocument::new(&card::combined(profile, &cx)),
             v1: CardDocument::new(&card::v1(profile, &cx)),
@@ -91,11 +99,11 @@ impl CardVersions {
 
 impl Cards {
     /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a
-    /// token.
-    pub(crate) fn new(base_url: &str, bearer: bool) -> Self {
+    /// token. `mutual_tls`: whether a certificate serves as well.
+    pub(crate) fn new(base_url: &str, bearer: bool, mutual_tls: bool) -> Self {
         Self {
             base_url: base_url.to_owned(),
-            bearer,
+            callers: CallerCredentials { bearer, mutual_tls },
             card_set: Mutex::default(),
             rebuilding: AsyncMutex::default(),
         }
@@ -110,7 +118,7 @@ impl Cards {
         if let Some(made) = self.made(engine) {
             return made;
         }
-        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.bearer);
+        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.callers);
         card_set.date(engine).await;
         let card_set = Arc::new(card_set);
         *self.card_set.lock() = Some(Arc::clone(&card_set));
@@ -125,12 +133,12 @@ impl Cards {
 }
 
 impl CardSet {
-    fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
+    fn new(catalog: &Catalog, base_url: &str, callers: CallerCredentials) -> Self {
         // Read before the agents: a concurrent change then causes another rebuild.
         let catalog_generation = catalog.generation();
         let card_of = |registered: &RegisteredAgent| {
             let url = format!("{base_url}/agents/{}", registered.profile.name);
-            CardVersions::new(&registered.profile, url, bearer)
+            CardVersions::new(&registered.profile, url, callers)
         };
         let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), card_of(&agent))).collect();
         // The default agent's card names the root, so that a client that knows only the server finds it.
@@ -149,7 +157,7 @@ impl CardSet {
         Self {
             catalog_generation,
             agents,
-            default: default.map(|agent| CardVersions::new(&agent.profile, format!("{base_url}/"), bearer)),
+            default: default.map(|agent| CardVersions::new(&agent.profile, format!("{base_url}/"), callers)),
             index: CardDocument::new(&index),
         }
     }

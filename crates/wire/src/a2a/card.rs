@@ -26,6 +26,8 @@ pub struct CardContext {
     pub extended_card: bool,
     /// Whether callers must send a bearer token.
     pub bearer: bool,
+    /// Whether callers may show a client certificate in place of the token.
+    pub mutual_tls: bool,
     /// The operator of the agent: an organization and its URL.
     pub provider: Option<(String, String)>,
     /// The URL of the documentation.
@@ -35,7 +37,14 @@ pub struct CardContext {
 impl CardContext {
     /// An endpoint at that URL, without authentication.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), extended_card: false, bearer: false, provider: None, documentation_url: None }
+        Self {
+            url: url.into(),
+            extended_card: false,
+            bearer: false,
+            mutual_tls: false,
+            provider: None,
+            documentation_url: None,
+        }
     }
 }
 
@@ -141,9 +150,14 @@ fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
         }),
     );
     if cx.bearer {
-        let scheme = json!({ "bearer": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
-        card.insert("securitySchemes".to_owned(), scheme);
-        card.insert("securityRequirements".to_owned(), json!([{ "schemes": { "bearer": { "list": [] } } }]));
+        let mut schemes = json!({ "bearer": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
+        let mut requirements = vec![json!({ "schemes": { "bearer": { "list": [] } } })];
+        if cx.mutual_tls {
+            schemes["mtls"] = json!({ "mtlsSecurityScheme": {} });
+            requirements.push(json!({ "schemes": { "mtls": { "list": [] } } }));
+        }
+        card.insert("securitySchemes".to_owned(), schemes);
+        card.insert("securityRequirements".to_owned(), requirements.into());
     }
 }
 
@@ -165,11 +179,14 @@ fn add_v0_3(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) 
         }),
     );
     if cx.bearer {
-        card.insert(
-            "securitySchemes".to_owned(),
-            json!({ "bearer": { "type": "http", "scheme": "Bearer" } }),
-        );
-        card.insert("security".to_owned(), json!([{ "bearer": [] }]));
+        let mut schemes = json!({ "bearer": { "type": "http", "scheme": "Bearer" } });
+        let mut requirements = vec![json!({ "bearer": [] })];
+        if cx.mutual_tls {
+            schemes["mtls"] = json!({ "type": "mutualTLS" });
+            requirements.push(json!({ "mtls": [] }));
+        }
+        card.insert("securitySchemes".to_owned(), schemes);
+        card.insert("security".to_owned(), requirements.into());
     }
 }
 
