@@ -9,6 +9,7 @@ use nuncio_client::{
     mcp::{DeclaredCapabilities, McpPeer, McpPeerOptions},
     peer::{Peer, PeerDescription, PeerLocation},
 };
+use nuncio_outbound::TlsClientOptions;
 use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
@@ -28,11 +29,13 @@ pub struct RegistryRemote {
     pub kind: RemoteKind,
     /// The credentials for it, if it requires any.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// Whom to trust beside the system's CAs, and the client's certificate.
+    pub tls: TlsClientOptions,
 }
 
 impl fmt::Debug for RegistryRemote {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, url, kind, authorizer } = self;
+        let Self { name, url, kind, authorizer, tls: _ } = self;
         let mut out = out.debug_struct("RegistryRemote");
         out.field("name", name).field("host", &url.host_str()).field("kind", kind);
         out.field("authorized", &authorizer.is_some()).finish_non_exhaustive()
@@ -102,6 +105,7 @@ impl NetworkProber {
                     connect_timeout: timeout,
                     answer_timeout: timeout,
                     max_answer: MAX_CARD,
+                    tls: remote.tls.clone(),
                     ..A2aHttpOptions::default()
                 };
                 let options = A2aPeerOptions {
@@ -120,6 +124,7 @@ impl NetworkProber {
                     silence: timeout,
                     max_message: MAX_CARD,
                     authorizer: remote.authorizer.clone(),
+                    tls: remote.tls.clone(),
                     ..McpPeerOptions::default()
                 };
                 Arc::new(McpPeer::new(PeerLocation::Url(remote.url.clone()), options))

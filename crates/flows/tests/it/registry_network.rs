@@ -120,6 +120,7 @@ async fn watching(kind: RemoteKind, url: String) -> (TestEngine, Arc<Registry>) 
             url: url.parse().unwrap(),
             kind,
             authorizer: None,
+            tls: nuncio_outbound::TlsClientOptions::default(),
         }],
         interval: Duration::from_millis(20),
         longest_pause: Duration::from_millis(50),
