@@ -15,7 +15,7 @@ use std::{sync::Arc, time::Duration};
 use axum::{
     BoxError,
     body::{Body, Bytes, HttpBody},
-    http::{HeaderMap, Method, Request, Response, StatusCode, Version, header, request::Parts},
+    http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Version, header, request::Parts},
 };
 use nuncio_engine::{Caller, Error};
 use nuncio_wire::{
@@ -116,7 +116,7 @@ pub(crate) fn finish(mut response: Response<Body>) -> Response<Body> {
 }
 
 fn check_head<B>(request: &Request<B>) -> Option<HttpRefusal> {
-    let content_type = request.headers().get(header::CONTENT_TYPE).map(|value| value.as_bytes());
+    let content_type = request.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     let (status, message) = if request.version() < Version::HTTP_2 {
         let message = "gRPC needs HTTP/2: use a gRPC client, or the HTTP+JSON binding of the same agents";
         (StatusCode::HTTP_VERSION_NOT_SUPPORTED, message)
