@@ -171,7 +171,10 @@ fn grpc_url(text: &str, is_secure: Option<bool>) -> Option<Url> {
         };
         return Url::parse(&format!("{scheme}://{rest}")).ok().filter(Url::has_host);
     }
-    let url = Url::parse(&format!("https://{text}")).ok().filter(Url::has_host)?;
+    // A path is one of a socket, or of another kind of name.
+    let text = text.trim_end_matches('/');
+    let url =
+        Url::parse(&format!("https://{text}")).ok().filter(|url| url.has_host() && !text.contains('/'))?;
     let is_here = matches!(ProxyRule::unless_loopback(&url), ProxyRule::Never);
     let plain = match is_secure {
         // The default port is left out of a parsed URL.
