@@ -14,11 +14,11 @@ use crate::{
 /// `A2ACLI_OUT_004`, the first row that differs: the request was never made, so the protocol has no name for it.
 #[test]
 fn no_common_binding_is_the_clients_own_error() {
-    let interface = json!({ "url": "x:1", "protocolBinding": "GRPC", "protocolVersion": "1.0" });
+    let interface = json!({ "url": "x:1", "protocolBinding": "PIGEON", "protocolVersion": "1.0" });
     let agent = FakeAgent::start(json!({ "supportedInterfaces": [interface] }), |_| Reply::Status(500));
     let error = &nuncio(&["send", "x", "-a", &agent.url, "-o", "json"]).exits(1).json()["error"];
     assert_eq!(error["code"], "A2ACLI_ERR_INTERNAL", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("the agent offers GRPC"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("the agent offers PIGEON"), "{error}");
 }
 
 /// `A2ACLI_CLI_002`
@@ -251,12 +251,12 @@ fn the_compatibility_kit_is_run_for_the_agent_and_its_result_counts() {
     let dir = tempfile::tempdir().unwrap();
     let server = ServerProcess::start(&dir.path().join("data"), &[]);
     let kit = dir.path().join("kit");
-    std::fs::create_dir(&kit).unwrap();
+    fs::create_dir(&kit).unwrap();
     let told = |code: u8| {
         let script = format!(
             "import sys; open('asked', 'w').write(' '.join(sys.argv[1:])); print('kit'); sys.exit({code})"
         );
-        std::fs::write(kit.join("run_tck.py"), script).unwrap();
+        fs::write(kit.join("run_tck.py"), script).unwrap();
     };
     let folder = kit.to_str().unwrap();
     let args = ["conformance", "-a", server.url(), "--transport", "HTTP+JSON", "--kit", folder, "-o", "json"];
@@ -264,12 +264,12 @@ fn the_compatibility_kit_is_run_for_the_agent_and_its_result_counts() {
     let passed = nuncio(&args).exits(0);
     assert_eq!(passed.json()["failed"], 0);
     assert!(passed.stderr.contains("kit"), "its output is a diagnostic: {}", passed.stderr);
-    let asked = std::fs::read_to_string(kit.join("asked")).unwrap();
+    let asked = fs::read_to_string(kit.join("asked")).unwrap();
     assert_eq!(asked, format!("--sut-host {} --transport http_json --level must", server.url()));
     told(1);
     let failed = nuncio(&args).exits(1).json();
     assert_eq!(failed["failed"], 1, "{failed}");
-    std::fs::remove_file(kit.join("run_tck.py")).unwrap();
+    fs::remove_file(kit.join("run_tck.py")).unwrap();
     assert!(nuncio(&args).exits(2).json()["error"]["message"].as_str().unwrap().contains("no run_tck.py"));
 }
 
@@ -281,7 +281,7 @@ fn an_entry_of_a_catalog_is_resolved_to_its_card() {
     let file = dir.path().join("catalog.json");
     let card = format!("{}/.well-known/agent-card.json", agent.url);
     let entries = json!({ "entries": [{ "identifier": "urn:fake", "displayName": "Fake", "url": card }] });
-    std::fs::write(&file, entries.to_string()).unwrap();
+    fs::write(&file, entries.to_string()).unwrap();
     let entry = |name: &str| format!("{}#{name}", file.display());
     assert_eq!(nuncio(&["card", "get", "-a", &entry("urn:fake")]).exits(0).field("Name"), "fake");
     assert_eq!(nuncio(&["send", "x", "-a", &entry("Fake")]).exits(0).field("State"), "completed");
