@@ -12,7 +12,7 @@ use axum::{
 use nuncio_engine::{Catalog, Engine, Error, Profile, catalog::RegisteredAgent};
 use nuncio_wire::a2a::{
     Dialect,
-    card::{self, CardContext},
+    card::{self, CardContext, GrpcAddress},
 };
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -73,8 +73,8 @@ impl CardDocument {
 }
 
 impl CardVersions {
-    fn new(profile: &Profile, url: String, bearer: bool) -> Self {
-        let cx = CardContext { bearer, ..CardContext::new(url) };
+    fn new(profile: &Profile, url: String, bearer: bool, grpc: Option<GrpcAddress>) -> Self {
+        let cx = CardContext { bearer, grpc, ..CardContext::new(url) };
         Self {
             both: CardDocument::new(&card::combined(profile, &cx)),
             v1: CardDocument::new(&card::v1(profile, &cx)),
@@ -130,7 +130,9 @@ impl CardSet {
         let catalog_generation = catalog.generation();
         let card_of = |registered: &RegisteredAgent| {
             let url = format!("{base_url}/agents/{}", registered.profile.name);
-            CardVersions::new(&registered.profile, url, bearer)
+            let tenant = Some(registered.profile.name.clone());
+            let grpc = grpc_authority(base_url).map(|authority| GrpcAddress { authority, tenant });
+            CardVersions::new(&registered.profile, url, bearer, grpc)
         };
         let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), card_of(&agent))).collect();
         // The default agent's card names the root, so that a client that knows only the server finds it.
@@ -149,7 +151,10 @@ impl CardSet {
         Self {
             catalog_generation,
             agents,
-            default: default.map(|agent| CardVersions::new(&agent.profile, format!("{base_url}/"), bearer)),
+            default: default.map(|agent| {
+                let grpc = grpc_authority(base_url).map(|authority| GrpcAddress { authority, tenant: None });
+                CardVersions::new(&agent.profile, format!("{base_url}/"), bearer, grpc)
+            }),
             index: CardDocument::new(&index),
         }
     }
@@ -164,6 +169,18 @@ impl CardSet {
             dates.assign("/", &mut cards.documents()).await;
         }
         dates.assign("/index", &mut [("index", &mut self.index)]).await;
+    }
+}
+
+/// The host and port at which gRPC is reached; `None` behind a path, which gRPC clients cannot call.
+fn grpc_authority(base_url: &str) -> Option<String> {
+    let (scheme, authority) = base_url.split_once("://")?;
+    let host_ends = authority.rfind(']').map_or(0, |bracket| bracket + 1);
+    match (authority.contains('/'), authority[host_ends..].contains(':'), scheme) {
+        (true, ..) => None,
+        (false, true, _) => Some(authority.to_owned()),
+        (false, false, "https") => Some(format!("{authority}:443")),
+        (false, false, _) => Some(format!("{authority}:80")),
     }
 }
 
@@ -264,4 +281,23 @@ pub(crate) async fn named_legacy(
 /// `/`: the list of agents.
 pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
     app.cards.current(&app.engine).await.index.serve(&app, &headers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grpc_is_at_the_host_and_port_of_the_base() {
+        for (base, authority) in [
+            ("http://127.0.0.1:8080", Some("127.0.0.1:8080")),
+            ("https://agents.example", Some("agents.example:443")),
+            ("http://agents.example", Some("agents.example:80")),
+            ("http://[::1]:8080", Some("[::1]:8080")),
+            ("http://[::1]", Some("[::1]:80")),
+            ("https://example.com/nuncio", None),
+        ] {
+            assert_eq!(grpc_authority(base).as_deref(), authority, "{base}");
+        }
+    }
 }

@@ -119,6 +119,14 @@ impl Dialect {
         params::read(self, method, params)
     }
 
+    /// The `tenant` that the params of a call name. Only 1.0 has one.
+    pub fn tenant(self, params: Option<&RawValue>) -> Result<Option<String>, A2aFault> {
+        match params.filter(|_| self >= Self::V1) {
+            Some(params) => params::read_tenant(params.get()).map_err(|malformed| self.malformed(&malformed)),
+            None => Ok(None),
+        }
+    }
+
     /// Writes a task: the result of get and cancel.
     pub fn write_task(self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) {
         task::write(out, self, task, view);

@@ -11,7 +11,7 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
-use nuncio_engine::{Caller, Error, catalog::RegisteredAgent, error::whole_seconds};
+use nuncio_engine::{Caller, Error, error::whole_seconds};
 use nuncio_wire::{
     a2a::{A2aCall, A2aFault, A2aProblem, Dialect, DialectChoice, choose_dialect},
     jsonrpc::{self, RpcId, RpcRequest},
@@ -19,6 +19,7 @@ use nuncio_wire::{
 };
 
 use super::{
+    agent_address::{self, AgentAddress},
     exchange::{A2aExchange, authentication_problem, fault_of, header_text, serve_as, version_of},
     extensions::ActiveExtensions,
     handler::{A2aEvents, A2aReply},
@@ -35,19 +36,13 @@ use crate::{
 /// Bytes that are read of an unauthenticated request, for its id and its dialect.
 const GLANCE: usize = 64 * 1024;
 
-/// The endpoint of the default agent.
+/// The endpoint at the root: that of the default agent, or of the one that a request's tenant names.
 pub(crate) async fn root<B>(app: &Arc<App>, request: Request<B>, peer: &ConnectionPeer) -> Response<Body>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    match app.engine.catalog().default_agent() {
-        Some(agent) => serve(app, &agent, ReachedTasks::OfCaller, request, peer).await,
-        None => refuse(&HttpRefusal {
-            status: StatusCode::NOT_FOUND,
-            message: "this server has no agents".into(),
-        }),
-    }
+    serve(app, None, request, peer).await
 }
 
 /// The endpoint of the agent of that name.
@@ -58,24 +53,14 @@ pub(crate) async fn named(
 ) -> Response<Body> {
     let peer = peer_of(&request);
     match app.engine.catalog().get(&name) {
-        Ok(agent) => serve(&app, &agent, ReachedTasks::OfAgent, request, &peer).await,
+        Ok(agent) => serve(&app, Some(&agent.profile.name), request, &peer).await,
         Err(error) => refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: error.to_string() }),
     }
 }
 
-/// The caller's tasks that an address reaches.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum ReachedTasks {
-    /// At the root: all of the caller's tasks. A client that knows only the server finds the tasks of every agent there.
-    OfCaller,
-    /// At an agent's own address: those of that agent. Others do not exist there.
-    OfAgent,
-}
-
 async fn serve<B>(
     app: &Arc<App>,
-    agent: &RegisteredAgent,
-    tasks: ReachedTasks,
+    agent: Option<&str>,
     request: Request<B>,
     peer: &ConnectionPeer,
 ) -> Response<Body>
@@ -97,7 +82,6 @@ where
     }
     // Authenticated before any of the body is read.
     let caller = match app.caller(headers, peer, parts.uri.path()).await {
-        Ok(caller) if tasks == ReachedTasks::OfAgent => caller.at_agent(agent.profile.name.as_str()),
         Ok(caller) => caller,
         Err(error) => {
             let body = request_checks::take_arrived_body(headers, body, limits.max_body_bytes.min(GLANCE));
@@ -109,7 +93,7 @@ where
 
 async fn serve_caller<B>(
     app: &Arc<App>,
-    agent: &RegisteredAgent,
+    agent: Option<&str>,
     parts: &Parts,
     peer: &ConnectionPeer,
     body: B,
@@ -132,16 +116,25 @@ where
             return json(out);
         }
     };
-    let version = version_of(parts);
     // A client that omits the id waits for a response all the same: over HTTP every request has one.
     let id = request.id.clone().unwrap_or_else(RpcId::null);
-    let extensions = ActiveExtensions::of(&agent.profile, headers);
-    let exchange = A2aExchange { app, agent, headers, peer, caller, extensions };
-    let exchange = JsonRpcExchange { exchange, id };
-    let choice = match choose_dialect(version.as_deref(), &request.method) {
-        Ok(choice) => choice,
-        Err(unchosen) => return exchange.fault(unchosen.dialect, &unchosen.fault),
+    let chosen = choose_dialect(version_of(parts).as_deref(), &request.method);
+    let tenant = match chosen {
+        Ok(DialectChoice::Fixed(dialect)) => dialect.tenant(request.params),
+        _ => Ok(None),
     };
+    let (choice, tenant) = match (chosen, tenant) {
+        (Ok(choice), Ok(tenant)) => (choice, tenant),
+        (Err(unchosen), _) => return fault(&id, unchosen.dialect, &unchosen.fault),
+        (Ok(choice), Err(malformed)) => return fault(&id, choice.resolve(None), &malformed),
+    };
+    let AgentAddress { agent, caller } = match agent_address::find(app, agent, tenant.as_deref(), caller) {
+        Ok(address) => address,
+        Err(message) => return refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message }),
+    };
+    let extensions = ActiveExtensions::of(&agent.profile, headers);
+    let exchange = A2aExchange { app, agent: &agent, headers, peer, caller, extensions };
+    let exchange = JsonRpcExchange { exchange, id };
     let dialect = match choice {
         DialectChoice::Fixed(dialect) => dialect,
         DialectChoice::ByTask => return Box::pin(exchange.answer_by_task(&request)).await,
@@ -321,11 +314,15 @@ impl JsonRpcExchange<'_> {
         response
     }
 
-    fn fault(&self, dialect: Dialect, fault: &A2aFault) -> Response<Body> {
-        let mut out = Vec::new();
-        dialect.write_fault(&mut out, Some(&self.id), fault);
-        json(out)
+    fn fault(&self, dialect: Dialect, problem: &A2aFault) -> Response<Body> {
+        fault(&self.id, dialect, problem)
     }
+}
+
+fn fault(id: &RpcId, dialect: Dialect, fault: &A2aFault) -> Response<Body> {
+    let mut out = Vec::new();
+    dialect.write_fault(&mut out, Some(id), fault);
+    json(out)
 }
 
 /// Whether an error also sets the HTTP status of the response.

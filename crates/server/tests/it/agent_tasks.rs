@@ -157,3 +157,24 @@ async fn over_rest_a_task_of_another_agent_is_not_found_at_an_agents_address() {
         assert_eq!(list["totalSize"], listed, "{place}: {list}");
     }
 }
+
+/// Over JSON-RPC as over REST and gRPC; at another agent's address it is a mistake.
+#[tokio::test]
+async fn a_tenant_names_an_agent_in_json_rpc() {
+    let site = Site::new().await;
+    let mut params = json!({ "message": message("hello"), "tenant": "unpushed" });
+    let sent = site.call_at("/", "1.0", "SendMessage", params.clone()).await;
+    let task = sent["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{sent}")).to_owned();
+    assert_eq!(listed(&site, OTHER, json!({})).await, (vec![task.clone()], 1));
+    assert_eq!(listed(&site, "/", json!({ "tenant": "actor" })).await, (vec![], 0));
+    let get = |tenant: Value| json!({ "id": task, "tenant": tenant });
+    let missing = site.call_at("/", "1.0", "GetTask", get("actor".into())).await;
+    assert_eq!(code(&missing), -32001);
+    assert_eq!(site.call_at("/", "1.0", "GetTask", get("".into())).await["result"]["id"], task.as_str());
+    assert_eq!(code(&site.call_at("/", "1.0", "GetTask", get(5.into())).await), -32602);
+    for (path, tenant) in [("/", "nobody"), (OWN, "unpushed")] {
+        params["tenant"] = tenant.into();
+        let answer = site.send(&post(path, &version_header("1.0"), request("SendMessage", &params))).await;
+        assert_eq!(answer.status, 404, "{path} {tenant}: {}", answer.text());
+    }
+}

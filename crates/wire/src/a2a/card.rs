@@ -13,9 +13,19 @@ pub const CURSOR_EXTENSION: &str = "https://nuncio.dev/extensions/cursor/v1";
 /// The extension that adds log lines to a stream, for clients that activate it.
 pub const LOG_EXTENSION: &str = "https://nuncio.dev/extensions/log/v1";
 
-/// The bindings of an agent, in the order of preference. All are at the agent's URL: clients append the paths of REST
-/// to it, in 0.3 with `/v1`.
+/// The bindings at an agent's URL, in the order of preference. Clients append the paths of REST to it, in 0.3 with `/v1`.
+/// gRPC follows them; its paths have no room for an agent, see [`GrpcAddress`].
 const BINDINGS: [&str; 2] = ["JSONRPC", "HTTP+JSON"];
+
+/// Where an agent is reached over gRPC.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrpcAddress {
+    /// The host and the port: gRPC clients take no scheme and no path.
+    pub authority: String,
+    /// The agent's name, which every request has to repeat; `None` for the default agent. 0.3 has no such field: it
+    /// reaches the default agent alone.
+    pub tenant: Option<String>,
+}
 
 /// The properties of a card that come from the server and not from the agent's profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,12 +40,21 @@ pub struct CardContext {
     pub provider: Option<(String, String)>,
     /// The URL of the documentation.
     pub documentation_url: Option<String>,
+    /// Where gRPC is served; `None` if it cannot be reached there.
+    pub grpc: Option<GrpcAddress>,
 }
 
 impl CardContext {
     /// An endpoint at that URL, without authentication.
     pub fn new(url: impl Into<String>) -> Self {
-        Self { url: url.into(), extended_card: false, bearer: false, provider: None, documentation_url: None }
+        Self {
+            url: url.into(),
+            extended_card: false,
+            bearer: false,
+            provider: None,
+            documentation_url: None,
+            grpc: None,
+        }
     }
 }
 
@@ -121,14 +140,9 @@ fn skill(skill: &Skill) -> Value {
 }
 
 fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
-    // In the order of preference; the newer generation first in every binding.
-    let interfaces: Vec<Value> = [Dialect::V1, Dialect::V0_3]
-        .into_iter()
-        .flat_map(|dialect| BINDINGS.map(|binding| (dialect.version(), binding)))
-        .map(|(version, binding)| {
-            json!({ "url": cx.url, "protocolBinding": binding, "protocolVersion": version })
-        })
-        .collect();
+    // In the order of preference: all bindings of the newer generation first.
+    let interfaces: Vec<Value> =
+        [Dialect::V1, Dialect::V0_3].into_iter().flat_map(|dialect| interfaces(dialect, cx)).collect();
     card.insert("supportedInterfaces".to_owned(), json!(interfaces));
     add_icon(card, profile);
     card.insert(
@@ -147,12 +161,32 @@ fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
     }
 }
 
+/// The interfaces of one generation, as 1.0 lists them.
+fn interfaces(dialect: Dialect, cx: &CardContext) -> Vec<Value> {
+    let version = dialect.version();
+    let interface = |url: &str, binding: &str| json!({ "url": url, "protocolBinding": binding, "protocolVersion": version });
+    let mut all: Vec<Value> = BINDINGS.into_iter().map(|binding| interface(&cx.url, binding)).collect();
+    match &cx.grpc {
+        Some(GrpcAddress { authority, tenant: None }) => all.push(interface(authority, "GRPC")),
+        Some(GrpcAddress { authority, tenant: Some(tenant) }) if dialect >= Dialect::V1 => {
+            let mut grpc = interface(authority, "GRPC");
+            grpc["tenant"] = tenant.as_str().into();
+            all.push(grpc);
+        }
+        _ => {}
+    }
+    all
+}
+
 fn add_v0_3(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
     card.insert("protocolVersion".to_owned(), "0.3.0".into());
     add_icon(card, profile);
     card.insert("url".to_owned(), cx.url.as_str().into());
     card.insert("preferredTransport".to_owned(), "JSONRPC".into());
-    let interfaces = BINDINGS.map(|binding| json!({ "url": cx.url, "transport": binding }));
+    let mut interfaces = BINDINGS.map(|binding| json!({ "url": cx.url, "transport": binding })).to_vec();
+    if let Some(GrpcAddress { authority, tenant: None }) = &cx.grpc {
+        interfaces.push(json!({ "url": authority, "transport": "GRPC" }));
+    }
     card.insert("additionalInterfaces".to_owned(), json!(interfaces));
     card.insert("supportsAuthenticatedExtendedCard".to_owned(), cx.extended_card.into());
     card.insert(

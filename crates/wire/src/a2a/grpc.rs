@@ -18,7 +18,7 @@ use super::{
     input::{self, JsonPath, MalformedInput, non_empty},
     method::A2aMethod,
     params,
-    rest::{self, RestOperation, RestRequest},
+    rest::{self, RestOperation},
 };
 use crate::{
     grpc::{GrpcCode, GrpcStatus},
@@ -99,9 +99,7 @@ impl GrpcMethod {
 
     /// The `tenant` that a request names. Only 1.0 has one.
     pub fn tenant(&self, request: &RawValue) -> Result<Option<String>, A2aFault> {
-        let request =
-            RestRequest { operation: RestOperation::List, query: "", body: request.get().as_bytes() };
-        request.tenant(self.dialect)
+        self.dialect.tenant(Some(request))
     }
 
     /// Reads the call of a request.

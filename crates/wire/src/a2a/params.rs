@@ -34,6 +34,19 @@ pub(super) fn read(dialect: Dialect, method: &str, params: Option<&RawValue>) ->
     call.map_err(|malformed| dialect.malformed(&malformed))
 }
 
+/// The `tenant` of params. Most name none, and are not parsed for it; what is no JSON names none.
+pub(super) fn read_tenant(json: &str) -> Result<Option<String>, MalformedInput> {
+    #[derive(Deserialize)]
+    #[serde(expecting = "an object")]
+    struct TenantIn {
+        tenant: Option<String>,
+    }
+    if !json.contains("\"tenant\"") || serde_json::from_str::<&RawValue>(json).is_err() {
+        return Ok(None);
+    }
+    Ok(non_empty(input::parse::<TenantIn>(ROOT, json)?.tenant))
+}
+
 /// Reads the params of a method, which must be an object.
 pub(super) fn read_method(
     dialect: Dialect,

@@ -6,7 +6,6 @@
 mod error;
 mod proto_0_3;
 
-use serde::Deserialize;
 use serde_json::{Map, Value, value::RawValue};
 
 use super::{
@@ -100,19 +99,10 @@ impl RestRequest<'_> {
     }
 
     fn read_tenant(&self) -> Result<Option<String>, MalformedInput> {
-        #[derive(Deserialize)]
-        #[serde(expecting = "an object")]
-        struct TenantIn {
-            tenant: Option<String>,
-        }
         let in_query = non_empty(Query(self.query).text("tenant")?);
-        // Most bodies name none, and are not parsed for it. One that is no JSON is refused by `read_call`.
-        let named = self.body.windows(TENANT.len()).any(|window| window == TENANT);
-        let body = named.then(|| std::str::from_utf8(self.body).ok()).flatten();
-        let Some(body) = body.filter(|body| serde_json::from_str::<&RawValue>(body).is_ok()) else {
-            return Ok(in_query);
-        };
-        let in_body = non_empty(input::parse::<TenantIn>(params::ROOT, body)?.tenant);
+        // A body that is no JSON is refused by `read_call`.
+        let body = std::str::from_utf8(self.body).ok();
+        let in_body = body.map_or(Ok(None), params::read_tenant)?;
         match (in_query, in_body) {
             (Some(one), Some(other)) if one != other => Err(AT.member("tenant").malformed(format!(
                 "the query says {one:?}, the body {other:?}: a request is for one tenant"
@@ -134,8 +124,6 @@ impl RestRequest<'_> {
         })
     }
 }
-
-const TENANT: &[u8] = b"\"tenant\"";
 
 /// The body as the text of a JSON value.
 fn read_body(body: &[u8], dialect: Dialect, max_depth: usize) -> Result<&str, A2aFault> {

@@ -1,7 +1,7 @@
 //! Cards: each generation finds its own words, also in the document for two of them.
 
 use nuncio_engine::agent::{Profile, Skill};
-use nuncio_wire::a2a::card::{self, CardContext};
+use nuncio_wire::a2a::card::{self, CardContext, GrpcAddress};
 use serde_json::{Value, json};
 
 pub(crate) fn sample() -> (Profile, CardContext) {
@@ -56,4 +56,30 @@ fn an_open_agent_asks_for_nothing() {
     for key in ["securitySchemes", "security", "securityRequirements", "provider"] {
         assert!(both.get(key).is_none(), "{key}");
     }
+}
+
+/// gRPC has no path: an agent is its tenant there, which 0.3 does not have.
+#[test]
+fn grpc_is_where_a_client_can_call_the_agent() {
+    let profile = Profile::new("echo", "Says it again");
+    let card = |tenant: Option<&str>| {
+        let grpc = GrpcAddress { authority: "h:1".to_owned(), tenant: tenant.map(str::to_owned) };
+        card::combined(&profile, &CardContext { grpc: Some(grpc), ..CardContext::new("http://h:1/") })
+    };
+    let grpc = |card: &Value, list: &str, key: &str| -> Vec<Value> {
+        card[list].as_array().unwrap().iter().filter(|interface| interface[key] == "GRPC").cloned().collect()
+    };
+    let newer = json!({ "url": "h:1", "protocolBinding": "GRPC", "protocolVersion": "1.0" });
+    let older = json!({ "url": "h:1", "protocolBinding": "GRPC", "protocolVersion": "0.3" });
+    let root = card(None);
+    assert_eq!(grpc(&root, "supportedInterfaces", "protocolBinding"), [newer.clone(), older]);
+    assert_eq!(
+        grpc(&root, "additionalInterfaces", "transport"),
+        [json!({ "url": "h:1", "transport": "GRPC" })]
+    );
+    let own = card(Some("echo"));
+    let mut tenant = newer;
+    tenant["tenant"] = "echo".into();
+    assert_eq!(grpc(&own, "supportedInterfaces", "protocolBinding"), [tenant]);
+    assert!(grpc(&own, "additionalInterfaces", "transport").is_empty());
 }
