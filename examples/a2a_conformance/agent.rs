@@ -1,7 +1,10 @@
 //! The agent itself, and what its card announces.
 
 use clap::ValueEnum;
-use nuncio::{engine::AgentExtension, prelude::*};
+use nuncio::{
+    engine::{AgentExtension, ExtendedCard, Skill},
+    prelude::*,
+};
 
 use super::behaviour::Behaviour;
 
@@ -17,6 +20,8 @@ pub(crate) enum CardProfile {
     Plain,
     /// Everything, and an extension that requests must name.
     RequiredExtension,
+    /// Everything, and an extended card.
+    ExtendedCard,
 }
 
 /// The agent in one of its profiles.
@@ -39,6 +44,12 @@ impl Agent for ConformanceAgent {
                 required: true,
                 params: None,
             }];
+        }
+        if self.profile == CardProfile::ExtendedCard {
+            profile.extended_card = Some(ExtendedCard {
+                description: Some("Does what the id of the message says, for callers that it knows.".into()),
+                skills: vec![Skill::new("known", "For known callers", "Is on the extended card only.")],
+            });
         }
         profile
     }

@@ -16,9 +16,9 @@ BINARY = os.environ["NUNCIO"]
 
 
 @contextlib.contextmanager
-def server(*flags):
-    """Starts `nuncio serve` on a free port and a new data folder; gives its base URL."""
-    with tempfile.TemporaryDirectory() as data:
+def server(*flags, data=None):
+    """Starts `nuncio serve` on a free port and a new data folder, or this one; gives its base URL."""
+    with contextlib.nullcontext(data) if data else tempfile.TemporaryDirectory() as data:
         command = [BINARY, "serve", "--listen", "127.0.0.1:0", "--data", data, "--agent-step", "20ms", *flags]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:

@@ -1,7 +1,9 @@
 //! `nuncio card get`: an agent's card: its identity, skills and endpoints.
 
 use clap::{Args, Subcommand};
-use nuncio_client::a2a::problems;
+use nuncio_client::a2a::{
+    A2aClientError, A2aResponse, AgentCard, CardVerificationError, TrustedCardKeys, problems, verify_card,
+};
 use serde_json::Value;
 
 use super::{
@@ -25,8 +27,27 @@ pub(crate) struct Flags {
     /// Fetch the extended card, which the agent shows to authenticated callers only
     #[arg(long)]
     extended: bool,
+    /// Fail unless the card's signatures are by a key of --card-keys. A card without signatures is no failure
+    #[arg(long)]
+    verify: bool,
+    /// The keys that may sign the card: a file (JWK, JWKS or PEM), or the https URL of a key set
+    #[arg(long, value_name = "FILE|URL", value_parser = card_keys)]
+    card_keys: Option<TrustedCardKeys>,
     #[command(flatten)]
     agent: AgentFlags,
+}
+
+fn card_keys(text: &str) -> Result<TrustedCardKeys, String> {
+    TrustedCardKeys::read(text)
+}
+
+/// The outcome of the verification of a card's signatures (`a2a-cli`, section 10.1).
+enum SignatureOutcome {
+    /// By this key.
+    Verified(String),
+    /// There are signatures, and this is why none counts.
+    Unverifiable(String),
+    Absent,
 }
 
 impl Command {
@@ -36,17 +57,19 @@ impl Command {
     }
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let Self::Get(Flags { validate, extended, agent }) = self;
-        let connection = agent.resolve()?;
-        connection.bounded(get(&connection, validate, extended)).await
+        let Self::Get(flags) = self;
+        let connection = flags.agent.clone().resolve()?;
+        connection.bounded(get(&connection, &flags)).await
     }
 }
 
-async fn get(connection: &AgentConnection, validate: bool, extended: bool) -> Result<(), CliError> {
-    let received = match extended {
+async fn get(connection: &AgentConnection, flags: &Flags) -> Result<(), CliError> {
+    let validate = flags.validate;
+    let received = match flags.extended {
         true => connection.extended_card().await?,
         false => connection.card().await?,
     };
+    let (received, outcome) = verify(connection, flags, received).await?;
     let card: Value = serde_json::from_str(received.json.get()).map_err(std::io::Error::other)?;
     if validate {
         let problems = problems(&card);
@@ -55,14 +78,57 @@ async fn get(connection: &AgentConnection, validate: bool, extended: bool) -> Re
         }
     }
     if connection.output.is_json() {
+        // The document on standard output is the card and nothing else.
+        output::note(&format!("signature: {outcome}"));
         return output::json(&received.json);
     }
     let mut text = TextOutput::default();
     show(&mut text, &card, connection.output.verbose);
+    text.field("Signature", &outcome.to_string());
     if validate {
         text.field("Valid", "yes");
     }
     output::text(&text.0)
+}
+
+/// Verifies the card with the given keys. What was verified is shown, and nothing else of the card. Without keys the
+/// card's own `jku` proves nothing: whoever changed the card could name another key set.
+async fn verify(
+    connection: &AgentConnection,
+    flags: &Flags,
+    received: A2aResponse<AgentCard>,
+) -> Result<(A2aResponse<AgentCard>, SignatureOutcome), CliError> {
+    let card: Value = serde_json::from_str(received.json.get()).map_err(std::io::Error::other)?;
+    let is_signed = card["signatures"].as_array().is_some_and(|signatures| !signatures.is_empty());
+    let Some(keys) = flags.card_keys.as_ref().filter(|_| is_signed) else {
+        return match (is_signed, flags.verify) {
+            (false, _) => Ok((received, SignatureOutcome::Absent)),
+            (true, true) => {
+                let (at, why) = (received.value.at, CardVerificationError::NoKeys);
+                Err(connection.failed(A2aClientError::UntrustedCard { at, why }))
+            }
+            (true, false) => {
+                Ok((received, SignatureOutcome::Unverifiable(CardVerificationError::NoKeys.to_string())))
+            }
+        };
+    };
+    match verify_card(received.clone(), keys, &connection.http).await {
+        Ok((verified, key)) => Ok((verified, SignatureOutcome::Verified(key))),
+        Err(A2aClientError::UntrustedCard { why, .. }) if !flags.verify => {
+            Ok((received, SignatureOutcome::Unverifiable(why.to_string())))
+        }
+        Err(error) => Err(connection.failed(error)),
+    }
+}
+
+impl std::fmt::Display for SignatureOutcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Verified(key) => write!(f, "verified, by the key {key}"),
+            Self::Unverifiable(why) => write!(f, "unverifiable: {why}"),
+            Self::Absent => f.write_str("absent"),
+        }
+    }
 }
 
 fn show(text: &mut TextOutput, card: &Value, verbose: bool) {

@@ -109,7 +109,7 @@ pub(crate) struct AgentConnection {
     extensions: Vec<String>,
     /// Where the agent and the credentials were named.
     sources: ClientSources,
-    http: A2aHttpOptions,
+    pub(crate) http: A2aHttpOptions,
     /// The address of the local server and its operator token, where the user named neither.
     operator: Option<(String, String)>,
     timeout: Option<Duration>,

@@ -204,6 +204,11 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
             ("A2ACLI_ERR_CARD_NOT_FOUND", 3, Some("-a takes a host, the URL of a card, or a file".to_owned()))
         }
         A2aClientError::BadCard { .. } => ("A2ACLI_ERR_CARD_INVALID", 1, None),
+        A2aClientError::UntrustedCard { .. } => (
+            "A2ACLI_ERR_CARD_INVALID",
+            1,
+            Some("--card-keys names the keys that you trust: a file, or the URL of a key set".to_owned()),
+        ),
         A2aClientError::NoCommonVersion { offered, is_known, .. } => {
             let older = ["0.3", "0.1"].into_iter().find(|version| offered.contains(version));
             let hint = older.filter(|_| *is_known);

@@ -19,6 +19,7 @@ mod demo_server;
 mod error;
 mod follow;
 mod form;
+mod key;
 mod listen;
 mod logs;
 mod mcp;
@@ -87,6 +88,9 @@ enum Command {
     /// Show agent cards
     #[command(subcommand)]
     Card(card::Command),
+    /// Create, list, rotate and retire the keys that sign agent cards
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// List webhook deliveries that failed for good, retry them, and manage signing keys
     #[command(subcommand)]
     Push(push::Command),
@@ -171,6 +175,7 @@ impl Command {
             Self::Chat(flags) => flags.format,
             Self::Task(command) => command.format(),
             Self::Card(command) => command.agent().output.format,
+            Self::Key(command) => command.format(),
             Self::Push(command) => command.format(),
             Self::Memory(memory) => memory.server.format,
             Self::Sparc(sparc) => sparc.server.format,
@@ -193,6 +198,7 @@ impl Command {
             | Self::Conformance(_)
             | Self::Completion(_)
             | Self::Man(_)
+            | Self::Key(_)
             | Self::Push(_)
             | Self::Token(_)
             | Self::Tenant(_)
@@ -210,6 +216,7 @@ impl Command {
                 Self::Chat(flags) => flags.run().await,
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
+                Self::Key(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
                 Self::Memory(memory) => done(memory.run().await),
                 Self::Sparc(sparc) => sparc.run().await,

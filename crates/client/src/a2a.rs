@@ -9,6 +9,7 @@
 
 mod card;
 mod card_cache;
+mod card_keys;
 mod catalog;
 mod error;
 mod extensions;
@@ -36,6 +37,7 @@ use url::Url;
 pub use self::{
     card::{AgentCard, CardReference, WELL_KNOWN},
     card_cache::{CardCache, CardFreshness},
+    card_keys::{CardKeySet, CardVerificationError, TrustedCardKeys, VerifiedCard},
     error::A2aClientError,
     http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
     interface::{A2aBinding, AgentInterface, InterfacePreference},
@@ -93,6 +95,22 @@ pub async fn fetch_private_card(
     credentials: &A2aCredentials,
 ) -> Result<A2aResponse<AgentCard>, A2aClientError> {
     CardCache::default().card(reference, options, credentials, CardFreshness::Fresh).await
+}
+
+/// Verifies a card that was received, with the keys that its user trusts. Returns the card as far as a signature covers
+/// it, and the id of the key.
+pub async fn verify_card(
+    received: A2aResponse<AgentCard>,
+    keys: &TrustedCardKeys,
+    options: &A2aHttpOptions,
+) -> Result<(A2aResponse<AgentCard>, String), A2aClientError> {
+    let at = received.value.at;
+    let bad = |why: serde_json::Error| A2aClientError::BadCard { at: at.clone(), why: why.to_string() };
+    let card: serde_json::Value = serde_json::from_str(received.json.get()).map_err(bad)?;
+    let verified = keys.verify(&card, &at, options).await?;
+    let json = serde_json::value::to_raw_value(&verified.view).map_err(bad)?;
+    let value = AgentCard::parse(&json, &at)?;
+    Ok((A2aResponse { json, value }, verified.key_id))
 }
 
 impl A2aClient {

@@ -113,8 +113,20 @@ pub struct Profile {
     pub icon_url: Option<String>,
     /// The protocol extensions that it declares.
     pub extensions: Vec<AgentExtension>,
+    /// What only authenticated callers read about it.
+    pub extended_card: Option<ExtendedCard>,
     /// How long it may run, not counting time spent waiting. `None`: the server's default.
     pub time_limit: Option<Duration>,
+}
+
+/// What an agent's extended card has beyond the public one. It is kept apart from the profile's own skills, so that no
+/// other listing (tools, registry, index) shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExtendedCard {
+    /// Replaces the public description.
+    pub description: Option<String>,
+    /// Further skills, after the public ones.
+    pub skills: Vec<Skill>,
 }
 
 /// The organization that provides an agent.
@@ -160,6 +172,7 @@ impl Profile {
             documentation_url: None,
             icon_url: None,
             extensions: vec![],
+            extended_card: None,
             time_limit: None,
         }
     }

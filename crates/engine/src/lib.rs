@@ -46,8 +46,8 @@ pub mod webhook;
 pub use access::{AccessKind, Action, Caller, Grants};
 pub use access_control::{AccessOptions, AccessRequest, AuditLevel, Rate};
 pub use agent::{
-    Agent, AgentError, AgentExtension, AgentProvider, Outcome, Probe, Profile, Sampler, Skill, TaskFacts,
-    TaskUse,
+    Agent, AgentError, AgentExtension, AgentProvider, ExtendedCard, Outcome, Probe, Profile, Sampler, Skill,
+    TaskFacts, TaskUse,
 };
 pub use byte_budget::BytePermit;
 pub use catalog::Catalog;

@@ -255,7 +255,8 @@ impl Nuncio {
             };
             let url = spec.remote_url().ok_or_else(|| spec.wrong("url", "is required"))?.clone();
             let authorizer = remote::authorizer(spec)?;
-            options.registry.remotes.push(RegistryRemote { name: spec.name.clone(), url, kind, authorizer });
+            let (name, card_keys) = (spec.name.clone(), remote::card_keys(spec)?);
+            options.registry.remotes.push(RegistryRemote { name, url, kind, authorizer, card_keys });
         }
         Ok(Some(Flows::new(options)))
     }

@@ -2,6 +2,7 @@
 //!
 //! Tokens, the audit, other callers' tasks and tenants are also open to callers with the matching scopes.
 
+pub(crate) mod card_keys;
 pub(crate) mod tasks;
 pub(crate) mod tenants;
 pub(crate) mod webhooks;

@@ -22,6 +22,7 @@ use crate::{
     admin,
     auth::{self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck},
     authorizations,
+    card_keys::KEY_SET_PATH,
     cards::{self, Cards},
     cors::Cors,
     health,
@@ -216,6 +217,7 @@ impl Site {
             .route("/.well-known/agent.json", get(cards::root_legacy))
             .route("/agents/{name}/.well-known/agent-card.json", get(cards::named))
             .route("/agents/{name}/.well-known/agent.json", get(cards::named_legacy))
+            .route(KEY_SET_PATH, get(cards::key_set))
             .route("/mcp", any(mcp_endpoint))
             .route("/sse", get(mcp::sse::open))
             .route("/messages", post(mcp::sse::message))
@@ -229,6 +231,9 @@ impl Site {
             .route("/admin/tokens", get(admin::tokens).post(admin::create_token))
             .route("/admin/tokens/{id}", delete(admin::revoke_token))
             .route("/admin/audit", get(admin::audit))
+            .route("/admin/card-keys", get(admin::card_keys::list).post(admin::card_keys::create))
+            .route("/admin/card-keys/rotate", post(admin::card_keys::rotate))
+            .route("/admin/card-keys/{kid}", delete(admin::card_keys::retire))
             .route("/admin/webhook-key", get(admin::webhooks::show))
             .route("/admin/webhook-key/rotate", post(admin::webhooks::rotate))
             .route("/admin/tasks", get(admin::tasks::list))

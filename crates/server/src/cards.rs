@@ -1,6 +1,7 @@
 //! The agent cards: rebuilt when the agents change, and served with validators so that clients can cache them.
 
 mod dates;
+mod signatures;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -9,7 +10,7 @@ use axum::{
     extract::{Path, State},
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
-use nuncio_engine::{Catalog, Engine, Error, Profile, catalog::RegisteredAgent};
+use nuncio_engine::{Catalog, Engine, Error, Profile};
 use nuncio_wire::a2a::{
     Dialect,
     card::{self, CardContext, GrpcAddress},
@@ -20,7 +21,13 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex as AsyncMutex;
 
 use self::dates::CardDates;
-use crate::{app::App, request_checks::HttpRefusal, responses};
+use self::signatures::{CardSigner, UnsignedCard};
+use crate::{
+    app::App,
+    card_keys::{ActiveCardKeys, CardSigningKeys, KEY_SET_PATH},
+    request_checks::HttpRefusal,
+    responses,
+};
 
 /// Whether a path is that of a card, or of the list of agents.
 pub(crate) fn is_card_path(path: &str) -> bool {
@@ -28,8 +35,10 @@ pub(crate) fn is_card_path(path: &str) -> bool {
         || path.starts_with("/agents/")
 }
 
-/// The cache of all agents' cards, rebuilt on request when the catalog has changed.
+/// The cache of all agents' cards, rebuilt on request when the catalog or the keys have changed.
 pub(crate) struct Cards {
+    /// The keys that sign them.
+    pub(crate) keys: CardSigningKeys,
     base_url: String,
     bearer: bool,
     card_set: Mutex<Option<Arc<CardSet>>>,
@@ -41,20 +50,28 @@ pub(crate) struct Cards {
 struct CardSet {
     /// The generation of the catalog that they were built from.
     catalog_generation: u64,
+    /// The ids of the keys that signed them.
+    key_ids: Vec<String>,
     agents: BTreeMap<String, CardVersions>,
-    default: Option<CardVersions>,
+    /// The cards of the default agent with the address of the root, and its name.
+    default: Option<(String, CardVersions)>,
     index: CardDocument,
 }
 
-#[derive(Clone)]
 struct CardVersions {
     both: CardDocument,
     v1: CardDocument,
     v0_3: CardDocument,
     v0_1: CardDocument,
+    extended: Option<ExtendedCards>,
 }
 
-#[derive(Clone)]
+/// The cards for authenticated callers. They are results of calls, so they have no tags and dates.
+struct ExtendedCards {
+    v1: Arc<Value>,
+    v0_3: Arc<Value>,
+}
+
 struct CardDocument {
     body: Bytes,
     etag: HeaderValue,
@@ -73,18 +90,44 @@ impl CardDocument {
 }
 
 impl CardVersions {
-    fn new(profile: &Profile, url: String, bearer: bool, grpc: Option<GrpcAddress>) -> Self {
-        let cx = CardContext { bearer, grpc, ..CardContext::new(url) };
+    /// Builds and signs the cards of an agent. `id`: under which its signatures are stored.
+    async fn new(
+        signer: &mut CardSigner<'_>,
+        id: &str,
+        profile: &Profile,
+        url: String,
+        bearer: bool,
+        grpc: Option<GrpcAddress>,
+    ) -> Self {
+        let extended = card::extended(profile);
+        let scopes = if bearer { vec![format!("execute:a2a:{}", profile.name)] } else { vec![] };
+        let extended_card = extended.is_some();
+        let cx = CardContext { bearer, scopes, extended_card, grpc, ..CardContext::new(url) };
+        let mut both = card::combined(profile, &cx);
+        let mut v1 = card::v1(profile, &cx);
+        let mut v0_3 = card::v0_3(profile, &cx);
+        let mut extended = extended.map(|profile| (card::v1(&profile, &cx), card::v0_3(&profile, &cx)));
+        let mut unsigned = vec![
+            UnsignedCard { card: &mut both, readers: &[Dialect::V1, Dialect::V0_3] },
+            UnsignedCard { card: &mut v1, readers: &[Dialect::V1] },
+            UnsignedCard { card: &mut v0_3, readers: &[Dialect::V0_3] },
+        ];
+        if let Some((v1, v0_3)) = &mut extended {
+            unsigned.push(UnsignedCard { card: v1, readers: &[Dialect::V1] });
+            unsigned.push(UnsignedCard { card: v0_3, readers: &[Dialect::V0_3] });
+        }
+        signer.sign(id, unsigned).await;
         Self {
-            both: CardDocument::new(&card::combined(profile, &cx)),
-            v1: CardDocument::new(&card::v1(profile, &cx)),
-            v0_3: CardDocument::new(&card::v0_3(profile, &cx)),
+            both: CardDocument::new(&both),
+            v1: CardDocument::new(&v1),
+            v0_3: CardDocument::new(&v0_3),
             v0_1: CardDocument::new(&card::v0_1(profile, &cx)),
+            extended: extended.map(|(v1, v0_3)| ExtendedCards { v1: Arc::new(v1), v0_3: Arc::new(v0_3) }),
         }
     }
 
     fn documents(&mut self) -> [(&'static str, &mut CardDocument); 4] {
-        let Self { both, v1, v0_3, v0_1 } = self;
+        let Self { both, v1, v0_3, v0_1, .. } = self;
         [("any", both), ("1.0", v1), ("0.3", v0_3), ("0.1", v0_1)]
     }
 }
@@ -94,6 +137,7 @@ impl Cards {
     /// token.
     pub(crate) fn new(base_url: &str, bearer: bool) -> Self {
         Self {
+            keys: CardSigningKeys::default(),
             base_url: base_url.to_owned(),
             bearer,
             card_set: Mutex::default(),
@@ -103,45 +147,82 @@ impl Cards {
 
     /// The cards of the current agents.
     async fn current(&self, engine: &Engine) -> Arc<CardSet> {
-        if let Some(made) = self.made(engine) {
+        let keys = self.keys.active(engine).await;
+        if let Some(made) = self.made(engine, &keys) {
             return made;
         }
         let _turn = self.rebuilding.lock().await;
-        if let Some(made) = self.made(engine) {
+        // Read again: they may have changed while another request rebuilt the cards.
+        let keys = self.keys.active(engine).await;
+        if let Some(made) = self.made(engine, &keys) {
             return made;
         }
-        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.bearer);
+        let signer = CardSigner::new(engine, &keys, format!("{}{KEY_SET_PATH}", self.base_url));
+        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.bearer, signer).await;
+        card_set.key_ids = keys.iter().map(|key| key.kid.clone()).collect();
         card_set.date(engine).await;
         let card_set = Arc::new(card_set);
         *self.card_set.lock() = Some(Arc::clone(&card_set));
         card_set
     }
 
-    /// The cards, unless the agents have changed since they were built.
-    fn made(&self, engine: &Engine) -> Option<Arc<CardSet>> {
+    /// The cards, unless the agents or the keys have changed since they were built.
+    fn made(&self, engine: &Engine, keys: &ActiveCardKeys) -> Option<Arc<CardSet>> {
         let made = self.card_set.lock().clone()?;
-        (made.catalog_generation == engine.catalog().generation()).then_some(made)
+        let is_current = made.catalog_generation == engine.catalog().generation()
+            && made.key_ids.iter().eq(keys.iter().map(|key| &key.kid));
+        is_current.then_some(made)
+    }
+
+    /// The extended card of an agent in a generation of the protocol. `at_root`: with the addresses of the root, where the
+    /// default agent is.
+    pub(crate) async fn extended(
+        &self,
+        engine: &Engine,
+        agent: &str,
+        at_root: bool,
+        dialect: Dialect,
+    ) -> Option<Arc<Value>> {
+        let made = self.current(engine).await;
+        let cards = match at_root {
+            // The default agent may be another by now, which this caller may not have been allowed to read.
+            true => made.default.as_ref().filter(|(name, _)| name == agent).map(|(_, cards)| cards),
+            false => made.agents.get(agent),
+        };
+        let extended = cards?.extended.as_ref()?;
+        Some(Arc::clone(if dialect >= Dialect::V1 { &extended.v1 } else { &extended.v0_3 }))
     }
 }
 
 impl CardSet {
-    fn new(catalog: &Catalog, base_url: &str, bearer: bool) -> Self {
+    async fn new(catalog: &Catalog, base_url: &str, bearer: bool, mut signer: CardSigner<'_>) -> Self {
         // Read before the agents: a concurrent change then causes another rebuild.
         let catalog_generation = catalog.generation();
-        let card_of = |registered: &RegisteredAgent| {
-            let url = format!("{base_url}/agents/{}", registered.profile.name);
-            let tenant = Some(registered.profile.name.clone());
-            let grpc = grpc_authority(base_url).map(|authority| GrpcAddress { authority, tenant });
-            CardVersions::new(&registered.profile, url, bearer, grpc)
-        };
-        let agents = catalog.iter().map(|agent| (agent.profile.name.clone(), card_of(&agent))).collect();
+        let grpc = |tenant| Some(GrpcAddress { authority: grpc_authority(base_url)?, tenant });
+        let registered: Vec<_> = catalog.iter().collect();
+        let mut agents = BTreeMap::new();
+        for agent in &registered {
+            let (profile, name) = (&agent.profile, &agent.profile.name);
+            let (url, grpc) = (format!("{base_url}/agents/{name}"), grpc(Some(name.clone())));
+            agents
+                .insert(name.clone(), CardVersions::new(&mut signer, name, profile, url, bearer, grpc).await);
+        }
         // The default agent's card names the root, so that a client that knows only the server finds it.
         let default = catalog.default_agent();
+        let at_root = match &default {
+            Some(agent) => {
+                let url = format!("{base_url}/");
+                let cards =
+                    CardVersions::new(&mut signer, "/", &agent.profile, url, bearer, grpc(None)).await;
+                Some((agent.profile.name.clone(), cards))
+            }
+            None => None,
+        };
         let index = json!({
             "server": "nuncio",
             "version": env!("CARGO_PKG_VERSION"),
             "default": default.as_ref().map(|agent| agent.profile.name.as_str()),
-            "agents": catalog.iter().map(|agent| json!({
+            "agents": registered.iter().map(|agent| json!({
                 "name": agent.profile.name,
                 "description": agent.profile.description,
                 "url": format!("{base_url}/agents/{}", agent.profile.name),
@@ -150,11 +231,9 @@ impl CardSet {
         });
         Self {
             catalog_generation,
+            key_ids: vec![],
             agents,
-            default: default.map(|agent| {
-                let grpc = grpc_authority(base_url).map(|authority| GrpcAddress { authority, tenant: None });
-                CardVersions::new(&agent.profile, format!("{base_url}/"), bearer, grpc)
-            }),
+            default: at_root,
             index: CardDocument::new(&index),
         }
     }
@@ -165,7 +244,7 @@ impl CardSet {
         for (name, cards) in &mut self.agents {
             dates.assign(name, &mut cards.documents()).await;
         }
-        if let Some(cards) = &mut self.default {
+        if let Some((_, cards)) = &mut self.default {
             dates.assign("/", &mut cards.documents()).await;
         }
         dates.assign("/index", &mut [("index", &mut self.index)]).await;
@@ -230,7 +309,11 @@ async fn card(
     let made = app.cards.current(&app.engine).await;
     let cards = match agent {
         Some(name) => made.agents.get(name).ok_or_else(|| Error::NoSuchAgent(name.into()).to_string()),
-        None => made.default.as_ref().ok_or_else(|| "this server has no agents".to_owned()),
+        None => made
+            .default
+            .as_ref()
+            .map(|(_, cards)| cards)
+            .ok_or_else(|| "this server has no agents".to_owned()),
     };
     match cards {
         Ok(cards) => pick(cards).serve(app, headers),
@@ -276,6 +359,22 @@ pub(crate) async fn named_legacy(
     headers: HeaderMap,
 ) -> Response<Body> {
     card(&app, Some(&name), &headers, |cards| &cards.v0_1).await
+}
+
+/// `/.well-known/jwks.json`: the keys that sign the cards. Public also where cards are not.
+pub(crate) async fn key_set(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+    let document = CardDocument::new(&app.cards.keys.key_set(&app.engine).await);
+    let known = headers.get(header::IF_NONE_MATCH).is_some_and(|known| *known == document.etag);
+    let mut response = match known {
+        true => Response::new(Body::empty()),
+        false => responses::json(document.body),
+    };
+    if known {
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+    }
+    response.headers_mut().insert(header::ETAG, document.etag);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=300"));
+    response
 }
 
 /// `/`: the list of agents.

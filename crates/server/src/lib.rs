@@ -9,6 +9,7 @@ mod app;
 pub mod audit;
 pub mod auth;
 mod authorizations;
+mod card_keys;
 mod cards;
 mod charged_body;
 mod cors;

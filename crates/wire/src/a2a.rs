@@ -10,6 +10,7 @@
 mod artifact;
 mod call;
 pub mod card;
+pub mod card_signature;
 mod event;
 mod fault;
 mod grpc;

@@ -5,6 +5,7 @@
 //! are decided elsewhere.
 
 pub mod a2a;
+pub mod canonical_json;
 pub mod grpc;
 pub mod json;
 pub mod jsonrpc;

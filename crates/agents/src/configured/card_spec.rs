@@ -32,6 +32,8 @@ pub struct CardSpec {
     /// The protocol extensions that it declares.
     #[serde(default)]
     pub extensions: Vec<ExtensionSpec>,
+    /// What it does, for authenticated callers.
+    pub extended_description: Option<String>,
 }
 
 /// The organization that provides an agent.

@@ -91,11 +91,14 @@ fn clean_profile(secrets: &KnownSecrets, mut profile: Profile) -> Profile {
     let clean = |text: &mut String| *text = secrets.clean(text).into_owned();
     clean(&mut profile.description);
     clean(&mut profile.version);
-    for skill in &mut profile.skills {
+    let mut extended = profile.extended_card.take();
+    extended.iter_mut().flat_map(|more| &mut more.description).for_each(clean);
+    for skill in profile.skills.iter_mut().chain(extended.iter_mut().flat_map(|more| &mut more.skills)) {
         clean(&mut skill.description);
         clean(&mut skill.name);
         skill.tags.iter_mut().chain(&mut skill.examples).for_each(clean);
     }
+    profile.extended_card = extended;
     for schema in [&mut profile.input_schema, &mut profile.output_schema].into_iter().flatten() {
         clean_json(secrets, schema);
     }

@@ -22,7 +22,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    a2a::{A2aBinding, A2aPeer, A2aPeerOptions},
+    a2a::{A2aBinding, A2aPeer, A2aPeerOptions, TrustedCardKeys},
     mcp::{McpPeer, McpPeerOptions},
     peer::{Peer, PeerCapability, PeerProtocol},
 };
@@ -31,7 +31,7 @@ use nuncio_wire::{a2a::Dialect, mcp::McpVersion};
 use parking_lot::RwLock;
 
 use super::{
-    AgentSpec, BuiltAgent, SpecError,
+    AgentKind, AgentSpec, BuiltAgent, SpecError,
     spec::{A2aSpec, LostCallPolicy, McpSpec},
 };
 
@@ -119,6 +119,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
     };
     let mut options = A2aPeerOptions {
         authorizer: authorizer(spec)?,
+        card_keys: card_keys(spec)?,
         dialect,
         transport,
         extensions: own.declare_extensions.clone(),
@@ -130,6 +131,15 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
     let peer = Arc::new(A2aPeer::new(own.url.expose().clone(), options));
     let patience = patience(own.patience, own.away);
     Ok(RemoteAgentBuilder { lost: own.lost, patience, ..RemoteAgentBuilder::new(peer) }.build(spec))
+}
+
+/// The keys that must have signed the card of a remote agent, if its table names any.
+pub fn card_keys(spec: &AgentSpec) -> Result<Option<Arc<TrustedCardKeys>>, SpecError> {
+    let AgentKind::A2a(A2aSpec { card_keys: Some(keys), .. }) = &spec.kind else { return Ok(None) };
+    match TrustedCardKeys::read(keys.expose()) {
+        Ok(keys) => Ok(Some(Arc::new(keys))),
+        Err(why) => Err(spec.wrong("card-keys", why)),
+    }
 }
 
 /// Builds an agent of kind `mcp`.

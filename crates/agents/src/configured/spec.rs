@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use nuncio_client::peer::{PeerLocation, PeerProgram};
-use nuncio_engine::{Profile, Skill, redact::KnownSecrets};
+use nuncio_engine::{ExtendedCard, Profile, Skill, redact::KnownSecrets};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use url::Url;
@@ -76,6 +76,9 @@ pub struct SkillSpec {
     /// Media types that it produces; those of the agent if missing.
     #[serde(default)]
     pub output_modes: Vec<String>,
+    /// Whether only authenticated callers read of it, on the extended card.
+    #[serde(default)]
+    pub extended: bool,
 }
 
 /// The kinds of agents.
@@ -222,6 +225,10 @@ pub struct A2aSpec {
     /// How to obtain tokens by OAuth.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
+    /// The keys that must have signed its card: a file, the URL of a key set, or the keys themselves; missing: the card is
+    /// not verified. A file is relative to the folder of the configuration file.
+    #[serde(default)]
+    pub card_keys: Option<FilledText>,
     /// The A2A version: 1.0, 0.3 or 0.1; missing: the one that its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,
@@ -424,7 +431,7 @@ struct CommonAgentKeys {
 }
 
 /// The keys that all kinds share, beside `name` and `kind`.
-pub const COMMON: [&str; 15] = [
+pub const COMMON: [&str; 16] = [
     "description",
     "version",
     "skills",
@@ -440,6 +447,7 @@ pub const COMMON: [&str; 15] = [
     "documentation-url",
     "icon-url",
     "extensions",
+    "extended-description",
 ];
 
 /// Whether a key is read for all kinds. `provider` of a model is the model's, not that of the card.
@@ -508,8 +516,8 @@ impl AgentSpec {
         if let Some(version) = &self.version {
             profile.version.clone_from(version);
         }
-        if !self.skills.is_empty() {
-            profile.skills = self.skills.iter().map(SkillSpec::skill).collect();
+        if self.has_public_skills() {
+            profile.skills = self.skills_of(false);
         }
         profile.input_schema.clone_from(&self.input_schema);
         profile.strict_input = self.input_schema.is_some();
@@ -519,7 +527,20 @@ impl AgentSpec {
             profile.input_modes = vec!["*/*".into()];
         }
         self.card.apply(&mut profile);
+        let (description, skills) = (self.card.extended_description.clone(), self.skills_of(true));
+        if description.is_some() || !skills.is_empty() {
+            profile.extended_card = Some(ExtendedCard { description, skills });
+        }
         profile
+    }
+
+    /// Whether the table names skills that everyone reads of.
+    pub(super) fn has_public_skills(&self) -> bool {
+        self.skills.iter().any(|skill| !skill.extended)
+    }
+
+    fn skills_of(&self, extended: bool) -> Vec<Skill> {
+        self.skills.iter().filter(|skill| skill.extended == extended).map(SkillSpec::skill).collect()
     }
 
     /// The URL of an agent behind a protocol of its own: kind `a2a`, or `mcp` with a URL.

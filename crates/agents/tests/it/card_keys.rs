@@ -1,6 +1,6 @@
 //! The keys of an `[[agent]]` table that its card shows.
 
-use nuncio_agents::configured::AgentSpec;
+use nuncio_agents::configured::{AgentSpec, remote::card_keys};
 use nuncio_engine::{Content, Part, State};
 use nuncio_wire::a2a::card::{self, CardContext};
 use serde_json::{Value, json};
@@ -100,4 +100,46 @@ async fn a_program_takes_every_media_type_unless_its_table_says_otherwise() {
     let refused =
         server.engine.submit(&crate::server::caller(), crate::server::submit("program", image())).await;
     assert!(refused.unwrap_err().to_string().contains("text/plain"));
+}
+
+#[test]
+fn what_is_extended_is_on_the_extended_card_alone() {
+    let profile = agent(table(json!({
+        "description": "For all.",
+        "extended-description": "For some.",
+        "skills": [{ "id": "open" }, { "id": "closed", "extended": true }],
+    })))
+    .profile();
+    let cx = CardContext::new("https://host/agents/carded");
+    let public = card::combined(&profile, &cx);
+    assert_eq!((&public["description"], public["skills"].as_array().unwrap().len()), (&json!("For all."), 1));
+    let extended = card::v1(&card::extended(&profile).unwrap(), &cx);
+    assert_eq!(extended["description"], "For some.");
+    assert_eq!(
+        (&extended["skills"][0]["id"], &extended["skills"][1]["id"]),
+        (&json!("open"), &json!("closed"))
+    );
+    // A table whose skills are all extended keeps the public one that every agent has.
+    let profile = agent(table(json!({ "skills": [{ "id": "closed", "extended": true }] }))).profile();
+    assert_eq!(profile.skills[0].id, "carded");
+    assert!(card::extended(&agent(whole_card()).profile()).is_none());
+}
+
+#[test]
+fn card_keys_are_read_with_the_table() {
+    let table =
+        |keys: &str| json!({ "name": "far", "kind": "a2a", "url": "https://far.example", "card-keys": keys });
+    let spec = |keys: &str| {
+        let Value::Object(table) = table(keys) else { unreachable!() };
+        AgentSpec::read(&table, &|_| None).unwrap()
+    };
+    let refused = |keys: &str| card_keys(&spec(keys)).unwrap_err().to_string();
+    assert!(card_keys(&spec("https://far.example/jwks.json")).unwrap().is_some());
+    assert!(
+        refused("http://far.example/jwks.json").contains("agent \"far\": card-keys: "),
+        "{}",
+        refused("{}")
+    );
+    assert!(refused("{}").contains("there is no key for ES256, EdDSA or RS256"), "{}", refused("{}"));
+    assert!(refused("missing.json").contains("cannot be read"));
 }

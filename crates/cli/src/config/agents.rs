@@ -15,6 +15,7 @@ use nuncio::{
     },
     engine::redact::Redactor,
 };
+use nuncio_client::a2a::TrustedCardKeys;
 use toml::{Table, Value};
 
 use super::{ConfigError, nearest};
@@ -120,6 +121,11 @@ impl AgentTables {
         };
         let beside = |dir: &mut Option<FilledText>| *dir = Some(path_beside(&folder, dir.take()));
         let beside_too = |file: &mut Option<FilledText>| *file = file.take().map(|file| file.beside(&folder));
+        if let AgentKind::A2a(own) = &mut spec.kind
+            && own.card_keys.as_ref().is_some_and(|keys| TrustedCardKeys::is_path(keys.expose()))
+        {
+            own.card_keys = own.card_keys.take().map(|file| file.beside(&folder));
+        }
         let access = match &mut spec.kind {
             AgentKind::Mcp(own) => Some((&mut own.token_file, &mut own.oauth)),
             AgentKind::A2a(own) => Some((&mut own.token_file, &mut own.oauth)),

@@ -6,6 +6,7 @@
 mod authority;
 mod batch_crash;
 mod caller;
+mod card_signatures;
 mod chat;
 mod cli_spec;
 mod client;

@@ -5,6 +5,8 @@ use std::time::Duration;
 use nuncio_outbound::OutboundError;
 use nuncio_wire::jsonrpc::RpcErrorObject;
 
+use super::CardVerificationError;
+
 /// Why a request to an agent failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum A2aClientError {
@@ -23,6 +25,14 @@ pub enum A2aClientError {
         at: String,
         /// What is wrong with it.
         why: String,
+    },
+    /// The card is not signed by a key that the user trusts.
+    #[error("the agent card at {at} is not trusted: {why}")]
+    UntrustedCard {
+        /// The URL or path of the card.
+        at: String,
+        /// What is wrong with its signatures.
+        why: CardVerificationError,
     },
     /// The agent and this client have no protocol version in common.
     #[error("the agent speaks A2A {offered}, not {wanted}{}", if *.is_known { "" } else { "; this client speaks 1.0, 0.3 and 0.1" })]

@@ -107,6 +107,17 @@ impl A2aCredentials {
     }
 }
 
+/// Whether what comes from a URL cannot be replaced on the way: by TLS, or because it does not leave this machine.
+pub(super) fn is_private_transport(url: &Url) -> bool {
+    let is_local = match url.host() {
+        Some(url::Host::Domain(name)) => name == "localhost",
+        Some(url::Host::Ipv4(address)) => address.is_loopback(),
+        Some(url::Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    };
+    url.scheme() == "https" || (url.scheme() == "http" && is_local)
+}
+
 /// The HTTP client of one agent.
 #[derive(Debug, Clone)]
 pub(super) struct A2aHttp {

@@ -23,7 +23,7 @@ use self::{
     authorized_client::AuthorizedClient,
     call::CallFeed,
 };
-use super::{A2aBinding, A2aHttpOptions, CardCache, CardFreshness};
+use super::{A2aBinding, A2aHttpOptions, CardCache, CardFreshness, TrustedCardKeys};
 use crate::{
     auth::Authorizer,
     peer::{
@@ -44,6 +44,8 @@ pub struct A2aPeerOptions {
     pub extensions: Vec<String>,
     /// The cards that were read.
     pub cards: CardCache,
+    /// The keys that must have signed a card. `None`: cards are not verified.
+    pub card_keys: Option<Arc<TrustedCardKeys>>,
     /// Whether the address of a Nuncio server stands for all of its agents, or only for the default one.
     pub whole_server: bool,
     /// Options of the HTTP layer.
@@ -66,6 +68,7 @@ impl Default for A2aPeerOptions {
             transport: None,
             extensions: vec![],
             cards: CardCache::default(),
+            card_keys: None,
             whole_server: true,
             // An agent without streams may hold back its response until the work is done.
             http: A2aHttpOptions { answer_timeout: Duration::from_secs(300), ..A2aHttpOptions::default() },

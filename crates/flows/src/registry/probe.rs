@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_client::{
-    a2a::{A2aHttpOptions, A2aPeer, A2aPeerOptions, WELL_KNOWN},
+    a2a::{A2aHttpOptions, A2aPeer, A2aPeerOptions, TrustedCardKeys, WELL_KNOWN},
     auth::Authorizer,
     mcp::{DeclaredCapabilities, McpPeer, McpPeerOptions},
     peer::{Peer, PeerDescription, PeerLocation},
@@ -28,11 +28,13 @@ pub struct RegistryRemote {
     pub kind: RemoteKind,
     /// The credentials for it, if it requires any.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// The keys that must have signed its card, if it is an A2A agent. `None`: the card is not verified.
+    pub card_keys: Option<Arc<TrustedCardKeys>>,
 }
 
 impl fmt::Debug for RegistryRemote {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, url, kind, authorizer } = self;
+        let Self { name, url, kind, authorizer, card_keys: _ } = self;
         let mut out = out.debug_struct("RegistryRemote");
         out.field("name", name).field("host", &url.host_str()).field("kind", kind);
         out.field("authorized", &authorizer.is_some()).finish_non_exhaustive()
@@ -107,6 +109,7 @@ impl NetworkProber {
                 let options = A2aPeerOptions {
                     whole_server: false,
                     authorizer: remote.authorizer.clone(),
+                    card_keys: remote.card_keys.clone(),
                     http,
                     ..A2aPeerOptions::default()
                 };

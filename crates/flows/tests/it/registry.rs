@@ -68,6 +68,7 @@ fn remote(name: &str) -> RegistryRemote {
         url: "http://far.example/".parse().unwrap(),
         kind: RemoteKind::A2a,
         authorizer: None,
+        card_keys: None,
     }
 }
 

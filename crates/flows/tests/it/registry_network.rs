@@ -120,6 +120,7 @@ async fn watching(kind: RemoteKind, url: String) -> (TestEngine, Arc<Registry>) 
             url: url.parse().unwrap(),
             kind,
             authorizer: None,
+            card_keys: None,
         }],
         interval: Duration::from_millis(20),
         longest_pause: Duration::from_millis(50),

@@ -77,4 +77,9 @@ async fn the_profiles_of_the_agent_announce_and_refuse_what_they_say() {
     let taken = as_json(&send(&server, "SendMessage", "tck-complete-task-1", Some(REQUIRED_EXTENSION)).await);
     assert_eq!(taken["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{taken}");
     server.stop().await;
+    let (server, _dir) = start(CardProfile::ExtendedCard, false).await;
+    let extended = as_json(&send(&server, "GetExtendedAgentCard", "", None).await);
+    assert_eq!(extended["result"]["skills"][1]["id"], "known", "{extended}");
+    assert_eq!(extended["result"]["capabilities"]["extendedAgentCard"], true, "{extended}");
+    server.stop().await;
 }

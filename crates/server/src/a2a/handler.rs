@@ -3,10 +3,15 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    Caller, Error, Follower, List, Reply, Submit, Task, catalog::RegisteredAgent,
-    commands::list::FoldedTaskPage, event::Entry, task::Origin, webhook::WebhookConfig,
+    AccessKind, AccessRequest, Action, Caller, Error, Follower, List, Reply, Submit, Task,
+    catalog::RegisteredAgent, commands::list::FoldedTaskPage, event::Entry, task::Origin,
+    webhook::WebhookConfig,
 };
-use nuncio_wire::a2a::{A2aCall, Dialect, ListTasks, SendMessage, TaskDetail, TaskListPage};
+use nuncio_wire::{
+    a2a::{A2aCall, Dialect, ListTasks, SendMessage, TaskDetail, TaskListPage},
+    json,
+};
+use serde_json::Value;
 
 use super::extensions;
 use crate::{app::App, open_streams::StreamSlot};
@@ -45,12 +50,31 @@ pub(crate) enum A2aReply {
 
 /// A reply that is one document.
 pub(crate) enum A2aResult {
-    Task { task: Arc<Task>, detail: TaskDetail },
-    Sent { task: Box<Task>, detail: TaskDetail },
-    Tasks { page: FoldedTaskPage, page_size: usize, detail: TaskDetail },
-    Webhook { task: String, config: WebhookConfig },
-    Webhooks { task: String, configs: Vec<WebhookConfig>, next: Option<String> },
+    Task {
+        task: Arc<Task>,
+        detail: TaskDetail,
+    },
+    Sent {
+        task: Box<Task>,
+        detail: TaskDetail,
+    },
+    Tasks {
+        page: FoldedTaskPage,
+        page_size: usize,
+        detail: TaskDetail,
+    },
+    Webhook {
+        task: String,
+        config: WebhookConfig,
+    },
+    Webhooks {
+        task: String,
+        configs: Vec<WebhookConfig>,
+        next: Option<String>,
+    },
     Deleted,
+    /// An extended card, already in the dialect of the call.
+    Card(Arc<Value>),
 }
 
 /// The events of a task for one client.
@@ -123,8 +147,28 @@ impl A2aHandler<'_> {
                 Box::pin(self.app.engine.delete_webhook(self.caller, &task, &id)).await?;
                 Ok(A2aReply::Result(A2aResult::Deleted))
             }
-            A2aCall::ExtendedCard => Ok(A2aReply::NoExtendedCard),
+            A2aCall::ExtendedCard => Box::pin(self.extended_card(dialect)).await,
         }
+    }
+
+    /// The card for authenticated callers (A2A 1.0, sections 3.1.11 and 13.3). Every binding has authenticated the caller
+    /// by now, where callers have to be; a caller must also be allowed to read the agent.
+    async fn extended_card(&self, dialect: Dialect) -> Result<A2aReply, Error> {
+        let name = self.agent.profile.name.as_str();
+        if self.agent.profile.extended_card.is_none() {
+            return Ok(A2aReply::NoExtendedCard);
+        }
+        self.allow_extended_card(name)?;
+        let at_root = self.caller.only_agent().is_none();
+        let card = self.app.cards.extended(&self.app.engine, name, at_root, dialect).await;
+        Ok(card.map_or(A2aReply::NoExtendedCard, |card| A2aReply::Result(A2aResult::Card(card))))
+    }
+
+    fn allow_extended_card(&self, name: &str) -> Result<(), Error> {
+        let resource = format_args!("a2a://agents/{name}/extended-card");
+        let (action, kind, operation) = (Action::Read, AccessKind::A2a, "card.extended");
+        let access = AccessRequest { action, kind, name, operation, resource: &resource };
+        self.app.engine.allow(self.caller, &access)
     }
 
     async fn send(
@@ -270,6 +314,7 @@ impl A2aResult {
                 dialect.write_webhooks(out, task, configs, next.as_deref());
             }
             Self::Deleted => dialect.write_deleted(out),
+            Self::Card(card) => json::value(out, card),
         }
     }
 }

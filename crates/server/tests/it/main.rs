@@ -28,6 +28,7 @@ mod rest;
 mod rest_0_3;
 mod schema_0_1;
 mod shares;
+mod signed_cards;
 mod site;
 mod socket;
 mod stopping;

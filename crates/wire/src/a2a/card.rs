@@ -36,6 +36,8 @@ pub struct CardContext {
     pub extended_card: bool,
     /// Whether callers must send a bearer token.
     pub bearer: bool,
+    /// The scopes that a caller's token needs for the agent; on the card, those of each of its skills.
+    pub scopes: Vec<String>,
     /// The operator of the agent: an organization and its URL.
     pub provider: Option<(String, String)>,
     /// The URL of the documentation.
@@ -51,11 +53,23 @@ impl CardContext {
             url: url.into(),
             extended_card: false,
             bearer: false,
+            scopes: vec![],
             provider: None,
             documentation_url: None,
             grpc: None,
         }
     }
+}
+
+/// The profile behind an agent's extended card, if it has one.
+pub fn extended(profile: &Profile) -> Option<Profile> {
+    let more = profile.extended_card.as_ref()?;
+    let mut extended = profile.clone();
+    if let Some(description) = &more.description {
+        extended.description.clone_from(description);
+    }
+    extended.skills.extend(more.skills.iter().cloned());
+    Some(extended)
 }
 
 /// The card of A2A 1.0.
@@ -158,6 +172,8 @@ fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
         let scheme = json!({ "bearer": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
         card.insert("securitySchemes".to_owned(), scheme);
         card.insert("securityRequirements".to_owned(), json!([{ "schemes": { "bearer": { "list": [] } } }]));
+        let needed = json!([{ "schemes": { "bearer": { "list": cx.scopes } } }]);
+        require_scopes(card, cx, "securityRequirements", &needed);
     }
 }
 
@@ -204,6 +220,17 @@ fn add_v0_3(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) 
             json!({ "bearer": { "type": "http", "scheme": "Bearer" } }),
         );
         card.insert("security".to_owned(), json!([{ "bearer": [] }]));
+        require_scopes(card, cx, "security", &json!([{ "bearer": cx.scopes }]));
+    }
+}
+
+/// Adds the security of each skill. A skill has no address, so it needs what a message to its agent needs.
+fn require_scopes(card: &mut Map<String, Value>, cx: &CardContext, member: &str, needed: &Value) {
+    if cx.scopes.is_empty() {
+        return;
+    }
+    for skill in card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten() {
+        skill[member] = needed.clone();
     }
 }
 

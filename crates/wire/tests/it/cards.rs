@@ -83,3 +83,17 @@ fn grpc_is_where_a_client_can_call_the_agent() {
     assert_eq!(grpc(&own, "supportedInterfaces", "protocolBinding"), [tenant]);
     assert!(grpc(&own, "additionalInterfaces", "transport").is_empty());
 }
+
+#[test]
+fn every_skill_names_the_scopes_that_its_agent_needs() {
+    let (profile, cx) = sample();
+    let cx = CardContext { scopes: vec!["execute:a2a:travel".to_owned()], ..cx };
+    let newer = json!([{ "schemes": { "bearer": { "list": ["execute:a2a:travel"] } } }]);
+    let older = json!([{ "bearer": ["execute:a2a:travel"] }]);
+    assert_eq!(card::v1(&profile, &cx)["skills"][0]["securityRequirements"], newer);
+    assert_eq!(card::v0_3(&profile, &cx)["skills"][0]["security"], older);
+    let both = card::combined(&profile, &cx);
+    assert_eq!(both["skills"][0]["securityRequirements"], newer, "{both}");
+    assert_eq!(both["skills"][0]["security"], older, "{both}");
+    assert!(card::v0_1(&profile, &cx)["skills"][0].get("security").is_none());
+}

@@ -161,7 +161,9 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
             called
         }
         AgentKind::A2a(own) => {
-            let options = A2aPeerOptions { authorizer, whole_server: false, ..A2aPeerOptions::default() };
+            let card_keys = super::card_keys(spec).map_err(|error| error.to_string())?;
+            let options =
+                A2aPeerOptions { authorizer, card_keys, whole_server: false, ..A2aPeerOptions::default() };
             // Cards are public; reading a task requires authentication.
             A2aPeer::new(own.url.expose().clone(), options).task("0").await.map(drop)
         }

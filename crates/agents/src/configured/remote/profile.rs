@@ -19,7 +19,7 @@ pub(super) fn of(spec: &AgentSpec, has_tools: bool, offers: Option<&[PeerCapabil
         (true, _) => format!("Tools of an MCP server: {}.", names(offers).join(", ")),
     };
     let mut profile = spec.profile(&theirs);
-    if spec.skills.is_empty() {
+    if !spec.has_public_skills() {
         let skills: Vec<Skill> = match has_tools {
             true => offers.iter().map(tool).collect(),
             false => offers.first().map(|offer| offer.skills.clone()).unwrap_or_default(),

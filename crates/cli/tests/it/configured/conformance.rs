@@ -47,6 +47,13 @@ fn the_program_answers_as_the_conformance_kit_expects() {
     let params = message("tck-complete-task-2");
     let taken = rpc_with(&at("required-extension"), "SendMessage", &params, &[EXTENSION]);
     assert_eq!(taken["result"]["task"]["status"]["state"], "TASK_STATE_COMPLETED", "{taken}");
+    let extended = &rpc(&at("extended-card"), "GetExtendedAgentCard", &json!({}))["result"];
+    assert_eq!(
+        (&extended["skills"][0]["id"], &extended["skills"][1]["id"]),
+        (&json!("extended-card"), &json!("known"))
+    );
+    let none = rpc(&at("full"), "GetExtendedAgentCard", &json!({}));
+    assert_eq!(none["error"]["code"], -32004, "{none}");
     let asked = rpc(&at("asking"), "SendMessage", &message("ordinary"));
     assert_eq!(asked["result"]["task"]["status"]["state"], "TASK_STATE_INPUT_REQUIRED", "{asked}");
 }

@@ -13,7 +13,7 @@ use super::{A2aPeerOptions, fault::peer_error};
 use crate::{
     a2a::{
         A2aBinding, A2aClient, A2aClientError, A2aCredentials, A2aResponse, AgentCard, AgentInterface,
-        CardFreshness, CardReference, WELL_KNOWN, http::A2aHttp,
+        CardFreshness, CardReference, WELL_KNOWN, http::A2aHttp, verify_card,
     },
     peer::{PeerCapability, PeerDescription, PeerError},
 };
@@ -182,8 +182,21 @@ fn names(card: &AgentCard, url: &Url) -> bool {
     card.interfaces.iter().any(|interface| path(&interface.url) == path(url))
 }
 
-/// Fetches a card. Credentials are sent only after the host has asked for them.
+/// Fetches a card and, where the options name keys, verifies it: what no trusted key has signed is not used.
 async fn fetch(
+    url: &Url,
+    options: &A2aPeerOptions,
+    freshness: CardFreshness,
+) -> Result<A2aResponse<AgentCard>, A2aClientError> {
+    let received = fetch_unverified(url, options, freshness).await?;
+    match &options.card_keys {
+        Some(keys) => Ok(verify_card(received, keys, &options.http).await?.0),
+        None => Ok(received),
+    }
+}
+
+/// Fetches a card. Credentials are sent only after the host has asked for them.
+async fn fetch_unverified(
     url: &Url,
     options: &A2aPeerOptions,
     freshness: CardFreshness,

@@ -31,7 +31,8 @@ pub(super) fn peer_error(error: A2aClientError) -> PeerError {
         A2aClientError::BadCard { at, why } => {
             PeerError::Malformed { at, why: format!("its card is not valid: {why}") }
         }
-        A2aClientError::NoCommonVersion { .. }
+        A2aClientError::UntrustedCard { .. }
+        | A2aClientError::NoCommonVersion { .. }
         | A2aClientError::NoCommonBinding(_)
         | A2aClientError::ExtensionRequired(_)
         | A2aClientError::Unsupported(_)
