@@ -57,7 +57,7 @@ use self::{
     session::{ChatInbox, ChatSession, NEWS},
 };
 use super::{credential_origin::CredentialFlags, error::CliError, output::Format, server};
-use crate::{config::LogFormat, logs};
+use crate::{config::LogFormat, logs, tls_flags::TlsFlags};
 
 /// All levels, lowest first.
 const LEVELS: [Level; 8] = [
@@ -123,6 +123,8 @@ pub(crate) struct Flags {
     bearer: Vec<String>,
     #[command(flatten)]
     credentials: CredentialFlags,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// The account to sign in with, if you have several on one server: tokens and runs are stored separately
     /// for each
     #[arg(long, env = "NUNCIO_CHAT_ACCOUNT", value_name = "NAME", conflicts_with = "bearer")]
@@ -169,7 +171,9 @@ impl Flags {
         let signing = LoginOptions { account, opens, is_terminal };
         let names: Vec<String> = places.iter().map(|place| place.name(&mut taken)).collect();
         let bearers = server_address::bearers(&places, &names, &self.bearer).map_err(CliError::Usage)?;
+        let tls = self.tls.read()?;
         for (number, (place, bearer)) in places.iter().zip(&bearers).enumerate() {
+            let tls = place.trust(&tls);
             let bearer = bearer.as_deref();
             if let (ChatServerAddress::Url { url, .. }, Some(_)) = (place, bearer) {
                 self.credentials.check(url, Some(url)).map_err(CliError::Usage)?;
@@ -189,7 +193,7 @@ impl Flags {
             };
             remarks.iter().for_each(|remark| screen.show(&ScreenItem::Wrong(remark), false));
             books.push(run_store);
-            let dial = place.dial(authorizer.clone(), &log_level, self.mcp_revision.as_deref());
+            let dial = place.dial(authorizer.clone(), &tls, &log_level, self.mcp_revision.as_deref());
             servers.push(ChatServer {
                 name: names[number].clone(),
                 peer: watch::Sender::new(None),
@@ -205,6 +209,7 @@ impl Flags {
                 ),
                 at: place.clone(),
                 authorizer,
+                tls,
                 sign_in,
                 asks: false,
             });

@@ -19,9 +19,11 @@ use std::{
 
 use nuncio::{
     FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
-    StoreLocation,
+    StoreLocation, TlsOptions,
     engine::{Options, outbox::OutboxOptions},
 };
+
+use crate::tls_flags::{CA_CERT, CLIENT_CERT, CLIENT_KEY};
 
 pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, SettingShape};
@@ -32,6 +34,7 @@ pub(crate) struct Config {
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
     pub(crate) socket: Option<PathBuf>,
+    pub(crate) tls: TlsConfig,
     pub(crate) data: PathBuf,
     pub(crate) store: Option<StoreLocation>,
     pub(crate) postgres: PostgresOptions,
@@ -53,6 +56,44 @@ pub(crate) struct Config {
     /// Agents built from configuration.
     pub(crate) agents: AgentTables,
     pub(crate) model: Option<ModelConfig>,
+}
+
+/// The files of TLS. The certificate and the key are set together or not at all.
+#[derive(Debug, Clone)]
+pub(crate) struct TlsConfig {
+    pub(crate) certificate: Option<PathBuf>,
+    pub(crate) key: Option<PathBuf>,
+    pub(crate) client_ca: Option<PathBuf>,
+    pub(crate) reload_interval: Duration,
+}
+
+impl Default for TlsConfig {
+    fn default() -> Self {
+        let reload_interval = TlsOptions::RELOAD_INTERVAL;
+        Self { certificate: None, key: None, client_ca: None, reload_interval }
+    }
+}
+
+impl TlsConfig {
+    /// The server's options, where it has a certificate.
+    pub(crate) fn options(&self) -> Option<TlsOptions> {
+        let (certificate, key) = (self.certificate.as_ref()?, self.key.as_ref()?);
+        Some(TlsOptions {
+            client_ca: self.client_ca.clone(),
+            reload_interval: self.reload_interval,
+            ..TlsOptions::new(certificate, key)
+        })
+    }
+
+    /// The setting that is missing, and one that needs it.
+    fn missing(&self) -> Option<(&'static str, &'static str)> {
+        match (&self.certificate, &self.key) {
+            (Some(_), None) => Some(("tls-key", "tls-cert")),
+            (None, Some(_)) => Some(("tls-cert", "tls-key")),
+            (None, None) if self.client_ca.is_some() => Some(("tls-cert", "tls-client-ca")),
+            _ => None,
+        }
+    }
 }
 
 /// The server's own model, which answers when a caller has none.
@@ -90,6 +131,7 @@ impl Default for Config {
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
             socket: None,
+            tls: TlsConfig::default(),
             data: "./nuncio-data".into(),
             store: None,
             postgres: PostgresOptions::default(),
@@ -267,6 +309,12 @@ fn complete(config: &Config, sources: &BTreeMap<&'static str, SettingSource>) ->
             why: "a model also needs model.name: set it".into(),
         });
     }
+    if let Some((missing, set)) = config.tls.missing() {
+        let from = sources.get(set).cloned().unwrap_or(SettingSource::Default);
+        let why =
+            format!("it needs {missing} as well: name the PEM file (nuncio cert self-signed makes a pair)");
+        return Err(ConfigError::Value { key: set.into(), from, why });
+    }
     Ok(())
 }
 
@@ -295,7 +343,8 @@ fn same_setting(key: &str) -> String {
 /// The environment is shared with other programs, so an unknown variable is only a warning.
 fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().flat_map(Setting::environment).collect();
-    let unknown = names.filter(|name| *name != "NUNCIO_CONFIG" && !known.contains(name));
+    let client = ["NUNCIO_CONFIG", CA_CERT, CLIENT_CERT, CLIENT_KEY];
+    let unknown = names.filter(|name| !client.contains(&name.as_str()) && !known.contains(name));
     unknown
         .map(|name| match nearest(name, known.iter().map(String::as_str)) {
             Some(near) => format!("{name} means nothing here: did you mean {near}?"),

@@ -20,7 +20,11 @@ use super::{
     output::{OutputFlags, note},
     server,
 };
-use crate::{config::LogFormat, duration, logs};
+use crate::{
+    config::LogFormat,
+    duration, logs,
+    tls_flags::{CLIENT_CERT, TlsFlags},
+};
 
 /// The flags that all client commands share.
 #[derive(Args, Debug, Clone)]
@@ -49,6 +53,8 @@ pub(crate) struct AgentFlags {
     api_key: Option<String>,
     #[command(flatten)]
     credential_flags: CredentialFlags,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// A service parameter, sent as an HTTP header
     #[arg(long = "svc-param", value_name = "KEY:VALUE", value_parser = service_parameter)]
     service_parameters: Vec<(HeaderName, HeaderValue)>,
@@ -110,6 +116,8 @@ pub(crate) struct AgentConnection {
     /// Where the agent and the credentials were named.
     sources: ClientSources,
     pub(crate) http: A2aHttpOptions,
+    /// Whether a client certificate is shown.
+    shows_certificate: bool,
     /// The address of the local server and its operator token, where the user named neither.
     operator: Option<(String, String)>,
     timeout: Option<Duration>,
@@ -177,6 +185,11 @@ impl AgentFlags {
         if let Some(agent) = &self.agent {
             flags = format!("{flags} --agent {agent}");
         }
+        if self.tls.shows_certificate() {
+            // Before the card is fetched: that handshake shows the certificate.
+            self.sources.check_credential(CLIENT_CERT).map_err(CliError::Usage)?;
+        }
+        let tls = server::trust_published(self.tls.read()?, &server::configured().data);
         let target = AgentTarget { origin, flags };
         let reference = match &self.agent {
             Some(agent) => agent_of(&text, agent)?,
@@ -205,7 +218,8 @@ impl AgentFlags {
             credential_flags: self.credential_flags,
             extensions: self.extensions,
             sources: self.sources,
-            http: A2aHttpOptions { insecure: self.insecure, ..A2aHttpOptions::default() },
+            shows_certificate: self.tls.shows_certificate(),
+            http: A2aHttpOptions { insecure: self.insecure, tls, ..A2aHttpOptions::default() },
             operator,
             timeout: self.timeout,
             seen,
@@ -281,7 +295,10 @@ impl AgentConnection {
         let client = connect(&self.credentials)?;
         let endpoint = client.endpoint();
         let A2aCredentials { bearer, api_key, service_parameters, .. } = &self.credentials;
-        let given = bearer.is_some() || api_key.is_some() || has_other_than_trace(service_parameters);
+        let given = bearer.is_some()
+            || api_key.is_some()
+            || has_other_than_trace(service_parameters)
+            || self.shows_certificate;
         if given {
             self.check_credentials(endpoint, self.reference.url())?;
         }
@@ -310,6 +327,7 @@ impl AgentConnection {
             (BEARER, bearer.is_some()),
             (API_KEY, api_key.is_some()),
             ("--svc-param", has_other_than_trace(service_parameters)),
+            (CLIENT_CERT, self.shows_certificate),
         ];
         for (variable, _) in given.into_iter().filter(|(_, is_given)| *is_given) {
             self.sources.check_credential(variable).map_err(CliError::Usage)?;

@@ -223,7 +223,9 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
             1,
             Some(format!("--extension {uri} declares it, if you know what it asks of a client")),
         ),
-        A2aClientError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
+        A2aClientError::Unreachable { why, .. } => {
+            ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target, why))
+        }
         A2aClientError::Timeout { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
         A2aClientError::Unauthorized { supplied: false, status: 401, .. } => (
             "A2ACLI_ERR_CREDENTIALS_MISSING",
@@ -258,7 +260,9 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
         }
     };
     let message = match (error, &target.origin) {
-        (A2aClientError::Unreachable { at, .. }, TargetOrigin::Default | TargetOrigin::Published(_)) => {
+        (A2aClientError::Unreachable { at, why, .. }, TargetOrigin::Default | TargetOrigin::Published(_))
+            if !is_distrust(why) =>
+        {
             format!("no server at {at}: start one with `{} serve`", program())
         }
         _ => error.to_string(),
@@ -269,7 +273,7 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
 /// The report for a tool call that was not made, or that failed.
 fn tool_error_report(error: &ToolError, target: &AgentTarget) -> (&'static str, u8, Option<String>) {
     match error {
-        ToolError::Unreachable { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target)),
+        ToolError::Unreachable { why, .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target, why)),
         ToolError::Timeout { .. } | ToolError::Cut { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
         ToolError::Unauthorized { supplied: false, status: 401, .. } => {
             ("A2ACLI_ERR_CREDENTIALS_MISSING", 4, Some("give a token with A2ACLI_BEARER".to_owned()))
@@ -285,7 +289,16 @@ fn tool_error_report(error: &ToolError, target: &AgentTarget) -> (&'static str, 
     }
 }
 
-fn unreachable_hint(target: &AgentTarget) -> Option<String> {
+/// Whether a connection failed because the server's certificate is not trusted, in the words of the TLS library.
+fn is_distrust(why: &str) -> bool {
+    why.contains("invalid peer certificate")
+}
+
+fn unreachable_hint(target: &AgentTarget, why: &str) -> Option<String> {
+    if is_distrust(why) {
+        let hint = "--ca-cert FILE trusts the CA, or the self-signed certificate, of a PEM file";
+        return Some(hint.to_owned());
+    }
     match &target.origin {
         TargetOrigin::Given => None,
         TargetOrigin::Published(file) => Some(format!(

@@ -8,6 +8,7 @@ mod audit;
 mod auth;
 mod batch;
 mod card;
+mod cert;
 mod chat;
 mod client_config;
 mod completion;
@@ -43,6 +44,7 @@ mod task_follower;
 mod task_questions;
 mod tenant;
 mod text;
+mod tls_flags;
 mod token;
 mod trust;
 mod typed_answer;
@@ -104,6 +106,9 @@ enum Command {
     Plan(plan::PlanFlags),
     /// List agents and servers, and their health
     Agents(agents::AgentListFlags),
+    /// Make certificates for a look at TLS
+    #[command(subcommand)]
+    Cert(cert::CertCommand),
     /// Create, list and revoke tokens for callers
     #[command(subcommand)]
     Token(token::Command),
@@ -164,6 +169,7 @@ impl Command {
             | Self::Mcp(_)
             | Self::Store(_)
             | Self::Trust(_)
+            | Self::Cert(_)
             | Self::Completion(_)
             | Self::DemoServer(_)
             | Self::Man(_) => Format::Text,
@@ -196,6 +202,7 @@ impl Command {
             | Self::Auth(_)
             | Self::Config(_)
             | Self::Conformance(_)
+            | Self::Cert(_)
             | Self::Completion(_)
             | Self::Man(_)
             | Self::Key(_)
@@ -228,6 +235,7 @@ impl Command {
                 Self::Audit(flags) => done(flags.run().await),
                 Self::Store(command) => done(command.run().await),
                 Self::Trust(flags) => done(flags.run()),
+                Self::Cert(command) => done(command.run()),
                 Self::Auth(command) => done(command.run().await),
                 Self::Config(command) => done(command.run()),
                 Self::Conformance(flags) => flags.run().await,

@@ -10,6 +10,7 @@ use std::{process::ExitCode, sync::Arc};
 use async_trait::async_trait;
 use nuncio::{ShutdownSignals, data_dir::PublishedServer};
 use nuncio_client::mcp::{EndpointFinder, Relay, RelayEndpoint};
+use nuncio_outbound::TlsClientOptions;
 use tokio::{
     io::{AsyncBufReadExt, AsyncWriteExt, BufReader, stdin, stdout},
     sync::{Mutex, mpsc},
@@ -62,7 +63,8 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
         std::io::Result::Ok(())
     });
     let found = HolderFinder(Arc::clone(&holder));
-    let mut relay = Relay::new(found, out).map_err(|error| CliError::Admin(error.to_string()))?;
+    let tls = server::trust_published(TlsClientOptions::default(), &holder.config.data);
+    let mut relay = Relay::new(found, tls, out).map_err(|error| CliError::Admin(error.to_string()))?;
     let mut lines = BufReader::new(stdin()).lines();
     loop {
         let line = tokio::select! {

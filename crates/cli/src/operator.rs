@@ -1,13 +1,14 @@
 //! The backend of the operator's commands: the running server that holds the data folder, or the store itself
 //! where no server runs.
 
-use std::{sync::Arc, time::Duration};
+use std::{path::Path, sync::Arc, time::Duration};
 
 use http::{HeaderValue, Method, header};
 use nuncio::{StoreLocation, data_dir::PublishedServer};
 use nuncio_engine::store::Store;
 use nuncio_outbound::{
     HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError, ProxyRule,
+    TlsClientOptions,
 };
 use serde_json::Value;
 use url::Url;
@@ -42,7 +43,7 @@ pub(super) struct OperatorServer {
 impl OperatorBackend {
     pub(super) async fn find(config: &Config) -> Result<Self, CliError> {
         if let Some(published) = server::published(&config.data) {
-            let http = HttpClient::new(client_options()).map_err(|error| admin(&error))?;
+            let http = HttpClient::new(client_options(&config.data)).map_err(|error| admin(&error))?;
             let server = OperatorServer { published, http };
             // Without the operator token: another process may have taken the port of a server that has gone.
             if server.http.send(HttpRequest::get(server.url("/healthz")?)).await.is_ok() {
@@ -142,9 +143,10 @@ impl OperatorResponseStream {
     }
 }
 
-fn client_options() -> HttpClientOptions {
+fn client_options(data: &Path) -> HttpClientOptions {
     HttpClientOptions {
         timeout: Some(PATIENCE),
+        tls: server::trust_published(TlsClientOptions::default(), data),
         ..HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Never))
     }
 }
@@ -192,8 +194,8 @@ mod tests {
                 }
             }
         });
-        let http = HttpClient::new(client_options()).unwrap();
-        let published = PublishedServer { url, pid: 0, admin_token: "secret".into() };
+        let http = HttpClient::new(client_options(Path::new("."))).unwrap();
+        let published = PublishedServer { url, pid: 0, admin_token: "secret".into(), certificate: None };
         let server = OperatorServer { published, http };
         let Err(CliError::Admin(why)) = server.get("/admin/streams", &[]).await else {
             panic!("the redirect was followed");

@@ -138,6 +138,10 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
         Some(path) => Nuncio::new().socket(path),
         None => Nuncio::new(),
     };
+    let nuncio = match config.tls.options() {
+        Some(tls) => nuncio.tls(tls),
+        None => nuncio,
+    };
     let nuncio = nuncio
         .configured(configured)
         .agents(agents(&config.agent_step, config.bench_agent))

@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use nuncio::{RunningServer, StartError, data_dir::PublishedServer};
+use nuncio_outbound::TlsClientOptions;
 use tokio::net::TcpStream;
 
 use super::{connection::TargetOrigin, error::CliError, serve};
@@ -74,8 +75,18 @@ pub(crate) async fn find_running(data: &Path) -> Option<PublishedServer> {
 
 /// Whether a process listens at the published address.
 pub(crate) async fn is_listening(published: &PublishedServer) -> bool {
-    let Some(address) = published.url.strip_prefix("http://") else { return false };
+    let Some((_, address)) = published.url.split_once("://") else { return false };
     TcpStream::connect(address).await.is_ok()
+}
+
+/// Trusts the certificate that the folder's server has now, whatever name it bears: a process that can read the folder
+/// knows it. Other certificates are verified as usual.
+pub(crate) fn trust_published(tls: TlsClientOptions, data: &Path) -> TlsClientOptions {
+    let data = data.to_owned();
+    // Read at each handshake: the server may have another certificate by then.
+    tls.accept_known(move |digest| {
+        published(&data).is_some_and(|published| published.certificate.as_deref() == Some(digest))
+    })
 }
 
 /// The server that published its address in the folder last. It may have ended.

@@ -27,8 +27,9 @@ use super::{
     server::{self, LocalServer},
 };
 use crate::{
-    config::{self, AgentTables, FlagValues, LogFormat},
+    config::{self, AgentTables, FlagValues, LogFormat, TlsConfig},
     duration, logs,
+    tls_flags::TlsFlags,
 };
 
 /// The deadline for retries while the server is unreachable or refuses calls for the moment.
@@ -50,6 +51,8 @@ pub(crate) struct ServerFlags {
     bearer: Option<String>,
     #[command(flatten)]
     credentials: CredentialFlags,
+    #[command(flatten)]
+    tls: TlsFlags,
     /// How long to wait before giving up, such as 30s. Default: no limit
     #[arg(long, global = true, env = "A2ACLI_TIMEOUT", value_name = "DURATION", value_parser = duration::parse)]
     timeout: Option<Duration>,
@@ -111,6 +114,7 @@ impl ServerFlags {
         // Warnings of an in-process server do not help a user who asked for something else.
         let filter = if self.debug { "warn,nuncio_client=debug" } else { "error" };
         logs::start(filter, LogFormat::Text, &Arc::default());
+        let tls = self.tls.read()?;
         let place = match &self.server {
             Some(url) => {
                 let url = server_url(url)?;
@@ -122,11 +126,16 @@ impl ServerFlags {
             }
             None => local(self.data).await?,
         };
+        let tls = match &place.folder {
+            Some(data) => server::trust_published(tls, data),
+            None => tls,
+        };
         // A token that the user named is not replaced by another.
         let folder = place.folder.filter(|_| self.bearer.is_none());
         let options = ToolOptions {
             bearer: self.bearer.or(place.bearer),
             trace: trace_from_environment(),
+            tls,
             ..ToolOptions::default()
         };
         let target = place.target;
@@ -167,6 +176,8 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
         config.store = None;
     }
     config.listen = "127.0.0.1:0".into();
+    // A server in this process is for this process: it needs no certificate, and no client shows one.
+    config.tls = TlsConfig::default();
     let found = server::find_or_start(&config).await?;
     let PublishedServer { url, admin_token, .. } = found.published().clone();
     let (origin, own) = match found {

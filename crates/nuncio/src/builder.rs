@@ -16,7 +16,7 @@ use nuncio_flows::{
     Flows, FlowsOptions,
     registry::{RegistryRemote, RemoteKind},
 };
-use nuncio_server::ServerOptions;
+use nuncio_server::{ServerOptions, TlsOptions};
 use nuncio_store::StoreLocation;
 
 use crate::{
@@ -33,6 +33,7 @@ pub struct Nuncio {
     pub(crate) listen: String,
     pub(crate) allow_remote: bool,
     pub(crate) socket: Option<PathBuf>,
+    pub(crate) tls: Option<TlsOptions>,
     pub(crate) data: PathBuf,
     pub(crate) store: Option<StoreLocation>,
     pub(crate) allow_private_webhooks: bool,
@@ -63,6 +64,7 @@ impl Nuncio {
             listen: "127.0.0.1:8080".into(),
             allow_remote: false,
             socket: None,
+            tls: None,
             data: "nuncio-data".into(),
             store: None,
             allow_private_webhooks: false,
@@ -148,6 +150,13 @@ impl Nuncio {
     #[must_use]
     pub fn socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.socket = Some(path.into());
+        self
+    }
+
+    /// Encrypts the connections of the address that the server listens on. Those of the Unix socket are not.
+    #[must_use]
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = Some(options);
         self
     }
 
@@ -254,9 +263,9 @@ impl Nuncio {
                 _ => RemoteKind::A2a,
             };
             let url = spec.remote_url().ok_or_else(|| spec.wrong("url", "is required"))?.clone();
-            let authorizer = remote::authorizer(spec)?;
+            let (authorizer, tls) = (remote::authorizer(spec)?, remote::tls(spec)?);
             let (name, card_keys) = (spec.name.clone(), remote::card_keys(spec)?);
-            options.registry.remotes.push(RegistryRemote { name, url, kind, authorizer, card_keys });
+            options.registry.remotes.push(RegistryRemote { name, url, kind, authorizer, card_keys, tls });
         }
         Ok(Some(Flows::new(options)))
     }

@@ -31,6 +31,10 @@ pub struct PublishedServer {
     pub pid: u32,
     /// The bearer token for `/admin`. A process that can read the folder may use it.
     pub admin_token: String,
+    /// The SHA-256 of the server's certificate, in hexadecimal digits. A process that can read the folder trusts it,
+    /// whatever name the certificate bears.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<String>,
 }
 
 impl PublishedServer {
@@ -54,7 +58,10 @@ impl PublishedServer {
 
     /// Removes `server.json` if this process wrote it.
     pub(crate) fn remove(&self, data: &Path) {
-        if Self::read(data).as_ref() == Some(self) {
+        // The certificate may have been replaced since.
+        if Self::read(data)
+            .is_some_and(|found| found.pid == self.pid && found.admin_token == self.admin_token)
+        {
             let _ = fs::remove_file(data.join(SERVER_FILE));
         }
     }

@@ -36,6 +36,9 @@ pub enum StartError {
     /// The authentication settings cannot be used.
     #[error("{0}")]
     Security(String),
+    /// The certificate, its key, or the CA of clients cannot be used.
+    #[error(transparent)]
+    Tls(#[from] nuncio_server::TlsError),
     /// The server's own model cannot be used.
     #[error("the model cannot be used: {0}")]
     Model(String),

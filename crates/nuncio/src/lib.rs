@@ -40,7 +40,7 @@ pub use nuncio_agents as agents;
 pub use nuncio_client::model::{ModelOptions, Provider, UnknownProvider};
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
-pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions, TrustedProxy};
+pub use nuncio_server::{HttpLimits, McpOptions, ServerOptions, TlsOptions, TrustedProxy};
 pub use nuncio_store::{PostgresOptions, StoreLocation};
 pub use otlp::OtlpOptions;
 pub use running_server::{RunningServer, ServerEnd, ShutdownSignals};

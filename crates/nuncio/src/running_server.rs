@@ -18,7 +18,8 @@ use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, store::Store};
 use nuncio_outbound::{AddressPolicy, Outbound, OutboundOptions};
 use nuncio_server::{
-    Server, ServerOptions, push::HttpWebhookSender, signature::SigningSecret, webhook_keys::WebhookKeys,
+    Server, ServerOptions, ServerTls, push::HttpWebhookSender, signature::SigningSecret,
+    webhook_keys::WebhookKeys,
 };
 use tokio::{
     io::{AsyncBufRead, AsyncWrite},
@@ -67,10 +68,12 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
         address,
         server: &nuncio.server,
         has_socket: nuncio.socket.is_some(),
+        has_client_ca: nuncio.tls.as_ref().is_some_and(|tls| tls.client_ca.is_some()),
         data: &nuncio.data,
     };
     let secured = nuncio.server.authenticator.is_some() || nuncio.security.requires_auth(&reach)?;
-    if secured {
+    nuncio.server.tls = nuncio.tls.take().map(ServerTls::load).transpose()?;
+    if secured && nuncio.server.tls.is_none() {
         warn_without_tls(address, nuncio.server.public_url.as_deref());
     }
     descriptors::bound_connections(&mut nuncio.server.limits);
@@ -195,10 +198,12 @@ async fn listen(
         TcpListener::bind(address).await.map_err(|source| StartError::Listen { address, source })?;
     let address = listener.local_addr().map_err(|source| StartError::Listen { address, source })?;
     let socket = nuncio.socket.as_deref().map(Socket::bind).transpose()?;
+    let tls = nuncio.server.tls.clone();
     let published = PublishedServer {
-        url: local_url(address),
+        url: local_url(address, tls.is_some()),
         pid: std::process::id(),
         admin_token: data_dir::admin_token()?,
+        certificate: tls.as_ref().map(|tls| tls.fingerprint()),
     };
     published.write(&nuncio.data)?;
 
@@ -210,11 +215,15 @@ async fn listen(
     let public_url = options.public_url.clone();
     let (shutdown, mut told) = watch::channel(false);
     let server = Server::new(engine.clone(), options);
+    let published_certificates = publish_certificates(tls, published.clone(), nuncio.data.clone());
     let server = tokio::spawn(async move {
         let stop = async move { drop(told.wait_for(|stop| *stop).await) };
         let (socket, _removed_at_the_end) = socket.map(Socket::split).unzip();
-        if let Err(error) = server.run_with_socket(listener, socket, stop).await {
-            tracing::error!(%error, "the server broke off");
+        tokio::select! {
+            ended = server.run_with_socket(listener, socket, stop) => if let Err(error) = ended {
+                tracing::error!(%error, "the server broke off");
+            },
+            () = published_certificates => {}
         }
     });
     let (engine, fleet, data) = (engine.clone(), fleet.clone(), nuncio.data);
@@ -231,6 +240,18 @@ async fn listen(
         outbox,
         exporter: None,
     })
+}
+
+/// Writes `server.json` again whenever the server has another certificate. Never ends.
+async fn publish_certificates(tls: Option<Arc<ServerTls>>, mut published: PublishedServer, data: PathBuf) {
+    let Some(tls) = tls else { return std::future::pending().await };
+    loop {
+        let known = published.certificate.clone().unwrap_or_default();
+        published.certificate = Some(tls.wait_for_other_certificate(&known).await);
+        if let Err(error) = published.write(&data) {
+            tracing::warn!(%error, "commands on this machine do not know the server's new certificate");
+        }
+    }
 }
 
 /// The given options, with the host names under which this address is reached.
@@ -259,20 +280,22 @@ fn warn_without_tls(address: SocketAddr, public_url: Option<&str>) {
     let encrypted = public_url.is_some_and(|url| url.starts_with("https://"));
     if !address.ip().is_loopback() && !encrypted {
         tracing::warn!(
-            "tokens travel to {address} without TLS, where others can read them: put a proxy with a certificate \
-             before the server, and name its https address in public-url (docs/hardening.md)"
+            "tokens travel to {address} without TLS, where others can read them: give the server a certificate \
+             (tls-cert and tls-key, docs/tls.md), or put a proxy that has one before it and name its https address \
+             in public-url (docs/hardening.md)"
         );
     }
 }
 
 /// The address as a URL that works on this machine.
-fn local_url(address: SocketAddr) -> String {
+fn local_url(address: SocketAddr, over_tls: bool) -> String {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
         ip => ip,
     };
-    format!("http://{}", SocketAddr::new(ip, address.port()))
+    let scheme = if over_tls { "https" } else { "http" };
+    format!("{scheme}://{}", SocketAddr::new(ip, address.port()))
 }
 
 impl RunningServer {

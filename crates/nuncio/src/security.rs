@@ -1,9 +1,10 @@
-//! Authentication: the server's own tokens, and JWTs of an external issuer.
+//! Authentication: the server's own tokens, JWTs of an external issuer, and client certificates of a CA.
 //!
 //! This module decides who a caller is; the engine's access control decides what the caller may do. A server
 //! that other machines can reach always requires authentication.
 
 mod audit_log;
+mod certificates;
 mod jwt;
 mod signature;
 mod tokens;
@@ -21,12 +22,13 @@ use nuncio_engine::{
     access::HOME_TENANT, admin::Eraser,
 };
 use nuncio_server::{
-    AuthError, Authenticator, ServerOptions,
+    AuthError, Authenticator, ClientCertificate, ServerOptions,
     auth::{NewToken, TokenAdmin, TokenAdminError, bearer},
     order_json,
 };
 use serde_json::Value;
 
+use self::certificates::CertificateCallers;
 pub use self::{jwt::JwtVerifier, tokens::ServerTokens};
 use crate::{StartError, data_dir};
 
@@ -52,6 +54,8 @@ pub(crate) struct ServerExposure<'a> {
     pub(crate) address: SocketAddr,
     pub(crate) server: &'a ServerOptions,
     pub(crate) has_socket: bool,
+    /// Whether client certificates name callers.
+    pub(crate) has_client_ca: bool,
     pub(crate) data: &'a Path,
 }
 
@@ -82,6 +86,10 @@ pub struct SecurityOptions {
     pub allow_home: bool,
     /// The scopes of callers whose JWT names no scopes of this server.
     pub default_scopes: Vec<String>,
+    /// The tenant of callers that a client certificate names.
+    pub certificate_tenant: String,
+    /// The scopes of callers that a client certificate names.
+    pub certificate_scopes: Vec<String>,
 }
 
 impl Default for SecurityOptions {
@@ -99,6 +107,8 @@ impl Default for SecurityOptions {
             tenant: "jwt".into(),
             allow_home: false,
             default_scopes: vec![],
+            certificate_tenant: "cert".into(),
+            certificate_scopes: vec![],
         }
     }
 }
@@ -109,6 +119,14 @@ impl SecurityOptions {
         match self.auth {
             AuthMode::File if self.issuer.is_some() => Err(StartError::Security(
                 "auth = \"file\" takes no tokens of an issuer: set auth = \"on\", or remove jwt.issuer"
+                    .into(),
+            )),
+            AuthMode::File if reach.has_client_ca => Err(StartError::Security(
+                "auth = \"file\" takes no client certificates: set auth = \"on\", or remove tls-client-ca"
+                    .into(),
+            )),
+            AuthMode::Off if reach.has_client_ca => Err(StartError::Security(
+                "auth = \"off\" asks nobody for a certificate: set auth = \"on\", or remove tls-client-ca"
                     .into(),
             )),
             AuthMode::On | AuthMode::File => Ok(true),
@@ -131,6 +149,9 @@ impl SecurityOptions {
         }
         if self.issuer.is_some() {
             return Some("jwt.issuer is set".into());
+        }
+        if reach.has_client_ca {
+            return Some("tls-client-ca is set".into());
         }
         if let Some(url) = reach.server.public_url.as_deref().filter(|url| !is_local_url(url)) {
             return Some(format!("public-url names {url}"));
@@ -189,13 +210,15 @@ pub(crate) fn install(
     let clock = Arc::clone(engine.clock());
     let tokens = Arc::new(ServerTokens::of(engine));
     let jwt = JwtVerifier::new(options, clock)?;
+    let takes_certificates = server.tls.as_ref().is_some_and(|tls| tls.takes_client_certificates());
+    let certificates = takes_certificates.then(|| CertificateCallers::new(options)).transpose()?;
     let tokens_to_erase = Arc::clone(&tokens);
     server.tokens =
         Some(Arc::new(AuthorizedTokenAdmin { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
     // A program that embeds the server may have an authenticator of its own.
     if secured && server.authenticator.is_none() {
         tokio::spawn(tokens::record_uses_periodically(Arc::clone(&tokens), engine.closing()));
-        server.authenticator = Some(Arc::new(TokenAuthenticator { tokens, jwt }));
+        server.authenticator = Some(Arc::new(CallerAuthenticator { tokens, jwt, certificates }));
     }
     engine.add_meter(Arc::clone(&tokens_to_erase) as Arc<dyn StorageMeter>);
     engine.add_eraser(tokens_to_erase as Arc<dyn Eraser>);
@@ -203,14 +226,15 @@ pub(crate) fn install(
     Ok(())
 }
 
-/// Authenticates callers by their tokens, the server's own or the issuer's.
-struct TokenAuthenticator {
+/// Authenticates callers by their tokens, the server's own or the issuer's, or by their certificates.
+struct CallerAuthenticator {
     tokens: Arc<ServerTokens>,
     jwt: Option<JwtVerifier>,
+    certificates: Option<CertificateCallers>,
 }
 
 #[async_trait]
-impl Authenticator for TokenAuthenticator {
+impl Authenticator for CallerAuthenticator {
     async fn authenticate(&self, headers: &HeaderMap, _from: Option<IpAddr>) -> Result<Caller, AuthError> {
         let shown = match bearer(headers) {
             Some(shown) => shown,
@@ -223,6 +247,10 @@ impl Authenticator for TokenAuthenticator {
             Some(jwt) if !shown.starts_with(tokens::PREFIX) => jwt.verify(shown).await,
             _ => self.tokens.verify(shown).await,
         }
+    }
+
+    async fn authenticate_certificate(&self, certificate: &ClientCertificate) -> Result<Caller, AuthError> {
+        self.certificates.as_ref().ok_or(AuthError::Missing)?.caller(certificate)
     }
 
     fn issuers(&self) -> Vec<String> {

@@ -17,6 +17,7 @@ use crate::{
     error::{OutboundError, RequestLimits, classify},
     resolver::{HostLookup, PolicyResolver},
     response::HttpResponse,
+    tls::TlsClientOptions,
 };
 
 /// The `User-Agent` of every request.
@@ -105,12 +106,22 @@ pub struct HttpClientOptions {
     pub keep_alive: Option<Duration>,
     /// Whether to speak HTTP/2, and nothing else: by ALPN over TLS, with prior knowledge over plain HTTP. gRPC needs it.
     pub http2: bool,
+    /// Whom to trust beside the system's CAs, and the client's certificate. Only for addresses that the operator or the
+    /// user chose.
+    pub tls: TlsClientOptions,
 }
 
 impl HttpClientOptions {
     /// Options without time limits: each request sets its own.
     pub fn new(destination: HttpDestination) -> Self {
-        Self { destination, connect_timeout: None, timeout: None, keep_alive: None, http2: false }
+        Self {
+            destination,
+            connect_timeout: None,
+            timeout: None,
+            keep_alive: None,
+            http2: false,
+            tls: TlsClientOptions::default(),
+        }
     }
 }
 
@@ -218,7 +229,7 @@ impl HttpClient {
     pub fn new(options: HttpClientOptions) -> Result<Self, OutboundError> {
         // An error means that a provider is installed already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let HttpClientOptions { destination, connect_timeout, timeout, keep_alive, http2 } = options;
+        let HttpClientOptions { destination, connect_timeout, timeout, keep_alive, http2, tls } = options;
         let mut builder = reqwest::Client::builder()
             .retry(reqwest::retry::never())
             .referer(false)
@@ -248,7 +259,10 @@ impl HttpClient {
                     .pool_max_idle_per_host(IDLE_CONNECTIONS);
             }
             HttpDestination::Chosen { redirects, proxy, any_certificate } => {
-                builder = builder.tls_danger_accept_invalid_certs(any_certificate);
+                builder = match tls.is_default() {
+                    true => builder.tls_danger_accept_invalid_certs(any_certificate),
+                    false => builder.tls_backend_preconfigured(tls.client_config(any_certificate, http2)?),
+                };
                 if proxy == ProxyRule::Never {
                     builder = builder.no_proxy();
                 }

@@ -10,6 +10,7 @@ mod filtered;
 mod http;
 mod resolver;
 mod response;
+mod tls;
 
 pub use url::Url;
 
@@ -24,4 +25,5 @@ pub use self::{
     },
     resolver::{HostLookup, SystemHostLookup},
     response::{HttpResponse, retry_after},
+    tls::{TlsClientFiles, TlsClientOptions},
 };

@@ -20,7 +20,10 @@ use crate::{
         rest::{self, RestForm, RestRoute},
     },
     admin,
-    auth::{self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck},
+    auth::{
+        self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck,
+        RequestCredentials,
+    },
     authorizations,
     card_keys::KEY_SET_PATH,
     cards::{self, Cards},
@@ -67,7 +70,7 @@ impl App {
             tracing::error!(%error, "could not register the open streams as resources");
         }
         Self {
-            cards: Cards::new(base_url, secured),
+            cards: Cards::new(base_url, secured, options.takes_client_certificates()),
             challenge: BearerChallenge::new(base_url),
             hosts: HostCheck::new(&options),
             cors: Cors::new(&options.cors_origins),
@@ -98,7 +101,8 @@ impl App {
         if is_own_process(headers, peer) {
             return Ok(peer.attach_address(Caller::unverified()));
         }
-        match authenticator.authenticate(headers, peer.ip()).await {
+        let credentials = RequestCredentials::of_request(headers, peer);
+        match credentials.authenticate(&**authenticator, &self.engine, headers, peer.ip()).await {
             Ok(caller) => match self.engine.check_tenant(caller.tenant()) {
                 Ok(()) => Ok(peer.attach_address(caller)),
                 Err(closed) => {
@@ -288,7 +292,7 @@ impl Site {
             return self.answer_here(request, rest, peer, false).await;
         };
         let mut response = match cors.preflight(&request) {
-            Some(preflight) if self.app.hosts.refuse(request.headers(), true).is_none() => preflight,
+            Some(preflight) if self.app.hosts.refuse(request.headers(), peer, true).is_none() => preflight,
             _ => self.answer_here(request, rest, peer, true).await,
         };
         cors.mark(&mut response, origin);
@@ -302,7 +306,7 @@ impl Site {
         peer: &ConnectionPeer,
         origin_allowed: bool,
     ) -> Response<Body> {
-        if let Some(why) = self.app.hosts.refuse(request.headers(), origin_allowed) {
+        if let Some(why) = self.app.hosts.refuse(request.headers(), peer, origin_allowed) {
             return responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
         }
         if grpc::is_grpc(request.headers()) {

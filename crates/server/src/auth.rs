@@ -19,19 +19,26 @@ use axum::{
     body::Body,
     http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
-use nuncio_engine::{AccessKind, Action, Caller, error::whole_seconds};
+use nuncio_engine::{AccessKind, Action, Caller, Engine, error::whole_seconds};
 use nuncio_wire::mcp::{FORBIDDEN, McpFault, UNAUTHENTICATED};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use self::{failures::AuthFailureLog, recheck::CredentialRecheck};
-use crate::{request_checks::HttpRefusal, responses};
+use crate::{ClientCertificate, proxies, request_checks::HttpRefusal, responses};
 
 /// Resolves the credentials of a request to a caller.
 #[async_trait]
 pub trait Authenticator: Send + Sync + 'static {
     /// Returns the caller whose credentials the headers carry.
     async fn authenticate(&self, headers: &HeaderMap, from: Option<IpAddr>) -> Result<Caller, AuthError>;
+
+    /// Returns the caller that a client certificate names. The certificate is valid; a request that carries an
+    /// `Authorization` or came through a proxy does not get here. By default certificates name no caller.
+    async fn authenticate_certificate(&self, certificate: &ClientCertificate) -> Result<Caller, AuthError> {
+        let _ = certificate;
+        Err(AuthError::Missing)
+    }
 
     /// Issuers whose tokens are accepted besides the server's own; clients discover them through the metadata.
     fn issuers(&self) -> Vec<String> {
@@ -99,12 +106,15 @@ pub enum TokenAdminError {
 }
 
 /// The peer of a connection.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct ConnectionPeer {
     ip: Option<IpAddr>,
     text: Option<Arc<str>>,
     /// Whether the operating system reports a process of the server's own user.
     own_user: bool,
+    over_tls: bool,
+    /// The certificate that it showed in the TLS handshake.
+    certificate: Option<Arc<ClientCertificate>>,
 }
 
 impl ConnectionPeer {
@@ -114,16 +124,27 @@ impl ConnectionPeer {
 
     /// The client that a trusted proxy names.
     pub(crate) fn of_client(ip: IpAddr) -> Self {
-        Self { ip: Some(ip), text: Some(ip.to_string().into()), own_user: false }
+        Self { ip: Some(ip), text: Some(ip.to_string().into()), ..Self::unknown() }
     }
 
     /// A process of that user on a Unix socket.
     pub(crate) fn of_user(uid: u32, own_uid: u32) -> Self {
-        Self { ip: None, text: Some(format!("unix:uid={uid}").into()), own_user: uid == own_uid }
+        let text = Some(format!("unix:uid={uid}").into());
+        Self { text, own_user: uid == own_uid, ..Self::unknown() }
     }
 
     pub(crate) fn unknown() -> Self {
-        Self { ip: None, text: None, own_user: false }
+        Self { ip: None, text: None, own_user: false, over_tls: false, certificate: None }
+    }
+
+    /// The same peer after a TLS handshake.
+    pub(crate) fn over_tls(self, certificate: Option<Arc<ClientCertificate>>) -> Self {
+        Self { over_tls: true, certificate, ..self }
+    }
+
+    /// Whether the server itself encrypts the connection.
+    pub(crate) fn is_over_tls(&self) -> bool {
+        self.over_tls
     }
 
     /// Whether the connection is a Unix socket.
@@ -153,6 +174,47 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
     let shown = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = shown.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim()).filter(|token| !token.is_empty())
+}
+
+/// The credentials that decide who a request's caller is.
+pub(crate) enum RequestCredentials {
+    /// An `Authorization`, or nothing. It decides where there is a certificate as well.
+    Headers,
+    /// The certificate of the connection.
+    Certificate(Arc<ClientCertificate>),
+}
+
+impl RequestCredentials {
+    /// A certificate is the caller's where nothing else is shown. The certificate of a proxy is not that of the clients
+    /// whose requests it forwards.
+    pub(crate) fn of_request(headers: &HeaderMap, peer: &ConnectionPeer) -> Self {
+        match &peer.certificate {
+            Some(certificate)
+                if !headers.contains_key(header::AUTHORIZATION)
+                    && proxies::forwarding_header(headers).is_none() =>
+            {
+                Self::Certificate(Arc::clone(certificate))
+            }
+            _ => Self::Headers,
+        }
+    }
+
+    /// The caller whose credentials they are.
+    pub(crate) async fn authenticate(
+        &self,
+        authenticator: &dyn Authenticator,
+        engine: &Engine,
+        headers: &HeaderMap,
+        from: Option<IpAddr>,
+    ) -> Result<Caller, AuthError> {
+        match self {
+            Self::Headers => authenticator.authenticate(headers, from).await,
+            Self::Certificate(certificate) => {
+                certificate.check(engine.clock().now()).map_err(AuthError::Invalid)?;
+                authenticator.authenticate_certificate(certificate).await
+            }
+        }
+    }
 }
 
 /// Compares in constant time, so that the duration does not reveal where the inputs differ.

@@ -40,10 +40,17 @@ pub(crate) struct Cards {
     /// The keys that sign them.
     pub(crate) keys: CardSigningKeys,
     base_url: String,
-    bearer: bool,
+    callers: CallerCredentials,
     card_set: Mutex<Option<Arc<CardSet>>>,
     /// Held by the request that rebuilds the cards.
     rebuilding: AsyncMutex<()>,
+}
+
+/// The credentials that cards announce.
+#[derive(Debug, Clone, Copy)]
+struct CallerCredentials {
+    bearer: bool,
+    mutual_tls: bool,
 }
 
 /// The cards of all agents, in every generation of the protocol.
@@ -96,13 +103,14 @@ impl CardVersions {
         id: &str,
         profile: &Profile,
         url: String,
-        bearer: bool,
+        callers: CallerCredentials,
         grpc: Option<GrpcAddress>,
     ) -> Self {
+        let CallerCredentials { bearer, mutual_tls } = callers;
         let extended = card::extended(profile);
         let scopes = if bearer { vec![format!("execute:a2a:{}", profile.name)] } else { vec![] };
         let extended_card = extended.is_some();
-        let cx = CardContext { bearer, scopes, extended_card, grpc, ..CardContext::new(url) };
+        let cx = CardContext { bearer, mutual_tls, scopes, extended_card, grpc, ..CardContext::new(url) };
         let mut both = card::combined(profile, &cx);
         let mut v1 = card::v1(profile, &cx);
         let mut v0_3 = card::v0_3(profile, &cx);
@@ -134,12 +142,12 @@ impl CardVersions {
 
 impl Cards {
     /// `base_url`: where clients reach the server, without a trailing slash. `bearer`: whether they need a
-    /// token.
-    pub(crate) fn new(base_url: &str, bearer: bool) -> Self {
+    /// token. `mutual_tls`: whether a certificate serves as well.
+    pub(crate) fn new(base_url: &str, bearer: bool, mutual_tls: bool) -> Self {
         Self {
             keys: CardSigningKeys::default(),
             base_url: base_url.to_owned(),
-            bearer,
+            callers: CallerCredentials { bearer, mutual_tls },
             card_set: Mutex::default(),
             rebuilding: AsyncMutex::default(),
         }
@@ -158,7 +166,7 @@ impl Cards {
             return made;
         }
         let signer = CardSigner::new(engine, &keys, format!("{}{KEY_SET_PATH}", self.base_url));
-        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.bearer, signer).await;
+        let mut card_set = CardSet::new(engine.catalog(), &self.base_url, self.callers, signer).await;
         card_set.key_ids = keys.iter().map(|key| key.kid.clone()).collect();
         card_set.date(engine).await;
         let card_set = Arc::new(card_set);
@@ -195,7 +203,12 @@ impl Cards {
 }
 
 impl CardSet {
-    async fn new(catalog: &Catalog, base_url: &str, bearer: bool, mut signer: CardSigner<'_>) -> Self {
+    async fn new(
+        catalog: &Catalog,
+        base_url: &str,
+        callers: CallerCredentials,
+        mut signer: CardSigner<'_>,
+    ) -> Self {
         // Read before the agents: a concurrent change then causes another rebuild.
         let catalog_generation = catalog.generation();
         let grpc = |tenant| Some(GrpcAddress { authority: grpc_authority(base_url)?, tenant });
@@ -204,8 +217,10 @@ impl CardSet {
         for agent in &registered {
             let (profile, name) = (&agent.profile, &agent.profile.name);
             let (url, grpc) = (format!("{base_url}/agents/{name}"), grpc(Some(name.clone())));
-            agents
-                .insert(name.clone(), CardVersions::new(&mut signer, name, profile, url, bearer, grpc).await);
+            agents.insert(
+                name.clone(),
+                CardVersions::new(&mut signer, name, profile, url, callers, grpc).await,
+            );
         }
         // The default agent's card names the root, so that a client that knows only the server finds it.
         let default = catalog.default_agent();
@@ -213,7 +228,7 @@ impl CardSet {
             Some(agent) => {
                 let url = format!("{base_url}/");
                 let cards =
-                    CardVersions::new(&mut signer, "/", &agent.profile, url, bearer, grpc(None)).await;
+                    CardVersions::new(&mut signer, "/", &agent.profile, url, callers, grpc(None)).await;
                 Some((agent.profile.name.clone(), cards))
             }
             None => None,

@@ -1,5 +1,5 @@
-//! The HTTP connections: accepted up to a limit, bounded in the size and slowness of their requests, and closed
-//! gracefully.
+//! The HTTP connections: accepted up to a limit, encrypted where there is a certificate, bounded in the size and slowness
+//! of their requests, and closed gracefully.
 
 use std::{
     collections::HashMap,
@@ -36,6 +36,7 @@ use crate::{
     options::HttpLimits,
     proxies::{self, TrustedProxy},
     stall_guard::StallGuard,
+    tls::{ServerTls, TlsStart},
 };
 
 /// The smallest read buffer that hyper allows.
@@ -50,6 +51,8 @@ const REFUSALS: usize = 64;
 pub(crate) struct Listeners {
     pub(crate) tcp: TcpListener,
     pub(crate) unix: Option<UnixListener>,
+    /// Of the TCP connections. Those of the Unix socket never leave the machine.
+    pub(crate) tls: Option<Arc<ServerTls>>,
 }
 
 enum AcceptedStream {
@@ -134,10 +137,13 @@ pub(crate) async fn serve(
             Ok(admitted) => admitted,
             Err(why) => {
                 if let Ok(permit) = Arc::clone(&refusals).try_acquire_owned() {
+                    let encrypts = listeners.tls.is_some();
                     tokio::spawn(async move {
                         match stream {
-                            AcceptedStream::Tcp(stream) => refuse(stream, why).await,
-                            AcceptedStream::Unix(stream) => refuse(stream, why).await,
+                            // A handshake for it would cost more than a connection does.
+                            AcceptedStream::Tcp(_) if encrypts => {}
+                            AcceptedStream::Tcp(stream) => refuse(stream, UNAVAILABLE, why).await,
+                            AcceptedStream::Unix(stream) => refuse(stream, UNAVAILABLE, why).await,
                         }
                         drop(permit);
                     });
@@ -156,7 +162,10 @@ pub(crate) async fn serve(
             admitted,
         };
         match stream {
-            AcceptedStream::Tcp(stream) => connection.spawn(&builder, stream),
+            AcceptedStream::Tcp(stream) => match &listeners.tls {
+                Some(tls) => connection.spawn_encrypted(&builder, Arc::clone(tls), stream),
+                None => connection.spawn(&builder, stream),
+            },
             AcceptedStream::Unix(stream) => connection.spawn(&builder, stream),
         }
     }
@@ -192,28 +201,65 @@ impl HttpConnection {
         let builder = builder.clone();
         tokio::spawn(CONNECTION.scope(self.number, async move {
             let stream = StallGuard::new(stream, self.limits.write_timeout);
-            // A connection that does not begin is closed as one is whose head does not come.
-            let detected = tokio::time::timeout(self.limits.header_timeout, http_version::detect(stream));
+            self.serve(&builder, stream).await;
+        }));
+    }
+
+    /// The same after a handshake, which is part of the connection's task: a slow one delays no other.
+    fn spawn_encrypted(mut self, builder: &http1::Builder, tls: Arc<ServerTls>, stream: TcpStream) {
+        let builder = builder.clone();
+        tokio::spawn(CONNECTION.scope(self.number, async move {
+            let begun = start_tls(&tls, stream, self.limits.write_timeout);
+            // Boxed: a handshake is large and short, and the connection after it is neither.
+            let begun = Box::pin(tokio::time::timeout(self.limits.handshake_timeout, begun));
             let mut stopping = self.stopping.clone();
-            let detected = tokio::select! {
-                detected = detected => detected,
-                // Nothing was asked on it.
+            let begun = tokio::select! {
+                begun = begun => begun,
                 _ = stopping.changed() => return,
             };
-            let ended = match detected {
-                Ok(Ok((HttpVersion::One, stream))) => self.serve_http1(&builder, stream).await,
-                // Boxed: it is larger than a connection of HTTP/1, and those are the most.
-                Ok(Ok((HttpVersion::Two, stream))) => Box::pin(self.serve_http2(stream)).await,
-                Ok(Err(error)) => {
-                    tracing::debug!(%error, "a connection failed");
-                    return;
+            match begun {
+                Ok(Ok(TlsStart::Encrypted(stream, certificate))) => {
+                    self.peer = self.peer.over_tls(certificate);
+                    self.serve(&builder, *stream).await;
                 }
-                Err(_) => return,
-            };
-            if let Err(error) = ended {
-                tracing::debug!(%error, "a connection failed");
+                Ok(Ok(TlsStart::Plain(stream))) => refuse(stream, BAD_REQUEST, SPEAKS_HTTPS).await,
+                Ok(Err(error)) => {
+                    metrics::counter!("nuncio_tls_handshake_failures_total").increment(1);
+                    tracing::debug!(%error, "a TLS handshake failed");
+                }
+                Err(_) => {
+                    metrics::counter!("nuncio_tls_handshake_failures_total").increment(1);
+                    tracing::debug!("a TLS handshake took too long (http.handshake-timeout)");
+                }
             }
         }));
+    }
+
+    async fn serve<S>(self, builder: &http1::Builder, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        // A connection that does not begin is closed as one is whose head does not come.
+        let detected = tokio::time::timeout(self.limits.header_timeout, http_version::detect(stream));
+        let mut stopping = self.stopping.clone();
+        let detected = tokio::select! {
+            detected = detected => detected,
+            // Nothing was asked on it.
+            _ = stopping.changed() => return,
+        };
+        let ended = match detected {
+            Ok(Ok((HttpVersion::One, stream))) => self.serve_http1(builder, stream).await,
+            // Boxed: it is larger than a connection of HTTP/1, and those are the most.
+            Ok(Ok((HttpVersion::Two, stream))) => Box::pin(self.serve_http2(stream)).await,
+            Ok(Err(error)) => {
+                tracing::debug!(%error, "a connection failed");
+                return;
+            }
+            Err(_) => return,
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection failed");
+        }
     }
 
     async fn serve_http1<S>(self, builder: &http1::Builder, stream: S) -> hyper::Result<()>
@@ -337,11 +383,28 @@ const TOO_MANY: &str = "The server has as many connections as it may have (max_c
 const TOO_MANY_OF_ADDRESS: &str =
     "This address has as many connections as one may have (max_connections_per_address).\n";
 
+const SPEAKS_HTTPS: &str =
+    "This port speaks HTTPS, and the request came without TLS: use https:// in its address.\n";
+
+/// The first lines of refusals.
+const UNAVAILABLE: &str = "503 Service Unavailable\r\nretry-after: 1";
+const BAD_REQUEST: &str = "400 Bad Request";
+
+/// Does the handshake, or leaves it where the first byte begins none.
+async fn start_tls(
+    tls: &Arc<ServerTls>,
+    stream: TcpStream,
+    write_timeout: Duration,
+) -> io::Result<TlsStart<StallGuard<TcpStream>>> {
+    let mut first = [0];
+    let first = (stream.peek(&mut first).await? > 0).then_some(first[0]);
+    tls.accept(first, StallGuard::new(stream, write_timeout)).await
+}
+
 /// Sends a refusal that any HTTP client understands.
-async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, why: &str) {
+async fn refuse(mut stream: impl AsyncRead + AsyncWrite + Unpin, status: &str, why: &str) {
     let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\n\
-         content-type: text/plain\r\ncontent-length: {}\r\n\r\n{why}",
+        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n{why}",
         why.len()
     );
     let _ = tokio::time::timeout(Duration::from_secs(1), async {

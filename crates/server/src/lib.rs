@@ -28,6 +28,7 @@ mod request_rate;
 mod responses;
 pub mod signature;
 mod stall_guard;
+mod tls;
 pub mod webhook_keys;
 
 use std::{future::Future, io, sync::Arc};
@@ -39,6 +40,7 @@ pub use mcp::{McpOptions, serve_pipe};
 use nuncio_engine::Engine;
 pub use options::{HttpLimits, ServerOptions};
 pub use proxies::{Network, TrustedProxy};
+pub use tls::{ClientCertificate, ServerTls, TlsError, TlsOptions};
 use tokio::net::{TcpListener, UnixListener};
 
 /// An engine served over HTTP.
@@ -57,7 +59,10 @@ impl Server {
     pub fn base_url(&self, listener: &TcpListener) -> io::Result<String> {
         match &self.options.public_url {
             Some(url) => Ok(url.trim_end_matches('/').to_owned()),
-            None => Ok(format!("http://{}", listener.local_addr()?)),
+            None => {
+                let scheme = if self.options.tls.is_some() { "https" } else { "http" };
+                Ok(format!("{scheme}://{}", listener.local_addr()?))
+            }
         }
     }
 
@@ -78,6 +83,7 @@ impl Server {
         let engine = self.engine.clone();
         let limits = self.options.limits.clone();
         let trusted = self.options.trusted_proxies.clone();
+        let tls = self.options.tls.clone();
         let site = Arc::new(Site::new(App::new(self.engine, self.options, &base_url)));
         let stop = async {
             shutdown.await;
@@ -85,7 +91,17 @@ impl Server {
         };
         let drain = engine.options().stop_within / 2;
         let bounds = http::ConnectionLimits { limits: &limits, trusted };
-        http::serve(http::Listeners { tcp: listener, unix: socket }, site, bounds, stop, drain).await;
+        let listeners = http::Listeners { tcp: listener, unix: socket, tls: tls.clone() };
+        let files = async {
+            match &tls {
+                Some(tls) => tls.follow_files().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = http::serve(listeners, site, bounds, stop, drain) => {}
+            () = files => {}
+        }
         Ok(())
     }
 }

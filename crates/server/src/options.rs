@@ -2,7 +2,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use crate::{Authenticator, McpOptions, auth::TokenAdmin, proxies::TrustedProxy, webhook_keys::WebhookKeys};
+use crate::{
+    Authenticator, McpOptions, ServerTls, auth::TokenAdmin, proxies::TrustedProxy, webhook_keys::WebhookKeys,
+};
 
 /// How the server presents itself, and its limits.
 #[derive(Clone, Default)]
@@ -32,12 +34,21 @@ pub struct ServerOptions {
     /// The operator's secret, valid for one run of the server: a request that presents it acts as the operator.
     /// Without a secret there is no `/admin`, unless there is an authenticator.
     pub admin_token: Option<String>,
+    /// The certificate, where connections are encrypted. Those of the Unix socket are not.
+    pub tls: Option<Arc<ServerTls>>,
     /// Limits on size, number and slowness.
     pub limits: HttpLimits,
     /// Options of the MCP binding.
     pub mcp: McpOptions,
     /// Renders the Prometheus text of `/metrics`.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+}
+
+impl ServerOptions {
+    /// Whether a client certificate names a caller.
+    pub(crate) fn takes_client_certificates(&self) -> bool {
+        self.authenticator.is_some() && self.tls.as_ref().is_some_and(|tls| tls.takes_client_certificates())
+    }
 }
 
 /// Limits on the size, number and slowness of requests, connections and streams.
@@ -68,6 +79,8 @@ pub struct HttpLimits {
     pub requests_per_second: u32,
     /// Requests per second of all callers of one tenant together; 0 means no limit.
     pub requests_per_second_per_tenant: u32,
+    /// Deadline for a TLS handshake, from the connection's beginning.
+    pub handshake_timeout: Duration,
     /// Deadline for a request head to arrive, and for the next request on an idle connection.
     pub header_timeout: Duration,
     /// Deadline for a request body to arrive.
@@ -105,6 +118,7 @@ impl Default for HttpLimits {
             // some ten thousand.
             requests_per_second: 2_000,
             requests_per_second_per_tenant: 4_000,
+            handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
             max_refused_body_bytes: 32 * 1024 * 1024,

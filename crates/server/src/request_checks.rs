@@ -11,7 +11,7 @@ use axum::{
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 
-use crate::options::ServerOptions;
+use crate::{auth::ConnectionPeer, options::ServerOptions};
 
 /// The host names that the server answers to. This stops DNS rebinding: a page in a browser can reach a local
 /// server through a name that it points there, but it cannot choose the `Host` that the browser sends.
@@ -61,7 +61,12 @@ impl HostCheck {
     }
 
     /// Why the request is refused, if it is. `origin_allowed`: its `Origin` may call from elsewhere (CORS).
-    pub(crate) fn refuse(&self, headers: &HeaderMap, origin_allowed: bool) -> Option<&'static str> {
+    pub(crate) fn refuse(
+        &self,
+        headers: &HeaderMap,
+        peer: &ConnectionPeer,
+        origin_allowed: bool,
+    ) -> Option<&'static str> {
         if self.any {
             return None;
         }
@@ -77,7 +82,7 @@ impl HostCheck {
         match headers.get(header::ORIGIN).map(HeaderValue::to_str) {
             None => None,
             Some(_) if origin_allowed => None,
-            Some(Ok(origin)) if self.is_own_origin(origin, host) => None,
+            Some(Ok(origin)) if self.is_own_origin(origin, host, peer.is_over_tls()) => None,
             Some(_) => Some(
                 "the Origin of the request does not belong to this server: \
                  name it in cors.origins in nuncio.toml, if its pages may call",
@@ -86,11 +91,15 @@ impl HostCheck {
     }
 
     /// Whether the page came from this server itself: from the origin of `public-url`, or from the same host
-    /// and port that the request is for. Another port is another program.
-    fn is_own_origin(&self, origin: &str, host: &str) -> bool {
+    /// and port that the request is for. Another port is another program, and so is plain HTTP where this server
+    /// encrypts. Without TLS a proxy may encrypt, so either scheme may be the page's.
+    fn is_own_origin(&self, origin: &str, host: &str, over_tls: bool) -> bool {
         let Some(origin) = PageOrigin::parse(origin) else { return false };
         if self.public_origin.as_ref() == Some(&origin) {
             return true;
+        }
+        if over_tls && origin.scheme == Scheme::Http {
+            return false;
         }
         let own = PageOrigin {
             scheme: origin.scheme,
@@ -202,6 +211,10 @@ mod tests {
     use super::*;
 
     fn check(host: &str, origin: Option<&str>, allowed: bool) {
+        check_from(&ConnectionPeer::unknown(), host, origin, allowed);
+    }
+
+    fn check_from(peer: &ConnectionPeer, host: &str, origin: Option<&str>, allowed: bool) {
         let options = ServerOptions {
             public_url: Some("https://agents.example.org/base".into()),
             allowed_hosts: vec!["other.example:8443".into()],
@@ -212,7 +225,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(header::ORIGIN, origin.parse().unwrap());
         }
-        let refused = HostCheck::new(&options).refuse(&headers, false);
+        let refused = HostCheck::new(&options).refuse(&headers, peer, false);
         assert_eq!(refused.is_none(), allowed, "{host} {origin:?}: {refused:?}");
     }
 
@@ -244,5 +257,14 @@ mod tests {
         check("localhost:8080", Some("http://localhost:x"), false);
         check("localhost", Some("http://evil.example"), false);
         check("localhost", Some("null"), false);
+    }
+    #[test]
+    fn a_page_without_tls_is_none_of_a_server_that_encrypts() {
+        let peer = ConnectionPeer::unknown().over_tls(None);
+        check_from(&peer, "localhost:8443", Some("https://localhost:8443"), true);
+        check_from(&peer, "localhost:8443", Some("http://localhost:8443"), false);
+        check_from(&peer, "other.example", Some("https://other.example"), true);
+        check_from(&peer, "other.example", Some("http://other.example"), false);
+        check_from(&peer, "agents.example.org", Some("https://agents.example.org"), true);
     }
 }

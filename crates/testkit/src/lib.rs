@@ -11,6 +11,7 @@
     reason = "a test suite: a failure is a panic with its place"
 )]
 
+pub mod certificates;
 pub mod conformance;
 pub mod fault_injection;
 pub mod model_provider;

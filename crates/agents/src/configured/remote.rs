@@ -35,7 +35,7 @@ use super::{
     spec::{A2aSpec, LostCallPolicy, McpSpec},
 };
 
-pub use self::credentials::{authorizer, sign_in, sign_out};
+pub use self::credentials::{authorizer, sign_in, sign_out, tls};
 
 /// The shortest limit for a connection.
 const SHORTEST_CONNECT: Duration = Duration::from_secs(1);
@@ -127,6 +127,7 @@ pub(super) fn a2a(spec: &AgentSpec, own: &A2aSpec) -> Result<BuiltAgent, SpecErr
         away: own.away,
         ..A2aPeerOptions::default()
     };
+    options.http.tls = tls(spec)?;
     options.http.connect_timeout = connect_timeout(options.http.connect_timeout, own.patience);
     let peer = Arc::new(A2aPeer::new(own.url.expose().clone(), options));
     let patience = patience(own.patience, own.away);
@@ -160,6 +161,7 @@ pub(super) fn mcp(spec: &AgentSpec, own: &McpSpec) -> Result<BuiltAgent, SpecErr
     let mut options = McpPeerOptions {
         version,
         authorizer,
+        tls: tls(spec)?,
         silence: own.silence,
         away: own.away,
         ..McpPeerOptions::default()

@@ -190,6 +190,15 @@ pub struct McpSpec {
     /// How to obtain tokens by OAuth.
     #[serde(default)]
     pub oauth: Option<OAuthSpec>,
+    /// CAs to trust beside the system's, a PEM file; relative to the folder of the configuration file.
+    #[serde(default)]
+    pub ca_cert: Option<FilledText>,
+    /// The certificate that is shown to the origin of the URL, a PEM file like `ca-cert`.
+    #[serde(default)]
+    pub client_cert: Option<FilledText>,
+    /// The key of that certificate, a PEM file like `ca-cert`.
+    #[serde(default)]
+    pub client_key: Option<FilledText>,
     /// The tools to expose; empty: all.
     #[serde(default)]
     pub tools: Vec<String>,
@@ -229,6 +238,15 @@ pub struct A2aSpec {
     /// not verified. A file is relative to the folder of the configuration file.
     #[serde(default)]
     pub card_keys: Option<FilledText>,
+    /// CAs to trust beside the system's, a PEM file; relative to the folder of the configuration file.
+    #[serde(default)]
+    pub ca_cert: Option<FilledText>,
+    /// The certificate that is shown to the origin of the URL, a PEM file like `ca-cert`.
+    #[serde(default)]
+    pub client_cert: Option<FilledText>,
+    /// The key of that certificate, a PEM file like `ca-cert`.
+    #[serde(default)]
+    pub client_key: Option<FilledText>,
     /// The A2A version: 1.0, 0.3 or 0.1; missing: the one that its card prefers.
     #[serde(default)]
     pub dialect: Option<String>,

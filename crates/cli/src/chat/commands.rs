@@ -567,8 +567,8 @@ fn memory_text(tool: &str, answer: &Value) -> String {
 /// An A2A client for the tasks of a server.
 async fn client(server: &ChatServer) -> Result<A2aClient, String> {
     let base = server.at.base().ok_or("a program keeps no tasks that could be listed")?;
-    let (at, http) =
-        (CardReference::parse(&base).map_err(|error| error.to_string())?, A2aHttpOptions::default());
+    let at = CardReference::parse(&base).map_err(|error| error.to_string())?;
+    let http = A2aHttpOptions { tls: server.tls.clone(), ..A2aHttpOptions::default() };
     let card = fetch_card(&at, &http).await.map_err(|error| error.to_string())?.value;
     // A token is for the server's own origin only: the card may name any address.
     let here = server.at.resource().map(|url| url.origin());
@@ -583,6 +583,6 @@ async fn client(server: &ChatServer) -> Result<A2aClient, String> {
 async fn tools(server: &ChatServer) -> Result<ToolClient, String> {
     let base = server.at.base().ok_or("a program has no memory bank")?;
     let bearer = server.token().await;
-    let options = ToolOptions { bearer, ..ToolOptions::default() };
+    let options = ToolOptions { bearer, tls: server.tls.clone(), ..ToolOptions::default() };
     ToolClient::new(&format!("{base}/mcp"), options).map_err(|error| error.to_string())
 }

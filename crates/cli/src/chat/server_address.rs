@@ -9,6 +9,7 @@ use nuncio_client::{
     mcp::McpLogLevel,
     peer::{self, PeerConnectOptions, PeerError, PeerProgram, PeerProtocol},
 };
+use nuncio_outbound::TlsClientOptions;
 use nuncio_wire::mcp::McpVersion;
 use sha2::{Digest as _, Sha256};
 use url::Url;
@@ -178,14 +179,28 @@ impl ChatServerAddress {
         }
     }
 
+    /// The same options, with the certificate of the local server, and the client's own for this server alone.
+    pub(super) fn trust(&self, tls: &TlsClientOptions) -> TlsClientOptions {
+        let data = match self {
+            Self::Local(data) => data.clone(),
+            Self::Url { .. } | Self::Command { .. } => server::configured().data,
+        };
+        let tls = server::trust_published(tls.clone(), &data);
+        match self {
+            Self::Url { url, .. } => tls.identity_for(url),
+            Self::Local(_) | Self::Command { .. } => tls,
+        }
+    }
+
     /// How to connect to the server.
     pub(super) fn dial(
         &self,
         authorizer: Option<Arc<dyn Authorizer>>,
+        tls: &TlsClientOptions,
         log_level: &McpLogLevel,
         revision: Option<&str>,
     ) -> ServerDialer {
-        let (place, log_level) = (self.clone(), log_level.clone());
+        let (place, tls, log_level) = (self.clone(), tls.clone(), log_level.clone());
         let revision = revision.map(str::to_owned);
         Arc::new(move || {
             let place = place.clone();
@@ -193,6 +208,7 @@ impl ChatServerAddress {
             let revision = revision.clone();
             let mut options = PeerConnectOptions {
                 authorizer,
+                tls: tls.clone(),
                 log_level,
                 every_event: true,
                 ..PeerConnectOptions::default()

@@ -8,7 +8,7 @@ use nuncio_client::{
     auth::Authorizer,
     peer::{CallHandle, Peer, PeerCapability, PeerError},
 };
-use nuncio_outbound::Backoff;
+use nuncio_outbound::{Backoff, TlsClientOptions};
 use tokio::{
     sync::{mpsc, watch},
     task::JoinHandle,
@@ -154,6 +154,8 @@ pub(super) struct ChatServer {
     pub(super) at: ChatServerAddress,
     /// The credentials for the server.
     pub(super) authorizer: Option<Arc<dyn Authorizer>>,
+    /// Whom to trust beside the system's CAs, and the certificate to show.
+    pub(super) tls: TlsClientOptions,
     /// The sign-in, if the server has one.
     pub(super) sign_in: Option<ServerLogin>,
     /// Whether the user was given a sign-in link.
@@ -170,7 +172,8 @@ impl ChatServer {
     pub(super) async fn find_task(&self, id: &str) -> Result<(Arc<dyn Peer>, CallHandle), PeerError> {
         let none = || PeerError::Unsupported("a program has no tasks that are found by their ids".into());
         let url = self.at.base().and_then(|base| Url::parse(&base).ok()).ok_or_else(none)?;
-        let options = A2aPeerOptions { authorizer: self.authorizer.clone(), ..A2aPeerOptions::default() };
+        let mut options = A2aPeerOptions { authorizer: self.authorizer.clone(), ..A2aPeerOptions::default() };
+        options.http.tls = self.tls.clone();
         let peer = A2aPeer::new(url, options);
         let handle = peer.task(id).await?;
         Ok((Arc::new(peer), handle))

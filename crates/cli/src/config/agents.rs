@@ -127,12 +127,20 @@ impl AgentTables {
             own.card_keys = own.card_keys.take().map(|file| file.beside(&folder));
         }
         let access = match &mut spec.kind {
-            AgentKind::Mcp(own) => Some((&mut own.token_file, &mut own.oauth)),
-            AgentKind::A2a(own) => Some((&mut own.token_file, &mut own.oauth)),
+            AgentKind::Mcp(own) => {
+                let files =
+                    [&mut own.token_file, &mut own.ca_cert, &mut own.client_cert, &mut own.client_key];
+                Some((files, &mut own.oauth))
+            }
+            AgentKind::A2a(own) => {
+                let files =
+                    [&mut own.token_file, &mut own.ca_cert, &mut own.client_cert, &mut own.client_key];
+                Some((files, &mut own.oauth))
+            }
             _ => None,
         };
-        if let Some((token_file, oauth)) = access {
-            beside_too(token_file);
+        if let Some((files, oauth)) = access {
+            files.into_iter().for_each(beside_too);
             if let Some(oauth) = oauth {
                 beside_too(&mut oauth.client_secret_file);
                 oauth.tokens = Some(data.join(TOKENS).join(&spec.name));

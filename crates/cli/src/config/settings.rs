@@ -113,6 +113,22 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("socket", SettingShape::Text, "PATH", "A Unix socket to listen on as well, for a proxy; processes of the server's own user need no token there",
         |config| config.socket.as_ref().map(|path| path.display().to_string()),
         |config, text| { config.socket = some(text).map(PathBuf::from); Ok(()) }),
+    row("tls-cert", SettingShape::Text, "FILE", "The server's certificate with its chain, in PEM: connections are then encrypted; it is loaded again when the file changes",
+        |config| path(config.tls.certificate.as_ref()),
+        |config, text| { config.tls.certificate = some(text).map(PathBuf::from); Ok(()) }),
+    row("tls-key", SettingShape::Text, "FILE", "The private key of that certificate, in PEM",
+        |config| path(config.tls.key.as_ref()),
+        |config, text| { config.tls.key = some(text).map(PathBuf::from); Ok(()) }),
+    row("tls-client-ca", SettingShape::Text, "FILE", "The CAs whose client certificates name a caller, in PEM; a caller without a certificate shows a token",
+        |config| path(config.tls.client_ca.as_ref()),
+        |config, text| { config.tls.client_ca = some(text).map(PathBuf::from); Ok(()) }),
+    row("tls-client-scopes", SettingShape::Lines, "SCOPES", "What callers with a certificate may do, such as read:a2a; nothing by default",
+        |config| Some(config.security.certificate_scopes.join("\n")),
+        |config, text| scopes(text).map(|scopes| config.security.certificate_scopes = scopes)),
+    row("tls-client-tenant", SettingShape::Text, "NAME", "The tenant of callers with a certificate",
+        |config| Some(config.security.certificate_tenant.clone()),
+        |config, text| { config.security.certificate_tenant = text.into(); Ok(()) }),
+    field!("tls-reload-interval", duration, "How often the files of TLS are read to find out whether they have changed", tls.reload_interval),
     row("trusted-proxies", SettingShape::List, "ADDRESSES", "Proxies that are trusted to name the client, such as 127.0.0.1, 10.0.0.0/8 or unix (the socket)",
         |config| Some(joined(&config.server.trusted_proxies)),
         |config, text| proxies(text).map(|proxies| config.server.trusted_proxies = proxies)),
@@ -244,6 +260,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("http.max-streams-per-caller", whole, "Streams of one caller at once, where callers show tokens", server.limits.max_streams_per_caller),
     field!("http.requests-per-second", whole, "Requests of one caller in a second, of whatever method, where callers show tokens; 0: no limit", server.limits.requests_per_second),
     field!("http.requests-per-second-per-tenant", whole, "The same for all callers of one tenant", server.limits.requests_per_second_per_tenant),
+    field!("http.handshake-timeout", duration, "How long a TLS handshake may take", server.limits.handshake_timeout),
     field!("http.header-timeout", duration, "How long a request's head may take to arrive", server.limits.header_timeout),
     field!("http.body-timeout", duration, "How long a request's body may take to arrive", server.limits.body_timeout),
     field!("http.max-refused-body-bytes", whole, "Bytes that are read and dropped of a body that was refused, so that a client which still sends reads the response", server.limits.max_refused_body_bytes),
@@ -466,6 +483,10 @@ fn proxies(text: &str) -> Result<Vec<TrustedProxy>, String> {
 
 fn joined<T: ToString>(items: &[T]) -> String {
     items.iter().map(T::to_string).collect::<Vec<_>>().join(",")
+}
+
+fn path(path: Option<&PathBuf>) -> Option<String> {
+    path.map(|path| path.display().to_string())
 }
 
 fn some(text: &str) -> Option<String> {

@@ -40,5 +40,6 @@ mod sparc_crash;
 mod stores;
 mod streams;
 mod test_agents;
+mod tls;
 mod traces;
 mod webhook_keys;

@@ -12,7 +12,7 @@ use std::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use nuncio_outbound::{
     HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, ProxyRule, RedirectRule,
-    origin,
+    TlsClientOptions, origin,
 };
 use nuncio_wire::a2a::Dialect;
 use url::Url;
@@ -28,6 +28,8 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 pub struct A2aHttpOptions {
     /// Whether to accept any TLS certificate. For development only.
     pub insecure: bool,
+    /// Whom to trust beside the system's CAs, and the client's certificate.
+    pub tls: TlsClientOptions,
     /// Limit for establishing a connection.
     pub connect_timeout: Duration,
     /// Limit for the response to a request. For a stream, only the time until it begins.
@@ -44,6 +46,7 @@ impl Default for A2aHttpOptions {
     fn default() -> Self {
         Self {
             insecure: false,
+            tls: TlsClientOptions::default(),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(120),
             max_answer: 512 * 1024 * 1024,
@@ -173,6 +176,7 @@ impl A2aHttp {
             connect_timeout: Some(self.options.connect_timeout),
             keep_alive: Some(KEEP_ALIVE),
             http2: self.http2,
+            tls: self.options.tls.for_url(&self.peer),
             ..HttpClientOptions::new(HttpDestination::Chosen {
                 redirects: RedirectRule::Return,
                 proxy: ProxyRule::unless_loopback(&self.peer),

@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use nuncio_outbound::{
     Backoff, HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError,
-    ProxyRule,
+    ProxyRule, TlsClientOptions,
 };
 use nuncio_wire::{
     jsonrpc::{self, INTERNAL_ERROR, RpcId},
@@ -110,8 +110,14 @@ struct RelaySession {
 
 impl Relay {
     /// A relay to the server that `finder` locates. Messages for the client go to `out`, one at a time.
-    pub fn new(finder: impl EndpointFinder, out: mpsc::Sender<Vec<u8>>) -> Result<Self, RelayError> {
-        let options = HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Never));
+    /// `tls`: whom to trust beside the system's CAs.
+    pub fn new(
+        finder: impl EndpointFinder,
+        tls: TlsClientOptions,
+        out: mpsc::Sender<Vec<u8>>,
+    ) -> Result<Self, RelayError> {
+        let options =
+            HttpClientOptions { tls, ..HttpClientOptions::new(HttpDestination::chosen(ProxyRule::Never)) };
         let client = HttpClient::new(options).map_err(RelayError)?;
         let wire = RelayConnection {
             client,

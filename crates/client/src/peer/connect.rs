@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use nuncio_outbound::TlsClientOptions;
 use nuncio_wire::{a2a::Dialect, mcp::McpVersion};
 use url::Url;
 
@@ -20,6 +21,8 @@ use crate::{
 pub struct PeerConnectOptions {
     /// Supplies the tokens for requests.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// Whom to trust beside the system's CAs, and the client's certificate.
+    pub tls: TlsClientOptions,
     /// The protocol; `None`: detect it.
     pub protocol: Option<PeerProtocol>,
     /// The A2A version to speak; `None`: the one that the card prefers.
@@ -74,11 +77,10 @@ async fn detect(
 }
 
 fn a2a(url: &Url, options: &PeerConnectOptions) -> Arc<dyn Peer> {
-    let PeerConnectOptions { authorizer, dialect, every_event: logs, .. } = options.clone();
-    Arc::new(A2aPeer::new(
-        url.clone(),
-        A2aPeerOptions { authorizer, dialect, logs, ..A2aPeerOptions::default() },
-    ))
+    let PeerConnectOptions { authorizer, tls, dialect, every_event: logs, .. } = options.clone();
+    let mut options = A2aPeerOptions { authorizer, dialect, logs, ..A2aPeerOptions::default() };
+    options.http.tls = tls;
+    Arc::new(A2aPeer::new(url.clone(), options))
 }
 
 fn mcp(place: &PeerLocation, options: &PeerConnectOptions) -> Result<Arc<dyn Peer>, PeerError> {
@@ -89,7 +91,7 @@ fn mcp(place: &PeerLocation, options: &PeerConnectOptions) -> Result<Arc<dyn Pee
         })?),
     };
     let (authorizer, log_level) = (options.authorizer.clone(), options.log_level.clone());
-    let events = options.every_event;
-    let own = McpPeerOptions { version, authorizer, log_level, events, ..McpPeerOptions::default() };
+    let (tls, events) = (options.tls.clone(), options.every_event);
+    let own = McpPeerOptions { version, authorizer, tls, log_level, events, ..McpPeerOptions::default() };
     Ok(Arc::new(McpPeer::new(place.clone(), own)))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use nuncio_client::mcp::{EndpointFinder, Relay, RelayEndpoint};
+use nuncio_outbound::TlsClientOptions;
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -45,7 +46,7 @@ async fn a_body_beyond_the_limit_of_a_message_is_an_error_and_is_not_read_to_its
         std::future::pending::<()>().await;
     });
     let (out, mut received) = mpsc::channel(1);
-    let mut relay = Relay::new(At(url), out).unwrap();
+    let mut relay = Relay::new(At(url), TlsClientOptions::default(), out).unwrap();
     relay.send(br#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#.to_vec()).await;
     let message = tokio::time::timeout(Duration::from_secs(60), received.recv()).await;
     let message = message.expect("the relay waits for the rest of the body").unwrap();

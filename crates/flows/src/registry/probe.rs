@@ -9,6 +9,7 @@ use nuncio_client::{
     mcp::{DeclaredCapabilities, McpPeer, McpPeerOptions},
     peer::{Peer, PeerDescription, PeerLocation},
 };
+use nuncio_outbound::TlsClientOptions;
 use parking_lot::Mutex;
 use serde_json::Value;
 use url::Url;
@@ -30,11 +31,13 @@ pub struct RegistryRemote {
     pub authorizer: Option<Arc<dyn Authorizer>>,
     /// The keys that must have signed its card, if it is an A2A agent. `None`: the card is not verified.
     pub card_keys: Option<Arc<TrustedCardKeys>>,
+    /// Whom to trust beside the system's CAs, and the client's certificate.
+    pub tls: TlsClientOptions,
 }
 
 impl fmt::Debug for RegistryRemote {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, url, kind, authorizer, card_keys: _ } = self;
+        let Self { name, url, kind, authorizer, card_keys: _, tls: _ } = self;
         let mut out = out.debug_struct("RegistryRemote");
         out.field("name", name).field("host", &url.host_str()).field("kind", kind);
         out.field("authorized", &authorizer.is_some()).finish_non_exhaustive()
@@ -104,6 +107,7 @@ impl NetworkProber {
                     connect_timeout: timeout,
                     answer_timeout: timeout,
                     max_answer: MAX_CARD,
+                    tls: remote.tls.clone(),
                     ..A2aHttpOptions::default()
                 };
                 let options = A2aPeerOptions {
@@ -123,6 +127,7 @@ impl NetworkProber {
                     silence: timeout,
                     max_message: MAX_CARD,
                     authorizer: remote.authorizer.clone(),
+                    tls: remote.tls.clone(),
                     ..McpPeerOptions::default()
                 };
                 Arc::new(McpPeer::new(PeerLocation::Url(remote.url.clone()), options))

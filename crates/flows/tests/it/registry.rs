@@ -69,6 +69,7 @@ fn remote(name: &str) -> RegistryRemote {
         kind: RemoteKind::A2a,
         authorizer: None,
         card_keys: None,
+        tls: nuncio_outbound::TlsClientOptions::default(),
     }
 }
 

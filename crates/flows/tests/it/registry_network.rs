@@ -121,6 +121,7 @@ async fn watching(kind: RemoteKind, url: String) -> (TestEngine, Arc<Registry>) 
             kind,
             authorizer: None,
             card_keys: None,
+            tls: nuncio_outbound::TlsClientOptions::default(),
         }],
         interval: Duration::from_millis(20),
         longest_pause: Duration::from_millis(50),

@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, header};
 use nuncio_engine::Engine;
 use tokio::time::Instant;
 
-use super::{AuthError, Authenticator, ConnectionPeer};
+use super::{AuthError, Authenticator, ConnectionPeer, RequestCredentials};
 
 /// How often the credentials are verified.
 const LOOK: Duration = Duration::from_secs(3);
@@ -24,6 +24,7 @@ struct PresentedCredentials {
     engine: Engine,
     headers: HeaderMap,
     from: Option<IpAddr>,
+    credentials: RequestCredentials,
 }
 
 impl CredentialRecheck {
@@ -39,6 +40,7 @@ impl CredentialRecheck {
         headers: &HeaderMap,
         peer: &ConnectionPeer,
     ) -> Self {
+        let credentials = RequestCredentials::of_request(headers, peer);
         let authorization = headers.get(header::AUTHORIZATION).cloned();
         let headers = authorization.map(|shown| (header::AUTHORIZATION, shown)).into_iter().collect();
         let shown = PresentedCredentials {
@@ -46,18 +48,18 @@ impl CredentialRecheck {
             engine: engine.clone(),
             headers,
             from: peer.ip(),
+            credentials,
         };
         Self { credentials: Some(shown), next: Instant::now() + LOOK }
     }
 
     /// Waits until the credentials are no longer valid. Safe to drop: the next call continues.
     pub(crate) async fn wait_until_invalid(&mut self) {
-        let Some(PresentedCredentials { authenticator, engine, headers, from }) = &self.credentials else {
-            return std::future::pending().await;
-        };
+        let Some(shown) = &self.credentials else { return std::future::pending().await };
+        let PresentedCredentials { authenticator, engine, headers, from, credentials } = shown;
         loop {
             tokio::time::sleep_until(self.next).await;
-            match authenticator.authenticate(headers, *from).await {
+            match credentials.authenticate(&**authenticator, engine, headers, *from).await {
                 Ok(caller) => {
                     if let Err(why) = engine.check_tenant(caller.tenant()) {
                         tracing::info!(%why, "closed a stream: its tenant is not served");

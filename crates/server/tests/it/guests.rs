@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use http::HeaderMap;
 use nuncio_engine::{AuditLevel, Caller, Grants, knowledge::AuditQuery};
-use nuncio_server::{AuthError, Authenticator, auth::bearer};
+use nuncio_server::{AuthError, Authenticator, ClientCertificate, auth::bearer};
 use serde_json::{Value, json};
 
 use crate::{
@@ -43,6 +43,11 @@ impl Authenticator for Guests {
             name if scopes.is_empty() => Ok(Caller::named(name)),
             name => Ok(Caller::named(name).limited_to(Grants::parse(&scopes.replace('+', " ")).unwrap())),
         }
+    }
+
+    async fn authenticate_certificate(&self, certificate: &ClientCertificate) -> Result<Caller, AuthError> {
+        let name = certificate.name().map_err(|why| AuthError::Invalid(why.into()))?;
+        Ok(Caller::named(format!("cert:{name}")))
     }
 
     fn issuers(&self) -> Vec<String> {

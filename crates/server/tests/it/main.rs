@@ -35,4 +35,6 @@ mod stopping;
 mod streams;
 mod task_view;
 mod tenants;
+mod tls;
+mod tls_client;
 mod webhook_configs;

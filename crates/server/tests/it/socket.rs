@@ -6,7 +6,7 @@ use std::{collections::VecDeque, future::Future, net::SocketAddr, time::Duration
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
+    io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt},
     net::TcpStream,
 };
 
@@ -73,9 +73,14 @@ impl Answer {
     }
 }
 
+/// What carries HTTP: a connection, encrypted or not.
+pub(crate) trait Carrier: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Carrier for S {}
+
 /// One connection.
 pub(crate) struct Socket {
-    stream: TcpStream,
+    stream: Box<dyn Carrier>,
     buffer: Vec<u8>,
 }
 
@@ -83,7 +88,11 @@ impl Socket {
     pub(crate) async fn connect(address: SocketAddr) -> Self {
         let stream = within("a connection", TcpStream::connect(address)).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, buffer: vec![] }
+        Self::over(stream)
+    }
+
+    pub(crate) fn over(stream: impl Carrier + 'static) -> Self {
+        Self { stream: Box::new(stream), buffer: vec![] }
     }
 
     /// Sends bytes as they are. That the server may have hung up already is left to whoever reads.

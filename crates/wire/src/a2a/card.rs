@@ -38,6 +38,8 @@ pub struct CardContext {
     pub bearer: bool,
     /// The scopes that a caller's token needs for the agent; on the card, those of each of its skills.
     pub scopes: Vec<String>,
+    /// Whether callers may show a client certificate in place of the token.
+    pub mutual_tls: bool,
     /// The operator of the agent: an organization and its URL.
     pub provider: Option<(String, String)>,
     /// The URL of the documentation.
@@ -53,6 +55,7 @@ impl CardContext {
             url: url.into(),
             extended_card: false,
             bearer: false,
+            mutual_tls: false,
             scopes: vec![],
             provider: None,
             documentation_url: None,
@@ -169,11 +172,20 @@ fn add_v1(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) {
         }),
     );
     if cx.bearer {
-        let scheme = json!({ "bearer": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
-        card.insert("securitySchemes".to_owned(), scheme);
-        card.insert("securityRequirements".to_owned(), json!([{ "schemes": { "bearer": { "list": [] } } }]));
-        let needed = json!([{ "schemes": { "bearer": { "list": cx.scopes } } }]);
-        require_scopes(card, cx, "securityRequirements", &needed);
+        let requirements = |scopes: &[String]| {
+            let mut all = vec![json!({ "schemes": { "bearer": { "list": scopes } } })];
+            if cx.mutual_tls {
+                all.push(json!({ "schemes": { "mtls": { "list": scopes } } }));
+            }
+            Value::Array(all)
+        };
+        let mut schemes = json!({ "bearer": { "httpAuthSecurityScheme": { "scheme": "Bearer" } } });
+        if cx.mutual_tls {
+            schemes["mtls"] = json!({ "mtlsSecurityScheme": {} });
+        }
+        card.insert("securitySchemes".to_owned(), schemes);
+        card.insert("securityRequirements".to_owned(), requirements(&[]));
+        require_scopes(card, cx, "securityRequirements", &requirements(&cx.scopes));
     }
 }
 
@@ -215,12 +227,20 @@ fn add_v0_3(card: &mut Map<String, Value>, profile: &Profile, cx: &CardContext) 
         }),
     );
     if cx.bearer {
-        card.insert(
-            "securitySchemes".to_owned(),
-            json!({ "bearer": { "type": "http", "scheme": "Bearer" } }),
-        );
-        card.insert("security".to_owned(), json!([{ "bearer": [] }]));
-        require_scopes(card, cx, "security", &json!([{ "bearer": cx.scopes }]));
+        let requirements = |scopes: &[String]| {
+            let mut all = vec![json!({ "bearer": scopes })];
+            if cx.mutual_tls {
+                all.push(json!({ "mtls": scopes }));
+            }
+            Value::Array(all)
+        };
+        let mut schemes = json!({ "bearer": { "type": "http", "scheme": "Bearer" } });
+        if cx.mutual_tls {
+            schemes["mtls"] = json!({ "type": "mutualTLS" });
+        }
+        card.insert("securitySchemes".to_owned(), schemes);
+        card.insert("security".to_owned(), requirements(&[]));
+        require_scopes(card, cx, "security", &requirements(&cx.scopes));
     }
 }
 

@@ -1,6 +1,6 @@
 //! The credentials for a remote agent: which tokens the table names, and how to obtain them.
 //!
-//! A token is sent only to the origin of the table's URL. OAuth tokens are the server's own (client
+//! A token is sent only to the origin of the table's URL, and a client certificate shown only there. OAuth tokens are the server's own (client
 //! credentials), or those of a user that logged in once at the command line; no user is asked while a task
 //! runs.
 
@@ -16,6 +16,7 @@ use nuncio_client::{
     },
     peer::{Peer as _, PeerError, PeerLocation},
 };
+use nuncio_outbound::{TlsClientFiles, TlsClientOptions};
 use url::Url;
 
 use crate::configured::{
@@ -56,6 +57,27 @@ impl<'a> RemoteCredentials<'a> {
 pub fn authorizer(spec: &AgentSpec) -> Result<Option<Arc<dyn Authorizer>>, SpecError> {
     let why = format!("nobody is signed in there: `nuncio agents login {}` does it", spec.name);
     build_authorizer(spec, Arc::new(NoConsent { why }))
+}
+
+/// Whom the agent of that table trusts beside the system's CAs, and the certificate that it shows. The files are read
+/// once.
+pub fn tls(spec: &AgentSpec) -> Result<TlsClientOptions, SpecError> {
+    let (url, ca, certificate, key) = match &spec.kind {
+        AgentKind::A2a(own) => (Some(&own.url), &own.ca_cert, &own.client_cert, &own.client_key),
+        AgentKind::Mcp(own) => (own.url.as_ref(), &own.ca_cert, &own.client_cert, &own.client_key),
+        _ => return Ok(TlsClientOptions::default()),
+    };
+    let path = |file: &Option<FilledText>| file.as_ref().map(|file| file.path().to_owned());
+    let files = TlsClientFiles { ca: path(ca), certificate: path(certificate), key: path(key) };
+    if files == TlsClientFiles::default() {
+        return Ok(TlsClientOptions::default());
+    }
+    let named = if files.ca.is_some() { "ca-cert" } else { "client-cert" };
+    let Some(url) = url else {
+        return Err(spec.wrong(named, "a program has no TLS: this is for a url"));
+    };
+    let read = files.read().map_err(|why| spec.wrong(named, why))?;
+    Ok(read.identity_for(url.expose()))
 }
 
 fn build_authorizer(
@@ -148,13 +170,14 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
     let Some(tokens) = &own.tokens else { return Err("there is no folder to keep tokens in".into()) };
     let authorizer = build_authorizer(spec, Arc::new(LoopbackConsent { open: show }))
         .map_err(|error| error.to_string())?;
+    let tls = tls(spec).map_err(|error| error.to_string())?;
     let called = match &spec.kind {
         AgentKind::Mcp(own) => {
             let url =
                 own.url.as_ref().map(|url| url.expose().clone()).ok_or("a program is shown no token")?;
             let peer = McpPeer::new(
                 PeerLocation::Url(url),
-                McpPeerOptions { authorizer, ..McpPeerOptions::default() },
+                McpPeerOptions { authorizer, tls, ..McpPeerOptions::default() },
             );
             let called = peer.list_capabilities().await.map(drop);
             peer.close().await;
@@ -162,8 +185,9 @@ pub async fn sign_in(spec: &AgentSpec, show: Arc<dyn Fn(&Url) + Send + Sync>) ->
         }
         AgentKind::A2a(own) => {
             let card_keys = super::card_keys(spec).map_err(|error| error.to_string())?;
-            let options =
+            let mut options =
                 A2aPeerOptions { authorizer, card_keys, whole_server: false, ..A2aPeerOptions::default() };
+            options.http.tls = tls;
             // Cards are public; reading a task requires authentication.
             A2aPeer::new(own.url.expose().clone(), options).task("0").await.map(drop)
         }

@@ -37,6 +37,7 @@ impl McpHttp {
             connect_timeout: Some(options.connect_timeout),
             // Detects a server that vanished, even on an idle stream.
             keep_alive: Some(KEEP_ALIVE),
+            tls: options.tls.for_url(url),
             ..HttpClientOptions::new(HttpDestination::Chosen {
                 redirects: RedirectRule::SameOrigin,
                 proxy: ProxyRule::Never,

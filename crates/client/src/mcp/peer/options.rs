@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::Level;
-use nuncio_outbound::Backoff;
+use nuncio_outbound::{Backoff, TlsClientOptions};
 use nuncio_wire::mcp::{ClientCapabilities, ClientDescription, Implementation, McpVersion};
 use parking_lot::Mutex;
 
@@ -19,6 +19,8 @@ pub struct McpPeerOptions {
     pub version: Option<McpVersion>,
     /// Supplies the tokens for requests.
     pub authorizer: Option<Arc<dyn Authorizer>>,
+    /// Whom to trust beside the system's CAs, and the client's certificate.
+    pub tls: TlsClientOptions,
     /// The client capabilities that are declared to servers.
     pub declared: DeclaredCapabilities,
     /// The lowest level of log lines to request; it may change while the peer is used.
@@ -102,6 +104,7 @@ impl Default for McpPeerOptions {
         Self {
             version: None,
             authorizer: None,
+            tls: TlsClientOptions::default(),
             declared: DeclaredCapabilities { forms: true, links: true, sampling: true },
             log_level: McpLogLevel::default(),
             events: false,

@@ -11,6 +11,7 @@ use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use http::HeaderValue;
+use nuncio_outbound::TlsClientOptions;
 use nuncio_wire::mcp::{
     ClientCapabilities, ClientDescription, ClientRequest, McpTaskSnapshot, McpVersion, ReceivedContent,
     ServerDescription, ToolCallReply, ToolCallRequest, ToolResult,
@@ -45,6 +46,8 @@ pub struct ToolOptions {
     pub bearer: Option<String>,
     /// The W3C `traceparent` of every request.
     pub trace: Option<String>,
+    /// Whom to trust beside the system's CAs, and the client's certificate.
+    pub tls: TlsClientOptions,
     /// Limit for establishing a connection.
     pub connect_timeout: Duration,
     /// Limit for a response. Tools may run commands, so it is long.
@@ -61,6 +64,7 @@ impl Default for ToolOptions {
         Self {
             bearer: None,
             trace: None,
+            tls: TlsClientOptions::default(),
             connect_timeout: Duration::from_secs(10),
             answer_timeout: Duration::from_secs(600),
             silence: Duration::from_secs(60),
@@ -102,7 +106,8 @@ pub struct ToolClient {
 impl ToolClient {
     /// A client of the server whose MCP endpoint is at this URL. Sends no request yet.
     pub fn new(endpoint: &str, options: ToolOptions) -> Result<Self, ToolError> {
-        let ToolOptions { bearer, trace, connect_timeout, answer_timeout, silence, max_answer } = options;
+        let ToolOptions { bearer, trace, tls, connect_timeout, answer_timeout, silence, max_answer } =
+            options;
         let setup = |why: String| ToolError::Setup(why);
         let url = Url::parse(endpoint).map_err(|error| setup(format!("{endpoint}: {error}")))?;
         let token = Arc::new(ClientToken(RwLock::new(bearer.map(checked_token).transpose()?)));
@@ -113,6 +118,7 @@ impl ToolClient {
             let options = Arc::new(McpPeerOptions {
                 version: Some(McpVersion::V2026_07_28),
                 authorizer: Some(Arc::clone(&authorizer)),
+                tls: tls.clone(),
                 connect_timeout,
                 request_timeout: answer_limit,
                 silence,
