@@ -1,4 +1,5 @@
-// The official JavaScript client of A2A 1.0 (@a2a-js/sdk), over JSON-RPC and REST; it finds the agent by its card alone.
+// The official JavaScript client of A2A 1.0 (@a2a-js/sdk), over JSON-RPC, REST and gRPC; it finds the agent by its card
+// alone.
 //
 //   node client.mjs URL
 import assert from 'node:assert/strict';
@@ -9,9 +10,10 @@ import {
   TaskPushNotificationConfig, TaskState,
 } from '@a2a-js/sdk';
 import { ClientFactory, JsonRpcTransportFactory, RestTransportFactory } from '@a2a-js/sdk/client';
+import { GrpcTransportFactory } from '@a2a-js/sdk/client/grpc';
 
 const [url] = process.argv.slice(2);
-const TRANSPORTS = { JSONRPC: JsonRpcTransportFactory, 'HTTP+JSON': RestTransportFactory };
+const TRANSPORTS = { JSONRPC: JsonRpcTransportFactory, 'HTTP+JSON': RestTransportFactory, GRPC: GrpcTransportFactory };
 
 const message = (parts, more = {}) => ({ messageId: randomUUID(), role: 'ROLE_USER', parts, ...more });
 const request = (parts, more, configuration) =>

@@ -61,6 +61,8 @@ for (const binding of bindings) {
   const factory = new ClientFactory({ transports: [new TRANSPORTS[binding]()] });
   const at = (path) => factory.createFromUrl(url, `${path}/.well-known/agent-card.json`);
   for (const [name, story] of Object.entries(stories)) {
+    // Over gRPC 0.3 has nothing that names an agent: a server has its default one there.
+    if (binding === 'GRPC' && story.length > 1) continue;
     try {
       await story(await at(''), at);
       passed += 1;

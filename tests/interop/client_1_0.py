@@ -1,7 +1,8 @@
-"""The official Python client of A2A 1.0 (a2a-sdk 1.3.0), over JSON-RPC and REST; it finds the agent by its card alone."""
+"""The official Python client of A2A 1.0 (a2a-sdk 1.3.0), over JSON-RPC, REST and gRPC; it finds the agent by its card alone."""
 
 import uuid
 
+import grpc
 import httpx
 from a2a.client import ClientConfig, ClientFactory
 from a2a.client.card_resolver import A2ACardResolver
@@ -43,7 +44,12 @@ def message(text, task="", context="", data=None):
 
 async def client_of(url, http, streaming=True):
     card = await A2ACardResolver(http, url).get_agent_card()
-    config = ClientConfig(httpx_client=http, streaming=streaming, supported_protocol_bindings=[BINDING])
+    config = ClientConfig(
+        httpx_client=http,
+        streaming=streaming,
+        supported_protocol_bindings=[BINDING],
+        grpc_channel_factory=grpc.aio.insecure_channel,
+    )
     return card, ClientFactory(config).create(card)
 
 
@@ -209,7 +215,7 @@ async def pushes():
 
 if __name__ == "__main__":
     with server("--allow-private-webhooks") as URL:
-        run(over(["JSONRPC", "HTTP+JSON"], choose, [
+        run(over(["JSONRPC", "HTTP+JSON", "GRPC"], choose, [
             finds_the_agent_and_sends,
             streams,
             asks_and_takes_the_answer,

@@ -29,8 +29,6 @@ const MAX_REDIRECTS: usize = 3;
 /// both are small.
 const IDLE_CONNECTIONS: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(30);
-/// How long an HTTP/2 server may take to answer a ping.
-const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// Bytes of the headers, or of the trailers, of a response over HTTP/2.
 const MAX_HEADERS: u32 = 64 * 1024;
 
@@ -240,12 +238,9 @@ impl HttpClient {
             .tcp_keepalive(keep_alive);
         builder = match http2 {
             false => builder.http1_only(),
-            // Streams share a connection: a server that vanished must not leave all of them waiting.
-            true => builder
-                .http2_prior_knowledge()
-                .http2_keep_alive_interval(keep_alive)
-                .http2_keep_alive_timeout(PING_TIMEOUT)
-                .http2_max_header_list_size(MAX_HEADERS),
+            // No pings: official gRPC servers end connections that ping more than once in five minutes without data.
+            // TCP keep-alive notices a server that vanished.
+            true => builder.http2_prior_knowledge().http2_max_header_list_size(MAX_HEADERS),
         };
         if let Some(limit) = connect_timeout {
             builder = builder.connect_timeout(limit);

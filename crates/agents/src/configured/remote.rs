@@ -272,3 +272,27 @@ impl Probe for RemoteProbe {
         self.0.check_reachable().await.map_err(|error| error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::configured::spec::AgentKind;
+
+    #[test]
+    fn a_transport_is_one_that_the_client_speaks() {
+        let built = |transport: &str| {
+            let table =
+                json!({ "name": "far", "kind": "a2a", "url": "http://127.0.0.1:1", "transport": transport });
+            let spec = AgentSpec::read(table.as_object().unwrap(), &|_| None).unwrap();
+            let AgentKind::A2a(own) = &spec.kind else { panic!("an agent of A2A") };
+            a2a(&spec, own).map(|_| ()).map_err(|error| error.to_string())
+        };
+        for transport in ["JSONRPC", "HTTP+JSON", "GRPC", "grpc"] {
+            assert_eq!(built(transport), Ok(()), "{transport}");
+        }
+        let refused = built("SOAP").unwrap_err();
+        assert!(refused.contains("expected one of JSONRPC, HTTP+JSON, GRPC, not \"SOAP\""), "{refused}");
+    }
+}

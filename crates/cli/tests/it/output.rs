@@ -38,8 +38,8 @@ fn every_failure_has_a_code_and_an_exit() {
         json!({ "supportedInterfaces": [{ "url": "http://x/", "protocolBinding": "JSONRPC", "protocolVersion": "0.3" }] }),
         |_| Reply::Status(500),
     );
-    let grpc = FakeAgent::start(
-        json!({ "supportedInterfaces": [{ "url": "x:1", "protocolBinding": "GRPC", "protocolVersion": "1.0" }] }),
+    let pigeon = FakeAgent::start(
+        json!({ "supportedInterfaces": [{ "url": "x:1", "protocolBinding": "PIGEON", "protocolVersion": "1.0" }] }),
         |_| Reply::Status(500),
     );
     let bare = FakeAgent::start(json!({ "skills": null, "name": 5 }), |_| Reply::Status(500));
@@ -65,7 +65,7 @@ fn every_failure_has_a_code_and_an_exit() {
     check(&["card", "get", "-a", &format!("{}/none", fake.url)], 3, "A2ACLI_ERR_CARD_NOT_FOUND", "HTTP 404");
     check(&["card", "get", "-a", &bare.url], 1, "A2ACLI_ERR_CARD_INVALID", "name: is required");
     check(&["send", "x", "-a", &old.url], 1, "VersionNotSupportedError", "the agent speaks A2A 0.3, not 1.0");
-    check(&["send", "x", "-a", &grpc.url], 1, "A2ACLI_ERR_INTERNAL", "the agent offers GRPC");
+    check(&["send", "x", "-a", &pigeon.url], 1, "A2ACLI_ERR_INTERNAL", "the agent offers PIGEON");
 
     check(&["send", "x", "-a", &locked.url], 4, "A2ACLI_ERR_CREDENTIALS_MISSING", "HTTP 401");
     check(&["send", "x", "-a", &locked.url, "--bearer", "b"], 4, "A2ACLI_ERR_AUTH_FAILED", "HTTP 401");

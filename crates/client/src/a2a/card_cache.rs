@@ -27,11 +27,11 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 /// A cache of agent cards. Clones share their cards.
 #[derive(Clone, Default)]
 pub struct CardCache {
-    cards: Arc<Mutex<HashMap<CardKey, CachedCard>>>,
+    cards: Arc<Mutex<HashMap<CardCacheKey, CachedCard>>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct CardKey {
+struct CardCacheKey {
     url: Url,
     /// A digest of the credentials, so that the cache holds none.
     credentials: [u8; 32],
@@ -80,7 +80,7 @@ impl CardCache {
         credentials: &A2aCredentials,
         freshness: CardFreshness,
     ) -> Result<Arc<[u8]>, A2aClientError> {
-        let key = CardKey { url: url.clone(), credentials: digest(credentials) };
+        let key = CardCacheKey { url: url.clone(), credentials: digest(credentials) };
         let cached = self.cards.lock().get(&key).cloned();
         if let Some(card) = &cached
             && freshness == CardFreshness::Fresh
@@ -101,7 +101,7 @@ impl CardCache {
         Ok(body)
     }
 
-    fn store(&self, key: CardKey, headers: &HeaderMap, body: Arc<[u8]>, known: Option<HeaderValue>) {
+    fn store(&self, key: CardCacheKey, headers: &HeaderMap, body: Arc<[u8]>, known: Option<HeaderValue>) {
         let rule = StorageRule::read(headers);
         let etag = headers.get(header::ETAG).cloned().or(known);
         let mut cards = self.cards.lock();

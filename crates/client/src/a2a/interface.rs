@@ -171,7 +171,10 @@ fn grpc_url(text: &str, is_secure: Option<bool>) -> Option<Url> {
         };
         return Url::parse(&format!("{scheme}://{rest}")).ok().filter(Url::has_host);
     }
-    let url = Url::parse(&format!("https://{text}")).ok().filter(Url::has_host)?;
+    // A path is one of a socket, or of another kind of name.
+    let text = text.trim_end_matches('/');
+    let url =
+        Url::parse(&format!("https://{text}")).ok().filter(|url| url.has_host() && !text.contains('/'))?;
     let is_here = matches!(ProxyRule::unless_loopback(&url), ProxyRule::Never);
     let plain = match is_secure {
         // The default port is left out of a parsed URL.
@@ -268,7 +271,7 @@ mod tests {
 
     use super::*;
 
-    fn card(members: Value) -> AgentCard {
+    fn card(members: &Value) -> AgentCard {
         let mut card = json!({ "name": "a" });
         for (name, value) in members.as_object().unwrap() {
             card[name] = value.clone();
@@ -290,7 +293,7 @@ mod tests {
 
     #[test]
     fn the_cards_order_applies_to_what_both_sides_speak() {
-        let card = card(json!({ "supportedInterfaces": [
+        let card = card(&json!({ "supportedInterfaces": [
             interface("carrier-pigeon", "PIGEON", "1.0"),
             interface("http://a/old", "JSONRPC", "0.3"),
             interface("http://a/rest", "HTTP+JSON", "1.0.1"),
@@ -322,7 +325,7 @@ mod tests {
     #[test]
     fn what_cannot_be_spoken_is_refused_by_its_name() {
         let check = |interfaces: Value, expected: &str| {
-            let card = card(json!({ "supportedInterfaces": interfaces }));
+            let card = card(&json!({ "supportedInterfaces": interfaces }));
             let refused = card.choose(&InterfacePreference::default()).unwrap_err();
             assert_eq!(refused.to_string(), expected);
         };
@@ -366,10 +369,10 @@ mod tests {
                 { "url": "http://a/rpc", "transport": "JSONRPC" }, { "url": "nonsense", "transport": "JSONRPC" },
             ],
         });
-        let chosen = card(older).choose(&preference(&[], false, Dialect::V0_3)).unwrap();
+        let chosen = card(&older).choose(&preference(&[], false, Dialect::V0_3)).unwrap();
         assert_eq!(chosen.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(), ["http://a/rpc"]);
         let oldest =
-            card(json!({ "url": "http://a/" })).choose(&preference(&[], false, Dialect::V0_1)).unwrap();
+            card(&json!({ "url": "http://a/" })).choose(&preference(&[], false, Dialect::V0_1)).unwrap();
         assert_eq!(oldest[0].dialect, Dialect::V0_1);
     }
 }

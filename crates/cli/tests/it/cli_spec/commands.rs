@@ -14,11 +14,11 @@ use crate::{
 /// `A2ACLI_OUT_004`, the first row that differs: the request was never made, so the protocol has no name for it.
 #[test]
 fn no_common_binding_is_the_clients_own_error() {
-    let interface = json!({ "url": "x:1", "protocolBinding": "GRPC", "protocolVersion": "1.0" });
+    let interface = json!({ "url": "x:1", "protocolBinding": "PIGEON", "protocolVersion": "1.0" });
     let agent = FakeAgent::start(json!({ "supportedInterfaces": [interface] }), |_| Reply::Status(500));
     let error = &nuncio(&["send", "x", "-a", &agent.url, "-o", "json"]).exits(1).json()["error"];
     assert_eq!(error["code"], "A2ACLI_ERR_INTERNAL", "{error}");
-    assert!(error["message"].as_str().unwrap().contains("the agent offers GRPC"), "{error}");
+    assert!(error["message"].as_str().unwrap().contains("the agent offers PIGEON"), "{error}");
 }
 
 /// `A2ACLI_CLI_002`

@@ -33,7 +33,7 @@ pub(super) async fn call(route: &A2aRoute, call: &A2aCall) -> Result<Box<RawValu
     let (method, response) = send(route, call, None, Some(deadline)).await?;
     let mut response = response.body_limit(deadline);
     let body = response.read_to_end(route.http.max_answer()).await?;
-    let end = CallEnd { route, head: response.headers() };
+    let end = GrpcCallEnd { route, head: response.headers() };
     end.check(response.trailers())?;
     let message = grpc::read_message(&body).map_err(|status| malformed(&status))?;
     read(method, message, route.http.max_answer())
@@ -48,7 +48,7 @@ pub(super) async fn open(
     let (method, response) = send(route, call, after, None).await?;
     // A call that fails at once has its status in the headers.
     if response.headers().contains_key(STATUS) {
-        CallEnd { route, head: response.headers() }.check(None)?;
+        GrpcCallEnd { route, head: response.headers() }.check(None)?;
     }
     let reader = MessageReader::new(route.http.max_event());
     Ok(A2aEventSource::Grpc(Box::new(GrpcEventSource { route: route.clone(), response, reader, method })))
@@ -73,7 +73,7 @@ impl GrpcEventSource {
                 Some(piece) => self.reader.push(&piece),
                 None if self.reader.is_within_message() => return Err(cut(&self.route.interface.url)),
                 None => {
-                    let end = CallEnd { route: &self.route, head: self.response.headers() };
+                    let end = GrpcCallEnd { route: &self.route, head: self.response.headers() };
                     return end.check(self.response.trailers()).map(|()| None);
                 }
             }
@@ -158,12 +158,12 @@ const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
 /// How a call ended: by its trailers, or by the headers of a response that has nothing else.
-struct CallEnd<'a> {
+struct GrpcCallEnd<'a> {
     route: &'a A2aRoute,
     head: &'a HeaderMap,
 }
 
-impl CallEnd<'_> {
+impl GrpcCallEnd<'_> {
     fn check(&self, trailers: Option<&HeaderMap>) -> Result<(), A2aClientError> {
         let trailers = trailers.filter(|trailers| trailers.contains_key(STATUS)).unwrap_or(self.head);
         let text = |name: HeaderName| trailers.get(name).and_then(|value| value.to_str().ok());

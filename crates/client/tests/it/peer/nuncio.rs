@@ -33,7 +33,7 @@ fn options((dialect, binding): Way) -> A2aPeerOptions {
 }
 
 fn peer(site: &Site, way: Way) -> A2aPeer {
-    A2aPeer::new(site.card_url("actor"), options(way))
+    A2aPeer::new(site.url("/agents/actor"), options(way))
 }
 
 fn filled() -> Answer {
@@ -252,7 +252,7 @@ async fn what_is_there_is_found_out() {
 async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
     let site = Site::start().await;
     let options = A2aHttpOptions::default();
-    let reference = CardReference::parse(site.card_url("actor").as_str()).unwrap();
+    let reference = CardReference::parse(site.url("/agents/actor").as_str()).unwrap();
     let card = fetch_card(&reference, &options).await.unwrap();
     for (dialect, binding) in WAYS {
         let preference =

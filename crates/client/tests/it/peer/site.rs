@@ -19,7 +19,6 @@ pub(crate) struct Site {
     pub(crate) engine: Engine,
     folder: Arc<TempDir>,
     streaming: bool,
-    cards: SocketAddr,
     stop: oneshot::Sender<()>,
     server: JoinHandle<()>,
 }
@@ -48,8 +47,7 @@ impl Site {
             let told = async { drop(told.await) };
             server.run(listener, told).await.unwrap();
         });
-        let cards = with_grpc(address).await;
-        Self { address, engine, folder, streaming, cards, stop, server }
+        Self { address, engine, folder, streaming, stop, server }
     }
 
     /// Stops, and gives back what it takes to start again at the same address on the same store.
@@ -60,31 +58,9 @@ impl Site {
         Stopped { folder: self.folder, address: self.address, streaming: self.streaming }
     }
 
-    /// The card of an agent, with an interface for every binding.
-    pub(crate) fn card_url(&self, agent: &str) -> Url {
-        Url::parse(&format!("http://{}/{agent}/card.json", self.cards)).unwrap()
-    }
-
     pub(crate) fn url(&self, path: &str) -> Url {
         Url::parse(&format!("http://{}{path}", self.address)).unwrap()
     }
-}
-
-/// Serves the cards of a server, each with one more interface: gRPC, where `tenant` names the agent.
-async fn with_grpc(server: SocketAddr) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    let card = async move |axum::extract::Path(agent): axum::extract::Path<String>| {
-        let url = format!("http://{server}/agents/{agent}/.well-known/agent-card.json");
-        let card = reqwest::get(url).await.unwrap().text().await.unwrap();
-        let mut card: serde_json::Value = serde_json::from_str(&card).unwrap();
-        let interfaces = card["supportedInterfaces"].as_array_mut().unwrap();
-        interfaces.push(json!({ "url": server.to_string(), "protocolBinding": "GRPC", "protocolVersion": "1.0", "tenant": agent }));
-        card.to_string()
-    };
-    let app = axum::Router::new().route("/{agent}/card.json", axum::routing::get(card));
-    tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
-    address
 }
 
 pub(crate) struct Stopped {
