@@ -161,13 +161,7 @@ pub(crate) async fn serve(
             limits: Arc::clone(&limits),
             admitted,
         };
-        match stream {
-            AcceptedStream::Tcp(stream) => match &listeners.tls {
-                Some(tls) => connection.spawn_encrypted(&builder, Arc::clone(tls), stream),
-                None => connection.spawn(&builder, stream),
-            },
-            AcceptedStream::Unix(stream) => connection.spawn(&builder, stream),
-        }
+        connection.start(&builder, listeners.tls.as_ref(), stream);
     }
     drop(listeners);
     drop(stop);
@@ -194,6 +188,19 @@ struct HttpConnection {
 }
 
 impl HttpConnection {
+    /// Neither generic nor a future, so that connections are compiled in this crate and optimised as it is. [`serve`]
+    /// is compiled in the crate that awaits it, and so would be all that it polls.
+    #[inline(never)]
+    fn start(self, builder: &http1::Builder, tls: Option<&Arc<ServerTls>>, stream: AcceptedStream) {
+        match stream {
+            AcceptedStream::Tcp(stream) => match tls {
+                Some(tls) => self.spawn_encrypted(builder, Arc::clone(tls), stream),
+                None => self.spawn(builder, stream),
+            },
+            AcceptedStream::Unix(stream) => self.spawn(builder, stream),
+        }
+    }
+
     fn spawn<S>(self, builder: &http1::Builder, stream: S)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
