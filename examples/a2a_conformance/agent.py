@@ -46,6 +46,12 @@ def ask():
     return {"type": "done", "text": "You said: %s" % (answer.get("data") or {}).get("answer", "")}
 
 
+def keep_asking():
+    while True:
+        say(type="ask", text="What else?")
+        hear()
+
+
 def work_long():
     say(type="progress", done=0, text="working")
     say(type="sleep", seconds=5)
@@ -79,7 +85,7 @@ PREFIXES = {
 def main():
     message_id = hear()["messageId"]
     known = [prefix for prefix in PREFIXES if message_id.startswith(prefix)]
-    other = ask if os.environ.get("ASK_BY_DEFAULT") else COMPLETE
+    other = keep_asking if os.environ.get("ASK_BY_DEFAULT") else COMPLETE
     chosen = PREFIXES[max(known, key=len)] if known else other
     end = chosen() if callable(chosen) else chosen
     say(**(end or {"type": "done"}))

@@ -57,7 +57,9 @@ impl Agent for ConformanceAgent {
     async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
         match Behaviour::of(&cx.input().id) {
             Some(behaviour) => behaviour.run(&cx).await,
-            None if self.ask_by_default => Behaviour::Ask.run(&cx).await,
+            None if self.ask_by_default => loop {
+                cx.ask_text("What else?").await?;
+            },
             None => Behaviour::Complete.run(&cx).await,
         }
     }

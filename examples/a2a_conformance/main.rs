@@ -25,7 +25,7 @@ struct Options {
     /// What the card announces.
     #[arg(long, value_enum, default_value_t = CardProfile::Full)]
     profile: CardProfile,
-    /// For the kit of 0.3: a message whose id has no known prefix ends with a question.
+    /// For the kit of 0.3: a message whose id has no known prefix ends with a question, and so does every answer.
     #[arg(long)]
     ask_by_default: bool,
 }

@@ -131,6 +131,11 @@ impl App {
         }
     }
 
+    /// Whether a caller that was let in may read cards; where they are private, only if callers are asked who they are.
+    pub(crate) fn shows_cards(&self) -> bool {
+        !self.options.private_cards || self.options.authenticator.is_some()
+    }
+
     /// Rechecks the credentials of a request for as long as its response lasts.
     pub(crate) fn start_recheck(&self, headers: &HeaderMap, peer: &ConnectionPeer) -> CredentialRecheck {
         match &self.options.authenticator {

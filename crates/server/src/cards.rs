@@ -182,6 +182,12 @@ impl Cards {
         is_current.then_some(made)
     }
 
+    /// The public card of the default agent in 0.3, if there is such an agent.
+    pub(crate) async fn default_0_3(&self, engine: &Engine) -> Option<Bytes> {
+        let made = self.current(engine).await;
+        made.default.as_ref().map(|(_, cards)| cards.v0_3.body.clone())
+    }
+
     /// The extended card of an agent in a generation of the protocol. `at_root`: with the addresses of the root, where the
     /// default agent is.
     pub(crate) async fn extended(

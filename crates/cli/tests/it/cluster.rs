@@ -13,12 +13,16 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nuncio_client::a2a::{
+    self, A2aBinding, A2aClient, A2aCredentials, A2aHttpOptions, CardReference, InterfacePreference,
+};
 use nuncio_engine::{Message, Role};
 use nuncio_wire::{
     a2a::{A2aCall, Dialect, SendMessage, StreamEvent},
     jsonrpc,
 };
 use rustix::process::Signal;
+use serde_json::{Value, json};
 use tokio::{
     sync::{Mutex, MutexGuard},
     task::JoinSet,
@@ -337,6 +341,57 @@ async fn cancel_and_answer_reach_a_runner_elsewhere() {
         );
         assert!(p99 < bound, "{what}: {p99:?} is not within {bound:?}");
     }
+}
+
+/// One task in four tongues: begun over gRPC, its stream cut off with its node, continued over REST at another, its
+/// question answered over MCP at a third, its end read in A2A 0.1.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_one_over_every_protocol_and_node() {
+    let Some((url, _alone)) = server().await else { return };
+    let mut nodes = Nodes::start(&url);
+    let at = |nodes: &Nodes, n: usize| nodes.nodes[n].server.url().to_owned();
+    let (second, third) = (at(&nodes, 1), at(&nodes, 2));
+
+    let options = A2aHttpOptions { resumes: 0, ..A2aHttpOptions::default() };
+    let card = format!("{}/agents/listener", at(&nodes, 0)).parse().unwrap();
+    let card = a2a::fetch_card(&CardReference::Url(card), &options).await.unwrap().value;
+    let only_grpc = InterfacePreference { bindings: vec!["GRPC".into()], only: true, dialect: Dialect::V1 };
+    let client = A2aClient::new(&card, &only_grpc, &A2aCredentials::default(), &options).unwrap();
+    assert_eq!(client.binding(), A2aBinding::Grpc);
+    let message = Message::text("m-1", Role::User, "answer");
+    let mut stream = within("gRPC", client.send_streaming(SendMessage::new(message))).await.unwrap();
+    let first = within("its first event", stream.next()).await.unwrap().unwrap();
+    let StreamEvent::Task(task) = first.event.value else { panic!("a stream begins with its task") };
+    nodes.nodes[0].kill();
+
+    let http = crate::http::client();
+    let path = format!("{second}/agents/listener/tasks/{}:subscribe", task.id);
+    let request = http.post(path).header("A2A-Version", "1.0").header("Last-Event-ID", first.cursor.unwrap());
+    let mut events = Frames::of(within("REST", request.send()).await.unwrap()).await.unwrap();
+    until(&mut events, "Which word?").await;
+
+    let reply = json!({ "name": "task_reply", "arguments": { "taskId": task.id, "data": { "word": "this" } },
+        "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} } });
+    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": reply });
+    let request = http
+        .post(format!("{third}/mcp"))
+        .header("Accept", "application/json, text/event-stream")
+        .header("MCP-Protocol-Version", "2026-07-28")
+        .header("Mcp-Method", "tools/call")
+        .header("Mcp-Name", "task_reply")
+        .json(&request);
+    let answered = within("MCP", async { request.send().await.unwrap().text().await.unwrap() }).await;
+    assert!(answered.contains("\"result\"") && !answered.contains("\"isError\":true"), "{answered}");
+
+    until(&mut events, "heard").await;
+    events.rest().await.unwrap();
+    let call = A2aCall::Get { task: task.id.clone(), history_length: None };
+    let headers = [("A2A-Version", "0.1")];
+    let read = nodes.endpoints("listener")[2].ask(Dialect::V0_1, "1", &call, &headers).await.unwrap();
+    let read: Value = serde_json::from_slice(&read).unwrap();
+    assert_eq!(read["result"]["id"], task.id.as_str());
+    assert_eq!(read["result"]["status"]["state"], "completed", "{read}");
+    assert_eq!(read["result"]["artifacts"][0]["parts"], json!([{ "type": "text", "text": "answer" }]));
 }
 
 /// How long it takes from what is said there until the agent at work here has heard it.

@@ -219,6 +219,11 @@ async fn answer(
             response.headers_mut().insert(STREAM_ID, name);
             Ok(response)
         }
+        // In 0.3 the method is also how a client without HTTP reads the card at all.
+        Ok(A2aReply::NoExtendedCard) if dialect < Dialect::V1 && exchange.app.shows_cards() => {
+            let card = exchange.app.cards.default_0_3(&exchange.app.engine).await.unwrap_or_default();
+            write_json(method, &card)
+        }
         Ok(A2aReply::NoExtendedCard) => {
             let message = "this agent has no extended card";
             Err(dialect.grpc_status(&dialect.problem(A2aProblem::ExtendedCardUnsupported, message)))
@@ -228,9 +233,14 @@ async fn answer(
 }
 
 fn write_result(method: GrpcMethod, result: &A2aResult) -> Result<Response<Body>, GrpcStatus> {
-    let (mut json, mut out) = (Vec::with_capacity(1024), Vec::with_capacity(1024));
+    let mut json = Vec::with_capacity(1024);
     result.write(method.dialect, &mut json);
-    match grpc::write_message(&mut out, |out| method.write_result(out, &json, None)) {
+    write_json(method, &json)
+}
+
+fn write_json(method: GrpcMethod, json: &[u8]) -> Result<Response<Body>, GrpcStatus> {
+    let mut out = Vec::with_capacity(1024);
+    match grpc::write_message(&mut out, |out| method.write_result(out, json, None)) {
         Ok(()) => Ok(body::message(out)),
         Err(error) => Err(unwritable(&error)),
     }

@@ -264,8 +264,9 @@ fn in_grpc(version: &str, row: &Row) -> (String, Value) {
 
 async fn outcome_by_grpc(client: &GrpcClient, version: &str, row: &Row) -> Option<Outcome> {
     let (path, request) = in_grpc(version, row);
-    // 0 means that nothing is said about the history.
-    if version == "0.3" && row.params.get("historyLength") == Some(&json!(0)) {
+    // 0 means that nothing is said about the history, and `GetAgentCard` is also the public card.
+    let is_card = row.method == "agent/getAuthenticatedExtendedCard";
+    if version == "0.3" && (is_card || row.params.get("historyLength") == Some(&json!(0))) {
         return None;
     }
     let body = grpc_client::message(&path, &request)?;
@@ -283,7 +284,6 @@ async fn outcome_by_grpc(client: &GrpcClient, version: &str, row: &Row) -> Optio
         ("0.3", "TASK_NOT_CANCELABLE") => -32002,
         // A message to a task that has ended is invalid in 0.3.
         ("0.3", "UNSUPPORTED_OPERATION") if answer.status.message.contains("no more messages") => -32602,
-        ("0.3", "UNSUPPORTED_OPERATION") => -32007,
         ("0.3", "INVALID_PARAMS") => -32602,
         (_, reason) => code_of(reason, status_of(code)),
     };

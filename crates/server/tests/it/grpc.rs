@@ -96,6 +96,18 @@ async fn a_tenant_names_an_agent_and_at_its_address_only_its_tasks_exist() {
     assert!(missing.status.message.contains("nobody"), "{:?}", missing.status);
 }
 
+/// 0.3 has no other way to the card for a client of gRPC alone.
+#[tokio::test]
+async fn in_0_3_the_card_is_read_over_grpc() {
+    let path = "/a2a.v1.A2AService/GetAgentCard";
+    let site = Site::new().await;
+    let card = client(&site).await.call(path, &[], &json!({})).await.result();
+    assert_eq!((&card["name"], &card["protocolVersion"]), (&json!("actor"), &json!("0.3.0")));
+    let private = Site::with(|setup| setup.server.private_cards = true).await;
+    let refused = client(&private).await.call(path, &[], &json!({})).await;
+    assert_eq!(refused.status.code, GrpcCode::Unimplemented);
+}
+
 #[tokio::test]
 async fn errors_are_statuses_with_details() {
     let site = Site::new().await;

@@ -18,10 +18,11 @@ use super::{
     input::{self, JsonPath, MalformedInput, non_empty},
     method::A2aMethod,
     params,
-    rest::{self, RestOperation},
+    rest::{self, RestOperation, proto_0_3},
 };
 use crate::{
     grpc::{GrpcCode, GrpcStatus},
+    json,
     protobuf::{DescriptorPool, ProtobufError, ProtobufLimits, ProtobufMethod},
 };
 
@@ -183,7 +184,10 @@ impl GrpcMethod {
         if self.dialect < Dialect::V1 {
             let mut older = Vec::with_capacity(json.len() * 2);
             let wrapped = matches!(self.method, A2aMethod::Send | A2aMethod::Stream | A2aMethod::Subscribe);
-            self.dialect.write_rest_result(&mut older, json, wrapped);
+            match self.method {
+                A2aMethod::ExtendedCard => json::value(&mut older, &proto_0_3::card(json)),
+                _ => self.dialect.write_rest_result(&mut older, json, wrapped),
+            }
             proto = Cow::Owned(older);
         }
         if let Some(cursor) = cursor {

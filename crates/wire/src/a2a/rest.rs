@@ -4,7 +4,7 @@
 //! 1.0 uses the JSON of its other bindings. 0.3 uses the ProtoJSON of its gRPC messages, see [`proto_0_3`].
 
 mod error;
-mod proto_0_3;
+pub(super) mod proto_0_3;
 
 use serde_json::{Map, Value, value::RawValue};
 

@@ -73,7 +73,11 @@ pub(crate) enum NoOperation {
 impl RestRoute {
     /// Reads a path. `None`: it does not belong to this binding.
     pub(crate) fn parse(path: &str) -> Option<Self> {
-        let path = path.strip_prefix('/').filter(|path| !path.is_empty())?;
+        // Clients join paths to the URL of a card, and not all of them see that it ends with a slash.
+        let path = path.trim_start_matches('/');
+        if path.is_empty() {
+            return None;
+        }
         let segments: Vec<&str> = path.splitn(MAX_SEGMENTS + 1, '/').collect();
         let (agent, segments) = match segments.as_slice() {
             ["agents", name, rest @ ..] => (Some(decode(name)), rest),
@@ -183,6 +187,9 @@ mod tests {
         let (get, post) = (&Method::GET, &Method::POST);
         check(post, "/message:send", "1.0 - - Ok(Send)");
         check(post, "/v1/message:stream", "0.3 - - Ok(Stream)");
+        check(post, "//message:send", "1.0 - - Ok(Send)");
+        check(post, "//v1/message:send", "0.3 - - Ok(Send)");
+        check(get, "//", "-");
         check(post, "/agents/a/message:send", "1.0 a - Ok(Send)");
         check(post, "/b/message:send", "1.0 - b Ok(Send)");
         check(post, "/agents/a/b/message:send", "1.0 a b Ok(Send)");

@@ -163,6 +163,39 @@ fn webhook(mut members: Members) -> Members {
     pick(members, &["name", "pushNotificationConfig"])
 }
 
+/// A card as a message of `a2a.v1`: its security schemes are named by a member, its requirements are wrapped.
+pub(in crate::a2a) fn card(json: &[u8]) -> Option<Value> {
+    let mut card: Value = serde_json::from_slice(json).ok()?;
+    requirements(&mut card);
+    for skill in card.get_mut("skills").and_then(Value::as_array_mut).into_iter().flatten() {
+        requirements(skill);
+    }
+    if let Some(Value::Object(schemes)) = card.get_mut("securitySchemes") {
+        for scheme in schemes.values_mut() {
+            let name = match scheme["type"].as_str() {
+                Some("apiKey") => "apiKeySecurityScheme",
+                Some("oauth2") => "oauth2SecurityScheme",
+                Some("openIdConnect") => "openIdConnectSecurityScheme",
+                Some("mutualTLS") => "mtlsSecurityScheme",
+                _ => "httpAuthSecurityScheme",
+            };
+            *scheme = json!({ name: scheme.take() });
+        }
+    }
+    Some(card)
+}
+
+/// `[{"bearer": ["a"]}]` as `[{"schemes": {"bearer": {"list": ["a"]}}}]`.
+fn requirements(of: &mut Value) {
+    for requirement in of.get_mut("security").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Value::Object(schemes) = requirement {
+            let wrapped =
+                schemes.iter_mut().map(|(name, scopes)| (name.clone(), json!({ "list": scopes.take() })));
+            *requirement = json!({ "schemes": wrapped.collect::<Members>() });
+        }
+    }
+}
+
 // Requests.
 
 /// The params of `message/send` from the body of a request in either form.
@@ -283,6 +316,21 @@ mod tests {
         check(&task, false, &json!({ "id": "t", "contextId": "c", "status": proto }));
         check(&task, true, &json!({ "task": { "id": "t", "contextId": "c", "status": proto } }));
         check(&Value::Null, false, &json!({}));
+    }
+
+    #[test]
+    fn a_card_says_its_security_as_the_proto_file_does() {
+        let plain = json!({
+            "name": "a",
+            "securitySchemes": { "bearer": { "type": "http", "scheme": "Bearer" }, "tls": { "type": "mutualTLS" } },
+            "security": [{ "bearer": [] }, { "tls": [] }],
+            "skills": [{ "id": "s", "security": [{ "bearer": ["x"] }] }],
+        });
+        let proto = card(plain.to_string().as_bytes()).unwrap();
+        assert_eq!(proto["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"], "Bearer");
+        assert!(proto["securitySchemes"]["tls"].get("mtlsSecurityScheme").is_some());
+        assert_eq!(proto["security"][0], json!({ "schemes": { "bearer": { "list": [] } } }));
+        assert_eq!(proto["skills"][0]["security"], json!([{ "schemes": { "bearer": { "list": ["x"] } } }]));
     }
 
     /// 1.0 has one JSON for all bindings.
