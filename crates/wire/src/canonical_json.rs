@@ -92,11 +92,18 @@ fn write_double(out: &mut String, number: f64) {
     if number < 0.0 {
         out.push('-');
     }
-    // "d.ddde-7": Rust prints the shortest digits, too, and leaves the choice of the notation to us.
-    let text = format!("{:e}", number.abs());
+    // The shortest digits, and of two equally near ones the even one. `format!` takes the other.
+    let text = Value::from(number.abs()).to_string();
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or_default();
-    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let all = format!("{whole}{fraction}");
+    let digits = all.trim_start_matches('0');
+    let zeros = i32::try_from(all.len() - digits.len()).unwrap_or_default();
+    let digits = digits.trim_end_matches('0');
+    let exponent = exponent.parse::<i32>().unwrap_or_default()
+        + i32::try_from(whole.len()).unwrap_or_default()
+        - zeros
+        - 1;
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     if !PLAIN_EXPONENTS.contains(&exponent) {
         let (first, rest) = digits.split_at(1);
@@ -109,9 +116,9 @@ fn write_double(out: &mut String, number: f64) {
     } else if exponent < 0 {
         out.push_str("0.");
         (exponent..-1).for_each(|_| out.push('0'));
-        out.push_str(&digits);
+        out.push_str(digits);
     } else if count <= exponent + 1 {
-        out.push_str(&digits);
+        out.push_str(digits);
         (count..=exponent).for_each(|_| out.push('0'));
     } else {
         let (whole, fraction) = digits.split_at(usize::try_from(exponent + 1).unwrap_or_default());

@@ -370,18 +370,27 @@ async fn a_task_is_one_over_every_protocol_and_node() {
     let mut events = Frames::of(within("REST", request.send()).await.unwrap()).await.unwrap();
     until(&mut events, "Which word?").await;
 
-    let reply = json!({ "name": "task_reply", "arguments": { "taskId": task.id, "data": { "word": "this" } },
-        "_meta": { "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} } });
-    let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": reply });
-    let request = http
-        .post(format!("{third}/mcp"))
-        .header("Accept", "application/json, text/event-stream")
-        .header("MCP-Protocol-Version", "2026-07-28")
-        .header("Mcp-Method", "tools/call")
-        .header("Mcp-Name", "task_reply")
-        .json(&request);
-    let answered = within("MCP", async { request.send().await.unwrap().text().await.unwrap() }).await;
-    assert!(answered.contains("\"result\"") && !answered.contains("\"isError\":true"), "{answered}");
+    let mcp = async |method: &str, mut params: Value| {
+        params["taskId"] = task.id.as_str().into();
+        params["_meta"] = json!({
+            "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": { "extensions": { "io.modelcontextprotocol/tasks": {} } },
+        });
+        let request = http
+            .post(format!("{third}/mcp"))
+            .header("Accept", "application/json, text/event-stream")
+            .header("MCP-Protocol-Version", "2026-07-28")
+            .header("Mcp-Method", method)
+            .header("Mcp-Name", &task.id)
+            .json(&json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }));
+        let answer = within(method, async { request.send().await.unwrap().text().await.unwrap() }).await;
+        let answer: Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("{answer}"));
+        answer.get("result").cloned().unwrap_or_else(|| panic!("{answer}"))
+    };
+    let asked = mcp("tasks/get", json!({})).await;
+    let key = asked["inputRequests"].as_object().unwrap().keys().next().unwrap();
+    let said = json!({ "action": "accept", "content": { "word": "this" } });
+    mcp("tasks/update", json!({ "inputResponses": { key: said } })).await;
 
     until(&mut events, "heard").await;
     events.rest().await.unwrap();

@@ -58,12 +58,15 @@ async fn a_commit_does_not_wait_for_thousands_of_another_tenant() {
     let good = tokio::spawn({
         let (store, written) = (Arc::clone(&store), Arc::clone(&written));
         async move {
+            // On a busy machine some have been written by now: they did not go before it, but came before it.
+            let earlier = written.load(Ordering::Relaxed);
             store.commit(creation("good/ada")).await.unwrap();
-            written.load(Ordering::Relaxed)
+            (earlier, written.load(Ordering::Relaxed) - earlier)
         }
     });
-    let before = timeout(Duration::from_secs(60), good).await.unwrap().unwrap();
-    assert!(before < MANY / 2, "{before} of the other tenant's commits went first");
+    let (earlier, before) = timeout(Duration::from_secs(60), good).await.unwrap().unwrap();
+    let waiting = MANY - earlier;
+    assert!(before <= waiting / 2 + 256, "{before} of {waiting} commits of the other tenant went first");
     timeout(Duration::from_secs(60), commits.join_all()).await.unwrap();
     assert_eq!(written.load(Ordering::Relaxed), MANY);
 }
