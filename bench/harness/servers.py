@@ -22,6 +22,9 @@ ENDS_WITHIN = 5.0
 LOAD_GRACE = 90.0
 
 OURS = "nuncio"
+# The same server over its other bindings.
+OURS_REST = "nuncio, REST"
+OURS_GRPC = "nuncio, gRPC"
 # Another build of ours: an older one, or one of another profile.
 OURS_BESIDE = "nuncio, beside"
 L0 = "L0"
@@ -47,12 +50,12 @@ def catalog(ours: Path, built: Path, beside: Path | None = None) -> dict[str, Sp
     def program(name: str) -> str:
         return str(built / name)
 
-    def serving(name: str, about: str, binary: Path, asked: tuple[str, ...]) -> Spec:
+    def serving(name: str, about: str, binary: Path, asked: tuple[str, ...], dialect: str = "a2a") -> Spec:
         def command(port: int, data: Path) -> list[str]:
             listen = ["--listen", f"127.0.0.1:{port}", "--data", str(data)]
             return [str(binary), "serve", *listen, "--bench-agent"]
 
-        return Spec(name, about, command, asked)
+        return Spec(name, about, command, asked, dialect)
 
     specs = [
         Spec(
@@ -68,6 +71,8 @@ def catalog(ours: Path, built: Path, beside: Path | None = None) -> dict[str, Sp
             ("send", "get"),
         ),
         serving(OURS, "this repository, durable", ours, ("send", "get", "stream", "idle", "grow")),
+        serving(OURS_REST, "the same over HTTP+JSON", ours, ("send", "get", "stream"), "a2a-rest"),
+        serving(OURS_GRPC, "the same over gRPC", ours, ("send", "get", "stream"), "a2a-grpc"),
         *([serving(OURS_BESIDE, str(beside), beside, ("send", "get", "stream", "idle"))] if beside else []),
         Spec(
             RA2A,

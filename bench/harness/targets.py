@@ -7,7 +7,7 @@ counts: on a shared machine absolute figures wander, their ratios much less.
 import statistics
 from dataclasses import dataclass
 
-from .servers import A2A_PROTOCOL_SERVER, L0, L2, OURS, RA2A
+from .servers import A2A_PROTOCOL_SERVER, L0, L2, OURS, OURS_GRPC, OURS_REST, RA2A
 from .workloads import Measurements
 
 PASS, MISS, NOT_RUN = "PASS", "MISS", "not run"
@@ -29,6 +29,8 @@ class Target:
     chosen_by: str | None = None
     # Not how many times as much, but how much more.
     is_difference: bool = False
+    # Whose figure it is.
+    subject: str = OURS
 
     def text(self) -> str:
         sign = "≥" if self.at_least else "≤"
@@ -54,6 +56,14 @@ def grown(what: str, workload: str, figure: str, before: str) -> Target:
     return Target(what, workload, figure, 2.0, False, base_workload=before, chosen_by="grow")
 
 
+def bindings(workload: str, figure: str) -> list[Target]:
+    """Beside JSON-RPC: REST within a tenth, gRPC within three tenths."""
+    return [
+        Target(f"{workload} over {name}: CPU", workload, figure, bound, False, OURS, subject=subject)
+        for name, bound, subject in (("REST", 1.1, OURS_REST), ("gRPC", 1.3, OURS_GRPC))
+    ]
+
+
 TARGETS = [
     Target("send, 64 connections: per second", "send", "rps", 0.55, True, L2),
     Target("send: per second, beside the fastest in-memory SDK", "send", "rps", 1.2, True, RA2A),
@@ -63,6 +73,9 @@ TARGETS = [
     Target("stream: beside the best in-memory SDK", "stream", "events_per_s", 1.0, True, A2A_PROTOCOL_SERVER),
     Target("stream: beside the bare SSE loop", "stream", "events_per_s", 0.4, True, L0),
     Target("get, 64 connections: per second", "get", "rps", 0.6, True, L0),
+    *bindings("send", "cpu_s_per_1k"),
+    *bindings("get", "cpu_s_per_1k"),
+    *bindings("stream", "cpu_s_per_1k_events"),
     Target("idle streams: memory of each", "idle", "kib_per_stream", 32, False, unit=" KiB"),
     grown("get with many stored: p50", "get-many", "p50_ms", "get-few"),
     grown("get with many stored: CPU", "get-many", "cpu_s_per_1k", "get-few"),
@@ -91,7 +104,7 @@ def judge_all(
 def judge(target: Target, measured: Measurements, chosen: list[str]) -> Verdict:
     if target.part() not in chosen:
         return Verdict(target, [], NOT_RUN)
-    ours = measured.of(OURS, target.workload)
+    ours = measured.of(target.subject, target.workload)
     if not ours:
         return Verdict(target, [], MISS, "no figures")
     values = [figures[target.figure] for figures in ours.values()]
@@ -107,6 +120,6 @@ def judge(target: Target, measured: Measurements, chosen: list[str]) -> Verdict:
     median = statistics.median(values)
     kept = median >= target.bound if target.at_least else median <= target.bound
     # A fast wrong answer is not fast.
-    failures = measured.failures(OURS, target.workload)
+    failures = measured.failures(target.subject, target.workload)
     note = f"{failures} bad answers" if failures else ""
     return Verdict(target, values, PASS if kept and not failures else MISS, note)

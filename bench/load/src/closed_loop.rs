@@ -15,10 +15,12 @@ use crate::{
     figures::{Figures, Tally},
     plan::Plan,
     process,
+    request::Dialect,
 };
 
 struct Run {
     plan: Plan,
+    dialect: Dialect,
     port: u16,
     end: Instant,
     left: usize,
@@ -29,7 +31,7 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Figures> {
     let plan = Plan::prepare(flags).await?;
     let mut connections = Vec::with_capacity(flags.conns);
     for _ in 0..flags.conns {
-        let mut connection = Connection::open(flags.port).await?;
+        let mut connection = Connection::open(flags.dialect, flags.port).await?;
         plan.begin_session(&mut connection).await?;
         connections.push(connection);
     }
@@ -39,6 +41,7 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Figures> {
     let start = Instant::now();
     let run = Rc::new(RefCell::new(Run {
         plan,
+        dialect: flags.dialect,
         port: flags.port,
         end: start + Duration::from_secs_f64(flags.secs),
         left: flags.count,
@@ -83,8 +86,8 @@ async fn ask(run: Rc<RefCell<Run>>, mut connection: Connection) {
             }
         }
         if broken {
-            let port = run.borrow().port;
-            if connection.reopen(port).await.is_err() {
+            let (dialect, port) = (run.borrow().dialect, run.borrow().port);
+            if connection.reopen(dialect, port).await.is_err() {
                 return;
             }
         }

@@ -30,7 +30,7 @@ pub(crate) struct First {
 
 pub(crate) async fn run(flags: &Flags) -> anyhow::Result<First> {
     let plan = Plan::prepare(flags).await?;
-    let mut connection = Connection::open(flags.port).await?;
+    let mut connection = Connection::open(flags.dialect, flags.port).await?;
     plan.begin_session(&mut connection).await?;
     let end = Instant::now() + Duration::from_secs_f64(flags.secs);
     let (mut events, mut messages, mut errors) = (vec![], vec![], vec![]);
@@ -45,7 +45,7 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<First> {
             }
             Err(error) => {
                 errors.push(error);
-                connection.reopen(flags.port).await?;
+                connection.reopen(flags.dialect, flags.port).await?;
             }
         }
     }

@@ -82,16 +82,16 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Idle> {
 
 async fn open_many(opening: Rc<RefCell<Opening>>) {
     loop {
-        let (request, port) = {
+        let (request, dialect, port) = {
             let mut opening = opening.borrow_mut();
             if opening.left == 0 || Instant::now() >= opening.end {
                 return;
             }
             opening.left -= 1;
-            (opening.requests.stream("wait"), opening.port)
+            (opening.requests.stream("wait"), opening.requests.dialect, opening.port)
         };
         let opened = async {
-            let mut connection = Connection::open(port).await?;
+            let mut connection = Connection::open(dialect, port).await?;
             let response = connection.start(request).await?;
             let status = response.status();
             let mut body = response.into_body();

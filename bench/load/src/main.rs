@@ -6,6 +6,7 @@ mod closed_loop;
 mod connection;
 mod figures;
 mod first;
+mod grpc;
 mod idle;
 mod mcp;
 mod plan;

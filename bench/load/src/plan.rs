@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::{
     Flags, Workload,
     connection::{Answer, Connection},
-    mcp,
+    grpc, mcp,
     request::{Dialect, Requests, TEXT},
 };
 
@@ -56,13 +56,19 @@ impl Plan {
             page: RefCell::default(),
             one_of: (flags.count / SAMPLE).max(1),
         };
-        let mut connection = Connection::open(flags.port).await?;
+        let is_known =
+            matches!(flags.workload, Workload::Send | Workload::Get | Workload::Stream | Workload::Fill);
+        ensure!(
+            is_known || !matches!(flags.dialect, Dialect::A2aRest | Dialect::A2aGrpc),
+            "not over this binding"
+        );
+        let mut connection = Connection::open(flags.dialect, flags.port).await?;
         plan.begin_session(&mut connection).await?;
         match plan.workload {
             Workload::Send | Workload::Get if flags.ids.is_none() => {
                 let tasks = if plan.workload == Workload::Get { OWN_TASKS } else { 1 };
                 for _ in 0..tasks {
-                    let id = echoed(&connection.call(plan.requests.send(TEXT)).await?)?;
+                    let id = plan.echoed(&connection.call(plan.requests.send(TEXT)).await?)?;
                     plan.ids.borrow_mut().push(id);
                 }
             }
@@ -115,6 +121,8 @@ impl Plan {
             Workload::Call | Workload::Durable | Workload::Post => TEXT,
             Workload::Read => mcp::CONTENT,
             Workload::First => mcp::LAST_WORDS,
+            Workload::Stream if self.is_grpc() => "",
+            _ if self.is_grpc() => TEXT,
             _ => "TASK_STATE_COMPLETED",
         };
         if !answer.status.is_success() || memmem::find(body, expected.as_bytes()).is_none() {
@@ -124,6 +132,12 @@ impl Plan {
             Workload::Call | Workload::Durable => {
                 ensure!(memmem::find(body, b"\"isError\":true").is_none(), "the tool failed");
                 Ok(0)
+            }
+            Workload::Stream if self.is_grpc() => {
+                let events = grpc::chunks(body)?;
+                ensure!(events == CHUNKS, "{events} chunks instead of {CHUNKS}");
+                ensure!(body.len() > CHUNKS * CHUNK_BYTES, "the chunks are too short");
+                Ok(events)
             }
             Workload::Stream => {
                 let events = memmem::find_iter(body, b"artifactUpdate").count();
@@ -138,7 +152,7 @@ impl Plan {
             Workload::Fill => {
                 let mut ids = self.ids.borrow_mut();
                 if self.asked.get() >= ids.len() * self.one_of {
-                    ids.push(echoed(answer)?);
+                    ids.push(self.echoed(answer)?);
                 }
                 Ok(0)
             }
@@ -146,20 +160,28 @@ impl Plan {
         }
     }
 
+    fn is_grpc(&self) -> bool {
+        self.requests.dialect == Dialect::A2aGrpc
+    }
+
+    /// The id of a task that completed with the text that was sent.
+    fn echoed(&self, answer: &Answer) -> anyhow::Result<String> {
+        let show = || format!("{}: {}", answer.status, String::from_utf8_lossy(&answer.body));
+        if self.is_grpc() {
+            ensure!(memmem::find(&answer.body, TEXT.as_bytes()).is_some(), "not an echo: {}", show());
+            return grpc::task_id(&answer.body);
+        }
+        let json: Value = serde_json::from_slice(&answer.body).with_context(show)?;
+        let result = if json["result"].is_object() { &json["result"] } else { &json };
+        let task = if result["task"].is_object() { &result["task"] } else { result };
+        ensure!(task["artifacts"][0]["parts"][0]["text"] == TEXT, "not an echo: {}", show());
+        Ok(task["id"].as_str().with_context(show)?.to_owned())
+    }
+
     /// The ids of a sample of the tasks that `fill` made.
     pub(crate) fn into_ids(self) -> Vec<String> {
         self.ids.into_inner()
     }
-}
-
-/// The id of a task that completed with the text that was sent.
-fn echoed(answer: &Answer) -> anyhow::Result<String> {
-    let show = || format!("{}: {}", answer.status, String::from_utf8_lossy(&answer.body));
-    let json: Value = serde_json::from_slice(&answer.body).with_context(show)?;
-    let result = &json["result"];
-    let task = if result["task"].is_object() { &result["task"] } else { result };
-    ensure!(task["artifacts"][0]["parts"][0]["text"] == TEXT, "not an echo: {}", show());
-    Ok(task["id"].as_str().with_context(show)?.to_owned())
 }
 
 /// Empty where this was the last page, which begins again at the first.

@@ -1,4 +1,4 @@
-//! The requests of the workloads, as JSON-RPC.
+//! The requests of the workloads.
 
 use std::cell::Cell;
 
@@ -11,6 +11,8 @@ use hyper::{
 };
 use uuid::Uuid;
 
+use crate::grpc;
+
 /// What is echoed: 200 bytes that begin with none of the bench agent's words.
 pub(crate) const TEXT: &str = "hello, this is a message of the length that people write when they ask an \
     agent for something that takes more than a sentence to say but less than a page, two hundred bytes \
@@ -21,6 +23,10 @@ pub(crate) const TEXT: &str = "hello, this is a message of the length that peopl
 pub(crate) enum Dialect {
     /// A2A 1.0
     A2a,
+    /// A2A 1.0 over HTTP+JSON
+    A2aRest,
+    /// A2A 1.0 over gRPC
+    A2aGrpc,
     /// What ra2a 0.10.1 understands: method names of A2A 0.3, streams at a path of their own, and an
     /// explicit wish to wait for the task's end
     Ra2a,
@@ -47,6 +53,11 @@ impl Requests {
     }
 
     pub(crate) fn send(&self, text: &str) -> Request<Full<Bytes>> {
+        match self.dialect {
+            Dialect::A2aRest => return self.rest("/message:send", self.message(text)),
+            Dialect::A2aGrpc => return self.grpc("SendMessage", &grpc::send(&self.message_id(), text)),
+            _ => {}
+        }
         let method = if self.is_ra2a() { "message/send" } else { "SendMessage" };
         self.a2a(&self.path, method, &self.message(text))
     }
@@ -61,12 +72,30 @@ impl Requests {
     }
 
     pub(crate) fn stream(&self, text: &str) -> Request<Full<Bytes>> {
+        match self.dialect {
+            Dialect::A2aRest => return self.rest("/message:stream", self.message(text)),
+            Dialect::A2aGrpc => {
+                return self.grpc("SendStreamingMessage", &grpc::send(&self.message_id(), text));
+            }
+            _ => {}
+        }
         let (path, method) =
             if self.is_ra2a() { ("/stream", "message/stream") } else { ("/", "SendStreamingMessage") };
         self.a2a(path, method, &self.message(text))
     }
 
     pub(crate) fn get(&self, task: &str) -> Request<Full<Bytes>> {
+        match self.dialect {
+            Dialect::A2aRest => {
+                return Request::get(format!("/tasks/{task}"))
+                    .header(header::HOST, &self.host)
+                    .header("a2a-version", "1.0")
+                    .body(Full::default())
+                    .expect("every part of it is a valid one");
+            }
+            Dialect::A2aGrpc => return self.grpc("GetTask", &grpc::get(task)),
+            _ => {}
+        }
         let method = if self.is_ra2a() { "tasks/get" } else { "GetTask" };
         self.a2a("/", method, &format!(r#"{{"id":"{task}"}}"#))
     }
@@ -77,8 +106,34 @@ impl Requests {
         self.a2a("/", method, &format!(r#"{{"pageSize":50,"pageToken":"{token}"}}"#))
     }
 
+    fn rest(&self, path: &str, body: String) -> Request<Full<Bytes>> {
+        let mut request = self.post_body(path, body);
+        request.headers_mut().insert("a2a-version", HeaderValue::from_static("1.0"));
+        request
+    }
+
+    fn grpc(&self, method: &str, message: &[u8]) -> Request<Full<Bytes>> {
+        Request::post(format!("http://{}/lf.a2a.v1.A2AService/{method}", self.host))
+            .header(header::CONTENT_TYPE, "application/grpc")
+            .header(header::TE, "trailers")
+            .header("a2a-version", "1.0")
+            .body(Full::from(grpc::framed(message)))
+            .expect("every part of it is a valid one")
+    }
+
+    /// An id that no other message has.
+    fn message_id(&self) -> String {
+        let no = self.made.replace(self.made.get() + 1);
+        format!("{}-{no}", self.run.simple())
+    }
+
     fn message(&self, text: &str) -> String {
-        let (run, no) = (self.run.simple(), self.made.get());
+        // JSON-RPC counts its requests, the other bindings their messages.
+        let no = match self.dialect {
+            Dialect::A2aRest => self.made.replace(self.made.get() + 1),
+            _ => self.made.get(),
+        };
+        let run = self.run.simple();
         let configuration =
             if self.is_ra2a() { r#","configuration":{"returnImmediately":false}"# } else { "" };
         format!(
