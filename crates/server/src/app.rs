@@ -12,6 +12,7 @@ use axum::{
 };
 use hyper::body::Incoming;
 use nuncio_engine::{AccessKind, Action, Caller, Engine, Error};
+use tokio::sync::Semaphore;
 use tower::ServiceExt;
 
 use crate::{
@@ -47,6 +48,8 @@ pub(crate) struct App {
     pub(crate) challenge: BearerChallenge,
     hosts: HostCheck,
     cors: Option<Cors>,
+    /// See [`grpc::MAX_PUBLIC_STREAMS`].
+    pub(crate) public_streams: Arc<Semaphore>,
     streams: Arc<OpenStreams>,
     failures: AuthFailureLog,
     request_rate: RequestRate,
@@ -75,6 +78,7 @@ impl App {
             hosts: HostCheck::new(&options),
             cors: Cors::new(&options.cors_origins),
             streams,
+            public_streams: Arc::new(Semaphore::new(grpc::MAX_PUBLIC_STREAMS)),
             failures: AuthFailureLog::default(),
             request_rate,
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),

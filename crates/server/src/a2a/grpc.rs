@@ -23,7 +23,7 @@ use nuncio_wire::{
     grpc::{self, GrpcCode, GrpcStatus},
     protobuf::ProtobufLimits,
 };
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
 use super::{
     agent_address,
@@ -43,6 +43,19 @@ use crate::{
 
 /// The JSON of a request may be larger than the request, within reason: base64 adds a third.
 const JSON_GROWTH: usize = 2;
+
+/// Open streams of health and reflection on the whole server. They need no caller, so no caller's limit bounds them.
+pub(crate) const MAX_PUBLIC_STREAMS: usize = 64;
+
+/// Reserves one of the public streams, for as long as the permit lives.
+fn public_stream(app: &App) -> Result<OwnedSemaphorePermit, GrpcStatus> {
+    Arc::clone(&app.public_streams).try_acquire_owned().map_err(|_| {
+        let message = format!(
+            "this server has {MAX_PUBLIC_STREAMS} streams of health and reflection open: use Check, or try later"
+        );
+        GrpcStatus::new(GrpcCode::ResourceExhausted, message)
+    })
+}
 
 /// Whether a request is one of gRPC.
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {

@@ -353,6 +353,31 @@ async fn a_reflection_stream_is_bounded() {
     assert_eq!(refused.status.code, GrpcCode::ResourceExhausted);
 }
 
+/// They need no token: without a limit of their own anyone could hold as many as there is memory for.
+#[tokio::test]
+async fn streams_that_need_no_caller_are_few() {
+    let site = Site::new().await;
+    let client = client(&site).await;
+    let path = "/grpc.health.v1.Health/Watch";
+    let body = grpc_client::message(path, &json!({})).unwrap();
+    let mut watching = vec![];
+    for _ in 0..64 {
+        let mut watch = client.begin(path, &[], body.clone(), true).await;
+        watch.next().await.unwrap();
+        watching.push(watch);
+    }
+    for path in [path, REFLECTION] {
+        let refused = client.begin(path, &[], body.clone(), true).await.answer().await;
+        assert_eq!(refused.status.code, GrpcCode::ResourceExhausted, "{path}");
+    }
+    client.call("/grpc.health.v1.Health/Check", &[], &json!({})).await.result();
+    drop(watching);
+    within("a free stream", async {
+        while client.begin(path, &[], body.clone(), true).await.next().await.is_none() {}
+    })
+    .await;
+}
+
 /// One that does not read its stream holds little, and others are served meanwhile.
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_up_no_other() {

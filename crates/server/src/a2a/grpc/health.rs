@@ -116,15 +116,19 @@ fn undefined() -> GrpcStatus {
 
 /// The status now, and whenever it changes, until the server stops.
 fn watch(app: &Arc<App>, known: bool) -> Response<Body> {
-    let (app, closing) = (Arc::clone(app), app.engine.closing());
-    body::stream(stream::unfold((app, closing, None), move |(app, mut closing, last)| async move {
+    let permit = match super::public_stream(app) {
+        Ok(permit) => permit,
+        Err(status) => return body::fail(&status),
+    };
+    let begin = (Arc::clone(app), app.engine.closing(), None, permit);
+    body::stream(stream::unfold(begin, move |(app, mut closing, last, permit)| async move {
         loop {
             if last == Some(ServingStatus::NotServing) && *closing.borrow() {
                 return None;
             }
             let status = if known { status_of(&app).await } else { ServingStatus::Unknown };
             if last != Some(status) {
-                return Some((write_status(status).map(Bytes::from), (app, closing, Some(status))));
+                return Some((write_status(status).map(Bytes::from), (app, closing, Some(status), permit)));
             }
             // At the interval, or as soon as the server begins to stop.
             let _ = tokio::time::timeout(WATCH_INTERVAL, closing.wait_for(|closing| *closing)).await;

@@ -57,10 +57,14 @@ impl Reflection {
         B: HttpBody<Data = Bytes> + Send + Unpin + 'static,
         B::Error: Into<BoxError>,
     {
+        let permit = match super::public_stream(app) {
+            Ok(permit) => permit,
+            Err(status) => return body::fail(&status),
+        };
         let quiet = app.options.limits.body_timeout;
-        let begin = (requests, MessageReader::new(MAX_REQUEST), MAX_REQUESTS);
+        let begin = (requests, MessageReader::new(MAX_REQUEST), MAX_REQUESTS, permit);
         body::stream(stream::unfold(Some(begin), move |state| async move {
-            let (mut requests, mut reader, left) = state?;
+            let (mut requests, mut reader, left, permit) = state?;
             loop {
                 let answered = match reader.next_message() {
                     Ok(Some(_)) if left == 0 => {
@@ -85,7 +89,7 @@ impl Reflection {
                     },
                     Err(status) => Err(status),
                 };
-                let next = answered.is_ok().then(|| (requests, reader, left.saturating_sub(1)));
+                let next = answered.is_ok().then(|| (requests, reader, left.saturating_sub(1), permit));
                 return Some((answered.map(Bytes::from), next));
             }
         }))
