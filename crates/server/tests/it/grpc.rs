@@ -91,6 +91,8 @@ async fn a_tenant_names_an_agent_and_at_its_address_only_its_tasks_exist() {
     for tenant in [json!("actor"), json!("")] {
         client.a2a("GetTask", &json!({ "id": task, "tenant": tenant })).await.result();
     }
+    let elsewhere = client.a2a("GetTask", &json!({ "id": task, "tenant": "unpushed" })).await;
+    assert_eq!(elsewhere.refusal(), (GrpcCode::NotFound, "TASK_NOT_FOUND"));
     let missing = client.a2a("GetTask", &json!({ "id": task, "tenant": "nobody" })).await;
     assert_eq!(missing.status.code, GrpcCode::NotFound);
     assert!(missing.status.message.contains("nobody"), "{:?}", missing.status);
