@@ -55,12 +55,16 @@ pub struct TaskDetails {
 }
 
 /// The delivery state of a webhook.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WebhookState {
     /// Failed attempts at the next delivery.
     pub attempts: u32,
     /// When the next delivery is due. One that was in progress is due since the beginning of time.
     pub due_at: Option<Timestamp>,
+    /// The last error, while attempts fail.
+    pub reason: Option<String>,
+    /// When the next delivery failed first.
+    pub failing_since: Option<Timestamp>,
 }
 
 /// An entry of the memory bank with all its data, expired or not.

@@ -56,8 +56,12 @@ pub use self::{
     list::{list_agrees_with_a_plain_model, list_knows_contexts, list_pages_do_not_overlap},
     outbox::{a_change_adds_its_webhooks_or_nothing, webhooks_are_kept_per_task, webhooks_follow_the_log},
     outbox::{a_dead_letter_blocks_nothing, a_delivery_is_leased, a_replay_stays_beside_the_cursor},
+    outbox::{a_failed_delivery_is_replayed_or_discarded, failed_deliveries_are_listed},
     outbox::{a_retry_keeps_its_time, a_settlement_beside_a_commit_loses_nothing},
-    reading::{everything_survives_a_reopen, idempotency_keys_belong_to_owners, live_children_are_found},
+    reading::{
+        children_are_listed, everything_survives_a_reopen, idempotency_keys_belong_to_owners,
+        live_children_are_found,
+    },
     reading::{log_is_read_in_pages, snapshots_shorten_the_log},
     sessions::{a_session_changes_under_its_version, a_session_reads_back_whole},
     sessions::{a_touched_session_never_goes_back, old_sessions_expire_in_pieces},
@@ -102,6 +106,7 @@ macro_rules! for_each_check {
             an_entry_changes_under_its_version
             an_entry_reads_back_whole
             audit_lines_of_many_are_all_kept
+            children_are_listed
             claims_go_by_owner
             claims_take_the_oldest_due
             colliding_creates_make_one_task
@@ -145,6 +150,8 @@ macro_rules! for_each_check {
             unknown_tasks_are_gone
             usage_adds_up
             version_guard_notices_every_change
+            a_failed_delivery_is_replayed_or_discarded
+            failed_deliveries_are_listed
             webhooks_are_kept_per_task
             webhooks_follow_the_log
             a_change_adds_its_webhooks_or_nothing

@@ -18,9 +18,9 @@ use nuncio_engine::{
     knowledge::Knowledge,
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Session,
-        SessionStore, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore,
-        Webhook, WebhookError, WebhookStore,
+        DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
+        OpenedTask, OwnerClaim, Session, SessionStore, Store, StoreError, StoreNotification, StoredBatch,
+        TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress, WebhookStore,
     },
     tenant_store::TenantStore,
 };
@@ -147,12 +147,20 @@ impl TaskStore for HookedStore {
         self.store.list(query).await
     }
 
+    async fn tally(&self, owner: &str) -> Result<Vec<TaskTally>, StoreError> {
+        self.store.tally(owner).await
+    }
+
     async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
         self.store.idempotent(owner, key).await
     }
 
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
         self.store.live_children(parent).await
+    }
+
+    async fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<TaskRow>, StoreError> {
+        self.store.children(parent, limit).await
     }
 
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
@@ -253,6 +261,37 @@ impl WebhookStore for HookedStore {
 
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
         self.store.replay_dead_letters(delivery, now).await
+    }
+
+    async fn failed_deliveries(
+        &self,
+        query: &FailedDeliveryQuery,
+    ) -> Result<Vec<FailedDelivery>, StoreError> {
+        self.store.failed_deliveries(query).await
+    }
+
+    async fn webhook_progress(&self, task: TaskNo) -> Result<Vec<WebhookProgress>, StoreError> {
+        self.store.webhook_progress(task).await
+    }
+
+    async fn replay_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.store.replay_delivery(task, hook, seq, now).await
+    }
+
+    async fn discard_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.store.discard_delivery(task, hook, seq, now).await
     }
 }
 

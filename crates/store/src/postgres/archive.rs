@@ -86,14 +86,16 @@ impl PostgresStore {
             return Ok(TaskDetails::default());
         };
         let digest = row.get::<_, Option<&[u8]>>(3).and_then(|digest| digest.try_into().ok());
-        let sql = "SELECT attempts, due_at, node IS NOT NULL FROM webhook
+        let sql = "SELECT attempts, due_at, node IS NOT NULL, reason, failing_since FROM webhook
              WHERE tenant = $1 AND task = $2 ORDER BY id COLLATE \"C\"";
         let hooks = self.pool.read(sql, &[&tenant, &no]).await?;
         let hook = |row: &Row| WebhookState {
             attempts: row.get::<_, i32>(0).cast_unsigned(),
             due_at: due(row.get(1), row.get(2)),
+            reason: row.get(3),
+            failing_since: row.get::<_, Option<i64>>(4).map(Timestamp),
         };
-        let sql = "SELECT d.delivery, t.id, d.webhook, d.seq, d.reason, d.at FROM dead_letter d
+        let sql = "SELECT d.delivery, t.id, d.webhook, d.seq, d.reason, d.at, d.attempts FROM dead_letter d
              JOIN task t ON t.tenant = d.tenant AND t.no = d.task
              WHERE d.tenant = $1 AND d.task = $2 ORDER BY d.webhook COLLATE \"C\", d.seq";
         let letters = self.pool.read(sql, &[&tenant, &no]).await?;
@@ -104,6 +106,7 @@ impl PostgresStore {
             seq: number(row, 3),
             reason: row.get(4),
             at: Timestamp(row.get(5)),
+            attempts: row.get::<_, i32>(6).cast_unsigned(),
         };
         Ok(TaskDetails {
             due_at: due(row.get(0), row.get(1)),
@@ -130,7 +133,12 @@ impl PostgresStore {
         let attempts: Vec<i32> = hooks.iter().map(|(_, state)| state.attempts.cast_signed()).collect();
         let dues: Vec<Option<i64>> = hooks.iter().map(|(_, state)| state.due_at.map(|due| due.0)).collect();
         let configs: Vec<&[u8]> = hooks.iter().map(|(hook, _)| &*hook.config).collect();
+        let hook_reasons: Vec<Option<&str>> =
+            hooks.iter().map(|(_, state)| state.reason.as_deref()).collect();
+        let hook_since: Vec<Option<i64>> =
+            hooks.iter().map(|(_, state)| state.failing_since.map(|since| since.0)).collect();
         let letters = &details.dead_letters;
+        let letter_attempts: Vec<i32> = letters.iter().map(|letter| letter.attempts.cast_signed()).collect();
         let letter_hooks: Vec<&str> = letters.iter().map(|letter| letter.webhook.as_str()).collect();
         let letter_seqs: Vec<i64> = letters.iter().map(|letter| letter.seq as i64).collect();
         let deliveries: Vec<&str> = letters.iter().map(|letter| letter.delivery.as_str()).collect();
@@ -140,7 +148,7 @@ impl PostgresStore {
             .pool
             .run(
                 "SELECT restore_task($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, \
-                 $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31)",
+                 $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)",
                 &[
                     &owner,
                     &row.id.0,
@@ -173,6 +181,9 @@ impl PostgresStore {
                     &deliveries,
                     &reasons,
                     &times,
+                    &hook_reasons,
+                    &hook_since,
+                    &letter_attempts,
                 ],
             )
             .await?;

@@ -1,8 +1,8 @@
 //! Pages of an owner's tasks, each in one statement with the total over all pages.
 
 use nuncio_engine::{
-    store::{ListCursor, ListPage, ListQuery, StoreError},
-    task::TaskId,
+    store::{ListCursor, ListPage, ListQuery, StoreError, TaskTally},
+    task::{State, TaskId},
 };
 
 use super::{
@@ -48,6 +48,24 @@ pub(super) async fn list(
     let next = tasks.last().filter(|_| more);
     let next = next.map(|last| ListCursor { status_at: last.row.status_at, no: last.row.no });
     Ok(ListPage { tasks, next, total })
+}
+
+/// Counts an owner's tasks by agent and state.
+pub(super) async fn tally(
+    pool: &PostgresPool,
+    names: &PostgresNameCache,
+    owner: &str,
+) -> Result<Vec<TaskTally>, StoreError> {
+    let Some(tenant) = names.find(pool, NameKind::Owner, owner).await? else { return Ok(vec![]) };
+    let sql = "SELECT a.name, t.state, sum(t.n)::bigint FROM tally t JOIN agent a ON a.no = t.agent \
+         WHERE t.tenant = $1 AND t.state <> 8 GROUP BY a.name, t.state HAVING sum(t.n) > 0 \
+         ORDER BY a.name COLLATE \"C\", t.state";
+    let rows = pool.read(sql, &[&tenant]).await?;
+    let known = |row: &tokio_postgres::Row| {
+        let code = u8::try_from(row.get::<_, i16>(1)).ok()?;
+        Some(TaskTally { agent: row.get(0), state: State::from_code(code)?, count: number(row, 2) })
+    };
+    Ok(rows.iter().filter_map(known).collect())
 }
 
 /// The statement for a query: unneeded comparisons are left out, so that an index can be used.

@@ -9,6 +9,7 @@ mod archive;
 mod batch;
 mod clock;
 mod error;
+mod failed_deliveries;
 mod knowledge;
 mod lease;
 mod list;
@@ -31,9 +32,10 @@ use nuncio_engine::{
     knowledge::Knowledge,
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Precondition,
-        Session, SessionStore, Store, StoreError, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow,
-        TaskStore, Webhook, WebhookError, WebhookStore,
+        DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
+        OpenedTask, OwnerClaim, Precondition, Session, SessionStore, Store, StoreError, StoreNotification,
+        StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress,
+        WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -172,6 +174,10 @@ impl TaskStore for PostgresStore {
         list::list(&self.pool, &self.names, query).await
     }
 
+    async fn tally(&self, owner: &str) -> Result<Vec<TaskTally>, StoreError> {
+        list::tally(&self.pool, &self.names, owner).await
+    }
+
     async fn snapshot_beginning(&self, task: TaskNo, bytes: usize) -> Result<Option<Bytes>, StoreError> {
         read::snapshot_beginning(&self.pool, task, bytes).await
     }
@@ -189,6 +195,10 @@ impl TaskStore for PostgresStore {
 
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
         read::live_children(&self.pool, parent).await
+    }
+
+    async fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<TaskRow>, StoreError> {
+        read::children(&self.pool, parent, limit).await
     }
 
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
@@ -300,6 +310,43 @@ impl WebhookStore for PostgresStore {
         let replayed = outbox::replay(&self.pool, &self.clock, delivery).await?;
         self.notifier.notify(StoreNotification::Deliveries);
         Ok(replayed)
+    }
+
+    async fn failed_deliveries(
+        &self,
+        query: &FailedDeliveryQuery,
+    ) -> Result<Vec<FailedDelivery>, StoreError> {
+        failed_deliveries::list(&self.pool, &self.clock, query).await
+    }
+
+    async fn webhook_progress(&self, task: TaskNo) -> Result<Vec<WebhookProgress>, StoreError> {
+        failed_deliveries::progress(&self.pool, &self.clock, task).await
+    }
+
+    async fn replay_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.clock.record_time(now);
+        let replayed = failed_deliveries::replay(&self.pool, &self.clock, task, hook, seq).await?;
+        self.notifier.notify(StoreNotification::Deliveries);
+        Ok(replayed)
+    }
+
+    async fn discard_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        self.clock.record_time(now);
+        let discarded = failed_deliveries::discard(&self.pool, &self.clock, task, hook, seq).await?;
+        self.notifier.notify(StoreNotification::Deliveries);
+        Ok(discarded)
     }
 }
 

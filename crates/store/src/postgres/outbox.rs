@@ -48,7 +48,7 @@ pub(super) async fn webhooks(pool: &PostgresPool, task: TaskNo) -> Result<Vec<We
     Ok(rows.iter().map(|row| webhook(row, 0)).collect())
 }
 
-fn webhook(row: &Row, from: usize) -> Webhook {
+pub(super) fn webhook(row: &Row, from: usize) -> Webhook {
     Webhook { id: row.get(from), cursor: number(row, from + 1), config: bytes(row, from + 2) }
 }
 
@@ -121,13 +121,14 @@ pub(super) async fn record_delivery(
             let sql = "SELECT advance_webhook($1, $2, $3, $4, $5)";
             pool.run(sql, &[&clock.test_time(), &tenant, &task.0, &hook, &(*up_to as i64)]).await
         }
-        DeliveryOutcome::Retry { up_to, at } => {
+        DeliveryOutcome::Retry { up_to, at, reason } => {
             let sql =
                 "UPDATE webhook SET cursor = greatest(cursor, $1), due_at = time_or($2) + $3, node = NULL,
-                   attempts = CASE WHEN $1 > cursor THEN 1 ELSE attempts + 1 END
+                   attempts = CASE WHEN $1 > cursor THEN 1 ELSE attempts + 1 END, reason = $7,
+                   failing_since = CASE WHEN $1 > cursor THEN time_or($2) ELSE coalesce(failing_since, time_or($2)) END
                  WHERE tenant = $4 AND task = $5 AND id = $6";
             let (up_to, distance) = (*up_to as i64, clock.distance(*at));
-            pool.run(sql, &[&up_to, &clock.test_time(), &distance, &tenant, &task.0, &hook]).await
+            pool.run(sql, &[&up_to, &clock.test_time(), &distance, &tenant, &task.0, &hook, reason]).await
         }
         DeliveryOutcome::Dead { seq, delivery, reason, at } => {
             clock.record_time(*at);
@@ -145,7 +146,7 @@ pub(super) async fn record_delivery(
 
 /// Deliveries that were given up, newest first.
 pub(super) async fn dead_letters(pool: &PostgresPool, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-    let sql = "SELECT d.delivery, t.id, d.webhook, d.seq, d.reason, d.at
+    let sql = "SELECT d.delivery, t.id, d.webhook, d.seq, d.reason, d.at, d.attempts
          FROM dead_letter d JOIN task t ON t.tenant = d.tenant AND t.no = d.task
          ORDER BY d.at DESC, d.task DESC, d.webhook COLLATE \"C\" DESC, d.seq DESC LIMIT $1";
     let rows = pool.read(sql, &[&i64::try_from(limit).unwrap_or(i64::MAX)]).await?;
@@ -158,6 +159,7 @@ pub(super) async fn dead_letters(pool: &PostgresPool, limit: usize) -> Result<Ve
             seq: number(row, 3),
             reason: row.get(4),
             at: Timestamp(row.get(5)),
+            attempts: row.get::<_, i32>(6).cast_unsigned(),
         })
         .collect())
 }

@@ -143,6 +143,18 @@ pub(super) async fn live_children(pool: &PostgresPool, parent: TaskId) -> Result
     Ok(rows.iter().map(|row| TaskId(row.get(0))).collect())
 }
 
+/// The rows of all children, oldest first.
+pub(super) async fn children(
+    pool: &PostgresPool,
+    parent: TaskId,
+    limit: usize,
+) -> Result<Vec<TaskRow>, StoreError> {
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let sql = select_row!("task t", "WHERE t.parent = $1 ORDER BY t.created_at, t.no LIMIT $2");
+    let rows = pool.read(sql, &[&parent.0, &limit]).await?;
+    rows.iter().map(task_row).collect()
+}
+
 /// Parses a row with the columns of `select_row`.
 pub(super) fn task_row(row: &Row) -> Result<TaskRow, StoreError> {
     let id = TaskId(row.get(1));

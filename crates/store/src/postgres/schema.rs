@@ -13,6 +13,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0004_memory_weight.sql"),
     include_str!("../../migrations/postgres/0005_operator.sql"),
     include_str!("../../migrations/postgres/0006_due_by_owner.sql"),
+    include_str!("../../migrations/postgres/0007_failed_deliveries.sql"),
 ];
 
 /// The advisory lock for schema changes; its second key is the schema's own number.

@@ -223,7 +223,7 @@ fn whole(number: usize) -> i64 {
 }
 
 /// A condition on `o.name`, ordered by bytes, that matches the owners of a tenant; its parameter is $1.
-fn tenant_condition(tenant: Option<&str>) -> (&'static str, String) {
+pub(super) fn tenant_condition(tenant: Option<&str>) -> (&'static str, String) {
     match tenant {
         None => ("$1::text IS NOT NULL", String::new()),
         Some(HOME_TENANT) => ("strpos(o.name, '/') = 0 AND $1::text IS NOT NULL", String::new()),

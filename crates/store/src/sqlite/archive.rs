@@ -118,14 +118,22 @@ fn details(conn: &Connection, no: i64) -> Result<TaskDetails> {
             .map(|digest| (key, digest)),
     };
     let hooks = conn
-        .prepare_cached("SELECT attempts, due_at, node IS NOT NULL FROM webhook WHERE task = ?1 ORDER BY id")?
+        .prepare_cached(
+            "SELECT attempts, due_at, node IS NOT NULL, reason, failing_since FROM webhook
+             WHERE task = ?1 ORDER BY id",
+        )?
         .query_map([no], |row| {
-            Ok(WebhookState { attempts: row.get(0)?, due_at: due(row.get(1)?, row.get(2)?) })
+            Ok(WebhookState {
+                attempts: row.get(0)?,
+                due_at: due(row.get(1)?, row.get(2)?),
+                reason: row.get(3)?,
+                failing_since: row.get::<_, Option<i64>>(4)?.map(Timestamp),
+            })
         })?
         .collect::<Result<_>>()?;
     let dead_letters = conn
         .prepare_cached(
-            "SELECT delivery, task.id, webhook, dead_letter.seq, reason, at FROM dead_letter
+            "SELECT delivery, task.id, webhook, dead_letter.seq, reason, at, dead_letter.attempts FROM dead_letter
              JOIN task ON task.no = dead_letter.task WHERE dead_letter.task = ?1 ORDER BY webhook, dead_letter.seq",
         )?
         .query_map([no], |row| {
@@ -136,6 +144,7 @@ fn details(conn: &Connection, no: i64) -> Result<TaskDetails> {
                 seq: read::number(row, 3)?,
                 reason: row.get(4)?,
                 at: Timestamp(row.get(5)?),
+                attempts: row.get(6)?,
             })
         })?
         .collect::<Result<_>>()?;
@@ -212,7 +221,8 @@ fn restore(session: &mut WriteSession, dump: &TaskDump) -> Result<bool> {
     }
     for (hook, state) in &dump.webhooks {
         conn.prepare_cached(
-            "INSERT INTO webhook (task, id, cursor, attempts, due_at, config) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO webhook (task, id, cursor, attempts, due_at, config, reason, failing_since)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?
         .execute(params![
             no,
@@ -220,12 +230,15 @@ fn restore(session: &mut WriteSession, dump: &TaskDump) -> Result<bool> {
             hook.cursor as i64,
             state.attempts,
             state.due_at.map(|due| due.0),
-            &*hook.config
+            &*hook.config,
+            state.reason,
+            state.failing_since.map(|since| since.0),
         ])?;
     }
     for letter in &details.dead_letters {
         conn.prepare_cached(
-            "INSERT INTO dead_letter (task, webhook, seq, delivery, reason, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+            "INSERT INTO dead_letter (task, webhook, seq, delivery, reason, at, attempts)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
         )?
         .execute(params![
             no,
@@ -233,7 +246,8 @@ fn restore(session: &mut WriteSession, dump: &TaskDump) -> Result<bool> {
             letter.seq as i64,
             letter.delivery,
             letter.reason,
-            letter.at.0
+            letter.at.0,
+            letter.attempts,
         ])?;
     }
     Ok(true)

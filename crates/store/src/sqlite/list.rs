@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{ListCursor, ListPage, ListQuery, OpenedTask, TaskNo},
+    store::{ListCursor, ListPage, ListQuery, OpenedTask, TaskNo, TaskTally},
     task::{REPLIED, State, TaskId},
 };
 use rusqlite::{Connection, OptionalExtension, Result, ToSql, params};
@@ -46,6 +46,22 @@ pub(super) fn list(conn: &Connection, names: &mut SqliteNameCache, query: &ListQ
         }
     }
     Ok(ListPage { tasks, next, total })
+}
+
+/// Counts an owner's tasks by agent and state.
+pub(super) fn tally(conn: &Connection, names: &mut SqliteNameCache, owner: &str) -> Result<Vec<TaskTally>> {
+    let Some(owner) = names.find_owner(conn, owner)? else { return Ok(vec![]) };
+    let counted = conn
+        .prepare_cached(
+            "SELECT a.name, t.state, t.n FROM tally t JOIN agent a ON a.no = t.agent
+             WHERE t.owner = ?1 AND t.n > 0 AND t.state <> ?2 ORDER BY a.name, t.state",
+        )?
+        .query_map(params![owner, REPLIED], |row| {
+            Ok((row.get::<_, String>(0)?, row.get::<_, u8>(1)?, read::number(row, 2)?))
+        })?
+        .collect::<Result<Vec<_>>>()?;
+    let known = |(agent, state, count)| Some(TaskTally { agent, state: State::from_code(state)?, count });
+    Ok(counted.into_iter().filter_map(known).collect())
 }
 
 fn order(place: &ListCursor) -> (Timestamp, TaskNo) {

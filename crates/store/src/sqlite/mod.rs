@@ -9,6 +9,7 @@ mod checkpoint;
 mod commit;
 mod error;
 mod expire;
+mod failed_deliveries;
 mod job_queues;
 mod knowledge;
 mod lease;
@@ -39,9 +40,9 @@ use nuncio_engine::{
     knowledge::Knowledge,
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, JournalRecord, ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim,
-        Session as ClientSession, SessionStore, Store, StoreError, StoredBatch, TaskKey, TaskNo, TaskRow,
-        TaskStore, Webhook, WebhookError, WebhookStore,
+        DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
+        OpenedTask, OwnerClaim, Session as ClientSession, SessionStore, Store, StoreError, StoredBatch,
+        TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress, WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -217,6 +218,10 @@ impl TaskStore for SqliteStore {
         self.scan(move |conn, names| list::list(conn, names, &query)).await
     }
 
+    async fn tally(&self, owner: &str) -> Result<Vec<TaskTally>, StoreError> {
+        self.read(|conn, names| list::tally(conn, names, owner))
+    }
+
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError> {
         self.writer.write(fold.len(), move |session| snapshot::put(session, task, seq, &fold)).await
     }
@@ -231,6 +236,10 @@ impl TaskStore for SqliteStore {
 
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
         self.read(|conn, _| read::live_children(conn, parent))
+    }
+
+    async fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<TaskRow>, StoreError> {
+        self.read(|conn, names| read::children(conn, names, parent, limit))
     }
 
     async fn heartbeat(&self, node: NodeId, until: Timestamp) -> Result<(), StoreError> {
@@ -334,6 +343,40 @@ impl WebhookStore for SqliteStore {
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError> {
         let delivery = delivery.map(str::to_owned);
         self.writer.write(0, move |session| outbox::replay(session, delivery.as_deref(), now)).await
+    }
+
+    async fn failed_deliveries(
+        &self,
+        query: &FailedDeliveryQuery,
+    ) -> Result<Vec<FailedDelivery>, StoreError> {
+        let query = query.clone();
+        self.scan(move |conn, names| failed_deliveries::list(conn, names, &query)).await
+    }
+
+    async fn webhook_progress(&self, task: TaskNo) -> Result<Vec<WebhookProgress>, StoreError> {
+        self.read(|conn, _| failed_deliveries::progress(conn, task))
+    }
+
+    async fn replay_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let hook = hook.to_owned();
+        self.writer.write(0, move |session| failed_deliveries::replay(session, task, &hook, seq, now)).await
+    }
+
+    async fn discard_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let hook = hook.to_owned();
+        self.writer.write(0, move |session| failed_deliveries::discard(session, task, &hook, seq, now)).await
     }
 }
 

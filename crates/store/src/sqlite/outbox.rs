@@ -108,7 +108,7 @@ pub(super) fn webhooks(conn: &Connection, task: TaskNo) -> Result<Vec<Webhook>> 
         .collect()
 }
 
-fn webhook(row: &Row<'_>, from: usize) -> Result<Webhook> {
+pub(super) fn webhook(row: &Row<'_>, from: usize) -> Result<Webhook> {
     Ok(Webhook {
         id: row.get(from)?,
         cursor: read::number(row, from + 1)?,
@@ -225,15 +225,16 @@ pub(super) fn record_delivery(
 ) -> Result<()> {
     match settled {
         DeliveryOutcome::Delivered { up_to } => advance(session, task, hook, *up_to),
-        DeliveryOutcome::Retry { up_to, at } => {
+        DeliveryOutcome::Retry { up_to, at, reason } => {
             session
                 .conn
                 .prepare_cached(
-                    "UPDATE webhook SET cursor = max(cursor, ?1), due_at = ?2, node = NULL,
-                       attempts = CASE WHEN ?1 > cursor THEN 1 ELSE attempts + 1 END
+                    "UPDATE webhook SET cursor = max(cursor, ?1), due_at = ?2, node = NULL, reason = ?5,
+                       attempts = CASE WHEN ?1 > cursor THEN 1 ELSE attempts + 1 END,
+                       failing_since = CASE WHEN ?1 > cursor THEN ?6 ELSE ifnull(failing_since, ?6) END
                      WHERE task = ?3 AND id = ?4",
                 )?
-                .execute(params![*up_to as i64, at.0, task.0, hook])?;
+                .execute(params![*up_to as i64, at.0, task.0, hook, reason, session.now().0])?;
             Ok(())
         }
         DeliveryOutcome::Dead { seq, delivery, reason, at } => {
@@ -241,7 +242,7 @@ pub(super) fn record_delivery(
             let dead_before = session
                 .conn
                 .prepare_cached(
-                    "UPDATE dead_letter SET reason = ?4, at = ?5, due_at = NULL, node = NULL
+                    "UPDATE dead_letter SET reason = ?4, at = ?5, due_at = NULL, node = NULL, attempts = attempts + 1
                      WHERE task = ?1 AND webhook = ?2 AND seq = ?3",
                 )?
                 .execute(params![task.0, hook, *seq as i64, reason, at.0])?
@@ -253,9 +254,10 @@ pub(super) fn record_delivery(
             session
                 .conn
                 .prepare_cached(
-                    "INSERT INTO dead_letter (task, webhook, seq, delivery, reason, at)
-                     SELECT ?1, ?2, ?3, ?4, ?5, ?6
-                     WHERE EXISTS (SELECT 1 FROM webhook WHERE task = ?1 AND id = ?2)",
+                    // The webhook counts the attempts at the event after its cursor.
+                    "INSERT INTO dead_letter (task, webhook, seq, delivery, reason, at, attempts)
+                     SELECT ?1, ?2, ?3, ?4, ?5, ?6, CASE WHEN ?3 > cursor + 1 THEN 1 ELSE attempts + 1 END
+                     FROM webhook WHERE task = ?1 AND id = ?2",
                 )?
                 .execute(params![task.0, hook, *seq as i64, delivery, reason, at.0])?;
             advance(session, task, hook, *seq)
@@ -270,11 +272,12 @@ pub(super) fn record_delivery(
     }
 }
 
-fn advance(session: &WriteSession, task: TaskNo, hook: &str, up_to: u64) -> Result<()> {
+pub(super) fn advance(session: &WriteSession, task: TaskNo, hook: &str, up_to: u64) -> Result<()> {
     session
         .conn
         .prepare_cached(
-            "UPDATE webhook SET cursor = max(cursor, ?1), attempts = 0, node = NULL,
+            "UPDATE webhook SET cursor = max(cursor, ?1), attempts = 0, node = NULL, reason = NULL,
+               failing_since = NULL,
                due_at = CASE WHEN (SELECT seq FROM task WHERE no = ?3) > max(cursor, ?1) THEN ?2 END
              WHERE task = ?3 AND id = ?4",
         )?
@@ -285,7 +288,7 @@ fn advance(session: &WriteSession, task: TaskNo, hook: &str, up_to: u64) -> Resu
 /// Deliveries that were given up, newest first.
 pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLetter>> {
     conn.prepare_cached(
-        "SELECT delivery, task.id, webhook, dead_letter.seq, reason, at
+        "SELECT delivery, task.id, webhook, dead_letter.seq, reason, at, dead_letter.attempts
          FROM dead_letter INDEXED BY dead_letter_at CROSS JOIN task ON task.no = dead_letter.task
          ORDER BY at DESC, dead_letter.task DESC, webhook DESC, dead_letter.seq DESC LIMIT ?1",
     )?
@@ -297,6 +300,7 @@ pub(super) fn dead_letters(conn: &Connection, limit: usize) -> Result<Vec<DeadLe
             seq: read::number(row, 3)?,
             reason: row.get(4)?,
             at: Timestamp(row.get(5)?),
+            attempts: row.get(6)?,
         })
     })?
     .collect()

@@ -178,6 +178,26 @@ pub(super) fn live_children(conn: &Connection, parent: TaskId) -> Result<Vec<Tas
         .collect()
 }
 
+/// The rows of all children, oldest first. The index ends with the task's number.
+pub(super) fn children(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    parent: TaskId,
+    limit: usize,
+) -> Result<Vec<TaskRow>> {
+    let _reading = conn.unchecked_transaction()?;
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let numbers = conn
+        .prepare_cached("SELECT no FROM task INDEXED BY task_parent WHERE parent = ?1 ORDER BY no LIMIT ?2")?
+        .query_map(rusqlite::params![parent.0.as_bytes(), limit], |row| row.get(0))?
+        .collect::<Result<Vec<i64>>>()?;
+    let mut rows = Vec::with_capacity(numbers.len());
+    for no in numbers {
+        rows.extend(row_no(conn, names, no)?);
+    }
+    Ok(rows)
+}
+
 fn seen(conn: &Connection, names: &mut SqliteNameCache, row: &Row<'_>) -> Result<RowWithSnapshot> {
     let id = task_id(row, 1)?;
     let context: Option<String> = row.get(14)?;

@@ -23,6 +23,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0004_memory_weight.sql"),
     include_str!("../../migrations/0005_operator.sql"),
     include_str!("../../migrations/0006_due_by_owner.sql"),
+    include_str!("../../migrations/0007_failed_deliveries.sql"),
 ];
 
 /// The page cache of a connection that writes. Allocated only as needed.

@@ -180,7 +180,7 @@ fn tenant_names(conn: &Connection, after: &str, limit: usize) -> Result<Vec<Stri
 }
 
 /// A condition on `owner.name` that matches the owners of a tenant; its parameter is ?1.
-fn within(tenant: Option<&str>) -> (&'static str, String) {
+pub(super) fn within(tenant: Option<&str>) -> (&'static str, String) {
     match tenant {
         None => ("?1 IS NOT NULL", String::new()),
         Some(HOME_TENANT) => ("instr(owner.name, '/') = 0 AND ?1 IS NOT NULL", String::new()),

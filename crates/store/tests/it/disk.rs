@@ -82,7 +82,7 @@ async fn leases_end_with_the_process() {
     }
     let lease = Duration::from_secs(1_000);
     assert_eq!(store.claim_deliveries(before, Timestamp(2), lease, 9).await.unwrap().len(), 2);
-    let retry = DeliveryOutcome::Retry { up_to: 0, at: Timestamp(500) };
+    let retry = DeliveryOutcome::Retry { up_to: 0, at: Timestamp(500), reason: "refused".into() };
     store.record_delivery(task, "waiting", retry).await.unwrap();
     assert!(store.claim(after, Timestamp(3), 9).await.unwrap().is_empty());
     assert!(store.claim_deliveries(after, Timestamp(3), lease, 9).await.unwrap().is_empty());
@@ -104,7 +104,7 @@ fn a_newer_schema_is_refused() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 6"), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 7"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))

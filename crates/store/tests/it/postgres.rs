@@ -170,7 +170,7 @@ async fn a_schema_of_version_1_is_brought_up_to_date() {
     assert_eq!(again.session("a").await.unwrap(), Some(session("a", 5)));
     assert_eq!(again.row(&TaskKey::Id(new.id)).await.unwrap().unwrap().owner, "alice");
     let versions = client.query("SELECT version FROM schema_version ORDER BY version", &[]).await.unwrap();
-    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2, 3, 4, 5, 6, 7]);
 }
 
 #[tokio::test]

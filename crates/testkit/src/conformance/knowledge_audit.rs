@@ -60,6 +60,16 @@ pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>)
     let query = AuditQuery { since: Some(at(50)), caller: Some("acme/bob".into()), ..everything() };
     assert_eq!(lines(query).await, like(|line| line.at >= at(50) && line.caller == "acme/bob"));
 
+    let query = AuditQuery { since: Some(at(10)), until: Some(at(20)), ..everything() };
+    assert_eq!(lines(query).await, like(|line| (at(10)..at(20)).contains(&line.at)));
+    let whole = line(12).resource;
+    for text in [&whole[..], &whole[2..], "%", "_", "12", "memory"] {
+        let query = AuditQuery { resource: Some(text.into()), ..everything() };
+        let expected: Vec<_> =
+            like(|_| true).into_iter().filter(|line| line.resource.contains(text)).collect();
+        assert_eq!(lines(query).await, expected, "{text}");
+    }
+
     let (mut seen, mut before) = (vec![], None);
     loop {
         let page = known.audit(&AuditQuery { before, limit: 7, ..tenant("acme") }).await.unwrap();

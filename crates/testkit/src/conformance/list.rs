@@ -169,7 +169,15 @@ pub async fn list_agrees_with_a_plain_model(open: impl AsyncFn() -> Arc<dyn Stor
             store.commit_ok(change).await;
         }
     }
+    assert_eq!(store.tally("stranger").await.unwrap(), vec![]);
     for owner in owners {
+        let mut counted = std::collections::BTreeMap::new();
+        for task in tasks.iter().filter(|task| task.owner == owner && task.state != State::Replied) {
+            *counted.entry((task.agent.to_owned(), task.state)).or_insert(0) += 1;
+        }
+        let tally = store.tally(owner).await.unwrap();
+        let tally: Vec<_> = tally.into_iter().map(|row| ((row.agent, row.state), row.count)).collect();
+        assert_eq!(tally, counted.into_iter().collect::<Vec<_>>(), "the counters of {owner}");
         for context in [None, Some("one"), Some("none such"), Some(&*tasks[0].id.own_context())] {
             for state in [None, Some(State::Working), Some(State::Completed), Some(State::Replied)] {
                 for agent in [None, Some("travel"), Some("none such")] {

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use nuncio_engine::{
     clock::Timestamp,
     store::{
-        AddedWebhooks, Change, CommitError, CommitReceipt, DeliveryOutcome, DueWebhook, NewTask, RunChange,
-        Store, TaskNo, Webhook, WebhookError,
+        AddedWebhooks, Change, CommitError, CommitReceipt, DeliveryOutcome, DueWebhook, FailedDelivery,
+        FailedDeliveryQuery, NewTask, RunChange, Store, TaskNo, Webhook, WebhookError,
     },
     task::State,
 };
@@ -32,6 +32,10 @@ async fn append(store: &Arc<dyn Store>, task: TaskNo) -> u64 {
 
 async fn due(store: &Arc<dyn Store>, now: i64) -> Vec<DueWebhook> {
     store.claim_deliveries(node(), at(now), LEASE, 10).await.unwrap()
+}
+
+fn retry(up_to: u64, at: Timestamp) -> DeliveryOutcome {
+    DeliveryOutcome::Retry { up_to, at, reason: format!("retry at {}", at.0) }
 }
 
 fn dead(seq: u64, now: i64) -> DeliveryOutcome {
@@ -156,7 +160,7 @@ pub async fn a_delivery_is_leased(open: impl AsyncFn() -> Arc<dyn Store>) {
     // The slow node records its outcome after all: it does no harm.
     store.record_delivery(first.task, "w", DeliveryOutcome::Delivered { up_to: 1 }).await.unwrap();
     store.record_delivery(first.task, "w", DeliveryOutcome::Delivered { up_to: 0 }).await.unwrap();
-    store.record_delivery(first.task, "w", DeliveryOutcome::Retry { up_to: 0, at: at(5_000) }).await.unwrap();
+    store.record_delivery(first.task, "w", retry(0, at(5_000))).await.unwrap();
     assert_eq!(store.webhooks(first.task).await.unwrap()[0].cursor, 1, "a cursor never goes back");
 }
 
@@ -164,19 +168,19 @@ pub async fn a_delivery_is_leased(open: impl AsyncFn() -> Arc<dyn Store>) {
 pub async fn a_retry_keeps_its_time(open: impl AsyncFn() -> Arc<dyn Store>) {
     let store = open().await;
     let made = followed(&store).await;
-    let retry = async |up_to: u64, when: Timestamp| {
-        store.record_delivery(made.task, "w", DeliveryOutcome::Retry { up_to, at: when }).await.unwrap();
+    let fail = async |up_to: u64, when: Timestamp| {
+        store.record_delivery(made.task, "w", retry(up_to, when)).await.unwrap();
     };
     assert_eq!(due(&store, 1).await[0].attempts, 0);
-    retry(0, at(50)).await;
+    fail(0, at(50)).await;
     append(&store, made.task).await;
     assert!(due(&store, 49).await.is_empty(), "new events do not shorten the wait");
     assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(50)));
     let claimed = due(&store, 50).await;
     assert_eq!((claimed[0].attempts, claimed[0].hook.cursor, claimed[0].row.seq), (1, 0, 2));
-    retry(0, at(60)).await;
+    fail(0, at(60)).await;
     assert_eq!(due(&store, 60).await[0].attempts, 2);
-    retry(1, at(70)).await;
+    fail(1, at(70)).await;
     let claimed = due(&store, 70).await;
     assert_eq!((claimed[0].attempts, claimed[0].hook.cursor), (1, 1), "another event: counted anew");
     store.record_delivery(made.task, "w", DeliveryOutcome::Delivered { up_to: 2 }).await.unwrap();
@@ -270,4 +274,125 @@ pub async fn a_settlement_beside_a_commit_loses_nothing(open: impl AsyncFn() -> 
     // The lease has not expired: what is claimed now was made due by the commit or by the outcome.
     let due = store.claim_deliveries(node(), at(1), LEASE, TASKS).await.unwrap();
     assert_eq!(due.len(), TASKS, "some were committed, and nobody will ever deliver them");
+}
+
+async fn failed(store: &Arc<dyn Store>, query: FailedDeliveryQuery) -> Vec<FailedDelivery> {
+    store.failed_deliveries(&query).await.unwrap()
+}
+
+fn failures(dead: bool) -> FailedDeliveryQuery {
+    FailedDeliveryQuery { dead, tenant: None, owner: None, after: None, limit: 10 }
+}
+
+/// What fails is listed with its last error, newest first, in pages, by tenant and by owner, until it succeeds.
+pub async fn failed_deliveries_are_listed(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let mut tasks = vec![];
+    for owner in ["alice", "acme/bob", "acme/carol", "acme2/bob"] {
+        let new = NewTask { owner: owner.into(), webhooks: vec![webhook("w"), webhook("x")], ..new_task() };
+        tasks.push(
+            store.commit_ok(create_as(new, State::Working, at(0), RunChange::Lease(node()))).await.task,
+        );
+    }
+    assert!(failed(&store, failures(false)).await.is_empty(), "what was not attempted has not failed");
+    assert_eq!(due(&store, 1).await.len(), 8);
+    store.record_delivery(tasks[0], "w", retry(0, at(50))).await.unwrap();
+    assert!(due(&store, 2).await.is_empty());
+    for task in &tasks[1..] {
+        store.record_delivery(*task, "w", retry(0, at(60))).await.unwrap();
+    }
+    let listed = failed(&store, failures(false)).await;
+    let owners = |listed: &[FailedDelivery]| -> Vec<String> {
+        listed.iter().map(|failed| failed.row.owner.clone()).collect()
+    };
+    assert_eq!(owners(&listed), ["acme2/bob", "acme/carol", "acme/bob", "alice"], "newest first");
+    let first = &listed[3];
+    assert_eq!((&*first.hook.id, first.seq, first.attempts), ("w", 1, 1));
+    assert_eq!((first.due_at, first.in_progress, first.at), (Some(at(50)), false, at(1)));
+    assert_eq!(first.reason.as_deref(), Some(&*format!("retry at {}", at(50).0)));
+    let page = failed(&store, FailedDeliveryQuery { limit: 2, ..failures(false) }).await;
+    let after = Some(page[1].cursor());
+    let rest = failed(&store, FailedDeliveryQuery { after, ..failures(false) }).await;
+    assert_eq!([owners(&page), owners(&rest)].concat(), owners(&listed), "each once");
+    let of_tenant = FailedDeliveryQuery { tenant: Some("acme".into()), ..failures(false) };
+    assert_eq!(owners(&failed(&store, of_tenant.clone()).await), ["acme/carol", "acme/bob"]);
+    let of_owner = FailedDeliveryQuery { owner: Some("acme/bob".into()), ..of_tenant };
+    assert_eq!(owners(&failed(&store, of_owner.clone()).await), ["acme/bob"]);
+    let of_another = FailedDeliveryQuery { tenant: Some("acme2".into()), ..of_owner };
+    assert!(failed(&store, of_another).await.is_empty());
+
+    // A second failure keeps the time of the first.
+    assert_eq!(due(&store, 50).await.len(), 1);
+    assert!(failed(&store, failures(false)).await[3].in_progress);
+    store.record_delivery(tasks[0], "w", retry(0, at(90))).await.unwrap();
+    let again = &failed(&store, failures(false)).await[3];
+    assert_eq!((again.attempts, again.at, again.due_at), (2, at(1), Some(at(90))));
+    let progress = store.webhook_progress(tasks[0]).await.unwrap();
+    assert_eq!((&*progress[0].hook.id, progress[0].attempts, progress[0].dead), ("w", 2, 0));
+    assert_eq!((progress[0].failing_since, progress[0].due_at), (Some(at(1)), Some(at(90))));
+    assert_eq!((progress[1].attempts, progress[1].failing_since, progress[1].in_progress), (0, None, true));
+
+    // It is given up, and the others succeed.
+    store.record_delivery(tasks[0], "w", dead(1, 95)).await.unwrap();
+    for task in &tasks[1..] {
+        store.record_delivery(*task, "w", DeliveryOutcome::Delivered { up_to: 1 }).await.unwrap();
+    }
+    assert!(failed(&store, failures(false)).await.is_empty());
+    let letters = failed(&store, failures(true)).await;
+    assert_eq!(owners(&letters), ["alice"]);
+    let letter = &letters[0];
+    assert_eq!((letter.seq, letter.attempts, letter.due_at, letter.at), (1, 3, None, at(95)));
+    assert_eq!(letter.reason.as_deref(), Some("refused at 95"));
+    let progress = store.webhook_progress(tasks[0]).await.unwrap();
+    assert_eq!((progress[0].dead, progress[0].attempts, progress[0].failing_since), (1, 0, None));
+    let home = FailedDeliveryQuery { tenant: Some("home".into()), ..failures(true) };
+    assert_eq!(failed(&store, home).await.len(), 1);
+    let other = FailedDeliveryQuery { tenant: Some("acme".into()), ..failures(true) };
+    assert!(failed(&store, other).await.is_empty());
+}
+
+/// A failed delivery is retried before its time, or given up so that the next event is delivered; one in progress is
+/// left alone.
+pub async fn a_failed_delivery_is_replayed_or_discarded(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let task = followed(&store).await.task;
+    append(&store, task).await;
+    for seq in [0, 1, 2, u64::MAX / 4] {
+        assert!(!store.replay_delivery(task, "w", seq, at(1)).await.unwrap(), "nothing failed");
+        assert!(!store.discard_delivery(task, "w", seq, at(1)).await.unwrap(), "nothing failed");
+    }
+    due(&store, 1).await;
+    store.record_delivery(task, "w", retry(0, at(500))).await.unwrap();
+    assert!(!store.replay_delivery(task, "w", 2, at(2)).await.unwrap(), "another event waits");
+    assert!(!store.replay_delivery(task, "x", 1, at(2)).await.unwrap());
+    assert!(store.replay_delivery(task, "w", 1, at(2)).await.unwrap());
+    assert_eq!(store.next_delivery_due().await.unwrap(), Some(at(2)));
+    assert_eq!(due(&store, 3).await[0].attempts, 1, "the attempts count on");
+    assert!(!store.replay_delivery(task, "w", 1, at(4)).await.unwrap(), "in progress");
+    assert!(!store.discard_delivery(task, "w", 1, at(4)).await.unwrap(), "in progress");
+    store.record_delivery(task, "w", retry(0, at(500))).await.unwrap();
+
+    assert!(store.discard_delivery(task, "w", 1, at(5)).await.unwrap());
+    let next = &due(&store, 6).await[0];
+    assert_eq!((next.hook.cursor, next.attempts), (1, 0), "the event after it");
+    assert!(failed(&store, failures(true)).await.is_empty(), "no trace");
+    store.record_delivery(task, "w", dead(2, 7)).await.unwrap();
+    assert_eq!(failed(&store, failures(true)).await[0].attempts, 1);
+    assert!(due(&store, 8).await.is_empty(), "all is delivered or given up");
+
+    assert!(store.replay_delivery(task, "w", 2, at(9)).await.unwrap());
+    assert!(!store.replay_delivery(task, "w", 2, at(9)).await.unwrap(), "it is due already");
+    assert_eq!(due(&store, 10).await[0].replay, Some(2));
+    assert!(!store.discard_delivery(task, "w", 2, at(11)).await.unwrap(), "in progress");
+    store.record_delivery(task, "w", dead(2, 12)).await.unwrap();
+    assert_eq!(failed(&store, failures(true)).await[0].attempts, 2);
+    assert!(store.discard_delivery(task, "w", 2, at(13)).await.unwrap());
+    assert!(!store.discard_delivery(task, "w", 2, at(13)).await.unwrap());
+    assert!(store.dead_letters(10).await.unwrap().is_empty());
+    // A webhook that is registered anew has failed at nothing.
+    append(&store, task).await;
+    due(&store, 14).await;
+    store.record_delivery(task, "w", retry(2, at(500))).await.unwrap();
+    store.put_webhook(task, Webhook { cursor: 2, ..webhook("w") }, 9).await.unwrap();
+    assert!(failed(&store, failures(false)).await.is_empty());
 }

@@ -112,6 +112,25 @@ pub async fn live_children_are_found(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert!(store.live_children(new_task().id).await.unwrap().is_empty());
 }
 
+/// All children of a parent, whatever their state, in the order of their creation, as their rows are.
+pub async fn children_are_listed(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let (parent, other) = (new_task(), new_task());
+    let mut expected = vec![];
+    for (n, state) in [State::Completed, State::Working, State::Failed].into_iter().enumerate() {
+        for of in [&parent, &other] {
+            let child = NewTask { parent: Some(of.id), created_at: at(n as i64), ..new_task() };
+            store.commit_ok(create_as(child.clone(), state, at(5), RunChange::Rest)).await;
+            if of.id == parent.id {
+                expected.push(store.row_of(child.id).await);
+            }
+        }
+    }
+    assert_eq!(store.children(parent.id, 10).await.unwrap(), expected);
+    assert_eq!(store.children(parent.id, 2).await.unwrap(), expected[..2]);
+    assert_eq!(store.children(new_task().id, 10).await.unwrap(), []);
+}
+
 /// A store that is dropped without being closed has lost nothing that it acknowledged, and its counters
 /// continue.
 pub async fn everything_survives_a_reopen(open: impl AsyncFn() -> Arc<dyn Store>) {

@@ -64,7 +64,7 @@ pub(super) async fn query(
         |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
     let sql = format!(
         "SELECT {LINE} FROM audit a JOIN owner o ON o.no = a.tenant
-         WHERE a.no < $1 AND {} AND {} AND {} AND {} AND {} ORDER BY a.no DESC LIMIT $6",
+         WHERE a.no < $1 AND {} AND {} AND {} AND {} AND {} AND {} AND {} ORDER BY a.no DESC LIMIT $6",
         when(
             query.tenant.is_some(),
             "a.tenant = (SELECT x.no FROM owner x WHERE x.name = $2)",
@@ -74,11 +74,16 @@ pub(super) async fn query(
         when(query.kind.is_some(), "a.kind = $4", "$4::text IS NULL"),
         when(query.since.is_some(), "a.at >= $5", "$5::bigint IS NULL"),
         when(query.refused, "a.refused IS NOT NULL", "true"),
+        when(query.until.is_some(), "a.at < $7", "$7::bigint IS NULL"),
+        when(query.resource.is_some(), "strpos(a.resource, $8) > 0", "$8::text IS NULL"),
     );
     let before = query.before.map_or(i64::MAX, whole);
     let (kind, since) = (query.kind.map(AccessKind::name), query.since.map(|since| since.0));
     let limit = whole(query.limit as u64);
-    let rows = pool.read(&sql, &[&before, &query.tenant, &query.caller, &kind, &since, &limit]).await?;
+    let (until, resource) = (query.until.map(|until| until.0), query.resource.as_deref().map(plain));
+    let rows = pool
+        .read(&sql, &[&before, &query.tenant, &query.caller, &kind, &since, &limit, &until, &resource])
+        .await?;
     rows.iter().map(line).collect()
 }
 

@@ -62,12 +62,14 @@ pub(super) fn query(
     let when = |given: bool, condition: &'static str| if given { condition } else { "" };
     conn.prepare_cached(&format!(
         "SELECT {LINE} FROM audit
-         WHERE no < ?1 {} {} {} {} {} ORDER BY no DESC LIMIT ?6",
+         WHERE no < ?1 {} {} {} {} {} {} {} ORDER BY no DESC LIMIT ?8",
         when(owner.is_some(), "AND owner = ?2"),
         when(query.caller.is_some(), "AND caller = ?3"),
         when(query.kind.is_some(), "AND kind = ?4"),
         when(query.since.is_some(), "AND at >= ?5"),
         when(query.refused, "AND refused IS NOT NULL"),
+        when(query.until.is_some(), "AND at < ?6"),
+        when(query.resource.is_some(), "AND instr(resource, ?7) > 0"),
     ))?
     .query_map(
         params![
@@ -76,6 +78,8 @@ pub(super) fn query(
             query.caller,
             query.kind.map(AccessKind::name),
             query.since.map(|since| since.0),
+            query.until.map(|until| until.0),
+            query.resource,
             whole(query.limit as u64)
         ],
         |row| line(conn, names, row),
