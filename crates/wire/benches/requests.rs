@@ -13,8 +13,10 @@ use nuncio_engine::{
     task::{Origin, State, Task, TaskId},
 };
 use nuncio_wire::{
-    a2a::{Dialect, TaskDetail, TaskIds},
+    a2a::{Dialect, GrpcMethod, TaskDetail, TaskIds},
+    grpc,
     jsonrpc::{self, RpcId},
+    protobuf::ProtobufLimits,
     sse,
 };
 
@@ -73,6 +75,41 @@ fn main() {
             });
         });
         !out.is_empty()
+    });
+    measure_grpc(&task, &ids, &log[1]);
+}
+
+/// The same over gRPC, where JSON is between the engine's types and the message.
+fn measure_grpc(task: &Task, ids: &TaskIds<'_>, chunk: &Entry) {
+    let limits = ProtobufLimits { max_depth: 64, max_json_bytes: 1 << 20 };
+    let find = |path| GrpcMethod::find(path).unwrap_or_else(|| unreachable!());
+    let send = find("/lf.a2a.v1.A2AService/SendMessage");
+    let stream = find("/lf.a2a.v1.A2AService/SendStreamingMessage");
+    let mut message = Vec::new();
+    let body = jsonrpc::parse_request(BODY, 64).unwrap_or_else(|_| unreachable!());
+    let params = body.params.map_or("", |params| params.get());
+    assert!(send.write_request(&mut message, params.as_bytes()).is_ok());
+    measure("gRPC: read SendMessage", || {
+        let json = send.read_request(black_box(&message), limits).unwrap_or_else(|_| unreachable!());
+        black_box(send.read_call(&json)).is_ok()
+    });
+    let mut out = Vec::with_capacity(4096);
+    measure("gRPC: write its task", || {
+        out.clear();
+        grpc::write_message(&mut out, |out| send.write_sent(out, black_box(task), TaskDetail::default()))
+            .is_ok()
+    });
+    measure("gRPC: … by its JSON", || {
+        out.clear();
+        let mut json = Vec::with_capacity(1024);
+        Dialect::V1.write_sent(&mut json, black_box(task), TaskDetail::default());
+        grpc::write_message(&mut out, |out| send.write_result(out, json, None)).is_ok()
+    });
+    measure("gRPC: write an artifact", || {
+        out.clear();
+        let mut json = Vec::with_capacity(512);
+        Dialect::V1.write_event(&mut json, black_box(ids), 2, chunk);
+        grpc::write_message(&mut out, |out| stream.write_result(out, json, Some(2))).is_ok()
     });
 }
 

@@ -10,6 +10,7 @@ mod encode;
 mod record;
 
 pub use descriptor::{DescriptorPool, ProtobufField, ProtobufMessage, ProtobufMethod, ProtobufService};
+pub(crate) use record::{write_bytes, write_nested, write_number};
 use serde_json::value::RawValue;
 
 /// Bytes that are no valid message, or JSON that does not fit one.
@@ -59,9 +60,14 @@ impl ProtobufMessage {
         bytes: &[u8],
         limits: ProtobufLimits,
     ) -> Result<Box<RawValue>, ProtobufError> {
+        let text = self.read_text(bytes, limits)?;
+        RawValue::from_string(text).map_err(|error| ProtobufError::new(error.to_string()))
+    }
+
+    /// The same as text.
+    pub fn read_text(&'static self, bytes: &[u8], limits: ProtobufLimits) -> Result<String, ProtobufError> {
         let mut json = Vec::with_capacity(bytes.len() * 2);
         self.write_json(&mut json, bytes, limits)?;
-        let text = String::from_utf8(json).map_err(|error| ProtobufError::new(error.to_string()))?;
-        RawValue::from_string(text).map_err(|error| ProtobufError::new(error.to_string()))
+        String::from_utf8(json).map_err(|error| ProtobufError::new(error.to_string()))
     }
 }

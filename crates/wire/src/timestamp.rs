@@ -19,7 +19,7 @@ pub fn format(at: Timestamp) -> String {
 
 /// Writes the timestamp as a JSON string.
 pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
-    let millis = at.0.clamp(FIRST, LAST);
+    let millis = shown_millis(at);
     let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
     let (year, month, day) = civil(days);
     let mut text = *b"\"0000-00-00T00:00:00.000Z\"";
@@ -41,6 +41,11 @@ pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
     out.extend_from_slice(&text);
 }
 
+/// The milliseconds since 1970 that are written: years have four digits.
+pub(crate) fn shown_millis(at: Timestamp) -> i64 {
+    at.0.clamp(FIRST, LAST)
+}
+
 /// Year, month and day of a number of days since 1970, in the proleptic Gregorian calendar.
 ///
 /// Counted in eras of 400 years that begin on the first of March, so that the leap day is the last of its year.
@@ -53,6 +58,42 @@ fn civil(days: i64) -> (i64, i64, i64) {
     let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
     let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
     (year_of_era + era * 400 + i64::from(month <= 2), month, day)
+}
+
+/// Reads a timestamp in exactly the form of the writer: what this crate wrote is read back at a tenth of what the general
+/// parser costs. `None` for any other form, which may be valid all the same.
+pub(crate) fn read_written(text: &str) -> Option<Timestamp> {
+    let text: &[u8; 24] = text.as_bytes().try_into().ok()?;
+    let form = b"0000-00-00T00:00:00.000Z";
+    let matches = |(byte, expected): (&u8, &u8)| match expected {
+        b'0' => byte.is_ascii_digit(),
+        _ => byte == expected,
+    };
+    if !text.iter().zip(form).all(matches) {
+        return None;
+    }
+    let number = |start: usize, end: usize| {
+        text[start..end].iter().fold(0_i64, |number, digit| number * 10 + i64::from(digit - b'0'))
+    };
+    let (year, month, day) = (number(0, 4), number(5, 7), number(8, 10));
+    let (hour, minute, second) = (number(11, 13), number(14, 16), number(17, 19));
+    let days = days_since_1970(year, month, day);
+    let is_valid = year > 0
+        && (1..=12).contains(&month)
+        && civil(days) == (year, month, day)
+        && (hour < 24 && minute < 60 && second < 60);
+    let seconds = days * 86_400 + hour * 3_600 + minute * 60 + second;
+    is_valid.then(|| Timestamp(seconds * 1000 + number(20, 23)))
+}
+
+/// The inverse of [`civil`].
+fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = year - i64::from(month <= 2);
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let shifted_month = if month > 2 { month - 3 } else { month + 9 };
+    let day_of_year = (153 * shifted_month + 2) / 5 + day - 1;
+    let day_of_era = year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year;
+    era * 146_097 + day_of_era - 719_468
 }
 
 /// Parses a timestamp. One without an offset, as the first A2A servers wrote it, counts as UTC.
@@ -94,6 +135,31 @@ mod tests {
         // A prime step, so that all times of day and all days of a year occur.
         for millis in (FIRST..LAST).step_by(1_234_567_891_011) {
             assert_eq!(parse(written(millis).trim_matches('"')), Some(Timestamp(millis)));
+        }
+    }
+
+    #[test]
+    fn the_fast_reader_takes_the_written_form_alone_and_reads_it_as_the_general_one_does() {
+        for millis in (FIRST..LAST).step_by(1_234_567_891_011).chain([FIRST, -1, 0, LAST]) {
+            assert_eq!(read_written(written(millis).trim_matches('"')), Some(Timestamp(millis)));
+        }
+        for text in [
+            "2023-02-29T00:00:00.000Z",
+            "2024-00-01T00:00:00.000Z",
+            "2024-13-01T00:00:00.000Z",
+            "2024-01-00T00:00:00.000Z",
+            "2024-04-31T00:00:00.000Z",
+            "2024-01-01T24:00:00.000Z",
+            "2024-01-01T00:60:00.000Z",
+            "2024-01-01T00:00:60.000Z",
+            "0000-01-01T00:00:00.000Z",
+            "2024-01-01T00:00:00.00Z",
+            "2024-01-01t00:00:00.000Z",
+            "2024-01-01T00:00:00.000+",
+            "+024-01-01T00:00:00.000Z",
+            "",
+        ] {
+            assert_eq!(read_written(text), None, "{text}");
         }
     }
 

@@ -5,13 +5,16 @@
 //!
 //! A number in `data` or `metadata` is a double: 2^53 + 1 does not survive this binding.
 
-use std::borrow::Cow;
+mod task_message;
 
+use std::{borrow::Cow, io::Write as _};
+
+use nuncio_engine::task::Task;
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{
-    Dialect,
+    Dialect, TaskDetail,
     call::A2aCall,
     card::CURSOR_EXTENSION,
     fault::{A2aFault, A2aProblem},
@@ -60,10 +63,13 @@ impl GrpcMethod {
         Some(Self { dialect, method, descriptor })
     }
 
-    /// The method of 1.0 that carries a call, with its path.
-    pub fn of_call(call: &A2aCall) -> Option<(Self, String)> {
-        let (service, _) = SERVICES[0];
-        let path = format!("/{service}/{}", A2aMethod::of(call).name(Dialect::V1)?);
+    /// The method of a dialect that carries a call, with its path. 0.1 has no gRPC.
+    pub fn of_call(dialect: Dialect, call: &A2aCall) -> Option<(Self, String)> {
+        let (service, _) = SERVICES.into_iter().find(|(_, of)| *of == dialect)?;
+        let method = A2aMethod::of(call);
+        let renamed = RENAMED.iter().find(|(_, of)| dialect < Dialect::V1 && *of == method);
+        let name = renamed.map(|(name, _)| *name).or_else(|| method.name(Dialect::V1))?;
+        let path = format!("/{service}/{name}");
         Self::find(&path).map(|method| (method, path))
     }
 
@@ -90,24 +96,23 @@ impl GrpcMethod {
     }
 
     /// The JSON of a request's message.
-    pub fn read_request(
-        &self,
-        message: &[u8],
-        limits: ProtobufLimits,
-    ) -> Result<Box<RawValue>, ProtobufError> {
-        self.descriptor.input().read_json(message, limits)
+    pub fn read_request(&self, message: &[u8], limits: ProtobufLimits) -> Result<String, ProtobufError> {
+        self.descriptor.input().read_text(message, limits)
     }
 
     /// The `tenant` that a request names. Only 1.0 has one.
-    pub fn tenant(&self, request: &RawValue) -> Result<Option<String>, A2aFault> {
-        self.dialect.tenant(Some(request))
+    pub fn tenant(&self, request: &str) -> Result<Option<String>, A2aFault> {
+        if self.dialect < Dialect::V1 {
+            return Ok(None);
+        }
+        params::read_tenant(request).map_err(|malformed| self.dialect.malformed(&malformed))
     }
 
     /// Reads the call of a request.
-    pub fn read_call(&self, request: &RawValue) -> Result<A2aCall, A2aFault> {
+    pub fn read_call(&self, request: &str) -> Result<A2aCall, A2aFault> {
         let call = match self.dialect >= Dialect::V1 {
-            true => params::read_method(self.dialect, self.method, request.get()),
-            false => self.read_named(request.get()),
+            true => params::read_method(self.dialect, self.method, request),
+            false => self.read_named(request),
         };
         call.map_err(|malformed| rest::refuse(self.dialect, malformed))
     }
@@ -167,36 +172,56 @@ impl GrpcMethod {
         })
     }
 
-    /// Writes the message of a call; `json` is the params that the dialect wrote, in 1.0.
+    /// Writes the message of a call; `json` is what [`Dialect::write_rest_request`] wrote.
     pub fn write_request(&self, out: &mut Vec<u8>, json: &[u8]) -> Result<(), ProtobufError> {
         self.descriptor.input().write_from_json(out, json)
     }
 
+    /// Writes the message of a task: the result of get and cancel.
+    pub fn write_task(&self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) -> Result<(), ProtobufError> {
+        if self.dialect >= Dialect::V1 {
+            return task_message::write_task(out, task, view);
+        }
+        let mut json = Vec::with_capacity(1024);
+        self.dialect.write_task(&mut json, task, view);
+        self.write_result(out, json, None)
+    }
+
+    /// Writes the message of the result of a send: the task, or the message with which the agent answered.
+    pub fn write_sent(&self, out: &mut Vec<u8>, task: &Task, view: TaskDetail) -> Result<(), ProtobufError> {
+        if self.dialect >= Dialect::V1 {
+            return task_message::write_sent(out, task, view);
+        }
+        let mut json = Vec::with_capacity(1024);
+        self.dialect.write_sent(&mut json, task, view);
+        self.write_result(out, json, None)
+    }
+
     /// Writes the message of a result or of an event; `json` is what the dialect wrote. A cursor is added to the
-    /// event's metadata.
-    pub fn write_result(
+    /// event's metadata, in place if `json` is owned.
+    pub fn write_result<'j>(
         &self,
         out: &mut Vec<u8>,
-        json: &[u8],
+        json: impl Into<Cow<'j, [u8]>>,
         cursor: Option<u64>,
     ) -> Result<(), ProtobufError> {
-        let mut proto = Cow::Borrowed(json);
+        let mut proto = json.into();
         if self.dialect < Dialect::V1 {
-            let mut older = Vec::with_capacity(json.len() * 2);
+            let mut older = Vec::with_capacity(proto.len() * 2);
             let wrapped = matches!(self.method, A2aMethod::Send | A2aMethod::Stream | A2aMethod::Subscribe);
             match self.method {
-                A2aMethod::ExtendedCard => json::value(&mut older, &proto_0_3::card(json)),
-                _ => self.dialect.write_rest_result(&mut older, json, wrapped),
+                A2aMethod::ExtendedCard => json::value(&mut older, &proto_0_3::write_card(&proto)),
+                _ => self.dialect.write_rest_result(&mut older, &proto, wrapped),
             }
             proto = Cow::Owned(older);
         }
         if let Some(cursor) = cursor {
-            proto = Cow::Owned(with_cursor(&proto, cursor));
+            proto = Cow::Owned(with_cursor(proto, cursor));
         }
         self.descriptor.output().write_from_json(out, &proto)
     }
 
-    /// The JSON of a response's message, as the dialect reads it over REST.
+    /// The JSON of a response's message, which is that of REST: [`Dialect::read_rest_result`] reads it.
     pub fn read_response(
         &self,
         message: &[u8],
@@ -209,39 +234,36 @@ impl GrpcMethod {
 /// An event with its cursor in its metadata: `{"statusUpdate": {…, "metadata": {"…/cursor/v1": "7"}}}`.
 ///
 /// Not as a second occurrence of the field, which would mean the same: not every decoder merges those.
-fn with_cursor(event: &[u8], cursor: u64) -> Vec<u8> {
-    const METADATA: &[u8] = b"\"metadata\"";
+fn with_cursor(event: Cow<'_, [u8]>, cursor: u64) -> Vec<u8> {
+    let is_plain = |event: &str| !event.contains("\"metadata\"");
     if let Some(open) = event.strip_suffix(b"}}").filter(|open| !open.ends_with(b"{"))
-        && !event.windows(METADATA.len()).any(|window| window == METADATA)
+        && std::str::from_utf8(open).is_ok_and(is_plain)
     {
-        let mut out = open.to_vec();
-        out.extend_from_slice(
-            format!(",\"metadata\":{{\"{CURSOR_EXTENSION}\":\"{cursor}\"}}}}}}").as_bytes(),
-        );
+        let length = open.len();
+        let mut out = event.into_owned();
+        out.truncate(length);
+        // Writing to a `Vec` cannot fail.
+        let _ = write!(out, ",\"metadata\":{{\"{CURSOR_EXTENSION}\":\"{cursor}\"}}}}}}");
         return out;
     }
-    let Ok(mut value) = serde_json::from_slice::<Value>(event) else { return event.to_vec() };
+    let mut deserializer = serde_json::Deserializer::from_slice(&event);
+    // As in the encoder: the event is our own, and deeper than the data in it.
+    deserializer.disable_recursion_limit();
+    let Ok(mut value) = Value::deserialize(&mut deserializer) else { return event.into_owned() };
     if let Some(payload) = value.as_object_mut().and_then(|members| members.values_mut().next()) {
         payload["metadata"][CURSOR_EXTENSION] = cursor.to_string().into();
     }
     value.to_string().into_bytes()
 }
 
-/// The id in `tasks/{id}`; the specification's own paths add the collection of a task's webhooks.
 fn task_id(member: &'static str, name: &str) -> Result<String, MalformedInput> {
-    let id = name.strip_prefix("tasks/").map(|id| id.strip_suffix("/pushNotificationConfigs").unwrap_or(id));
-    match id.filter(|id| !id.is_empty()) {
-        Some(id) => Ok(id.to_owned()),
-        None => Err(AT.member(member).malformed(format!("expected tasks/{{id}}, got {name:?}"))),
-    }
+    proto_0_3::read_task_name(name)
+        .ok_or_else(|| AT.member(member).malformed(format!("expected tasks/{{id}}, got {name:?}")))
 }
 
 fn webhook_ids(name: &str) -> Result<(String, String), MalformedInput> {
-    let parts = name.rsplit_once("/pushNotificationConfigs/");
-    match parts {
-        Some((task, id)) => Ok((task_id("name", task)?, id.to_owned())),
-        None => Ok((task_id("name", name)?, String::new())),
-    }
+    proto_0_3::read_webhook_name(name)
+        .ok_or_else(|| AT.member("name").malformed(format!("expected tasks/{{id}}, got {name:?}")))
 }
 
 impl Dialect {

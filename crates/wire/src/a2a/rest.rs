@@ -1,5 +1,6 @@
 //! The REST (HTTP+JSON) binding as a format: operations, query parameters, request bodies, and errors as HTTP
-//! statuses with a body. The paths are the server's; results are written by the dialect, without an envelope.
+//! statuses with a body. Paths are up to the server and the client; results are written by the dialect, without an
+//! envelope.
 //!
 //! 1.0 uses the JSON of its other bindings. 0.3 uses the ProtoJSON of its gRPC messages, see [`proto_0_3`].
 
@@ -131,7 +132,8 @@ fn read_body(body: &[u8], dialect: Dialect, max_depth: usize) -> Result<&str, A2
     let text = std::str::from_utf8(body)
         .map_err(|error| no_json(format!("the body is not UTF-8: {error}")))?
         .trim_ascii();
-    if text.is_empty() {
+    // In ProtoJSON null is an absent message, and clients write it where they have none.
+    if matches!(text, "" | "null") {
         return Ok("{}");
     }
     serde_json::from_str::<&RawValue>(text)
@@ -202,7 +204,7 @@ pub(super) fn read_operation(
             let config = match dialect {
                 Dialect::V1 => input::parse::<WebhookIn>(params::ROOT, body)?.read_inline(dialect, AT)?,
                 Dialect::V0_1 | Dialect::V0_3 => {
-                    let json = proto_0_3::read_webhook(body)?;
+                    let json = proto_0_3::read_webhook_request(body)?;
                     input::parse::<WebhookIn>(params::ROOT, &json)?
                         .read_inline(dialect, AT.member("pushNotificationConfig"))?
                 }

@@ -62,6 +62,11 @@ pub(super) fn state_name(dialect: Dialect, state: State) -> &'static str {
     states(dialect)[usize::from(nearest_state(dialect, state).code())].1
 }
 
+/// The number of a state in 1.0.
+pub(super) fn state_number(state: State) -> u64 {
+    PROTO[usize::from(nearest_state(Dialect::V1, state).code())].2.unsigned_abs()
+}
+
 /// The state of that name; `None` for the name of an unknown state.
 pub(super) fn read_name(
     dialect: Dialect,

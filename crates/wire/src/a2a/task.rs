@@ -85,7 +85,7 @@ impl From<&Task> for TaskView {
 }
 
 /// The message beside the state: progress while the agent works.
-fn status_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
+pub(super) fn status_message<'a>(task: &'a Task, id: &str) -> Option<Cow<'a, Message>> {
     match &task.progress {
         Some((seq, progress)) if task.state == State::Working => {
             Some(Cow::Owned(status::progress_message(progress, id, *seq)))
@@ -165,12 +165,17 @@ fn write_members(
             artifact::write(out, dialect, index, artifact);
         });
     }
-    let skipped = view.history_length.map_or(0, |length| task.history.len().saturating_sub(length));
-    let history = &task.history[skipped..];
+    let history = shown_history(task, view);
     if !history.is_empty() {
         object.array("history", history, |out, message| message::write(out, dialect, ids.into(), message));
     }
     object.optional("metadata", task.origin.metadata.as_ref());
+}
+
+/// The last messages of a task, as many as were asked for.
+pub(super) fn shown_history(task: &Task, view: TaskDetail) -> &[Message] {
+    let skipped = view.history_length.map_or(0, |length| task.history.len().saturating_sub(length));
+    &task.history[skipped..]
 }
 
 /// A task of any generation.

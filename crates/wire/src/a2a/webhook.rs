@@ -134,7 +134,7 @@ impl WebhookIn {
     }
 }
 
-/// A page of webhooks in 1.0; before that it was a bare list.
+/// A page of webhooks in 1.0, and over gRPC in 0.3; otherwise it is a bare list.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", expecting = "an object")]
 struct WebhookPageIn {
@@ -149,7 +149,7 @@ pub(super) fn read_page(
     json: &str,
 ) -> Result<(Vec<WebhookConfig>, Option<String>), MalformedInput> {
     let root = JsonPath::Root("result");
-    let (configs, next, at) = if dialect >= Dialect::V1 {
+    let (configs, next, at) = if dialect >= Dialect::V1 || json.trim_start().starts_with('{') {
         let page: WebhookPageIn = input::parse("result", json)?;
         (page.configs.unwrap_or_default(), page.next_page_token, root.member("configs"))
     } else {

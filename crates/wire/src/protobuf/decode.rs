@@ -54,19 +54,17 @@ impl JsonWriter<'_> {
     }
 
     fn object(&mut self, message: &ProtobufMessage, bytes: &[u8]) -> Result<(), ProtobufError> {
-        let present = PresentFields::of(message, bytes)?;
+        let mut present = present_fields(message, bytes)?;
         self.out.push(b'{');
-        let mut empty = true;
-        for (index, field) in message.fields.iter().enumerate() {
-            if !present.contains(index, field) {
-                continue;
-            }
-            if !empty {
-                self.out.push(b',');
-            }
-            empty = false;
-            json::value(self.out, &field.json_name);
-            self.out.push(b':');
+        let mut separator: &[u8] = b"\"";
+        while present != 0 {
+            let field = &message.fields[present.trailing_zeros() as usize];
+            present &= present - 1;
+            self.out.extend_from_slice(separator);
+            separator = b",\"";
+            // Names of fields need no escapes.
+            self.out.extend_from_slice(field.json_name.as_bytes());
+            self.out.extend_from_slice(b"\":");
             match (field.repeated, field.kind) {
                 (true, FieldKind::Message(index)) if is_map_entry(index) => self.map(field, bytes)?,
                 (true, _) => self.list(field, bytes)?,
@@ -245,32 +243,16 @@ impl JsonWriter<'_> {
     }
 }
 
-/// The fields that occur in a message, of a group only the last.
-struct PresentFields {
-    occurring: Vec<bool>,
-    chosen: Vec<(u32, u32)>,
-}
-
-impl PresentFields {
-    fn of(message: &ProtobufMessage, bytes: &[u8]) -> Result<Self, ProtobufError> {
-        let (mut occurring, mut chosen) = (vec![false; message.fields.len()], Vec::new());
-        for record in WireRecords(bytes) {
-            let (number, _) = record?;
-            let Some(index) = message.fields.iter().position(|field| field.number == number) else {
-                continue;
-            };
-            occurring[index] = true;
-            if let Some(group) = message.fields[index].oneof {
-                chosen.retain(|(other, _)| *other != group);
-                chosen.push((group, number));
-            }
+/// The fields that occur in a message, of a group only the last: a bit for each, by its place.
+fn present_fields(message: &ProtobufMessage, bytes: &[u8]) -> Result<u64, ProtobufError> {
+    let mut present = 0_u64;
+    for record in WireRecords(bytes) {
+        let (number, _) = record?;
+        if let Some(index) = message.fields.iter().position(|field| field.number == number) {
+            present = present & !message.fields[index].rivals | 1 << index;
         }
-        Ok(Self { occurring, chosen })
     }
-
-    fn contains(&self, index: usize, field: &ProtobufField) -> bool {
-        self.occurring[index] && field.oneof.is_none_or(|group| self.chosen.contains(&(group, field.number)))
-    }
+    Ok(present)
 }
 
 fn is_map_entry(message: usize) -> bool {

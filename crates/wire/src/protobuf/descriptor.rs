@@ -10,6 +10,9 @@ use super::{
 /// The compiled files: a `FileDescriptorSet`.
 static COMPILED: &[u8] = include_bytes!("../../proto/descriptors.bin");
 
+/// The fields of one message: those that occur are a bit each.
+const MAX_FIELDS: usize = 64;
+
 #[allow(clippy::expect_used, reason = "the bytes are a constant that a test compiles and reads")]
 static POOL: LazyLock<DescriptorPool> =
     LazyLock::new(|| DescriptorPool::read(COMPILED).expect("the compiled descriptors are valid"));
@@ -54,7 +57,9 @@ pub struct ProtobufField {
     pub(super) kind: FieldKind,
     pub(super) repeated: bool,
     /// The number of its group, of which the last one counts.
-    pub(super) oneof: Option<u32>,
+    oneof: Option<u32>,
+    /// The other fields of its group: a bit for each, by its place in the message.
+    pub(super) rivals: u64,
     /// Whether absence differs from the default value.
     pub(super) has_presence: bool,
 }
@@ -339,6 +344,10 @@ impl PoolReader {
                 field.has_presence |= kind == 11;
                 fields.push(field);
             }
+            if fields.len() > MAX_FIELDS {
+                return Err(ProtobufError(format!("{name}: more than {MAX_FIELDS} fields")));
+            }
+            set_rivals(&mut fields);
             messages.push(ProtobufMessage { name, fields, form });
         }
         let mut services = vec![];
@@ -350,6 +359,15 @@ impl PoolReader {
             services.push(ProtobufService { name, methods });
         }
         Ok(DescriptorPool { messages, enums: self.enums, services, files: self.files, by_name })
+    }
+}
+
+fn set_rivals(fields: &mut [ProtobufField]) {
+    let groups: Vec<Option<u32>> = fields.iter().map(|field| field.oneof).collect();
+    for (index, field) in fields.iter_mut().enumerate() {
+        let is_rival =
+            |other: &usize| *other != index && field.oneof.is_some() && groups[*other] == field.oneof;
+        field.rivals = (0..groups.len()).filter(is_rival).fold(0, |bits, other| bits | 1 << other);
     }
 }
 
@@ -366,6 +384,7 @@ fn read_field(bytes: &'static [u8]) -> Result<RawField, ProtobufError> {
         kind: FieldKind::Bool,
         repeated: record.number(4) == 3,
         oneof,
+        rivals: 0,
         has_presence: optional || oneof.is_some(),
     };
     Ok(RawField { field, kind: record.number(5), type_name: text(record.last(6))?.replacen('.', "", 1) })

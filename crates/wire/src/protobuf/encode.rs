@@ -6,13 +6,15 @@ use base64::{
     Engine as _, alphabet,
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
+use nuncio_engine::clock::Timestamp;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::{
     DescriptorPool, ProtobufError, ProtobufField, ProtobufMessage,
     descriptor::{FieldKind, JsonForm},
-    record::{write_bytes, write_nested, write_tag, write_varint},
+    record::{write_bytes, write_nested, write_number, write_tag},
 };
+use crate::timestamp;
 
 const LENIENT: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -24,7 +26,11 @@ pub(super) fn write(
     message: &'static ProtobufMessage,
     json: &[u8],
 ) -> Result<(), ProtobufError> {
-    let mut deserializer = serde_json::Deserializer::from_slice(json);
+    // Checked once: from a slice each string would be checked by itself.
+    let json = std::str::from_utf8(json).map_err(|error| ProtobufError(error.to_string()))?;
+    let mut deserializer = serde_json::Deserializer::from_str(json);
+    // The JSON is our own, and the data in it was read within the usual limit: an event adds a few levels to it.
+    deserializer.disable_recursion_limit();
     let written = MessageBody { message, out, is_null: None }.deserialize(&mut deserializer);
     written.and_then(|()| deserializer.end()).map_err(|error| ProtobufError(error.to_string()))
 }
@@ -95,17 +101,11 @@ impl<'de> Visitor<'de> for MessageBody<'_> {
     fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
         match self.message.form {
             JsonForm::Timestamp => {
-                let at: jiff::Timestamp =
-                    text.parse().map_err(|_| E::custom(format!("{text:?} is no time of ISO 8601")))?;
-                // Nanoseconds count forward from the second, also before 1970.
-                let (seconds, nanos) = match at.subsec_nanosecond() {
-                    nanos @ ..0 => (at.as_second() - 1, nanos + 1_000_000_000),
-                    nanos => (at.as_second(), nanos),
-                };
+                let (seconds, nanos) =
+                    read_time(text).ok_or_else(|| E::custom(format!("{text:?} is no time of ISO 8601")))?;
                 for (number, value) in [(1, seconds), (2, i64::from(nanos))] {
                     if value != 0 {
-                        write_tag(self.out, number, 0);
-                        write_varint(self.out, value as u64);
+                        write_number(self.out, number, value as u64);
                     }
                 }
                 Ok(())
@@ -150,6 +150,18 @@ impl<'de> Visitor<'de> for MessageBody<'_> {
         self.out.push(0);
         Ok(())
     }
+}
+
+/// The seconds since 1970 and the nanoseconds, which count forward from the second, also before 1970.
+fn read_time(text: &str) -> Option<(i64, i32)> {
+    if let Some(Timestamp(millis)) = timestamp::read_written(text) {
+        return Some((millis.div_euclid(1000), millis.rem_euclid(1000) as i32 * 1_000_000));
+    }
+    let at: jiff::Timestamp = text.parse().ok()?;
+    Some(match at.subsec_nanosecond() {
+        nanos @ ..0 => (at.as_second() - 1, nanos + 1_000_000_000),
+        nanos => (at.as_second(), nanos),
+    })
 }
 
 /// The alternative of a `google.protobuf.Value` of that name; all other messages have none.
@@ -377,8 +389,7 @@ impl ElementValue<'_> {
 
     fn varint(self, value: u64) {
         if value != 0 || self.writes_default() {
-            write_tag(self.out, self.field.number, 0);
-            write_varint(self.out, value);
+            write_number(self.out, self.field.number, value);
         }
     }
 

@@ -94,18 +94,27 @@ pub(super) fn write_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+fn varint_length(value: u64) -> usize {
+    (value.max(1).ilog2() / 7 + 1) as usize
+}
+
 pub(super) fn write_tag(out: &mut Vec<u8>, number: u32, wire_type: u32) {
     write_varint(out, u64::from(number << 3 | wire_type));
 }
 
-pub(super) fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
+pub(crate) fn write_number(out: &mut Vec<u8>, number: u32, value: u64) {
+    write_tag(out, number, 0);
+    write_varint(out, value);
+}
+
+pub(crate) fn write_bytes(out: &mut Vec<u8>, number: u32, bytes: &[u8]) {
     write_tag(out, number, 2);
     write_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Writes a record whose length is known only afterwards. One byte is reserved for it, which is enough for most.
-pub(super) fn write_nested<E>(
+pub(crate) fn write_nested<E>(
     out: &mut Vec<u8>,
     number: u32,
     write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
@@ -117,11 +126,18 @@ pub(super) fn write_nested<E>(
     let length = out.len() - start - 1;
     if length < 0x80 {
         out[start] = length as u8;
-    } else {
-        let mut prefix = Vec::with_capacity(5);
-        write_varint(&mut prefix, length as u64);
-        out.splice(start..=start, prefix);
+        return Ok(());
     }
+    // The content makes room for the rest of its length.
+    let (end, more) = (out.len(), varint_length(length as u64) - 1);
+    out.resize(end + more, 0);
+    out.copy_within(start + 1..end, start + 1 + more);
+    let (mut rest, prefix) = (length, &mut out[start..=start + more]);
+    for byte in &mut *prefix {
+        *byte = rest as u8 | 0x80;
+        rest >>= 7;
+    }
+    prefix[more] &= 0x7f;
     Ok(())
 }
 
@@ -159,14 +175,21 @@ mod tests {
     }
 
     #[test]
-    fn a_long_nested_message_has_its_length() {
-        let mut out = vec![];
-        write_nested(&mut out, 3, |out| {
-            out.extend_from_slice(&[7; 300]);
-            Ok::<_, ()>(())
-        })
-        .unwrap();
-        let records: Vec<_> = WireRecords(&out).collect::<Result<_, _>>().unwrap();
-        assert_eq!(records, [(3, RecordValue::Bytes(&[7; 300]))]);
+    fn a_nested_message_of_any_length_has_it() {
+        for length in [0, 1, 127, 128, 300, 16_383, 16_384, 2_097_151, 2_097_152] {
+            let mut content = vec![7; length];
+            if let Some(last) = content.last_mut() {
+                *last = 8;
+            }
+            let mut out = vec![];
+            write_nested(&mut out, 3, |out| {
+                out.extend_from_slice(&content);
+                Ok::<_, ()>(())
+            })
+            .unwrap();
+            let mut plain = vec![];
+            write_bytes(&mut plain, 3, &content);
+            assert!(out == plain, "{length}");
+        }
     }
 }

@@ -220,7 +220,7 @@ fn errors_have_the_codes_of_their_specification() {
 }
 
 /// Numbers of `data` and `metadata` are doubles here.
-fn with_doubles(json: &str) -> Value {
+pub(crate) fn with_doubles(json: &str) -> Value {
     fn simplify(value: &mut Value) {
         match value {
             Value::Number(number) => {
@@ -247,12 +247,30 @@ fn sent(json: &str) -> StreamEvent {
     Dialect::V1.read_sent(&RawValue::from_string(with_doubles(json).to_string()).unwrap()).unwrap()
 }
 
+/// As deep as JSON may be that an agent sends; the event around it has some levels more.
+#[test]
+fn an_event_with_deep_data_is_written() {
+    let data = format!("{}1{}", "[".repeat(127), "]".repeat(127));
+    let event = format!(
+        r#"{{"artifactUpdate":{{"taskId":"t","contextId":"c","artifact":{{"artifactId":"a","parts":[{{"data":{data}}}]}}}}}}"#
+    );
+    let with_metadata = event.replacen(r#""taskId""#, r#""metadata":{"m":1},"taskId""#, 1);
+    let limits = ProtobufLimits { max_depth: 200, ..LIMITS };
+    let message = protobuf::message("lf.a2a.v1.StreamResponse").unwrap();
+    for event in [event, with_metadata] {
+        let mut bytes = vec![];
+        method("SendStreamingMessage").write_result(&mut bytes, event.as_bytes(), Some(7)).unwrap();
+        let read = message.read_text(&bytes, limits).unwrap();
+        assert!(read.contains(&data) && read.contains("\"7\""), "{read}");
+    }
+}
+
 proptest! {
     #[test]
     fn a_call_is_the_same_as_over_json_rpc(call in strategies::call(Dialect::V1)) {
         let mut params = vec![];
         let name = Dialect::V1.write_call(&mut params, &call).unwrap();
-        let (method, path) = GrpcMethod::of_call(&call).unwrap();
+        let (method, path) = GrpcMethod::of_call(Dialect::V1, &call).unwrap();
         prop_assert_eq!(path, format!("/lf.a2a.v1.A2AService/{name}"));
         let mut message = vec![];
         method.write_request(&mut message, &params).unwrap();
@@ -260,6 +278,25 @@ proptest! {
         let params = RawValue::from_string(String::from_utf8(params).unwrap()).unwrap();
         let over_json = Dialect::V1.read_call(name, Some(&params)).unwrap();
         prop_assert_eq!(params_of(&method.read_call(&json).unwrap()), params_of(&over_json));
+    }
+
+    #[test]
+    fn a_task_is_the_same_message_written_straight_and_by_its_json(task in strategies::task(), history_length in 0..3_usize, artifacts in any::<bool>()) {
+        let view = TaskDetail { history_length: (history_length > 0).then_some(history_length), artifacts };
+        for method in [method("GetTask"), older("GetTask")] {
+            let (mut straight, mut by_json) = (vec![], vec![]);
+            method.write_task(&mut straight, &task, view).unwrap();
+            let json = text(|out| method.dialect.write_task(out, &task, view));
+            method.write_result(&mut by_json, json.as_bytes(), None).unwrap();
+            prop_assert_eq!(straight, by_json);
+        }
+        for method in [method("SendMessage"), older("SendMessage")] {
+            let (mut straight, mut by_json) = (vec![], vec![]);
+            method.write_sent(&mut straight, &task, view).unwrap();
+            let json = text(|out| method.dialect.write_sent(out, &task, view));
+            method.write_result(&mut by_json, json.as_bytes(), None).unwrap();
+            prop_assert_eq!(straight, by_json);
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a dialect does not carry: the tables in the docs of `v0_1`, `v0_3` and `v1`, row by row, and nothing
-//! else. `None` for a call: the dialect has no such method.
+//! else. `None` for a call: the dialect has no such method. [`proto_0_3`] has the rows of 0.3 over REST and gRPC.
 
 use nuncio_engine::{
     content::{Artifact, Content, Message, Metadata, Part},
@@ -138,4 +138,61 @@ pub(crate) fn call(dialect: Dialect, call: A2aCall) -> Option<A2aCall> {
         }
         other => other,
     })
+}
+
+/// What 0.3 loses over REST and gRPC beside that.
+pub(crate) mod proto_0_3 {
+    use super::*;
+
+    pub(crate) fn task(task: TaskView) -> TaskView {
+        let mut task = super::task(V0_3, task);
+        task.message.iter_mut().chain(&mut task.history).for_each(|one| one.reference_task_ids.clear());
+        task
+    }
+
+    pub(crate) fn event(event: StreamEvent) -> StreamEvent {
+        match super::event(V0_3, event) {
+            StreamEvent::Task(view) => StreamEvent::Task(Box::new(task(*view))),
+            StreamEvent::Status(mut update) => {
+                update.message.iter_mut().for_each(|one| one.reference_task_ids.clear());
+                StreamEvent::Status(update)
+            }
+            other => other,
+        }
+    }
+
+    /// `binary`: as protobuf, which has no absence for numbers and lists.
+    pub(crate) fn webhook(mut config: WebhookConfig, binary: bool) -> WebhookConfig {
+        let says = |given: &nuncio_engine::webhook::Authentication| {
+            !binary || !given.schemes.is_empty() || given.credentials.is_some()
+        };
+        config.authentication = config.authentication.filter(says);
+        config
+    }
+
+    pub(crate) fn call(call: A2aCall, binary: bool) -> Option<A2aCall> {
+        let number = |number: Option<usize>| number.filter(|number| !binary || *number > 0);
+        let send = |mut send: Box<SendMessage>| {
+            send.message.reference_task_ids.clear();
+            send.history_length = number(send.history_length);
+            send.webhook = send.webhook.map(|config| webhook(config, binary));
+            send
+        };
+        // JSON-RPC loses the page, these bindings do not.
+        if let A2aCall::ListWebhooks { .. } = call {
+            return Some(call);
+        }
+        Some(match super::call(V0_3, call)? {
+            A2aCall::Send(given) => A2aCall::Send(send(given)),
+            A2aCall::Stream(given) => A2aCall::Stream(send(given)),
+            A2aCall::Get { task, history_length } => {
+                A2aCall::Get { task, history_length: number(history_length) }
+            }
+            A2aCall::Cancel { task, .. } => A2aCall::Cancel { task, metadata: None },
+            A2aCall::SetWebhook { task, config } => {
+                A2aCall::SetWebhook { task, config: webhook(config, binary) }
+            }
+            other => other,
+        })
+    }
 }

@@ -11,6 +11,7 @@ mod jsonrpc;
 mod losses;
 mod mcp;
 mod mcp_round_trips;
+mod proto_0_3;
 mod protobuf;
 mod round_trips;
 mod samples;
