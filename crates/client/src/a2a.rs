@@ -28,8 +28,10 @@ use std::sync::{
 
 use ::http::{HeaderName, HeaderValue};
 use nuncio_engine::webhook::WebhookConfig;
-use nuncio_wire::a2a::{
-    A2aCall, Dialect, ListTasks, SendMessage, StreamEvent, TaskList, TaskView, card::CURSOR_EXTENSION,
+use nuncio_wire::a2a::{A2aCall, card::CURSOR_EXTENSION};
+/// The types of the requests and responses, as far as a caller of [`A2aClient`] names them.
+pub use nuncio_wire::a2a::{
+    ArtifactUpdate, Dialect, ListTasks, SendMessage, StatusUpdate, StreamEvent, TaskList, TaskView,
 };
 use serde_json::value::RawValue;
 use url::Url;

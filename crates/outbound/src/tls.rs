@@ -87,6 +87,11 @@ impl TlsClientOptions {
         self.roots.is_empty() && self.identity.is_none() && self.known.is_none()
     }
 
+    /// Whether a CA or a client certificate is set.
+    pub fn has_files(&self) -> bool {
+        !self.roots.is_empty() || self.identity.is_some()
+    }
+
     /// The configuration of the TLS library. `any`: accepts any certificate. `http2`: speaks HTTP/2, and nothing else.
     pub(crate) fn client_config(&self, any: bool, http2: bool) -> Result<ClientConfig, OutboundError> {
         let failed = |error: RustlsError| OutboundError::Setup(error.to_string());

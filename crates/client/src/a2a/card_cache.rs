@@ -1,20 +1,24 @@
-//! A cache of agent cards in memory, by the rules of HTTP: a card is used without a request for as long as its server
-//! says, and then asked for again with its `ETag`.
+//! A cache of agent cards by the rules of HTTP: a card is used without a request for as long as its server says, and then
+//! asked for again with its `ETag`, or the time of its last change. It is in memory, and for the command line also in a
+//! folder (`folder.rs`).
 //!
 //! A card belongs to the exact URL and to the credentials that it was fetched with: what one caller may see is never
-//! shown to another. A card without an `ETag` and a time, and one that must not be stored, is not.
+//! shown to another. A card without any of these three, and one that must not be stored, is not.
 
-use std::{collections::HashMap, fmt, sync::Arc, time::Duration};
+mod folder;
 
-use ::http::{HeaderMap, HeaderValue, header};
+use std::{collections::HashMap, fmt, path::PathBuf, sync::Arc, time::Duration};
+
+use ::http::{HeaderMap, header};
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
 use url::Url;
 
+use self::folder::{CardFolder, StoredCard};
 use super::{
     A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardReference, card,
-    http::A2aHttp,
+    http::{A2aHttp, DocumentValidator},
 };
 
 /// Cards that are stored. With more, the oldest goes.
@@ -28,6 +32,7 @@ const MAX_AGE: Duration = Duration::from_secs(60);
 #[derive(Clone, Default)]
 pub struct CardCache {
     cards: Arc<Mutex<HashMap<CardCacheKey, CachedCard>>>,
+    folder: Option<Arc<CardFolder>>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -40,7 +45,7 @@ struct CardCacheKey {
 #[derive(Clone)]
 struct CachedCard {
     body: Arc<[u8]>,
-    etag: Option<HeaderValue>,
+    validator: DocumentValidator,
     stored: Instant,
     fresh_until: Instant,
 }
@@ -61,6 +66,12 @@ impl fmt::Debug for CardCache {
 }
 
 impl CardCache {
+    /// A cache whose cards other processes find in this folder. Only this user may be able to write there: a card decides
+    /// where credentials go.
+    pub fn in_folder(folder: PathBuf) -> Self {
+        Self { cards: Arc::default(), folder: Some(Arc::new(CardFolder::new(folder))) }
+    }
+
     /// The card that a reference points to. A file is read every time.
     pub async fn card(
         &self,
@@ -81,7 +92,9 @@ impl CardCache {
         freshness: CardFreshness,
     ) -> Result<Arc<[u8]>, A2aClientError> {
         let key = CardCacheKey { url: url.clone(), credentials: digest(credentials) };
+        let folder = self.folder_for(url, options);
         let cached = self.cards.lock().get(&key).cloned();
+        let cached = cached.or_else(|| folder?.load(&key).map(CachedCard::from));
         if let Some(card) = &cached
             && freshness == CardFreshness::Fresh
             && Instant::now() < card.fresh_until
@@ -89,32 +102,61 @@ impl CardCache {
             return Ok(Arc::clone(&card.body));
         }
         let http = A2aHttp::new(options, url).with_credentials(credentials)?;
-        let etag = cached.as_ref().and_then(|card| card.etag.as_ref());
-        let etag = etag.cloned();
-        let answer = http.get_unless(url, "application/json", etag.as_ref()).await?;
-        let body = match (answer.body, cached) {
-            (Some(body), _) => Arc::from(body),
-            (None, Some(card)) => card.body,
-            (None, None) => return Err(A2aClientError::Malformed("304 to a request without an ETag".into())),
+        let validator = cached.as_ref().map(|card| card.validator.clone()).unwrap_or_default();
+        let answer = http.get_unless(url, "application/json", &validator).await?;
+        let newer = DocumentValidator::read(&answer.headers);
+        let (body, validator) = match (answer.body, cached) {
+            (Some(body), _) => (Arc::from(body), newer),
+            (None, Some(card)) => (card.body, if newer.is_any() { newer } else { validator }),
+            (None, None) => {
+                return Err(A2aClientError::Malformed("304 to a request without a condition".into()));
+            }
         };
-        self.store(key, &answer.headers, Arc::clone(&body), etag);
+        self.store(folder, key, &answer.headers, Arc::clone(&body), validator);
         Ok(body)
     }
 
-    fn store(&self, key: CardCacheKey, headers: &HeaderMap, body: Arc<[u8]>, known: Option<HeaderValue>) {
+    /// The folder, unless this connection trusts others, or shows a certificate: its cards are for no other.
+    fn folder_for(&self, url: &Url, options: &A2aHttpOptions) -> Option<&CardFolder> {
+        let is_special = options.insecure || options.tls.for_url(url).has_files();
+        self.folder.as_deref().filter(|_| !is_special)
+    }
+
+    fn store(
+        &self,
+        folder: Option<&CardFolder>,
+        key: CardCacheKey,
+        headers: &HeaderMap,
+        body: Arc<[u8]>,
+        validator: DocumentValidator,
+    ) {
         let rule = StorageRule::read(headers);
-        let etag = headers.get(header::ETAG).cloned().or(known);
-        let mut cards = self.cards.lock();
-        if !rule.may_store || body.len() > MAX_CARD || (etag.is_none() && rule.max_age.is_zero()) {
-            cards.remove(&key);
+        let is_useful = validator.is_any() || !rule.max_age.is_zero();
+        if !rule.may_store || body.len() > MAX_CARD || !is_useful {
+            self.cards.lock().remove(&key);
+            if let Some(folder) = folder {
+                folder.remove(&key);
+            }
             return;
         }
+        if let Some(folder) = folder {
+            folder.store(&key, &body, &validator, rule.max_age);
+        }
+        let mut cards = self.cards.lock();
         if cards.len() >= MAX_CARDS && !cards.contains_key(&key) {
             let oldest = cards.iter().min_by_key(|(_, card)| card.stored).map(|(key, _)| key.clone());
             oldest.and_then(|oldest| cards.remove(&oldest));
         }
         let stored = Instant::now();
-        cards.insert(key, CachedCard { body, etag, stored, fresh_until: stored + rule.max_age });
+        cards.insert(key, CachedCard { body, validator, stored, fresh_until: stored + rule.max_age });
+    }
+}
+
+impl From<StoredCard> for CachedCard {
+    fn from(card: StoredCard) -> Self {
+        let stored = Instant::now();
+        let StoredCard { body, validator, remaining } = card;
+        Self { body, validator, stored, fresh_until: stored + remaining }
     }
 }
 
@@ -128,7 +170,8 @@ fn digest(credentials: &A2aCredentials) -> [u8; 32] {
         add(secret.as_deref().unwrap_or_default().as_bytes());
     }
     add(format!("{:?}", credentials.api_key_place).as_bytes());
-    for (name, value) in &credentials.service_parameters {
+    // A trace is another one in every process, and no credential.
+    for (name, value) in credentials.service_parameters.iter().filter(|(name, _)| name != "traceparent") {
         add(name.as_str().as_bytes());
         add(value.as_bytes());
     }
@@ -173,6 +216,8 @@ impl StorageRule {
 
 #[cfg(test)]
 mod tests {
+    use ::http::HeaderValue;
+
     use super::*;
 
     #[test]

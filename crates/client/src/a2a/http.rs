@@ -5,14 +5,17 @@
 
 use std::{
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use nuncio_outbound::{
-    HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, ProxyRule, RedirectRule,
-    TlsClientOptions, origin,
+    HttpClient, HttpClientOptions, HttpDestination, HttpRequest, HttpResponse, OutboundError, ProxyRule,
+    RedirectRule, TlsClientOptions, origin,
 };
 use nuncio_wire::a2a::Dialect;
 use url::Url;
@@ -22,6 +25,8 @@ use super::{A2aClientError, AgentCard};
 const A2A_VERSION: HeaderName = HeaderName::from_static("a2a-version");
 /// Idle time after which TCP keep-alive probes a connection: a stream may be silent for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// Limit for the response to a probe for the version of HTTP.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Options of the HTTP layer.
 #[derive(Debug, Clone)]
@@ -128,6 +133,8 @@ pub(super) struct A2aHttp {
     client: Arc<OnceLock<HttpClient>>,
     peer: Url,
     http2: bool,
+    /// Whether there ever was a response.
+    answered: Arc<AtomicBool>,
     options: A2aHttpOptions,
     headers: HeaderMap,
     /// The name and value of an API key in the query.
@@ -155,6 +162,7 @@ impl A2aHttp {
             client: Arc::default(),
             peer: peer.clone(),
             http2: false,
+            answered: Arc::default(),
             options: options.clone(),
             headers: HeaderMap::new(),
             query: None,
@@ -166,6 +174,27 @@ impl A2aHttp {
     #[must_use]
     pub(super) fn over_http2(self) -> Self {
         Self { client: Arc::default(), http2: true, ..self }
+    }
+
+    /// Whether the port speaks HTTP/1 and not HTTP/2: then a first request over HTTP/2 that broke off was not carried out.
+    ///
+    /// HTTP/1 is probed first. A server that crashed meanwhile answers neither, and one that is back answers both.
+    pub(super) async fn lacks_http2(&self) -> bool {
+        if !self.http2 || self.answered.load(Ordering::Relaxed) {
+            return false;
+        }
+        let older = Self { client: Arc::default(), http2: false, ..self.clone() };
+        older.probe().await.is_ok() && matches!(self.probe().await, Err(OutboundError::Cut { .. }))
+    }
+
+    /// Asks for the root of the server, without credentials. Every response is one.
+    async fn probe(&self) -> Result<(), OutboundError> {
+        let mut url = self.peer.clone();
+        url.set_path("/");
+        url.set_query(None);
+        let client = self.client().map_err(|error| OutboundError::Setup(error.to_string()))?;
+        let request = HttpRequest::new(Method::HEAD, url).response_timeout(PROBE_TIMEOUT);
+        client.send(request).await.map(drop)
     }
 
     fn client(&self) -> Result<&HttpClient, A2aClientError> {
@@ -229,24 +258,32 @@ impl A2aHttp {
 
     /// Fetches a document.
     pub(super) async fn get(&self, url: &Url, accept: &'static str) -> Result<Vec<u8>, A2aClientError> {
-        Ok(self.get_unless(url, accept, None).await?.body.unwrap_or_default())
+        let none = DocumentValidator::default();
+        Ok(self.get_unless(url, accept, &none).await?.body.unwrap_or_default())
     }
 
-    /// Fetches a document, unless it still is the one with this `ETag`.
+    /// Fetches a document, unless it still is the one with this validator.
     pub(super) async fn get_unless(
         &self,
         url: &Url,
         accept: &'static str,
-        etag: Option<&HeaderValue>,
+        validator: &DocumentValidator,
     ) -> Result<FetchedDocument, A2aClientError> {
         let request = HttpRequest::get(url.clone()).headers(self.headers.clone());
         let mut request = request.header(header::ACCEPT, HeaderValue::from_static(accept));
-        if let Some(etag) = etag {
-            request = request.header(header::IF_NONE_MATCH, etag.clone());
+        // An `ETag` is the stronger of the two.
+        match validator {
+            DocumentValidator { etag: Some(etag), .. } => {
+                request = request.header(header::IF_NONE_MATCH, etag.clone());
+            }
+            DocumentValidator { last_modified: Some(at), .. } => {
+                request = request.header(header::IF_MODIFIED_SINCE, at.clone());
+            }
+            DocumentValidator { etag: None, last_modified: None } => {}
         }
         let response = self.send(url, request).await?;
         let headers = response.headers().clone();
-        if response.status() == StatusCode::NOT_MODIFIED && etag.is_some() {
+        if response.status() == StatusCode::NOT_MODIFIED && validator.is_any() {
             return Ok(FetchedDocument { headers, body: None });
         }
         if response.status().is_redirection() {
@@ -362,6 +399,7 @@ impl A2aHttp {
     pub(super) async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
         let started = Instant::now();
         let response = self.client()?.send(request.response_timeout(self.options.answer_timeout)).await?;
+        self.answered.store(true, Ordering::Relaxed);
         let elapsed = started.elapsed();
         tracing::debug!(to = %without_query(url), status = response.status().as_u16(), ?elapsed, "answered");
         Ok(response)
@@ -371,6 +409,24 @@ impl A2aHttp {
         let head = ResponseHead::of(&response);
         let mut response = response.body_limit(self.options.answer_timeout);
         Ok((head, response.read_to_end(self.options.max_answer).await?))
+    }
+}
+
+/// What tells whether a document is the same as before: `ETag` and `Last-Modified`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct DocumentValidator {
+    pub(super) etag: Option<HeaderValue>,
+    pub(super) last_modified: Option<HeaderValue>,
+}
+
+impl DocumentValidator {
+    pub(super) fn read(headers: &HeaderMap) -> Self {
+        let header = |name| headers.get(name).cloned();
+        Self { etag: header(header::ETAG), last_modified: header(header::LAST_MODIFIED) }
+    }
+
+    pub(super) fn is_any(&self) -> bool {
+        self.etag.is_some() || self.last_modified.is_some()
     }
 }
 
@@ -393,6 +449,10 @@ pub(super) struct ReadResponse {
 impl ReadResponse {
     pub(super) fn is_success(&self) -> bool {
         self.head.status.is_success()
+    }
+
+    pub(super) fn status(&self) -> u16 {
+        self.head.status.as_u16()
     }
 
     /// Whether the server asks for credentials, or refuses these.

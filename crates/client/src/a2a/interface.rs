@@ -43,7 +43,7 @@ impl A2aBinding {
     fn speaks(self, dialect: Dialect) -> bool {
         match self {
             Self::JsonRpc => true,
-            Self::HttpJson | Self::Grpc => dialect >= Dialect::V1,
+            Self::HttpJson | Self::Grpc => dialect >= Dialect::V0_3,
         }
     }
 
@@ -130,7 +130,10 @@ impl NamedInterfaces {
             self.unknown_versions.push(version.to_owned());
             return Ok(());
         };
-        if !binding.speaks(dialect) {
+        let tenant = text(entry, "tenant").map(str::to_owned);
+        // A routing identifier has no place in the requests of 0.3 over these bindings.
+        let is_addressable = tenant.is_none() || dialect >= Dialect::V1 || binding == A2aBinding::JsonRpc;
+        if !binding.speaks(dialect) || !is_addressable {
             return Ok(());
         }
         let url = text(entry, "url").ok_or_else(|| format!("{at}: is required"))?;
@@ -142,7 +145,6 @@ impl NamedInterfaces {
             },
             _ => Url::parse(url).map_err(|error| format!("{at}: {error}"))?,
         };
-        let tenant = text(entry, "tenant").map(str::to_owned);
         let found = AgentInterface { url, dialect, tenant, binding };
         if !self.usable.contains(&found) {
             self.usable.push(found);
@@ -362,6 +364,17 @@ mod tests {
     }
 
     #[test]
+    fn a_tenant_that_no_request_can_name_is_no_interface() {
+        let tenants = card(&json!({ "supportedInterfaces": [
+            interface("http://a/rest", "HTTP+JSON", "0.3"),
+            interface("a:50051", "GRPC", "0.3"),
+            interface("http://a/rpc", "JSONRPC", "0.3"),
+        ] }));
+        let chosen = tenants.choose(&preference(&[], false, Dialect::V0_3)).unwrap();
+        assert_eq!(chosen.iter().map(|one| one.binding).collect::<Vec<_>>(), [A2aBinding::JsonRpc]);
+    }
+
+    #[test]
     fn a_card_of_an_older_generation_has_its_interfaces_elsewhere() {
         let older = json!({
             "protocolVersion": "0.3.0", "url": "http://a/rpc", "preferredTransport": "JSONRPC",
@@ -371,6 +384,15 @@ mod tests {
         });
         let chosen = card(&older).choose(&preference(&[], false, Dialect::V0_3)).unwrap();
         assert_eq!(chosen.iter().map(|one| one.url.as_str()).collect::<Vec<_>>(), ["http://a/rpc"]);
+        let every = json!({
+            "protocolVersion": "0.3.0", "url": "http://a/rpc", "preferredTransport": "JSONRPC",
+            "additionalInterfaces": [
+                { "url": "http://a/rest", "transport": "HTTP+JSON" }, { "url": "a:50051", "transport": "GRPC" },
+            ],
+        });
+        let chosen = card(&every).choose(&preference(&["GRPC", "HTTP+JSON"], true, Dialect::V0_3)).unwrap();
+        let shown: Vec<_> = chosen.iter().map(|one| (one.binding, one.url.as_str())).collect();
+        assert_eq!(shown, [(A2aBinding::Grpc, "http://a:50051/"), (A2aBinding::HttpJson, "http://a/rest")]);
         let oldest =
             card(&json!({ "url": "http://a/" })).choose(&preference(&[], false, Dialect::V0_1)).unwrap();
         assert_eq!(oldest[0].dialect, Dialect::V0_1);

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nuncio_engine::task::State;
 use nuncio_outbound::Backoff;
-use nuncio_wire::a2a::StreamEvent;
+use nuncio_wire::a2a::{Dialect, StreamEvent};
 
 use super::{
     A2aClient, A2aClientError, A2aResponse,
@@ -20,6 +20,9 @@ const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// The code for an operation that the task's state does not allow, such as a subscription to an ended task.
 const UNSUPPORTED_OPERATION: i64 = -32004;
+
+/// The code that the official servers of 0.3 have for a subscription to an ended task.
+const INVALID_PARAMS: i64 = -32602;
 
 /// One event, with the cursor after it.
 #[derive(Debug, Clone)]
@@ -148,7 +151,7 @@ impl A2aTaskEvents {
         match self.client.open(&call, self.cursor.as_deref()).await {
             Ok(opened) => self.source = Some(opened),
             // Servers without cursors reject a subscription to a task that has ended.
-            Err(error) if error.rpc_code() == Some(UNSUPPORTED_OPERATION) => {
+            Err(error) if self.may_have_ended(&error) => {
                 let ended = self.client.get(&task, None).await?;
                 if !ended.value.state.is_terminal() {
                     return Err(error);
@@ -159,6 +162,14 @@ impl A2aTaskEvents {
             Err(error) => return Err(error),
         }
         Ok(None)
+    }
+
+    fn may_have_ended(&self, refusal: &A2aClientError) -> bool {
+        match refusal.rpc_code() {
+            Some(UNSUPPORTED_OPERATION) => true,
+            Some(INVALID_PARAMS) => self.client.dialect() < Dialect::V1,
+            _ => false,
+        }
     }
 
     /// Converts a task that was read to the stream item that would carry it.

@@ -49,18 +49,33 @@ impl A2aRoute {
         }
     }
 
-    /// The method of a call, and its params with the routing identifier.
+    /// The method of a call over JSON-RPC, and its params with the routing identifier.
     fn params(&self, call: &A2aCall) -> Result<(&'static str, Vec<u8>), A2aClientError> {
-        let dialect = self.interface.dialect;
         let mut params = Vec::new();
-        let Some(method) = dialect.write_call(&mut params, call) else {
-            let version = dialect.version();
-            return Err(A2aClientError::Unsupported(format!("A2A {version} has no method for this")));
-        };
-        if let Some(tenant) = &self.interface.tenant {
-            params = with_tenant(&params, tenant);
+        let method = self.interface.dialect.write_call(&mut params, call);
+        let method = method.ok_or_else(|| self.no_method())?;
+        Ok((method, self.with_tenant(params)))
+    }
+
+    /// The request of a call over the other bindings, with the routing identifier.
+    fn request(&self, call: &A2aCall) -> Result<Vec<u8>, A2aClientError> {
+        let mut request = Vec::new();
+        match self.interface.dialect.write_rest_request(&mut request, call) {
+            true => Ok(self.with_tenant(request)),
+            false => Err(self.no_method()),
         }
-        Ok((method, params))
+    }
+
+    fn with_tenant(&self, params: Vec<u8>) -> Vec<u8> {
+        match &self.interface.tenant {
+            Some(tenant) => with_tenant(&params, tenant),
+            None => params,
+        }
+    }
+
+    fn no_method(&self) -> A2aClientError {
+        let version = self.interface.dialect.version();
+        A2aClientError::Unsupported(format!("A2A {version} has no method for this"))
     }
 }
 
@@ -138,8 +153,62 @@ const REASONS: [(&str, i64); 9] = [
     ("VERSION_NOT_SUPPORTED", -32009),
 ];
 
+/// Codes of JSON-RPC for the names that the official server of 0.3 puts before the message of a gRPC status.
+const NAMES_0_3: [(&str, i64); 12] = [
+    ("JSONParseError", -32700),
+    ("InvalidRequestError", -32600),
+    ("MethodNotFoundError", -32601),
+    ("InvalidParamsError", -32602),
+    ("InternalError", -32603),
+    ("TaskNotFoundError", -32001),
+    ("TaskNotCancelableError", -32002),
+    ("PushNotificationNotSupportedError", -32003),
+    ("UnsupportedOperationError", -32004),
+    ("ContentTypeNotSupportedError", -32005),
+    ("InvalidAgentResponseError", -32006),
+    ("AuthenticatedExtendedCardNotConfiguredError", -32007),
+];
+
+/// The code and the text of a message such as `TaskNotFoundError: there is none`.
+fn split_name(message: &str) -> Option<(i64, &str)> {
+    let (name, text) = message.split_once(": ")?;
+    NAMES_0_3.iter().find(|(known, _)| *known == name).map(|(_, code)| (*code, text))
+}
+
+/// The code of an error of 0.3 whose HTTP status, or status of gRPC, several errors share: the call decides.
+fn code_of_status(status: u16, call: &A2aCall) -> Option<i64> {
+    let names_task = match call {
+        A2aCall::Send(send) | A2aCall::Stream(send) => send.task_id.is_some(),
+        A2aCall::List(_) | A2aCall::ExtendedCard => false,
+        _ => true,
+    };
+    let is_webhook = matches!(
+        call,
+        A2aCall::SetWebhook { .. }
+            | A2aCall::GetWebhook { .. }
+            | A2aCall::ListWebhooks { .. }
+            | A2aCall::DeleteWebhook { .. }
+    );
+    Some(match (status, call) {
+        (404, A2aCall::ExtendedCard) => -32007,
+        (404, _) if names_task => -32001,
+        (409, _) => -32002,
+        (501, _) if is_webhook => -32003,
+        (501, _) => -32004,
+        (415, _) => -32005,
+        (422, _) => -32602,
+        (400, _) => -32600,
+        (500, _) => -32603,
+        _ => return None,
+    })
+}
+
 fn code_of(reason: &str) -> Option<i64> {
     REASONS.iter().find(|(name, _)| *name == reason).map(|(_, code)| *code)
+}
+
+fn malformed(error: &dyn std::error::Error) -> A2aClientError {
+    A2aClientError::Malformed(error.to_string())
 }
 
 fn as_json(bytes: &[u8]) -> Result<Box<RawValue>, A2aClientError> {
@@ -160,7 +229,24 @@ fn with_tenant(params: &[u8], tenant: &str) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::with_tenant;
+    use nuncio_wire::a2a::A2aCall;
+
+    use super::{code_of_status, split_name, with_tenant};
+
+    #[test]
+    fn an_error_of_0_3_is_known_by_its_name_or_by_its_status_and_the_call() {
+        assert_eq!(split_name("TaskNotCancelableError: it: ended"), Some((-32002, "it: ended")));
+        assert_eq!(split_name("no: name"), None);
+        let cancel = A2aCall::Cancel { task: "t".to_owned(), metadata: None };
+        let hooks = A2aCall::ListWebhooks { task: "t".to_owned(), page_size: None, page_token: None };
+        let codes = |call: &A2aCall| [404, 409, 501, 503].map(|status| code_of_status(status, call));
+        assert_eq!(codes(&cancel), [Some(-32001), Some(-32002), Some(-32004), None]);
+        assert_eq!(codes(&hooks), [Some(-32001), Some(-32002), Some(-32003), None]);
+        assert_eq!(code_of_status(404, &A2aCall::ExtendedCard), Some(-32007));
+        let message = nuncio_engine::content::Message::text("m", nuncio_engine::content::Role::User, "x");
+        let send = A2aCall::Send(Box::new(nuncio_wire::a2a::SendMessage::new(message)));
+        assert_eq!(code_of_status(404, &send), None);
+    }
 
     #[test]
     fn the_tenant_goes_first() {

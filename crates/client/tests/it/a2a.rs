@@ -13,7 +13,7 @@ use nuncio_client::a2a::{
     InterfacePreference, fetch_card,
 };
 use nuncio_engine::content::{Message, Role};
-use nuncio_wire::a2a::{SendMessage, StreamEvent};
+use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde_json::{Value, json};
 
 const JSONRPC: &str = "JSONRPC";
@@ -270,6 +270,70 @@ async fn credentials_do_not_follow_to_another_origin() {
     assert!(seen.is_empty(), "{seen:?}");
     let (sent, seen, _) = fall_back("{base}/rpc", "404 Not Found", Some("secret")).await;
     assert!(sent.is_ok() && seen.len() == 2, "within one origin they do: {sent:?}");
+}
+
+/// The events of a task as servers of 0.3 send them over REST.
+fn frames_0_3() -> Vec<String> {
+    let status = |state: &str| json!({ "statusUpdate": { "taskId": "t", "contextId": "c", "status": { "state": state } } });
+    let events = [
+        json!({ "task": { "id": "t", "contextId": "c", "status": { "state": "TASK_STATE_SUBMITTED" } } }),
+        status("TASK_STATE_WORKING"),
+        json!({ "artifactUpdate": { "taskId": "t", "contextId": "c", "artifact": { "artifactId": "a", "parts": [{ "text": "é" }] } } }),
+        status("TASK_STATE_COMPLETED"),
+    ];
+    let frame = |(index, event): (usize, &Value)| format!("id: {}\ndata: {event}\n\n", index + 1);
+    events.iter().enumerate().map(frame).collect()
+}
+
+async fn connect_0_3(url: &str) -> A2aClient {
+    let options = A2aHttpOptions { resumes: 3, ..A2aHttpOptions::default() };
+    let card = fetch_card(&CardReference::parse(url).unwrap(), &options).await.unwrap();
+    let preference = InterfacePreference { dialect: Dialect::V0_3, ..InterfacePreference::default() };
+    A2aClient::new(&card.value, &preference, &A2aCredentials::default(), &options).unwrap()
+}
+
+fn card_0_3(base: &str) -> Vec<u8> {
+    let card = json!({
+        "name": "fake", "protocolVersion": "0.3.0", "url": format!("{base}/rest"), "preferredTransport": "HTTP+JSON",
+        "capabilities": { "streaming": true },
+    });
+    response("application/json", &card.to_string())
+}
+
+#[tokio::test]
+async fn over_rest_0_3_has_the_paths_and_the_messages_of_its_generation() {
+    let url = serve(|asked, base| {
+        match &*asked.path {
+        "/rest/v1/message:send" => {
+            let answer = json!({ "message": { "messageId": "m", "content": [{ "text": "hi" }] } });
+            response("application/json", &answer.to_string())
+        }
+        "/rest/v1/message:stream" => response("text/event-stream", &frames_0_3()[..2].concat()),
+        "/rest/v1/tasks/t:subscribe" => {
+            response("text/event-stream", &frames_0_3()[asked.last_event_id.unwrap()..].concat())
+        }
+        "/rest/v1/tasks/t?historyLength=2" => {
+            let task = json!({ "id": "t", "status": { "state": "TASK_STATE_CANCELLED" } });
+            response("application/json", &task.to_string())
+        }
+        "/rest/v1/tasks/t:cancel" => {
+            b"HTTP/1.1 409 Conflict\r\nContent-Length: 22\r\nConnection: close\r\n\r\n{\"message\":\"it ended\"}".to_vec()
+        }
+        path if path.starts_with("/.well-known") => card_0_3(base),
+        _ => refusal("404 Not Found"),
+    }
+    });
+    let client = connect_0_3(&url).await;
+    assert_eq!(client.binding(), A2aBinding::HttpJson);
+    assert!(matches!(client.send(hello()).await.unwrap().value, StreamEvent::Message(_)));
+    let got = client.get("t", Some(2)).await.unwrap();
+    assert_eq!(got.value.state, nuncio_engine::task::State::Canceled);
+    let error = client.cancel("t").await.unwrap_err();
+    assert_eq!((error.rpc_code(), error.to_string().as_str()), (Some(-32002), "it ended"));
+    let missing = client.get_webhook("t", Some("x")).await.unwrap_err();
+    assert!(matches!(missing, A2aClientError::Http { status: 404, .. }), "{missing:?}");
+    let (seen, error) = cursors(&client).await;
+    assert_eq!(seen, ["1", "2", "3", "4"], "{error:?}");
 }
 
 #[tokio::test]

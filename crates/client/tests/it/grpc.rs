@@ -18,7 +18,7 @@ use nuncio_client::a2a::{
 };
 use nuncio_engine::content::{Message, Role};
 use nuncio_wire::{
-    a2a::{GrpcMethod, SendMessage, StreamEvent, card::CURSOR_EXTENSION},
+    a2a::{Dialect, GrpcMethod, SendMessage, StreamEvent, card::CURSOR_EXTENSION},
     grpc::{self, GrpcCode, GrpcStatus},
     protobuf::ProtobufLimits,
 };
@@ -75,6 +75,16 @@ impl GrpcFake {
         Self { address, asked }
     }
 
+    /// A client of 0.3 by a card that names this server alone.
+    async fn client_0_3(&self, options: &A2aHttpOptions) -> A2aClient {
+        let card = json!({
+            "name": "fake", "protocolVersion": "0.3.0", "url": self.address, "preferredTransport": "GRPC",
+            "capabilities": { "streaming": true, "extensions": [{ "uri": CURSOR_EXTENSION }] },
+        });
+        let preference = InterfacePreference { dialect: Dialect::V0_3, ..InterfacePreference::default() };
+        client_by(&card, &preference, None, options).await
+    }
+
     /// A client by a card that names this server, with a tenant, and whatever else.
     async fn client(&self, options: &A2aHttpOptions, bearer: Option<&str>, others: &[Value]) -> A2aClient {
         let own = json!({ "url": self.address, "protocolBinding": "GRPC", "protocolVersion": "1.0", "tenant": "acme" });
@@ -83,17 +93,26 @@ impl GrpcFake {
             "name": "fake", "capabilities": { "streaming": true, "extensions": [{ "uri": CURSOR_EXTENSION }] },
             "supportedInterfaces": interfaces,
         });
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("card.json");
-        std::fs::write(&path, card.to_string()).unwrap();
-        let card = fetch_card(&CardReference::File(path), options).await.unwrap();
-        let credentials = A2aCredentials { bearer: bearer.map(str::to_owned), ..A2aCredentials::default() };
-        A2aClient::new(&card.value, &InterfacePreference::default(), &credentials, options).unwrap()
+        client_by(&card, &InterfacePreference::default(), bearer, options).await
     }
 
     fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
+}
+
+async fn client_by(
+    card: &Value,
+    preference: &InterfacePreference,
+    bearer: Option<&str>,
+    options: &A2aHttpOptions,
+) -> A2aClient {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("card.json");
+    std::fs::write(&path, card.to_string()).unwrap();
+    let card = fetch_card(&CardReference::File(path), options).await.unwrap();
+    let credentials = A2aCredentials { bearer: bearer.map(str::to_owned), ..A2aCredentials::default() };
+    A2aClient::new(&card.value, preference, &credentials, options).unwrap()
 }
 
 async fn serve(
@@ -108,7 +127,7 @@ async fn serve(
     let message = method.read_request(grpc::read_message(&body).unwrap(), limits).unwrap();
     let asked = Asked {
         method: head.uri.path().rsplit('/').next().unwrap().to_owned(),
-        message: serde_json::from_str(message.get()).unwrap(),
+        message: serde_json::from_str(&message).unwrap(),
         metadata: head.headers,
     };
     seen.lock().unwrap().push(asked.clone());
@@ -357,4 +376,183 @@ async fn a_service_that_is_not_there_gives_way_to_another_binding() {
     let client = closed.client(&A2aHttpOptions::default(), None, &[other]).await;
     within(client.send(hello())).await.unwrap();
     assert_eq!(client.binding(), A2aBinding::HttpJson);
+}
+
+/// The port of a server of HTTP/1 alone that counts what it is asked, and answers over REST.
+async fn rest_of_http_1(is_silent: bool) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let seen = Arc::new(Mutex::new(vec![]));
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let log = Arc::clone(&log);
+            tokio::spawn(async move {
+                let mut start = [0; 3];
+                while stream.peek(&mut start).await.is_ok_and(|read| read < 3) {}
+                // Most servers answer the preface of HTTP/2, and some only close the connection.
+                if start == *b"PRI" && !is_silent {
+                    let refusal =
+                        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+                    let _ = tokio::io::AsyncWriteExt::write_all(&mut { stream }, refusal).await;
+                    return;
+                }
+                let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+                    log.lock().unwrap().push(format!("{} {}", request.method(), request.uri().path()));
+                    let body = json!({ "task": task("COMPLETED") }).to_string();
+                    let body = http_body_util::Full::new(Bytes::from(body));
+                    async move { Ok::<_, Infallible>(Response::new(body)) }
+                });
+                let builder = hyper::server::conn::http1::Builder::new();
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    (address, seen)
+}
+
+fn interface(url: &str, binding: &str) -> Value {
+    json!({ "url": url, "protocolBinding": binding, "protocolVersion": "1.0" })
+}
+
+#[tokio::test]
+async fn a_port_that_speaks_http_1_alone_gives_way_to_another_binding() {
+    for is_silent in [false, true] {
+        let (address, seen) = rest_of_http_1(is_silent).await;
+        let http1 = GrpcFake { address: address.clone(), asked: Arc::default() };
+        let other = interface(&format!("http://{address}"), "HTTP+JSON");
+        let client = http1.client(&A2aHttpOptions::default(), Some("secret"), &[other]).await;
+        within(client.send(hello())).await.unwrap();
+        assert_eq!(client.binding(), A2aBinding::HttpJson);
+        assert_eq!(*seen.lock().unwrap(), ["HEAD /", "POST /message:send"], "silent: {is_silent}");
+        within(client.send(hello())).await.unwrap();
+        assert_eq!(seen.lock().unwrap().len(), 3, "and it stays there");
+        // Without another binding the error says what is wrong.
+        let alone = http1.client(&A2aHttpOptions::default(), None, &[]).await;
+        let error = within(alone.send(hello())).await.unwrap_err();
+        assert!(error.to_string().contains("HTTP/1"), "{error}");
+    }
+}
+
+/// A server that takes a request and dies may have carried it out, whatever else is spoken there.
+#[tokio::test]
+async fn a_request_that_broke_off_over_http_2_is_not_sent_elsewhere() {
+    let (address, seen) = rest_of_http_1(false).await;
+    let other = interface(&format!("http://{address}"), "HTTP+JSON");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let own = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let service = hyper::service::service_fn(async |request: Request<Incoming>| {
+                    match request.method().as_str() {
+                        "POST" => Err(std::io::Error::other("dies")),
+                        _ => Ok(Response::new(http_body_util::Empty::<Bytes>::new())),
+                    }
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    let fake = GrpcFake { address: own, asked: Arc::default() };
+    let client = fake.client(&A2aHttpOptions::default(), None, &[other]).await;
+    let error = within(client.send(hello())).await.unwrap_err();
+    assert!(matches!(error, A2aClientError::Unreachable { sent: true, .. }), "{error:?}");
+    assert!(seen.lock().unwrap().is_empty());
+}
+
+fn plain_task(state: &str) -> Value {
+    json!({ "kind": "task", "id": "t", "contextId": "c", "status": { "state": state } })
+}
+
+#[tokio::test]
+async fn calls_of_0_3_go_to_its_own_service_and_name_their_task() {
+    let fake = GrpcFake::start(|asked| match &*asked.method {
+        "SendMessage" | "GetTask" => Reply::Messages(vec![plain_task("completed")], ok()),
+        "CreateTaskPushNotificationConfig" => {
+            let config =
+                json!({ "taskId": "t", "pushNotificationConfig": { "id": "one", "url": "https://x/" } });
+            Reply::Messages(vec![config], ok())
+        }
+        "DeleteTaskPushNotificationConfig" => Reply::Messages(vec![json!({})], ok()),
+        other => panic!("{other}"),
+    })
+    .await;
+    let client = fake.client_0_3(&A2aHttpOptions::default()).await;
+    assert_eq!((client.binding(), client.dialect()), (A2aBinding::Grpc, Dialect::V0_3));
+    let sent = within(client.send(hello())).await.unwrap();
+    assert!(matches!(&sent.value, StreamEvent::Task(task) if task.id == "t"), "{sent:?}");
+    // What is shown is what JSON-RPC shows.
+    assert_eq!(serde_json::from_str::<Value>(sent.json.get()).unwrap(), plain_task("completed"));
+    let first = fake.asked()[0].clone();
+    assert_eq!(first.message["message"]["content"][0]["text"], "héllo");
+    assert_eq!(first.metadata["a2a-version"], "0.3");
+    within(client.get("t", Some(2))).await.unwrap();
+    assert_eq!(fake.asked()[1].message, json!({ "name": "tasks/t", "historyLength": 2 }));
+    within(client.delete_webhook("t", "one")).await.unwrap();
+    assert_eq!(fake.asked()[2].message, json!({ "name": "tasks/t/pushNotificationConfigs/one" }));
+    let listed = within(client.list(nuncio_wire::a2a::ListTasks::default())).await.unwrap_err();
+    assert!(matches!(listed, A2aClientError::Unsupported(_)), "{listed:?}");
+}
+
+/// The official servers of 0.3 send no details: one names the error in its message, the other has the code alone.
+#[tokio::test]
+async fn a_status_of_0_3_is_the_error_that_json_rpc_has() {
+    let check = async |code: GrpcCode, message: &'static str, expected: (i64, &str)| {
+        let fake = GrpcFake::start(move |_| Reply::Refusal(GrpcStatus::new(code, message))).await;
+        let client = fake.client_0_3(&A2aHttpOptions::default()).await;
+        let error = within(client.cancel("t")).await.unwrap_err();
+        assert_eq!((error.rpc_code(), error.to_string().as_str()), (Some(expected.0), expected.1));
+    };
+    check(GrpcCode::NotFound, "TaskNotFoundError: no task", (-32001, "no task")).await;
+    check(GrpcCode::Unimplemented, "TaskNotCancelableError: it has ended", (-32002, "it has ended")).await;
+    check(GrpcCode::FailedPrecondition, "it has ended", (-32002, "it has ended")).await;
+    check(GrpcCode::NotFound, "no task", (-32001, "no task")).await;
+}
+
+#[tokio::test]
+async fn a_stream_of_0_3_that_is_cut_goes_on_after_its_last_event() {
+    let events = || {
+        let update = |cursor: &str, state: &str, last: bool| {
+            json!({
+                "kind": "status-update", "taskId": "t", "contextId": "c", "status": { "state": state },
+                "final": last, "metadata": { CURSOR_EXTENSION: cursor },
+            })
+        };
+        let mut begun = plain_task("submitted");
+        begun["metadata"] = json!({ CURSOR_EXTENSION: "1", "own": "stays" });
+        vec![begun, update("2", "working", false), update("3", "completed", true)]
+    };
+    let size = |messages: &[Value]| {
+        let method = GrpcMethod::find("/a2a.v1.A2AService/TaskSubscription").unwrap();
+        let mut out = vec![];
+        for message in messages {
+            let json = message.to_string();
+            grpc::write_message(&mut out, |out| method.write_result(out, json.as_bytes(), None)).unwrap();
+        }
+        out.len()
+    };
+    for cut in [size(&events()[..1]), size(&events()[..2]) - 1, size(&events()[..2]) + 5] {
+        let fake = GrpcFake::start(move |asked| match &*asked.method {
+            "SendStreamingMessage" => Reply::Cut(events(), cut),
+            "TaskSubscription" => {
+                let after: usize = asked.metadata["last-event-id"].to_str().unwrap().parse().unwrap();
+                Reply::Messages(events()[after..].to_vec(), ok())
+            }
+            other => panic!("{other}"),
+        })
+        .await;
+        let client = fake.client_0_3(&A2aHttpOptions { resumes: 3, ..A2aHttpOptions::default() }).await;
+        let mut stream = within(client.send_streaming(hello())).await.unwrap();
+        let mut seen = vec![];
+        while let Some(item) = within(stream.next()).await.unwrap() {
+            if let StreamEvent::Task(task) = &item.event.value {
+                assert_eq!(task.metadata.as_ref().unwrap()["own"], "stays");
+                assert_eq!(task.metadata.as_ref().unwrap().len(), 1);
+            }
+            seen.push(item.cursor.unwrap());
+        }
+        assert_eq!(seen, ["1", "2", "3"], "cut at byte {cut}");
+    }
 }

@@ -1,4 +1,5 @@
-//! The gRPC binding of A2A 1.0 (section 10) over HTTP/2: the JSON of the other bindings, as protobuf.
+//! The gRPC binding of A2A (1.0, section 10) over HTTP/2: the JSON of REST, as protobuf. Results of 0.3 are translated to
+//! the JSON of JSON-RPC.
 //!
 //! A deadline goes with every call that has one response. The cursor of a stream is metadata, and that of an event is in
 //! the event's own metadata, where the extension for cursors puts it; it is taken out, so that an event is the same in
@@ -10,7 +11,7 @@ use ::http::{HeaderMap, HeaderName, HeaderValue, header};
 use base64::Engine as _;
 use nuncio_outbound::{HttpRequest, HttpResponse, origin};
 use nuncio_wire::{
-    a2a::{A2aCall, GrpcMethod, card::CURSOR_EXTENSION},
+    a2a::{A2aCall, Dialect, GrpcMethod, card::CURSOR_EXTENSION},
     grpc::{self, GrpcCode, GrpcStatus, MessageReader},
     jsonrpc::RpcErrorObject,
     protobuf::ProtobufLimits,
@@ -18,7 +19,7 @@ use nuncio_wire::{
 use serde_json::{Value, value::RawValue};
 use url::Url;
 
-use super::{A2aEventSource, A2aRoute, ReceivedEvent, as_json, code_of};
+use super::{A2aEventSource, A2aRoute, ReceivedEvent, as_json, code_of, malformed, split_name};
 use crate::a2a::{A2aClientError, http::A2aHttp};
 
 const CONTENT_TYPE: &str = "application/grpc";
@@ -33,10 +34,11 @@ pub(super) async fn call(route: &A2aRoute, call: &A2aCall) -> Result<Box<RawValu
     let (method, response) = send(route, call, None, Some(deadline)).await?;
     let mut response = response.body_limit(deadline);
     let body = response.read_to_end(route.http.max_answer()).await?;
-    let end = GrpcCallEnd { route, head: response.headers() };
+    let end = GrpcCallEnd { route, precondition: precondition_code(route, call), head: response.headers() };
     end.check(response.trailers())?;
-    let message = grpc::read_message(&body).map_err(|status| malformed(&status))?;
-    read(method, message, route.http.max_answer())
+    let message = grpc::read_message(&body).map_err(|status| bad_frame(&status))?;
+    let json = read(method, message, route.http.max_answer())?;
+    route.interface.dialect.read_rest_result(call, json).map_err(|error| malformed(&error))
 }
 
 /// Sends a call whose response is a stream.
@@ -48,7 +50,7 @@ pub(super) async fn open(
     let (method, response) = send(route, call, after, None).await?;
     // A call that fails at once has its status in the headers.
     if response.headers().contains_key(STATUS) {
-        GrpcCallEnd { route, head: response.headers() }.check(None)?;
+        GrpcCallEnd { route, precondition: UNSUPPORTED_OPERATION, head: response.headers() }.check(None)?;
     }
     let reader = MessageReader::new(route.http.max_event());
     Ok(A2aEventSource::Grpc(Box::new(GrpcEventSource { route: route.clone(), response, reader, method })))
@@ -65,15 +67,17 @@ pub(in crate::a2a) struct GrpcEventSource {
 impl GrpcEventSource {
     pub(super) async fn next(&mut self) -> Result<Option<ReceivedEvent>, A2aClientError> {
         loop {
-            if let Some(message) = self.reader.next_message().map_err(|status| malformed(&status))? {
+            if let Some(message) = self.reader.next_message().map_err(|status| bad_frame(&status))? {
                 let (json, id) = take_cursor(read(self.method, &message, self.route.http.max_event())?)?;
+                let json = self.method.dialect.read_rest_event(json).map_err(|error| malformed(&error))?;
                 return Ok(Some(ReceivedEvent { id, json }));
             }
             match self.response.chunk().await? {
                 Some(piece) => self.reader.push(&piece),
                 None if self.reader.is_within_message() => return Err(cut(&self.route.interface.url)),
                 None => {
-                    let end = GrpcCallEnd { route: &self.route, head: self.response.headers() };
+                    let (route, head) = (&self.route, self.response.headers());
+                    let end = GrpcCallEnd { route, precondition: UNSUPPORTED_OPERATION, head };
                     return end.check(self.response.trailers()).map(|()| None);
                 }
             }
@@ -88,9 +92,9 @@ async fn send(
     deadline: Option<Duration>,
 ) -> Result<(GrpcMethod, HttpResponse), A2aClientError> {
     let unsupported = |why: &str| A2aClientError::Unsupported(why.to_owned());
-    let (method, path) =
-        GrpcMethod::of_call(call).ok_or_else(|| unsupported("A2A over gRPC has no method for this"))?;
-    let (_, params) = route.params(call)?;
+    let (method, path) = GrpcMethod::of_call(route.interface.dialect, call)
+        .ok_or_else(|| unsupported("A2A over gRPC has no method for this"))?;
+    let params = route.request(call)?;
     let mut body = Vec::with_capacity(params.len() + 64);
     grpc::write_message(&mut body, |out| method.write_request(out, &params))
         .map_err(|error| A2aClientError::Unsupported(format!("this cannot be sent over gRPC: {error}")))?;
@@ -108,7 +112,13 @@ async fn send(
         request = request.header(HeaderName::from_static("grpc-timeout"), timeout);
     }
     A2aHttp::log_sent(&url, &params);
-    let response = route.http.send(&url, A2aHttp::with_cursor(request, after)?).await?;
+    let response = match route.http.send(&url, A2aHttp::with_cursor(request, after)?).await {
+        Err(A2aClientError::Unreachable { at, sent: true, .. }) if route.http.lacks_http2().await => {
+            let why = "the port speaks HTTP/1 alone, and gRPC needs HTTP/2".to_owned();
+            return Err(A2aClientError::Unreachable { at, why, sent: false });
+        }
+        answered => answered?,
+    };
     if response.status().is_success() && is_grpc(response.headers()) {
         return Ok((method, response));
     }
@@ -138,8 +148,7 @@ fn take_cursor(event: Box<RawValue>) -> Result<(Box<RawValue>, Option<String>), 
     if !event.get().contains(CURSOR_EXTENSION) {
         return Ok((event, None));
     }
-    let malformed = |error: serde_json::Error| A2aClientError::Malformed(error.to_string());
-    let mut value: Value = serde_json::from_str(event.get()).map_err(malformed)?;
+    let mut value: Value = serde_json::from_str(event.get()).map_err(|error| malformed(&error))?;
     let payload = value.as_object_mut().and_then(|members| members.values_mut().next());
     let Some(payload) = payload.and_then(Value::as_object_mut) else { return Ok((event, None)) };
     let Some(metadata) = payload.get_mut("metadata").and_then(Value::as_object_mut) else {
@@ -157,9 +166,22 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 
+const UNSUPPORTED_OPERATION: i64 = -32004;
+
+/// The code of `FAILED_PRECONDITION` without a reason. The servers of 0.3 send none; the call decides there.
+fn precondition_code(route: &A2aRoute, call: &A2aCall) -> i64 {
+    match call {
+        A2aCall::Cancel { .. } if route.interface.dialect < Dialect::V1 => -32002,
+        A2aCall::ExtendedCard if route.interface.dialect < Dialect::V1 => -32007,
+        _ => UNSUPPORTED_OPERATION,
+    }
+}
+
 /// How a call ended: by its trailers, or by the headers of a response that has nothing else.
 struct GrpcCallEnd<'a> {
     route: &'a A2aRoute,
+    /// The code for a state that does not allow the call.
+    precondition: i64,
     head: &'a HeaderMap,
 }
 
@@ -189,11 +211,17 @@ impl GrpcCallEnd<'_> {
         retry_after: Option<Duration>,
         challenge: Option<String>,
     ) -> A2aClientError {
-        let GrpcStatus { code, message, details } = status;
+        let GrpcStatus { code, mut message, details } = status;
+        let mut named = details.iter().find_map(|detail| code_of(detail["reason"].as_str()?));
+        if let Some((code, text)) =
+            split_name(&message).filter(|_| self.route.interface.dialect < Dialect::V1)
+        {
+            named = named.or(Some(code));
+            message = text.to_owned();
+        }
         let at = origin(&self.route.interface.url);
         let http =
             |status: u16, body: String| A2aClientError::Http { at: at.clone(), status, body, retry_after };
-        let named = details.iter().find_map(|detail| code_of(detail["reason"].as_str()?));
         let code = match (code, named) {
             (GrpcCode::Unauthenticated | GrpcCode::PermissionDenied, _) => {
                 let status = if code == GrpcCode::Unauthenticated { 401 } else { 403 };
@@ -212,7 +240,7 @@ impl GrpcCallEnd<'_> {
                 return A2aClientError::Unreachable { at, why: message, sent: true };
             }
             (GrpcCode::NotFound, _) => -32001,
-            (GrpcCode::FailedPrecondition, _) => -32004,
+            (GrpcCode::FailedPrecondition, _) => self.precondition,
             (GrpcCode::InvalidArgument | GrpcCode::OutOfRange, _) => -32602,
             _ => -32603,
         };
@@ -227,7 +255,7 @@ fn decode_details(text: &str) -> Vec<Value> {
     bytes.map(|bytes| GrpcStatus::read_details(&bytes)).unwrap_or_default()
 }
 
-fn malformed(status: &GrpcStatus) -> A2aClientError {
+fn bad_frame(status: &GrpcStatus) -> A2aClientError {
     A2aClientError::Malformed(status.message.clone())
 }
 

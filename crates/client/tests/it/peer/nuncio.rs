@@ -14,17 +14,20 @@ use nuncio_engine::{
 };
 use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde_json::json;
+use url::Url;
 
 use super::{Story, begin, call, site::Site, to_end, turn, within};
 
 /// A protocol version, and the binding that it is spoken in.
 type Way = (Dialect, A2aBinding);
 
-const WAYS: [Way; 5] = [
+const WAYS: [Way; 7] = [
     (Dialect::V1, A2aBinding::JsonRpc),
     (Dialect::V1, A2aBinding::HttpJson),
     (Dialect::V1, A2aBinding::Grpc),
     (Dialect::V0_3, A2aBinding::JsonRpc),
+    (Dialect::V0_3, A2aBinding::HttpJson),
+    (Dialect::V0_3, A2aBinding::Grpc),
     (Dialect::V0_1, A2aBinding::JsonRpc),
 ];
 
@@ -32,8 +35,16 @@ fn options((dialect, binding): Way) -> A2aPeerOptions {
     A2aPeerOptions { dialect: Some(dialect), transport: Some(binding), ..A2aPeerOptions::default() }
 }
 
+/// Where the agent is. Over gRPC 0.3 has nothing that names one: there it is the default agent, by the server's card.
+fn url(site: &Site, way: Way) -> Url {
+    match way {
+        (Dialect::V0_3, A2aBinding::Grpc) => site.url("/.well-known/agent-card.json"),
+        _ => site.url("/agents/actor"),
+    }
+}
+
 fn peer(site: &Site, way: Way) -> A2aPeer {
-    A2aPeer::new(site.url("/agents/actor"), options(way))
+    A2aPeer::new(url(site, way), options(way))
 }
 
 fn filled() -> Answer {
@@ -243,7 +254,7 @@ async fn what_is_there_is_found_out() {
     assert_eq!(found("/mcp", Some(PeerProtocol::Mcp)).await.unwrap().protocol(), PeerProtocol::Mcp);
     let nothing = found("/nothing/here", None).await.err().unwrap().to_string();
     assert!(nothing.contains("neither A2A nor MCP") && nothing.contains("/nothing/here"), "{nothing}");
-    let nobody = PeerLocation::Url(url::Url::parse("http://127.0.0.1:1/").unwrap());
+    let nobody = PeerLocation::Url(Url::parse("http://127.0.0.1:1/").unwrap());
     let error = within(connect(&nobody, &PeerConnectOptions::default())).await.err().unwrap();
     assert!(matches!(&error, PeerError::Unreachable { at, .. } if at.contains("127.0.0.1:1")), "{error:?}");
 }
@@ -252,9 +263,9 @@ async fn what_is_there_is_found_out() {
 async fn the_webhooks_of_a_task_are_set_read_listed_and_deleted() {
     let site = Site::start().await;
     let options = A2aHttpOptions::default();
-    let reference = CardReference::parse(site.url("/agents/actor").as_str()).unwrap();
-    let card = fetch_card(&reference, &options).await.unwrap();
     for (dialect, binding) in WAYS {
+        let reference = CardReference::parse(url(&site, (dialect, binding)).as_str()).unwrap();
+        let card = fetch_card(&reference, &options).await.unwrap();
         let preference =
             InterfacePreference { dialect, bindings: vec![binding.name().to_owned()], only: true };
         let client = A2aClient::new(&card.value, &preference, &A2aCredentials::default(), &options).unwrap();
