@@ -364,6 +364,11 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// These actions on the resources of one type whose name matches.
+    pub(crate) fn of(actions: &[Action], kind: AccessKind, names: &str) -> Self {
+        Self { actions: actions.to_vec(), kind: Some(kind), names: names.to_owned() }
+    }
+
     /// Whether this grant allows the access.
     pub fn allows(&self, action: Action, kind: AccessKind, name: &str) -> bool {
         self.allows_some(action, kind) && wildcard(&self.names, name)

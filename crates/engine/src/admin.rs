@@ -10,6 +10,7 @@
 //! carries out. After a crash it continues at the next start, and a node that missed the notification finds
 //! it by polling.
 
+mod deliveries;
 mod erase;
 mod export;
 mod orders;
@@ -29,13 +30,17 @@ use tokio::sync::Notify;
 
 pub(crate) use self::orders::orders_loop;
 pub use self::{
+    deliveries::{
+        DeliveryAct, DeliveryActResult, DeliveryList, DeliveryPage, FailedDeliveryView,
+        MAX_DELIVERIES_PER_ACT, WebhookView,
+    },
     export::{ExportCursor, ExportItem, ExportPage},
     orders::{OperatorOrder, OrderCounts, OrderState},
     tasks::{AdminList, AdminPage, AdminTask},
     tenants::TenantStatus,
 };
 use crate::{
-    access::{AccessKind, Action, Caller, HOME_TENANT},
+    access::{AccessKind, Action, Caller, Grants, HOME_TENANT},
     access_control::AccessRequest,
     engine::Engine,
     error::Error,
@@ -43,6 +48,10 @@ use crate::{
 
 /// The name of other callers' tasks in grants.
 pub const ADMIN_TASKS: &str = "tasks";
+/// The name of the server itself in grants: its nodes, its pulse and its configuration.
+pub const ADMIN_SERVER: &str = "server";
+/// The name of webhooks of other callers' tasks in grants.
+pub const ADMIN_WEBHOOKS: &str = "webhooks";
 /// The name of tenants in grants.
 pub const ADMIN_TENANTS: &str = "tenants";
 
@@ -117,7 +126,33 @@ impl Engine {
         self.0.admin.check_open(tenant)
     }
 
-    fn allow_admin(
+    /// Whether a caller may read what concerns the whole server. It shows what all tenants do together, so an administrator
+    /// of a tenant other than `home` may not.
+    pub fn may_read_server(caller: &Caller) -> bool {
+        caller.tenant() == HOME_TENANT && caller.may(Action::Read, AccessKind::Admin, ADMIN_SERVER)
+    }
+
+    /// Checks, and audits, that a caller may read what concerns the whole server; see [`Engine::may_read_server`].
+    pub fn allow_server(
+        &self,
+        caller: &Caller,
+        operation: &'static str,
+        resource: &str,
+    ) -> Result<(), Error> {
+        if caller.tenant() == HOME_TENANT {
+            return self.allow_admin(caller, Action::Read, ADMIN_SERVER, operation, resource);
+        }
+        // Refused as without the scope, so that the audit has the refusal.
+        let caller = caller.clone().limited_to(Grants::only([]));
+        self.allow_admin(&caller, Action::Read, ADMIN_SERVER, operation, resource).map_err(
+            |error| match error {
+                Error::Forbidden(scope) => Error::Forbidden(format!("{scope} of the tenant {HOME_TENANT}")),
+                error => error,
+            },
+        )
+    }
+
+    pub(crate) fn allow_admin(
         &self,
         caller: &Caller,
         action: Action,
@@ -133,6 +168,6 @@ impl Engine {
 }
 
 /// Whether an administrator may access that tenant's data.
-fn reaches(caller: &Caller, tenant: &str) -> bool {
+pub(crate) fn reaches(caller: &Caller, tenant: &str) -> bool {
     caller.tenant() == HOME_TENANT || caller.tenant() == tenant
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, atomic::Ordering};
 
 use crate::{
     clock::Timestamp,
-    engine::EngineCore,
+    engine::{EngineCore, pulse::PulseChange},
     error::Error,
     event::{self, Entry, EntryBatch},
     question::{Answer, QuestionOutcome},
@@ -79,7 +79,16 @@ pub(crate) enum Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn task(&self) -> TaskId {
+    /// The agent that works on the task.
+    pub(crate) fn agent(&self) -> &str {
+        match self {
+            Self::Command(origin) => &origin.agent,
+            Self::Run(run, _) => &run.origin.agent,
+            Self::Node(row) => &row.agent,
+        }
+    }
+
+    pub(crate) fn task(&self) -> TaskId {
         match self {
             Self::Command(origin) => origin.id,
             Self::Run(run, _) => run.origin.id,
@@ -104,7 +113,12 @@ impl EngineCore {
         decision: Decision,
     ) -> Result<CommitReceipt, CommitError> {
         let Decision { change, entries, effects } = decision;
+        let (changes_state, pulse) = (change.state.is_some(), PulseChange::of(&change));
         let committed = self.store.commit(change).await?;
+        self.count_commit(&writer, &pulse, &entries);
+        if changes_state && self.state_changes.receiver_count() > 0 {
+            self.state_changes.send_replace(());
+        }
         if let Writer::Run(run, Some(work)) = &writer {
             run.done(work);
         }

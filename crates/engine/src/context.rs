@@ -320,7 +320,10 @@ impl TaskContext {
         let (at, _occupied) = self.next_barrier()?;
         match self.done_before(&at, name)? {
             Some(result) => result,
-            None => self.record_step_result(at, name, Ok(find())),
+            None => {
+                let began = self.run.engine.clock.now();
+                self.record_step_result(at, name, began, Ok(find()))
+            }
         }
     }
 
@@ -342,7 +345,7 @@ impl TaskContext {
         })
         .await;
         self.trace_step(&at, name, began, result.as_ref().err());
-        let result = self.record_step_result(at, name, result);
+        let result = self.record_step_result(at, name, began, result);
         drop(busy);
         result
     }
@@ -369,6 +372,7 @@ impl TaskContext {
         &self,
         at: String,
         name: &str,
+        began: Timestamp,
         result: Result<T, AgentError>,
     ) -> Result<T, AgentError>
     where
@@ -383,7 +387,8 @@ impl TaskContext {
             Err(AgentError::Failed(why)) => (Err(why.clone()), Err(AgentError::Failed(why))),
             Err(error) => return Err(error),
         };
-        self.note(JournalEntry::Step { at, name: name.into(), result: kept })?;
+        let (began, ended) = (Some(began), Some(self.run.engine.clock.now()));
+        self.note(JournalEntry::Step { at, name: name.into(), result: kept, began, ended })?;
         result
     }
 
@@ -425,8 +430,9 @@ impl TaskContext {
         let until = match self.run.replayed(|replay| replay.slept(&at))? {
             Some(until) => until,
             None => {
-                let until = clock.now().after(length);
-                self.run.record(JournalEntry::Slept { at, until }, None).await?;
+                let began = clock.now();
+                let until = began.after(length);
+                self.run.record(JournalEntry::Slept { at, until, began: Some(began) }, None).await?;
                 until
             }
         };

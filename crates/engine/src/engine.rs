@@ -2,11 +2,18 @@
 //! these methods and nothing else.
 
 mod background;
+mod inbox;
+mod log_page;
 mod measure;
+mod nodes;
 mod options;
+mod overview;
+pub(crate) mod pulse;
 mod queue;
+mod selections;
 mod slots;
 mod store_access;
+mod task_journal;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -21,9 +28,20 @@ use tokio::{
     time::Instant,
 };
 
+pub use inbox::{Inbox, InboxQuestion, InboxWatch, MAX_WAITING_TASKS, QuestionClosure};
+pub use log_page::{LogPage, LogRange};
 pub use measure::StorageMeter;
+pub use nodes::{MAX_NODES, NodeDescription, NodeList, NodeStatus};
 pub use options::{CallLimits, Limits, Options};
+pub use overview::{
+    DetailedTask, MAX_FILTER_AGENTS, MAX_ROWS_READ, OverviewFacets, OverviewPage, OverviewQuery,
+    OverviewScope, OverviewWatch, TaskFamily, TaskOverview,
+};
+pub use pulse::{MAX_PULSE_AGENTS, OTHER_AGENTS, PULSE_INTERVALS, PulseCounts, PulseInterval, PulseWatch};
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
+pub use task_journal::{EffectKind, JournaledEffect, RunEnd, RunSpan, TaskJournal};
+
+pub use selections::Selection;
 
 pub use crate::commands::submit::StartedTask;
 
@@ -144,6 +162,8 @@ pub(crate) struct EngineCore {
     pub(crate) claims: Notify,
     /// Wakes the outbox, which delivers webhooks.
     pub(crate) outbox: Arc<Notify>,
+    /// Wakes overviews when a task was created or has changed its state on this node.
+    pub(crate) state_changes: watch::Sender<()>,
     runs: Mutex<HashMap<TaskId, Arc<TaskRun>>>,
     /// Tasks whose agent this node does not serve at present.
     pub(crate) missing: runner::MissingAgents,
@@ -155,6 +175,12 @@ pub(crate) struct EngineCore {
     pub(crate) waiting_claims: Mutex<HashSet<TaskId>>,
     /// When this node last sent its heartbeat.
     beaten: Mutex<Option<Instant>>,
+    /// When this node began.
+    started_at: Timestamp,
+    /// Where this node listens.
+    address: Mutex<Option<String>>,
+    /// What this node did in the last hour.
+    pub(crate) pulse: pulse::Pulse,
     closing: watch::Sender<bool>,
 }
 
@@ -166,6 +192,7 @@ impl Engine {
         let ended = FinishedTaskCache::new(options.ended_cache_bytes);
         let master_key = MasterKey::load(&*store, &*clock).await?;
         let usage = UsageLedger::new(options.usage.clone());
+        let started_at = clock.now();
         let inner = Arc::new(EngineCore {
             bytes: ByteBudget::new(&usage, options.bytes_in_flight, options.bytes_in_flight_per_caller),
             guard: AccessControl::new(&options.access),
@@ -189,6 +216,7 @@ impl Engine {
             reads: Reads::default(),
             claims: Notify::new(),
             outbox: Arc::default(),
+            state_changes: watch::Sender::new(()),
             runs: Mutex::default(),
             missing: runner::MissingAgents::default(),
             probation: runner::Probation::new(),
@@ -196,6 +224,9 @@ impl Engine {
             queue: queue::ClaimQueue::default(),
             waiting_claims: Mutex::default(),
             beaten: Mutex::default(),
+            started_at,
+            address: Mutex::default(),
+            pulse: pulse::Pulse::default(),
             closing: watch::Sender::new(false),
         });
         if let Some(news) = inner.store.notifications() {
@@ -220,6 +251,7 @@ impl Engine {
         tokio::spawn(background::sweep_loop(Arc::clone(&inner)));
         tokio::spawn(background::list_loop(Arc::clone(&inner)));
         tokio::spawn(measure::measure_loop(Arc::clone(&inner)));
+        tokio::spawn(pulse::pulse_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 
@@ -241,6 +273,7 @@ impl Engine {
         if let Err(error) = self.0.store.heartbeat(self.0.node, Timestamp(0)).await {
             tracing::warn!(%error, "could not end this node's lease; other nodes wait until it expires");
         }
+        self.0.record_node(true).await;
         if let Err(error) = self.0.store.close().await {
             tracing::warn!(%error, "could not close the store cleanly");
         }
@@ -275,6 +308,12 @@ impl Engine {
     /// Notified whenever a webhook may have something to deliver.
     pub fn outbox(&self) -> Arc<Notify> {
         Arc::clone(&self.0.outbox)
+    }
+
+    /// Changes whenever a task of any caller is created or changes its state on this node. It only saves time: what other
+    /// nodes do is found by polling.
+    pub fn state_changes(&self) -> watch::Receiver<()> {
+        self.0.state_changes.subscribe()
     }
 
     /// The clock that the whole engine uses.

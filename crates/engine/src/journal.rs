@@ -15,7 +15,7 @@ use crate::{
     error::Error,
     event::FormatError,
     question::{Answer, QuestionOutcome},
-    store::JournalRecord,
+    store::{JournalRecord, NodeId},
     task::Task,
     task_header::EmitCursor,
 };
@@ -25,8 +25,16 @@ const FORMAT: u8 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum JournalEntry {
-    /// A step ended: with a value, or with the text of its error.
-    Step { at: String, name: String, result: Result<Value, String> },
+    /// A step ended: with a value, or with the text of its error. Older entries have no times.
+    Step {
+        at: String,
+        name: String,
+        result: Result<Value, String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        began: Option<Timestamp>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<Timestamp>,
+    },
     /// A question was asked.
     Asked { at: String, text: String },
     /// A question was answered. Written by the command that accepted the answer.
@@ -38,7 +46,12 @@ pub(crate) enum JournalEntry {
     /// task.
     Received { at: String, number: u64, emitted: u64, within: bool },
     /// A sleep began.
-    Slept { at: String, until: Timestamp },
+    Slept {
+        at: String,
+        until: Timestamp,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        began: Option<Timestamp>,
+    },
     /// A called task ended in this state. Stored whole: the called task may expire before its caller ends.
     Called { at: String, agent: String, task: Box<Task> },
     /// A call was refused, for this reason.
@@ -49,7 +62,17 @@ pub(crate) enum JournalEntry {
     /// A message arrived with an idempotency key. Not for the agent: a repeat of the message finds it here.
     /// It was committed together with the message's effect.
     Heard { key: String, digest: String },
+    /// A node claimed the task and began a run. `attempts`: how many runs before it died with their process, one
+    /// after the other, before they committed anything. Not for the agent. Written with the run's first commit, so a
+    /// run that committed nothing has none.
+    Claimed { epoch: u64, node: NodeId, when: Timestamp, attempts: u32 },
+    /// The run of this epoch parked the task: nothing ran after that. Not for the agent.
+    Parked { epoch: u64, when: Timestamp },
 }
+
+/// The maximum number of [`JournalEntry::Claimed`] and [`JournalEntry::Parked`] that a task has. They are beside
+/// `limits.events-per-task`: a task that sleeps often must not run into it earlier.
+pub(crate) const MAX_RUN_RECORDS: u64 = 10_000;
 
 impl JournalEntry {
     pub(crate) fn encode(&self) -> JournalRecord {
@@ -90,6 +113,8 @@ pub(crate) struct ReplayJournal {
     left: HashMap<String, EmitCursor>,
     received: HashMap<u64, MessageReceipt>,
     records: u64,
+    /// How many records of runs there are beside those.
+    run_records: u64,
 }
 
 impl ReplayJournal {
@@ -102,9 +127,12 @@ impl ReplayJournal {
     }
 
     pub(crate) fn add(&mut self, record: JournalEntry) {
-        self.records += 1;
+        match &record {
+            JournalEntry::Claimed { .. } | JournalEntry::Parked { .. } => self.run_records += 1,
+            _ => self.records += 1,
+        }
         match record {
-            JournalEntry::Step { at, name, result } => drop(self.steps.insert(at, (name, result))),
+            JournalEntry::Step { at, name, result, .. } => drop(self.steps.insert(at, (name, result))),
             JournalEntry::Asked { at, text } => drop(self.asked.insert(at, text)),
             JournalEntry::Answered { question, answer } => {
                 self.answers.insert(question, QuestionOutcome::Answered(answer));
@@ -112,14 +140,14 @@ impl ReplayJournal {
             JournalEntry::Withdrawn { question } => {
                 self.answers.insert(question, QuestionOutcome::Withdrawn);
             }
-            JournalEntry::Slept { at, until } => drop(self.sleeps.insert(at, until)),
+            JournalEntry::Slept { at, until, .. } => drop(self.sleeps.insert(at, until)),
             JournalEntry::Called { at, agent, task } => drop(self.calls.insert(at, (agent, Ok(task)))),
             JournalEntry::Refused { at, agent, why } => drop(self.calls.insert(at, (agent, Err(why)))),
             JournalEntry::Left { scope, mark } => drop(self.left.insert(scope, mark)),
             JournalEntry::Received { at, number, emitted, within } => {
                 self.received.insert(number, MessageReceipt { at, emitted, within });
             }
-            JournalEntry::Heard { .. } => {}
+            JournalEntry::Heard { .. } | JournalEntry::Claimed { .. } | JournalEntry::Parked { .. } => {}
         }
     }
 
@@ -133,11 +161,17 @@ impl ReplayJournal {
         self.left.extend(other.left);
         self.received.extend(other.received);
         self.records = self.records.max(other.records);
+        self.run_records = self.run_records.max(other.run_records);
     }
 
-    /// The number of entries.
+    /// The number of entries, without those about runs.
     pub(crate) fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Whether runs of this task are still recorded.
+    pub(crate) fn records_runs(&self) -> bool {
+        self.run_records < MAX_RUN_RECORDS
     }
 
     /// What the step at this position returned, if it ended.
@@ -246,13 +280,32 @@ mod tests {
     use super::*;
     use crate::task::{Origin, TaskId};
 
-    /// Every kind of entry that is written today. The file is never changed: see `tests/it/golden.rs`.
+    /// Every kind of entry, as they were before they had times. The file is never changed: see `tests/it/golden.rs`.
     #[test]
     fn records_in_format_1() {
-        let golden = include_str!("../tests/it/golden/journal-1.json");
+        holds(include_str!("../tests/it/golden/journal-1.json"), every_record());
+    }
+
+    /// Entries with times, and those about runs.
+    #[test]
+    fn records_in_format_1_with_times() {
+        let (began, ended) = (Some(Timestamp(1_700_000_000_000)), Some(Timestamp(1_700_000_000_250)));
+        let step =
+            |result| JournalEntry::Step { at: "#1".into(), name: "a step".into(), result, began, ended };
+        let node = NodeId(Uuid::from_u128(9));
+        let expected = vec![
+            step(Ok(json!(1))),
+            step(Err("it failed".into())),
+            JournalEntry::Slept { at: "#2".into(), until: Timestamp(1_700_000_060_000), began },
+            JournalEntry::Claimed { epoch: 2, node, when: Timestamp(1_700_000_000_500), attempts: 1 },
+            JournalEntry::Parked { epoch: 2, when: Timestamp(1_700_000_001_000) },
+        ];
+        holds(include_str!("../tests/it/golden/journal-1-times.json"), expected);
+    }
+
+    fn holds(golden: &str, expected: Vec<JournalEntry>) {
         let lines: Vec<&str> = golden.lines().map(|line| line.trim_end_matches(',')).collect();
         let lines = &lines[1..lines.len() - 1];
-        let expected = every_record();
         assert_eq!(lines.len(), expected.len());
         for (line, expected) in lines.iter().zip(expected) {
             let mut stored = vec![1];
@@ -280,7 +333,8 @@ mod tests {
 
     fn every_record() -> Vec<JournalEntry> {
         let at = || "left/inner#2".to_owned();
-        let step = |result| JournalEntry::Step { at: at(), name: "a step".into(), result };
+        let step =
+            |result| JournalEntry::Step { at: at(), name: "a step".into(), result, began: None, ended: None };
         let answered = |answer| JournalEntry::Answered { question: "q1".into(), answer };
         vec![
             step(Ok(json!({"n": 1.5}))),
@@ -291,7 +345,7 @@ mod tests {
             answered(Answer::Decline(None)),
             answered(Answer::Cancel),
             answered(Answer::Unavailable),
-            JournalEntry::Slept { at: at(), until: Timestamp(1_700_000_000_000) },
+            JournalEntry::Slept { at: at(), until: Timestamp(1_700_000_000_000), began: None },
             JournalEntry::Called { at: at(), agent: "helper".into(), task: Box::new(Task::new(origin())) },
             JournalEntry::Heard { key: "a key".into(), digest: "3q2-7w".into() },
             JournalEntry::Refused { at: at(), agent: "helper".into(), why: "nobody is called so".into() },

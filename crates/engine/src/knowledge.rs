@@ -439,6 +439,10 @@ pub struct AuditQuery {
     pub refused: bool,
     /// Only entries at or after this time.
     pub since: Option<Timestamp>,
+    /// Only entries before this time.
+    pub until: Option<Timestamp>,
+    /// Only entries whose resource has this text in it, such as a task's id.
+    pub resource: Option<String>,
     /// Only entries before the one of this number.
     pub before: Option<u64>,
     /// The maximum number of entries.

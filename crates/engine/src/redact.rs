@@ -160,7 +160,7 @@ impl Redactor {
             Value::Array(items) => items.iter().map(|item| self.json(item)).collect(),
             Value::Object(fields) => {
                 let clean = |(name, field): (&String, &Value)| {
-                    let kept = if is_secret(name) { REDACTED.into() } else { self.json(field) };
+                    let kept = if is_secret_name(name) { REDACTED.into() } else { self.json(field) };
                     (self.text(name).into_owned(), kept)
                 };
                 Value::Object(fields.iter().map(clean).collect())
@@ -192,7 +192,8 @@ pub(crate) fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn is_secret(field: &str) -> bool {
+/// Whether the value of a field or a setting is a secret, by its name.
+pub fn is_secret_name(field: &str) -> bool {
     let plain: String =
         field.chars().filter(|c| !matches!(c, '-' | '_' | ' ')).flat_map(char::to_lowercase).collect();
     FIELDS.iter().any(|name| match *name {

@@ -94,6 +94,8 @@ struct RunState {
     /// The latest progress that was reported while a question was open, as far as the run knew.
     progress_at: Option<Timestamp>,
     journal: Vec<JournalRecord>,
+    /// The record of this run's claim, until it is committed.
+    claim: Option<JournalRecord>,
     /// Tickets issued since the start of the run, and how many of them are durable.
     queued: u64,
     durable: u64,
@@ -178,6 +180,7 @@ impl TaskRun {
                 next_status: None,
                 progress_at: None,
                 journal: vec![],
+                claim: None,
                 queued: 0,
                 durable: 0,
                 is_created: born,
@@ -475,6 +478,28 @@ impl TaskRun {
         shared.take()
     }
 
+    /// Records by which node and when this run began, with its next commit.
+    pub(crate) fn record_claim(&self, epoch: u64, attempts: u32) {
+        let (node, when) = (self.engine.node, self.engine.clock.now());
+        let mut shared = self.lock();
+        if shared.replay.records_runs() {
+            shared.claim = Some(JournalEntry::Claimed { epoch, node, when, attempts }.encode());
+        }
+    }
+
+    /// The records of a run that parks its task now, with that of its claim if it has not been committed.
+    pub(crate) fn parked_records(&self, epoch: u64) -> Vec<JournalRecord> {
+        let when = self.engine.clock.now();
+        let shared = self.lock();
+        match shared.replay.records_runs() {
+            false => vec![],
+            true => {
+                let parked = JournalEntry::Parked { epoch, when }.encode();
+                shared.claim.iter().cloned().chain([parked]).collect()
+            }
+        }
+    }
+
     /// Reports that the taken work is durable.
     pub(crate) fn done(&self, work: &PendingCommit) {
         {
@@ -555,6 +580,12 @@ impl RunState {
 
     fn take(&mut self) -> PendingCommit {
         self.entry_bytes = 0;
+        // Only beside something else: to the store a record is progress, and a run that makes none is suspect.
+        if !(self.entries.is_empty() && self.journal.is_empty())
+            && let Some(claim) = self.claim.take()
+        {
+            self.journal.insert(0, claim);
+        }
         let entries: Arc<[Entry]> = std::mem::take(&mut self.entries).into();
         PendingCommit {
             state: self.state.take(),

@@ -84,6 +84,9 @@ pub trait TaskStore: Send + Sync + 'static {
     /// A page of an owner's tasks, by status time, newest first (ties: newest task first).
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError>;
 
+    /// How many tasks an owner has, by agent and state. Read from counters: the cost does not depend on their number.
+    async fn tally(&self, owner: &str) -> Result<Vec<TaskTally>, StoreError>;
+
     /// Stores the fold of a task as of `seq`. It only saves time: without it, a read takes longer.
     async fn put_snapshot(&self, task: TaskNo, seq: u64, fold: Bytes) -> Result<(), StoreError>;
 
@@ -98,6 +101,9 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Tasks that have not ended and whose parent is `parent`.
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError>;
+
+    /// The tasks whose parent is `parent`, also those that have ended, in the order in which they were created.
+    async fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<TaskRow>, StoreError>;
 
     /// Extends the lease of `node` until `until`. Tasks of a node whose lease has expired are claimable.
     /// After a crash the lease simply expires.
@@ -189,6 +195,33 @@ pub trait WebhookStore: Send + Sync + 'static {
 
     /// Makes dead letters due again (all, or one by its delivery id). Returns how many.
     async fn replay_dead_letters(&self, delivery: Option<&str>, now: Timestamp) -> Result<u64, StoreError>;
+
+    /// Deliveries that failed and wait for a retry, or were given up, the newest first.
+    async fn failed_deliveries(&self, query: &FailedDeliveryQuery)
+    -> Result<Vec<FailedDelivery>, StoreError>;
+
+    /// The webhooks of a task with the progress of their deliveries, in the order of their ids.
+    async fn webhook_progress(&self, task: TaskNo) -> Result<Vec<WebhookProgress>, StoreError>;
+
+    /// Makes one failed delivery due at once: a retry before its time, or a dead letter. False if there is none
+    /// such, or if it is in progress.
+    async fn replay_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
+
+    /// Gives one failed delivery up without a trace: it is never sent. If it waits for a retry, the events after
+    /// it are due. False if there is none such, or if it is in progress.
+    async fn discard_delivery(
+        &self,
+        task: TaskNo,
+        hook: &str,
+        seq: u64,
+        now: Timestamp,
+    ) -> Result<bool, StoreError>;
 }
 
 /// Sessions of clients, which outlive a connection and a node.
@@ -630,6 +663,17 @@ pub struct ListPage {
     pub total: u64,
 }
 
+/// The number of an owner's tasks of one agent in one state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskTally {
+    /// The agent's name.
+    pub agent: String,
+    /// The state of the tasks. Never [`State::Replied`], which is no task to clients.
+    pub state: State,
+    /// How many there are; at least one.
+    pub count: u64,
+}
+
 /// An endpoint to which a task's events are sent. It is a durable follower with a cursor into the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Webhook {
@@ -669,6 +713,8 @@ pub enum DeliveryOutcome {
         up_to: u64,
         /// The time of the retry.
         at: Timestamp,
+        /// The error, for people.
+        reason: String,
     },
     /// Everything before `seq` was delivered; `seq` is given up and no longer blocks later events.
     Dead {
@@ -703,4 +749,82 @@ pub struct DeadLetter {
     pub reason: String,
     /// When it was given up.
     pub at: Timestamp,
+    /// How often it was attempted; 0 if the store of that time did not count it.
+    pub attempts: u32,
+}
+
+/// Which failed deliveries to read.
+#[derive(Debug, Clone)]
+pub struct FailedDeliveryQuery {
+    /// Whether those that were given up, or those that wait for a retry.
+    pub dead: bool,
+    /// Only those of this tenant's tasks.
+    pub tenant: Option<String>,
+    /// Only those of this owner's tasks.
+    pub owner: Option<String>,
+    /// Continue after this position.
+    pub after: Option<FailedDeliveryCursor>,
+    /// The maximum number of deliveries.
+    pub limit: usize,
+}
+
+/// The position of a failed delivery in its list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedDeliveryCursor {
+    /// Its [`FailedDelivery::at`].
+    pub at: Timestamp,
+    /// The store's number of its task.
+    pub task: TaskNo,
+    /// The webhook's id.
+    pub hook: String,
+    /// The sequence number of its event.
+    pub seq: u64,
+}
+
+/// A delivery that failed.
+#[derive(Debug, Clone)]
+pub struct FailedDelivery {
+    /// The task's row.
+    pub row: TaskRow,
+    /// The webhook.
+    pub hook: Webhook,
+    /// The sequence number of the event.
+    pub seq: u64,
+    /// Failed attempts so far; 0 for a dead letter of a store that did not count them.
+    pub attempts: u32,
+    /// When it is tried next; of one in progress the end of its lease. `None`: never, unless it is replayed.
+    pub due_at: Option<Timestamp>,
+    /// Whether a node is delivering it.
+    pub in_progress: bool,
+    /// The last error; `None` if the store of that time did not record it.
+    pub reason: Option<String>,
+    /// Of a retry the time of its first failure (0: not recorded), of a dead letter the time it was given up.
+    pub at: Timestamp,
+}
+
+impl FailedDelivery {
+    /// Its position in the list.
+    pub fn cursor(&self) -> FailedDeliveryCursor {
+        let Self { at, row, hook, seq, .. } = self;
+        FailedDeliveryCursor { at: *at, task: row.no, hook: hook.id.clone(), seq: *seq }
+    }
+}
+
+/// A webhook and how far its deliveries are.
+#[derive(Debug, Clone)]
+pub struct WebhookProgress {
+    /// The webhook.
+    pub hook: Webhook,
+    /// Failed attempts at the event after the cursor.
+    pub attempts: u32,
+    /// When the next delivery is due; of one in progress the end of its lease. `None`: nothing to deliver.
+    pub due_at: Option<Timestamp>,
+    /// Whether a node is delivering.
+    pub in_progress: bool,
+    /// The last error, while attempts fail.
+    pub reason: Option<String>,
+    /// When the event after the cursor failed first; 0: not recorded.
+    pub failing_since: Option<Timestamp>,
+    /// How many of its deliveries were given up.
+    pub dead: u64,
 }

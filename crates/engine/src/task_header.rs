@@ -12,7 +12,7 @@ use crate::{
     error::Error,
     event,
     runner::Suspicion,
-    store::{OpenedTask, StoredBatch, TaskRow},
+    store::{NodeId, OpenedTask, StoredBatch, TaskRow},
     task::{Origin, Task, TaskId},
 };
 
@@ -71,6 +71,9 @@ pub(crate) struct TaskHeader {
     /// The agents of the call chain, from the top down.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) called_by: Vec<String>,
+    /// The node whose first run began with the task itself; none if the task was queued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) first_node: Option<NodeId>,
     /// Per scope: how much of what the agent emitted is in the log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) marks: BTreeMap<String, EmitCursor>,
@@ -116,6 +119,7 @@ impl Default for TaskHeader {
             depth: 0,
             root: None,
             called_by: vec![],
+            first_node: None,
             marks: BTreeMap::new(),
             ran_ms: 0,
             bytes: 0,

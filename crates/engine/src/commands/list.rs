@@ -153,11 +153,13 @@ fn query(caller: &Caller, list: List) -> Result<ListQuery, Error> {
     })
 }
 
-pub(crate) fn write_token(cursor: ListCursor) -> String {
+/// The text of a cursor, for clients.
+pub fn write_token(cursor: ListCursor) -> String {
     format!("{:x}.{:x}", cursor.status_at.0, cursor.no.0)
 }
 
-pub(crate) fn read_token(token: &str) -> Result<ListCursor, Error> {
+/// Reads the text of a cursor.
+pub fn read_token(token: &str) -> Result<ListCursor, Error> {
     let parsed = token.split_once('.').and_then(|(at, no)| {
         Some(ListCursor {
             status_at: Timestamp(i64::from_str_radix(at, 16).ok()?),

@@ -222,18 +222,22 @@ impl EngineCore {
         }
         let digest = submit.idempotency_key.is_some().then(|| submit.digest());
         self.name(&mut submit.message, submit.idempotency_key.as_deref());
+        // One read decides: between two, a repeat of this very request may create the task.
         let known = match &submit.client_id {
-            Some(id) => self.find_row(caller, id).await.ok().map(|_| id),
             None => None,
+            Some(id) => match self.find_row(&caller.clone().at_any_agent(), id).await {
+                Err(_) => None,
+                Ok(row) if caller.sees_task(&row.owner, &row.agent) => Some(id),
+                // Ids that clients choose are unique per caller. The message of one agent's client must not reach
+                // another's task.
+                Ok(_) => {
+                    let agent = caller.only_agent().unwrap_or_default();
+                    return Err(Error::Invalid(format!(
+                        "id: the caller has a task {id} of another agent than {agent}: choose another id"
+                    )));
+                }
+            },
         };
-        // Ids that clients choose are unique per caller. The message of one agent's client must not reach another's task.
-        if let (Some(id), None, Some(agent)) = (&submit.client_id, known, caller.only_agent())
-            && self.find_row(&caller.clone().at_any_agent(), id).await.is_ok()
-        {
-            return Err(Error::Invalid(format!(
-                "id: the caller has a task {id} of another agent than {agent}: choose another id"
-            )));
-        }
         // A known key wins over a known client id, so that a repeat of the first send does not become a second
         // message. The key is read after the id: a commit that ends between the two reads is then seen by the
         // second.
@@ -430,6 +434,7 @@ impl EngineCore {
             depth: submit.parent.as_ref().map_or(0, |parent| parent.depth + 1),
             root: submit.parent.as_ref().map(|parent| parent.root),
             called_by: submit.parent.as_ref().map(|parent| parent.agents.clone()).unwrap_or_default(),
+            first_node: slot.is_some().then_some(self.node),
             bytes: submit.message.size() as u64,
             ..TaskHeader::default()
         };

@@ -216,6 +216,7 @@ impl EngineCore {
         let until = self.clock.now().after(self.options.lease);
         self.store.heartbeat(self.node, until).await?;
         *self.beaten.lock() = Some(at);
+        self.record_node(false).await;
         Ok(())
     }
 

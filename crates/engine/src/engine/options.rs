@@ -71,6 +71,8 @@ pub struct Options {
     pub usage: UsageLimits,
     /// The pause between two measurements of what tenants store.
     pub measure_interval: Duration,
+    /// The length of one interval of the pulse.
+    pub pulse_interval: Duration,
 }
 
 /// Caps on the size of one task.
@@ -88,6 +90,12 @@ pub struct Limits {
     pub webhooks_per_task: usize,
     /// Bytes of an id chosen by a client (task, context, message, key, webhook).
     pub id_bytes: usize,
+    /// Tasks of one selection.
+    pub selected_tasks: usize,
+    /// Selections of one caller; the oldest give way.
+    pub selections_per_caller: usize,
+    /// How long a selection can be used.
+    pub selection_life: Duration,
 }
 
 /// Caps on tasks that call each other.
@@ -132,6 +140,7 @@ impl Default for Options {
             access: AccessOptions::default(),
             usage: default_usage(),
             measure_interval: Duration::from_secs(60),
+            pulse_interval: Duration::from_secs(10),
         }
     }
 }
@@ -145,6 +154,9 @@ impl Default for Limits {
             parts_per_message: 1_000,
             webhooks_per_task: 16,
             id_bytes: 256,
+            selected_tasks: 10_000,
+            selections_per_caller: 16,
+            selection_life: Duration::from_secs(3600),
         }
     }
 }

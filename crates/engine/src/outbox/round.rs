@@ -32,6 +32,8 @@ pub(super) enum EndpointSpeed {
 
 /// A failure that takes longer than this counts as slow.
 const SLOW: Duration = Duration::from_secs(1);
+/// About how many bytes of an error are stored.
+const REASON_BYTES: usize = 512;
 /// The delay between attempts to record an outcome.
 const SETTLE_AGAIN: Duration = Duration::from_millis(200);
 
@@ -55,7 +57,7 @@ impl DeliveryRound {
         let settled = match (self.claim.config.take(), self.claim.delivery.replay) {
             (None, replay) => {
                 let seq = replay.unwrap_or(self.claim.delivery.hook.cursor + 1);
-                Ok(Some(self.dead(seq, "the webhook's record cannot be read".to_owned())))
+                Ok(Some(self.dead(seq, "the webhook's record cannot be read")))
             }
             (Some(config), Some(seq)) => self.replay(&config, seq).await,
             (Some(config), None) => self.deliver(&config).await,
@@ -94,7 +96,7 @@ impl DeliveryRound {
                 Some(DeliveryResult::Retry { after, reason }) => {
                     return Ok(Some(self.fail(cursor, seq, failures + 1, after, &reason)));
                 }
-                Some(DeliveryResult::Dead { reason }) => return Ok(Some(self.dead(seq, reason))),
+                Some(DeliveryResult::Dead { reason }) => return Ok(Some(self.dead(seq, &reason))),
                 // Not even started: left to expire with its lease, which preserves the failure count.
                 None if cursor == before => return Ok(None),
                 None => break,
@@ -112,7 +114,7 @@ impl DeliveryRound {
             return Ok(None);
         };
         let Some(entry) = log_reader.next().await? else {
-            return Ok(Some(self.dead(seq, "there is no such event".to_owned())));
+            return Ok(Some(self.dead(seq, "there is no such event")));
         };
         let attempt = self.claim.delivery.attempts + 1;
         Ok(Some(match self.attempt(config, &log_reader, &entry, attempt).await {
@@ -120,7 +122,7 @@ impl DeliveryRound {
                 DeliveryOutcome::Replayed { seq }
             }
             Some(DeliveryResult::Retry { reason, .. } | DeliveryResult::Dead { reason }) => {
-                self.dead(seq, reason)
+                self.dead(seq, &reason)
             }
             None => return Ok(None),
         }))
@@ -173,13 +175,16 @@ impl DeliveryRound {
     ) -> DeliveryOutcome {
         let OutboxShared { clock, options, .. } = &*self.shared;
         match options.schedule.wait(failures, after, clock.chance()) {
-            Some(wait) => DeliveryOutcome::Retry { up_to, at: clock.now().after(wait) },
-            None => self.dead(seq, format!("given up after {failures} attempts: {reason}")),
+            Some(wait) => {
+                let (at, reason) = (clock.now().after(wait), cut_text(reason, REASON_BYTES));
+                DeliveryOutcome::Retry { up_to, at, reason }
+            }
+            None => self.dead(seq, &format!("given up after {failures} attempts: {reason}")),
         }
     }
 
-    fn dead(&self, seq: u64, reason: String) -> DeliveryOutcome {
-        let delivery = self.delivery_id(seq);
+    fn dead(&self, seq: u64, reason: &str) -> DeliveryOutcome {
+        let (delivery, reason) = (self.delivery_id(seq), cut_text(reason, REASON_BYTES));
         tracing::warn!(delivery, reason, "gave up a webhook delivery; it is in the dead letters");
         count("dead");
         DeliveryOutcome::Dead { seq, delivery, reason, at: self.shared.clock.now() }
@@ -218,6 +223,11 @@ impl DeliveryRound {
     fn task(&self) -> TaskId {
         self.claim.delivery.row.id
     }
+}
+
+/// The text, cut between characters.
+fn cut_text(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_owned()
 }
 
 fn count(outcome: &'static str) {

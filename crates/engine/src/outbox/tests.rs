@@ -722,7 +722,8 @@ impl Held {
                 (hook.cursor, hook.attempts) = (up_to, 0);
                 self.settled.push(up_to);
             }
-            DeliveryOutcome::Retry { up_to, at } => {
+            DeliveryOutcome::Retry { up_to, at, reason } => {
+                assert!(!reason.is_empty(), "a retry says why");
                 hook.attempts = if up_to > hook.cursor { 1 } else { hook.attempts + 1 };
                 (hook.cursor, hook.due) = (up_to, at);
             }
@@ -731,7 +732,7 @@ impl Held {
                     (hook.cursor, hook.attempts) = (seq, 0);
                 }
                 let (task, webhook) = (task.id, hook.id.clone());
-                self.dead.push(DeadLetter { delivery, task, webhook, seq, reason, at });
+                self.dead.push(DeadLetter { delivery, task, webhook, seq, reason, at, attempts: 0 });
             }
             DeliveryOutcome::Replayed { .. } => hook.replay = None,
         }
@@ -769,6 +770,14 @@ impl TaskStore for Memory {
     }
 
     async fn list(&self, _: &ListQuery) -> Result<ListPage, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn children(&self, _: TaskId, _: usize) -> Result<Vec<TaskRow>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn tally(&self, _: &str) -> Result<Vec<TaskTally>, StoreError> {
         unreachable!("not for the outbox")
     }
 
@@ -896,6 +905,22 @@ impl WebhookStore for Memory {
     }
 
     async fn delete_webhook(&self, _: TaskNo, _: &str) -> Result<bool, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn failed_deliveries(&self, _: &FailedDeliveryQuery) -> Result<Vec<FailedDelivery>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn webhook_progress(&self, _: TaskNo) -> Result<Vec<WebhookProgress>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn replay_delivery(&self, _: TaskNo, _: &str, _: u64, _: Timestamp) -> Result<bool, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn discard_delivery(&self, _: TaskNo, _: &str, _: u64, _: Timestamp) -> Result<bool, StoreError> {
         unreachable!("not for the outbox")
     }
 }

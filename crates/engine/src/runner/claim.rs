@@ -302,7 +302,9 @@ async fn read(
     };
     let snapshot = opened.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
     let lease = Lease::claimed(Arc::clone(engine), claimed, snapshot);
-    Ok(Some((Arc::new(TaskRun::new(Arc::clone(engine), profile, &task, head, replay, true)), lease)))
+    let run = TaskRun::new(Arc::clone(engine), profile, &task, head, replay, true);
+    run.record_claim(row.epoch, row.attempts);
+    Ok(Some((Arc::new(run), lease)))
 }
 
 /// Gives a task back for a while: it could not be read (a disk error, or a task of a newer version), or its agent

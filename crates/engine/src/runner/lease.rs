@@ -242,6 +242,7 @@ impl Lease {
         let mut change = Change::new(Precondition::Version { task: self.task, version: self.version })
             .of_owner(&run.origin.owner);
         change.head = Some(run.take_last(None).head.encode());
+        change.journal = run.parked_records(self.epoch);
         change.run = wake_at.map_or(RunChange::Rest, RunChange::Due);
         let effects = wake_at.map(Effect::Due).into_iter().collect();
         let decision = Decision { effects, ..Decision::silent(change) };

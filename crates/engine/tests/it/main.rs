@@ -23,6 +23,7 @@ mod random;
 mod replay;
 mod replies;
 mod running;
+mod runs;
 mod script;
 mod sending;
 mod shares;

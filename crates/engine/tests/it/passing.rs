@@ -88,6 +88,42 @@ async fn a_question_goes_up_and_its_answer_down_through_restarts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_inbox_lists_a_question_once_with_the_path_that_it_came() {
+    let world = world();
+    let engine = world.start().await;
+    let task = engine.run(to("grandparent", "go")).await;
+    let mut watch = engine.watch_questions(&me()).unwrap();
+    for (text, answer) in [("First?", "Ada"), ("Second?", "Bob")] {
+        let asking = asking(&engine, &task, text).await;
+        let open = watch.read().await.unwrap();
+        let fresh = engine.open_questions(&me()).await.unwrap();
+        assert_eq!(open.questions, fresh.questions, "what a watch remembers is what the store has");
+        let [question] = &open.questions[..] else { panic!("{:?}", open.questions) };
+        assert_eq!((question.task, &question.question), (task.origin.id, &asking.questions[0].1));
+        // The same way from the other end.
+        let (child, _) = question.path[2];
+        let family = engine.task_family(&me(), &child.to_string()).await.unwrap();
+        let callers: Vec<&str> = family.callers.iter().map(|row| row.agent.as_str()).collect();
+        assert_eq!((callers, family.called.len()), (vec!["grandparent", "parent"], 0));
+        let family = engine.task_family(&me(), &task.origin.id.to_string()).await.unwrap();
+        assert_eq!((family.callers.len(), family.called[0].agent.as_str()), (0, "parent"));
+        let agents: Vec<&str> = question.path.iter().map(|(_, agent)| agent.as_str()).collect();
+        assert_eq!(agents, ["grandparent", "parent", "child"]);
+        engine
+            .answer(&me(), &question.task.to_string(), &question.question.id, &told_name(answer))
+            .await
+            .unwrap();
+    }
+    engine.ended(&task).await;
+    assert!(watch.read().await.unwrap().questions.is_empty());
+    engine.stop().await;
+}
+
+fn told_name(name: &str) -> Answer {
+    Answer::Accept(json!({ "name": name }))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_answers_the_called_task_answers_for_both() {
     let world = world();
     let engine = world.start().await;

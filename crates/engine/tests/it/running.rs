@@ -90,8 +90,8 @@ fn an_attempt_that_gets_somewhere_is_not_counted() {
             }
             let id = task.as_ref().unwrap().origin.id;
             until("its step is durable", async || {
-                let no = life.engine.row(id).await.no;
-                (life.engine.store_for_tests().journal(no).await.unwrap().len() == life_no).then_some(())
+                let journal = life.engine.task_journal(&me(), &id.to_string()).await.unwrap();
+                (journal.effects.len() == life_no).then_some(())
             })
             .await;
         });

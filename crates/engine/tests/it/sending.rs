@@ -66,8 +66,7 @@ async fn nothing_is_acknowledged_before_it_is_durable() {
     for what in ["reply", "cancel"] {
         let (world, gate) = (echo(), Gate::new());
         let store = gate.on(world.open().await, CommitMoment::Before, |change| {
-            matches!(change.guard, Precondition::Version { .. })
-                && change.journal.len() + usize::from(change.events.is_some()) > 0
+            matches!(change.guard, Precondition::Version { .. }) && change.events.is_some()
                 || change.cancel.is_some()
         });
         let engine = world.start_on(store).await;
@@ -465,4 +464,26 @@ async fn a_page_of_tasks_is_whole_with_and_without_what_they_made() {
     seen.sort_unstable();
     seen.dedup();
     assert_eq!(seen.len(), 25, "each is there once");
+}
+
+/// A client that was cut off sends again while its first request is still under way: both are the same task, also at the
+/// address of an agent.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_of_one_id_that_meet_are_one_task_at_an_agents_address() {
+    let engine = World::new().agent("a", async |_: TaskContext| Ok(Outcome::done())).start().await;
+    let caller = me().at_agent("a");
+    for round in 0..40 {
+        let sends = (0..8).map(|_| {
+            let (engine, caller, mut submit) = (engine.clone(), caller.clone(), to("a", "hello"));
+            submit.client_id = Some(format!("mine-{round}"));
+            submit.idempotency_key = Some(format!("key-{round}"));
+            submit.message.id = format!("m-{round}");
+            tokio::spawn(async move { engine.submit(&caller, submit).await })
+        });
+        let sent: Vec<_> = join_all(sends).await;
+        let ids: std::collections::HashSet<_> =
+            sent.into_iter().map(|sent| sent.unwrap().unwrap().origin.id).collect();
+        assert_eq!(ids.len(), 1, "round {round}");
+    }
+    engine.stop().await;
 }
