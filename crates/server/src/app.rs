@@ -26,8 +26,10 @@ use crate::{
         RequestCredentials,
     },
     authorizations,
+    base_path::BasePath,
     card_keys::KEY_SET_PATH,
     cards::{self, Cards},
+    console::{Console, verify_session},
     cors::Cors,
     health,
     mcp::{self, Mcp, sse::SseConnections},
@@ -46,6 +48,8 @@ pub(crate) struct App {
     pub(crate) mcp: Arc<Mcp>,
     pub(crate) connections: SseConnections,
     pub(crate) challenge: BearerChallenge,
+    pub(crate) console: Option<Console>,
+    base_path: Option<BasePath>,
     hosts: HostCheck,
     cors: Option<Cors>,
     /// See [`grpc::MAX_PUBLIC_STREAMS`].
@@ -75,6 +79,8 @@ impl App {
         Self {
             cards: Cards::new(base_url, secured, options.takes_client_certificates()),
             challenge: BearerChallenge::new(base_url),
+            console: options.console.then(|| Console::new(base_url)),
+            base_path: options.base_path.as_deref().and_then(BasePath::new),
             hosts: HostCheck::new(&options),
             cors: Cors::new(&options.cors_origins),
             streams,
@@ -98,6 +104,13 @@ impl App {
     ) -> Result<Caller, AuthError> {
         if self.is_operator(headers) {
             return Ok(peer.attach_address(Caller::local()));
+        }
+        if let RequestCredentials::ConsoleSession(token) = RequestCredentials::of_request(headers, peer) {
+            let caller = verify_session(&self.engine, &token).await;
+            if let Err(error) = &caller {
+                self.failures.record_failure(&self.engine, peer, path, error);
+            }
+            return caller.map(|caller| peer.attach_address(caller));
         }
         let Some(authenticator) = &self.options.authenticator else {
             return Ok(peer.attach_address(Caller::unverified()));
@@ -200,6 +213,11 @@ impl App {
         self.streams.reserve_slot(caller)
     }
 
+    /// The streams that are open on this node.
+    pub(crate) fn streams(&self) -> &OpenStreams {
+        &self.streams
+    }
+
     pub(crate) fn open_streams(&self) -> usize {
         self.streams.count_open()
     }
@@ -267,7 +285,14 @@ impl Site {
         Self { app, router }
     }
 
-    pub(crate) async fn answer(&self, request: Request<Incoming>, peer: &ConnectionPeer) -> Response<Body> {
+    pub(crate) async fn answer(
+        &self,
+        mut request: Request<Incoming>,
+        peer: &ConnectionPeer,
+    ) -> Response<Body> {
+        if let Some(base_path) = &self.app.base_path {
+            base_path.remove_from(&mut request);
+        }
         let is_get = request.method() == Method::GET;
         let is_grpc = grpc::is_grpc(request.headers());
         let rest = RestRoute::parse(request.uri().path()).filter(|_| !is_grpc);
@@ -296,6 +321,23 @@ impl Site {
         rest: Option<RestRoute>,
         peer: &ConnectionPeer,
     ) -> Response<Body> {
+        // Without CORS: its pages are served here, and no others may read its answers.
+        if Console::path_of(request.uri().path()).is_some() {
+            if let Some(why) = self.app.hosts.refuse(request.headers(), peer, false) {
+                return responses::refuse(&HttpRefusal {
+                    status: StatusCode::FORBIDDEN,
+                    message: why.into(),
+                });
+            }
+            return match &self.app.console {
+                Some(console) => Box::pin(console.serve(&self.app, request, peer)).await,
+                None => {
+                    let message =
+                        "this server has no console: its configuration says console = \"off\"".into();
+                    responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message })
+                }
+            };
+        }
         let Some(cors) = &self.app.cors else { return self.answer_here(request, rest, peer, false).await };
         let Some(origin) = cors.allowed(request.headers()) else {
             return self.answer_here(request, rest, peer, false).await;
@@ -355,7 +397,7 @@ fn protect(headers: &mut HeaderMap, is_get: bool) {
     // Only on responses that a browser can be led to display.
     if is_get {
         let policy = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
-        headers.insert(header::CONTENT_SECURITY_POLICY, policy);
+        headers.entry(header::CONTENT_SECURITY_POLICY).or_insert(policy);
         headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     }
 }

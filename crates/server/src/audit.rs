@@ -10,7 +10,7 @@ use nuncio_wire::timestamp;
 use serde_json::{Map, Value, json};
 
 /// The URI template of the audit as an MCP resource.
-pub const URI: &str = "audit://log{?tenant,caller,type,refused,since,before,limit}";
+pub const URI: &str = "audit://log{?tenant,caller,type,resource,refused,since,until,before,limit}";
 /// Default lines per page.
 const USUAL: usize = 100;
 /// Maximum lines per page.
@@ -38,16 +38,17 @@ pub fn read_query(arguments: &Map<String, Value>) -> Result<AuditQuery, String> 
                     _ => return Err(format!("refused: expected true or false, not {text:?}")),
                 };
             }
-            "since" => {
-                let time = timestamp::parse(text);
-                let wrong = || format!("since: {text:?} is no time: write it as 2026-01-31T12:00:00Z");
-                query.since = Some(time.ok_or_else(wrong)?);
+            "since" | "until" => {
+                let wrong = || format!("{name}: {text:?} is no time: write it as 2026-01-31T12:00:00Z");
+                let time = Some(timestamp::parse(text).ok_or_else(wrong)?);
+                *(if name == "since" { &mut query.since } else { &mut query.until }) = time;
             }
+            "resource" => query.resource = Some(text.to_owned()).filter(|text| !text.is_empty()),
             "before" => query.before = Some(whole()?),
             "limit" => query.limit = usize::try_from(whole()?).unwrap_or(usize::MAX),
             _ => {
                 return Err(format!(
-                    "{name}: there is no such filter: there are tenant, caller, type, refused, since, before, limit"
+                    "{name}: there is no such filter: there are tenant, caller, type, resource, refused, since, until, before, limit"
                 ));
             }
         }

@@ -25,7 +25,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub(crate) use self::{failures::AuthFailureLog, recheck::CredentialRecheck};
-use crate::{ClientCertificate, proxies, request_checks::HttpRefusal, responses};
+use crate::{
+    ClientCertificate,
+    console::{SESSION_PREFIX, verify_session},
+    proxies,
+    request_checks::HttpRefusal,
+    responses,
+};
 
 /// Resolves the credentials of a request to a caller.
 #[async_trait]
@@ -180,6 +186,8 @@ pub fn bearer(headers: &HeaderMap) -> Option<&str> {
 pub(crate) enum RequestCredentials {
     /// An `Authorization`, or nothing. It decides where there is a certificate as well.
     Headers,
+    /// The token of a session of the console.
+    ConsoleSession(String),
     /// The certificate of the connection.
     Certificate(Arc<ClientCertificate>),
 }
@@ -188,6 +196,9 @@ impl RequestCredentials {
     /// A certificate is the caller's where nothing else is shown. The certificate of a proxy is not that of the clients
     /// whose requests it forwards.
     pub(crate) fn of_request(headers: &HeaderMap, peer: &ConnectionPeer) -> Self {
+        if let Some(token) = bearer(headers).filter(|token| token.starts_with(SESSION_PREFIX)) {
+            return Self::ConsoleSession(token.to_owned());
+        }
         match &peer.certificate {
             Some(certificate)
                 if !headers.contains_key(header::AUTHORIZATION)
@@ -209,6 +220,7 @@ impl RequestCredentials {
     ) -> Result<Caller, AuthError> {
         match self {
             Self::Headers => authenticator.authenticate(headers, from).await,
+            Self::ConsoleSession(token) => verify_session(engine, token).await,
             Self::Certificate(certificate) => {
                 certificate.check(engine.clock().now()).map_err(AuthError::Invalid)?;
                 authenticator.authenticate_certificate(certificate).await
@@ -233,6 +245,11 @@ const AGAIN: Duration = Duration::from_secs(2);
 impl BearerChallenge {
     pub(crate) fn new(base_url: &str) -> Self {
         Self { base_url: base_url.to_owned() }
+    }
+
+    /// Where clients reach the server.
+    pub(crate) fn base_url(&self) -> &str {
+        &self.base_url
     }
 
     fn header(&self, path: &str, details: &str) -> HeaderValue {

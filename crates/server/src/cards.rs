@@ -398,9 +398,18 @@ pub(crate) async fn key_set(State(app): State<Arc<App>>, headers: HeaderMap) -> 
     response
 }
 
-/// `/`: the list of agents.
+/// `/`: the list of agents for programs, and the console for a person with a browser.
 pub(crate) async fn index(State(app): State<Arc<App>>, headers: HeaderMap) -> Response<Body> {
+    if let Some(console) = app.console.as_ref().filter(|_| asks_for_page(&headers)) {
+        return console.redirect(StatusCode::SEE_OTHER);
+    }
     app.cards.current(&app.engine).await.index.serve(&app, &headers)
+}
+
+/// Whether a page is what the client shows best: a browser that follows a link, and no program.
+fn asks_for_page(headers: &HeaderMap) -> bool {
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    accepted.split(',').next().is_some_and(|first| first.trim().starts_with("text/html"))
 }
 
 #[cfg(test)]

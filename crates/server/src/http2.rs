@@ -1,6 +1,9 @@
 //! Connections of HTTP/2: many requests at once on one connection, so the limits that HTTP/1 has per connection are
 //! set per request here, and the protocol's own ways to make work for nothing are bounded.
 
+mod connection_task;
+mod few_writes;
+
 use std::{
     convert::Infallible,
     future::Future,
@@ -15,17 +18,19 @@ use axum::{
     http::{HeaderValue, Request, Response, StatusCode, header},
 };
 use http_body::{Body as HttpBody, Frame, SizeHint};
-use hyper::{body::Incoming, rt::Executor, server::conn::http2, service::service_fn};
+use hyper::{body::Incoming, server::conn::http2, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::watch,
+    time::Instant,
 };
 
-use crate::{
-    app::Site, auth::ConnectionPeer, open_streams::CONNECTION, options::HttpLimits,
-    request_checks::HttpRefusal, responses,
+use self::{
+    connection_task::{ConnectionTask, RequestExecutor},
+    few_writes::FewWrites,
 };
+use crate::{app::Site, auth::ConnectionPeer, options::HttpLimits, request_checks::HttpRefusal, responses};
 
 /// Streams that a client opened and reset before they were accepted; with more the connection is closed.
 const MAX_PENDING_RESETS: usize = 20;
@@ -39,51 +44,52 @@ const MAX_SEND_BUFFER: usize = 64 * 1024;
 /// How long a client may take to answer a ping.
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Runs a request's future in a task of its own, as part of its connection.
+/// The requests under way on a connection, and since when there are none.
 #[derive(Clone)]
-struct RequestExecutor {
-    connection: u64,
-}
+struct ActiveRequests(Arc<Mutex<RequestCount>>);
 
-impl<F> Executor<F> for RequestExecutor
-where
-    F: Future + Send + 'static,
-    F::Output: Send,
-{
-    fn execute(&self, request: F) {
-        tokio::spawn(CONNECTION.scope(self.connection, request));
-    }
+struct RequestCount {
+    active: usize,
+    idle_since: Instant,
 }
-
-/// Counts the requests under way on a connection.
-#[derive(Clone)]
-struct ActiveRequests(Arc<watch::Sender<usize>>);
 
 /// One request under way, until its response has been sent.
 struct ActiveRequest(ActiveRequests);
 
 impl ActiveRequests {
+    fn new() -> Self {
+        Self(Arc::new(Mutex::new(RequestCount { active: 0, idle_since: Instant::now() })))
+    }
+
     fn begin(&self) -> ActiveRequest {
-        self.0.send_modify(|count| *count += 1);
+        self.0.lock().active += 1;
         ActiveRequest(self.clone())
     }
 
-    /// Waits until no request was under way for that long.
+    /// Waits until no request was under way for that long. Looks from time to time: to be told of every request would
+    /// cost each of them two wakes.
     async fn idle_for(&self, limit: Duration) {
-        let mut count = self.0.subscribe();
+        let mut look_at = Instant::now() + limit;
         loop {
-            // The sender lives as long as this future.
-            let _ = count.wait_for(|count| *count == 0).await;
-            if tokio::time::timeout(limit, count.wait_for(|count| *count > 0)).await.is_err() {
+            tokio::time::sleep_until(look_at).await;
+            let now = Instant::now();
+            let idle_until = {
+                let count = self.0.lock();
+                if count.active > 0 { now + limit } else { count.idle_since + limit }
+            };
+            if idle_until <= now {
                 return;
             }
+            look_at = idle_until;
         }
     }
 }
 
 impl Drop for ActiveRequest {
     fn drop(&mut self) {
-        self.0.0.send_modify(|count| *count -= 1);
+        let mut count = self.0.0.lock();
+        count.active -= 1;
+        count.idle_since = Instant::now();
     }
 }
 
@@ -127,20 +133,21 @@ pub(crate) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let active = ActiveRequests(Arc::new(watch::Sender::new(0)));
+    let active = ActiveRequests::new();
     let (requests, max_headers) = (active.clone(), limits.max_headers);
     let service = service_fn(move |request: Request<Incoming>| {
         let (site, peer, active) = (Arc::clone(&site), peer.clone(), requests.begin());
-        async move {
+        // Boxed: it is large, and hyper moves it several times before it is polled.
+        Box::pin(async move {
             let response = match with_host(request, max_headers) {
                 Ok(request) => site.answer(request, &peer).await,
                 Err(refused) => *refused,
             };
-            let response = response.map(|inner| Body::new(ActiveBody { inner, _active: active }));
-            Ok::<_, Infallible>(response)
-        }
+            Ok::<_, Infallible>(response.map(|inner| ActiveBody { inner, _active: active }))
+        })
     });
-    let mut builder = http2::Builder::new(RequestExecutor { connection: number });
+    let executor = RequestExecutor::new(number);
+    let mut builder = http2::Builder::new(executor.clone());
     builder
         .timer(TokioTimer::new())
         .max_concurrent_streams(limits.max_requests_per_connection)
@@ -152,14 +159,15 @@ where
         .max_send_buf_size(MAX_SEND_BUFFER)
         .keep_alive_interval(limits.keep_alive)
         .keep_alive_timeout(PING_TIMEOUT);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let connection = std::pin::pin!(builder.serve_connection(TokioIo::new(FewWrites::new(stream)), service));
+    let mut task = ConnectionTask::new(connection, &executor);
     tokio::select! {
-        ended = connection.as_mut() => return ended,
+        ended = &mut task => return ended,
         () = stop => {}
         () = active.idle_for(limits.header_timeout) => {}
     }
-    connection.as_mut().graceful_shutdown();
-    match tokio::time::timeout(drain, connection).await {
+    task.connection().as_mut().graceful_shutdown();
+    match tokio::time::timeout(drain, task).await {
         Ok(ended) => ended,
         Err(_) => {
             tracing::debug!("a connection of HTTP/2 did not close in time and was aborted");

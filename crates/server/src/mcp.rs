@@ -35,6 +35,7 @@ use nuncio_engine::{Engine, Surface};
 use nuncio_wire::mcp::Implementation;
 
 pub use self::{options::McpOptions, pipe::serve_pipe};
+pub(crate) use self::{progress_numbers::ProgressNumbers, session::SessionView, task_resource::task_of};
 use self::{
     questions::{ClientQuestions, WrongAnswers},
     request_state::RequestStateSigner,
@@ -55,6 +56,11 @@ pub(crate) struct Mcp {
 }
 
 impl Mcp {
+    /// The sessions in use on this node, of owners that `seen` accepts.
+    pub(crate) fn session_views(&self, seen: impl Fn(&str) -> bool) -> Vec<SessionView> {
+        self.sessions.views(seen)
+    }
+
     pub(crate) fn new(engine: Engine, mut options: McpOptions) -> Arc<Self> {
         if options.secret.is_empty() {
             // Valid for as long as this process lives.

@@ -32,6 +32,8 @@ pub(crate) use resource::register_stream_resources;
 pub(crate) const STREAM_ID: &str = "nuncio-stream-id";
 /// Recent events that are recorded per stream.
 pub(crate) const MAX_REMEMBERED: usize = 16;
+/// Tasks per stream whose cursors are recorded; of more, the newest.
+const MAX_FOLLOWED: usize = 64;
 /// Maximum characters of a client's description.
 const MAX_CLIENT_INFO: usize = 200;
 /// Maximum bytes of an event's summary.
@@ -61,7 +63,45 @@ struct OpenStreamRecord {
     started: Timestamp,
     client: Option<String>,
     total: AtomicU64,
-    last: Mutex<VecDeque<SentEvent>>,
+    log: Mutex<StreamLog>,
+}
+
+/// What a stream was sent.
+#[derive(Default)]
+struct StreamLog {
+    /// The last events, oldest first.
+    last: VecDeque<SentEvent>,
+    /// The last event of each task that the stream follows, at most [`MAX_FOLLOWED`].
+    cursors: Vec<(Arc<str>, u64)>,
+}
+
+impl StreamLog {
+    fn move_cursor(&mut self, task: &Arc<str>, seq: u64) {
+        match self.cursors.iter_mut().find(|(known, _)| known == task) {
+            Some((_, cursor)) => *cursor = seq.max(*cursor),
+            None => {
+                if self.cursors.len() >= MAX_FOLLOWED {
+                    self.cursors.remove(0);
+                }
+                self.cursors.push((Arc::clone(task), seq));
+            }
+        }
+    }
+}
+
+/// A stream at one moment, for a list.
+pub(crate) struct StreamView {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    pub(crate) connection: String,
+    pub(crate) kind: &'static str,
+    pub(crate) started: Timestamp,
+    pub(crate) client: Option<String>,
+    pub(crate) events: u64,
+    /// The type and the time of the last event.
+    pub(crate) last: Option<(String, Timestamp)>,
+    /// The last event of each task that it follows.
+    pub(crate) cursors: Vec<(Arc<str>, u64)>,
 }
 
 /// The record of an event.
@@ -71,6 +111,23 @@ struct SentEvent {
     task: Option<Arc<str>>,
     seq: Option<u64>,
     data: Value,
+}
+
+impl OpenStreamRecord {
+    fn view(&self) -> StreamView {
+        let log = self.log.lock();
+        StreamView {
+            id: self.id.clone(),
+            owner: self.owner.clone(),
+            connection: self.connection.clone(),
+            kind: self.kind,
+            started: self.started,
+            client: self.client.clone(),
+            events: self.total.load(Ordering::Relaxed),
+            last: log.last.back().map(|sent| (sent.kind.to_string(), sent.at)),
+            cursors: log.cursors.clone(),
+        }
+    }
 }
 
 impl OpenStreams {
@@ -101,6 +158,12 @@ impl OpenStreams {
             self.lock().values().filter(|entry| caller.sees(&entry.owner)).cloned().collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
+    }
+
+    /// The streams of owners that `seen` accepts.
+    pub(crate) fn views(&self, seen: impl Fn(&str) -> bool) -> Vec<StreamView> {
+        let found: Vec<_> = self.lock().values().filter(|entry| seen(&entry.owner)).cloned().collect();
+        found.iter().map(|entry| entry.view()).collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<OpenStreamRecord>>> {
@@ -138,7 +201,7 @@ impl StreamSlot {
             started: clock.now(),
             client: said.or_else(|| client_info(&streams.engine, headers)),
             total: AtomicU64::new(0),
-            last: Mutex::default(),
+            log: Mutex::default(),
         });
         streams.lock().insert(entry.id.clone(), Arc::clone(&entry));
         OpenStream { entry, streams, _permit: permit }
@@ -166,6 +229,11 @@ impl OpenStream {
         HeaderValue::from_str(&self.entry.id).unwrap_or(HeaderValue::from_static(""))
     }
 
+    /// Records that the stream follows a task after this event, before anything of it was sent.
+    pub(crate) fn follow(&self, task: &Arc<str>, after: u64) {
+        self.entry.log.lock().move_cursor(task, after);
+    }
+
     /// Counts an event that is sent, and records it among the recent ones.
     pub(crate) fn record_event(&self, kind: Cow<'static, str>, task: Option<&Arc<str>>, seq: Option<u64>) {
         self.record_event_with_data(kind, task, seq, &Value::Null);
@@ -184,11 +252,14 @@ impl OpenStream {
             false => Value::Null,
         };
         let at = self.clock().now();
-        let mut last = self.entry.last.lock();
-        if last.len() >= MAX_REMEMBERED {
-            last.pop_front();
+        let mut log = self.entry.log.lock();
+        if log.last.len() >= MAX_REMEMBERED {
+            log.last.pop_front();
         }
-        last.push_back(SentEvent { kind, at, task: task.cloned(), seq, data });
+        if let (Some(task), Some(seq)) = (task, seq) {
+            log.move_cursor(task, seq);
+        }
+        log.last.push_back(SentEvent { kind, at, task: task.cloned(), seq, data });
         // Under the lock, so that a reader of both sees them in step.
         self.entry.total.fetch_add(1, Ordering::Relaxed);
     }

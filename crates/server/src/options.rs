@@ -2,15 +2,20 @@
 
 use std::{sync::Arc, time::Duration};
 
+use serde_json::Value;
+
 use crate::{
     Authenticator, McpOptions, ServerTls, auth::TokenAdmin, proxies::TrustedProxy, webhook_keys::WebhookKeys,
 };
 
 /// How the server presents itself, and its limits.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct ServerOptions {
     /// The base URL in cards, if clients reach the server at another address than the one it listens on.
     pub public_url: Option<String>,
+    /// A path below which everything is served as well, such as `/a2a`: for a proxy that passes the path on, and for
+    /// clients that know it from another server. gRPC has paths of its own. Cards do not name it unless `public_url` does.
+    pub base_path: Option<String>,
     /// Host names that the server answers to, besides the loopback names and the host of `public_url`.
     pub allowed_hosts: Vec<String>,
     /// Whether requests are answered whatever `Host` they name. For servers that are meant to be public.
@@ -42,6 +47,50 @@ pub struct ServerOptions {
     pub mcp: McpOptions,
     /// Renders the Prometheus text of `/metrics`.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    /// Whether the web console and its API are served at `/console/`.
+    pub console: bool,
+    /// The settings in force, which the console shows to the operator. The server does not read them.
+    pub settings: Vec<EffectiveSetting>,
+}
+
+/// A setting in force, and where its value comes from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EffectiveSetting {
+    /// Its key in the configuration.
+    pub key: String,
+    /// Its value: text, a number, a switch or a list of texts; null where it is not set. Secrets are hidden when it is shown.
+    pub value: Value,
+    /// The layer that set it: `flag`, `environment`, `file` or `default`.
+    pub source: &'static str,
+    /// The flag, the variable or the file.
+    pub from: Option<String>,
+    /// What it is for.
+    pub about: String,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            public_url: None,
+            base_path: None,
+            allowed_hosts: vec![],
+            any_host: false,
+            strict_cards: false,
+            private_cards: false,
+            cors_origins: vec![],
+            trusted_proxies: vec![],
+            authenticator: None,
+            tokens: None,
+            webhook_keys: None,
+            admin_token: None,
+            tls: None,
+            limits: HttpLimits::default(),
+            mcp: McpOptions::default(),
+            metrics: None,
+            console: true,
+            settings: vec![],
+        }
+    }
 }
 
 impl ServerOptions {

@@ -207,6 +207,9 @@ fn attempt_name(delivery: &WebhookDelivery<'_>) -> String {
     format!("webhook {} {}", delivery.delivery_id, delivery.attempt)
 }
 
+/// How the reason of a refused delivery begins.
+const ANSWERED: &str = "the receiver answered ";
+
 /// Maps a response to a result. Its body is not quoted: a receiver may echo what it was sent, secrets included.
 fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
     let status = answer.status;
@@ -214,12 +217,19 @@ fn judge(answer: &OutboundResponse, now: Timestamp) -> DeliveryResult {
         return DeliveryResult::Delivered;
     }
     if status == StatusCode::GONE {
-        return DeliveryResult::Dead { reason: "the receiver answered 410 Gone".to_owned() };
+        return DeliveryResult::Dead { reason: format!("{ANSWERED}410 Gone") };
     }
     let note = if status.is_redirection() { "; redirects are not followed" } else { "" };
-    let reason = format!("the receiver answered {status}{note}");
+    let reason = format!("{ANSWERED}{status}{note}");
     let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0.try_into().unwrap_or_default());
     DeliveryResult::Retry { after: nuncio_outbound::retry_after(&answer.headers, now), reason }
+}
+
+/// What of a stored reason callers of every tenant may read: what the receiver itself answered. How an address was
+/// reached, and whether, is for the operator: by webhooks and their errors a caller could otherwise probe the network.
+pub(crate) fn public_reason(reason: &str) -> &str {
+    let answered = reason.find(ANSWERED).map(|at| &reason[at..]);
+    answered.unwrap_or("the receiver did not answer; the operator's log says more")
 }
 
 fn dialect(config: &WebhookConfig) -> Result<Dialect, WebhookConfigError> {
@@ -335,6 +345,16 @@ mod tests {
         assert_eq!(headers[header::AUTHORIZATION], "Bearer s3cret");
         let shown = format!("{headers:?}");
         assert!(!shown.contains("s3cret") && !shown.contains("t0ken"), "{shown}");
+    }
+
+    #[test]
+    fn a_reason_for_every_tenant_says_what_the_receiver_answered_and_nothing_of_the_network() {
+        let given_up = "given up after 36 attempts: the receiver answered 500 Internal Server Error";
+        assert_eq!(public_reason(given_up), "the receiver answered 500 Internal Server Error");
+        for reason in ["10.0.0.5 refused the connection", "no answer within 20 s", ""] {
+            let shown = public_reason(reason);
+            assert!(shown.starts_with("the receiver did not answer") && !shown.contains("10.0"), "{shown}");
+        }
     }
 
     #[test]

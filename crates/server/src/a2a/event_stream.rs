@@ -84,6 +84,7 @@ impl A2aEventStream {
     /// The first chunk, once the stream has something to send; until then an error is the caller's, which can still
     /// choose the status of the response. A stream that may be quiet for long begins at once, without one.
     pub(super) async fn first_chunk(&mut self) -> Result<Option<StreamChunk>, Error> {
+        self.live.follow(&self.task_id, self.follower.cursor());
         match self.start {
             // It may be long before it is decided what the first frame is.
             StreamStart::Nothing | StreamStart::Held(_) => Ok(None),
@@ -224,6 +225,8 @@ impl A2aEventStream {
         match frame {
             None => {
                 out.truncate(start);
+                // Nothing to send is nothing to miss.
+                self.live.follow(&self.task_id, seq);
                 false
             }
             Some(frame) => {

@@ -21,7 +21,7 @@ use nuncio_engine::{Caller, Error};
 use nuncio_wire::{
     a2a::{A2aCall, A2aFault, A2aProblem, Dialect, GrpcMethod},
     grpc::{self, GrpcCode, GrpcStatus},
-    protobuf::ProtobufLimits,
+    protobuf::{ProtobufError, ProtobufLimits},
 };
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
@@ -246,14 +246,26 @@ async fn answer(
 }
 
 fn write_result(method: GrpcMethod, result: &A2aResult) -> Result<Response<Body>, GrpcStatus> {
-    let mut json = Vec::with_capacity(1024);
-    result.write(method.dialect, &mut json);
-    write_json(method, &json)
+    match result {
+        A2aResult::Task { task, detail } => write_answer(|out| method.write_task(out, task, *detail)),
+        A2aResult::Sent { task, detail } => write_answer(|out| method.write_sent(out, task, *detail)),
+        _ => {
+            let mut json = Vec::with_capacity(1024);
+            result.write(method.dialect, &mut json);
+            write_json(method, &json)
+        }
+    }
 }
 
 fn write_json(method: GrpcMethod, json: &[u8]) -> Result<Response<Body>, GrpcStatus> {
+    write_answer(|out| method.write_result(out, json, None))
+}
+
+fn write_answer(
+    write: impl FnOnce(&mut Vec<u8>) -> Result<(), ProtobufError>,
+) -> Result<Response<Body>, GrpcStatus> {
     let mut out = Vec::with_capacity(1024);
-    match grpc::write_message(&mut out, |out| method.write_result(out, json, None)) {
+    match grpc::write_message(&mut out, write) {
         Ok(()) => Ok(body::message(out)),
         Err(error) => Err(unwritable(&error)),
     }
@@ -282,7 +294,7 @@ impl StreamFraming for GrpcFraming {
         if json.is_empty() {
             return;
         }
-        if let Err(error) = grpc::write_message(out, |out| self.0.write_result(out, &json, cursor)) {
+        if let Err(error) = grpc::write_message(out, |out| self.0.write_result(out, json, cursor)) {
             unwritable(&error);
         }
     }

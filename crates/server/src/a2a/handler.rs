@@ -131,20 +131,23 @@ impl A2aHandler<'_> {
             A2aCall::List(list) => Box::pin(self.list(list)).await.map(A2aReply::Result),
             A2aCall::SetWebhook { task, config } => {
                 let set = self.app.engine.put_webhook(self.caller, &task, named_webhook(config));
-                let config = Box::pin(set).await?;
+                let config = Box::pin(set).await.map_err(|error| self.without_webhooks(error))?;
                 Ok(A2aReply::Result(A2aResult::Webhook { task, config }))
             }
             A2aCall::GetWebhook { task, id } => {
-                let config = Box::pin(self.app.engine.webhook(self.caller, &task, id.as_deref())).await?;
+                let found = Box::pin(self.app.engine.webhook(self.caller, &task, id.as_deref())).await;
+                let config = found.map_err(|error| self.without_webhooks(error))?;
                 Ok(A2aReply::Result(A2aResult::Webhook { task, config }))
             }
             A2aCall::ListWebhooks { task, page_size, page_token } => {
-                let configs = Box::pin(self.app.engine.webhooks(self.caller, &task)).await?;
+                let configs = Box::pin(self.app.engine.webhooks(self.caller, &task)).await;
+                let configs = configs.map_err(|error| self.without_webhooks(error))?;
                 let (configs, next) = page_of(configs, page_size, page_token.as_deref());
                 Ok(A2aReply::Result(A2aResult::Webhooks { task, configs, next }))
             }
             A2aCall::DeleteWebhook { task, id } => {
-                Box::pin(self.app.engine.delete_webhook(self.caller, &task, &id)).await?;
+                let deleted = Box::pin(self.app.engine.delete_webhook(self.caller, &task, &id)).await;
+                deleted.map_err(|error| self.without_webhooks(error))?;
                 Ok(A2aReply::Result(A2aResult::Deleted))
             }
             A2aCall::ExtendedCard => Box::pin(self.extended_card(dialect)).await,
@@ -291,6 +294,15 @@ impl A2aHandler<'_> {
         match self.agent.profile.streaming {
             true => Ok(()),
             false => Err(Error::StreamingUnsupported),
+        }
+    }
+
+    /// An agent without push notifications says so also of a task that does not exist (A2A 1.0, section 3.3.4). Of a task
+    /// that exists, its own agent decides: at the root there are tasks of all agents.
+    fn without_webhooks(&self, error: Error) -> Error {
+        match error {
+            Error::NoSuchTask(_) if !self.agent.profile.push_notifications => Error::PushUnsupported,
+            error => error,
         }
     }
 }

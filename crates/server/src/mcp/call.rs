@@ -73,13 +73,13 @@ impl Mcp {
             idempotency_key: request.meta.idempotency_key.clone(),
         };
         let tool = self.surface().tool(&call.name);
-        // Computed only for a stateless call, which may be repeated with answers: the arguments may be large.
-        let digest = match client.version.is_stateless() {
-            true => digest("tools/call", &call.name, &arguments),
+        // Computed only for a stateless call that may be repeated with answers: the arguments may be large.
+        let digest = |arguments: &Map<String, Value>| match client.version.is_stateless() {
+            true => digest("tools/call", &call.name, arguments),
             false => String::new(),
         };
         if let Some(state) = call.request_state.as_ref().filter(|_| client.version.is_stateless()) {
-            let now = self.engine.clock().now();
+            let (now, digest) = (self.engine.clock().now(), digest(&arguments));
             let kept = self.state_signer.verify_state(&client.caller, &digest, now, state)?;
             if let Some(task) = kept.task {
                 // The task is that of the called agent, or of an agent that a tool handed the call over to.
@@ -102,6 +102,7 @@ impl Mcp {
         if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
+        let digest = digest(&arguments);
         let call = AgentCall { client, id: &request.id, agent, arguments, options: along, digest };
         self.call_agent(call).await
     }

@@ -144,7 +144,7 @@ impl Mcp {
     }
 
     /// As `result`, of another type or with additional `_meta`.
-    pub(super) fn result_of(
+    pub(crate) fn result_of(
         &self,
         version: McpVersion,
         id: &RpcId,

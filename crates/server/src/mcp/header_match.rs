@@ -10,12 +10,12 @@ use nuncio_wire::{
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-/// Checks that the standard headers match the body.
+/// Checks that the standard headers match the body. Returns the subject of the request, such as the name of a tool.
 pub(super) fn check_headers(
     headers: &HeaderMap,
     request: &jsonrpc::RpcRequest<'_>,
     meta: &RequestMeta,
-) -> Result<(), McpFault> {
+) -> Result<Option<String>, McpFault> {
     let header = |name: &'static str| text(headers, name);
     let said = meta.version.as_deref().unwrap_or_default();
     match header("mcp-protocol-version")? {
@@ -28,7 +28,7 @@ pub(super) fn check_headers(
         Some(_) => {}
     }
     if request.id.is_none() {
-        return Ok(());
+        return Ok(None);
     }
     match header("mcp-method")? {
         None => return Err(McpFault::header_mismatch("the Mcp-Method header is missing")),
@@ -41,19 +41,19 @@ pub(super) fn check_headers(
         Some(_) => {}
     }
     let (member, named) = match &*request.method {
-        "tools/call" | "prompts/get" => ("name", name_of(request.params)?),
+        "tools/call" | "prompts/get" => ("name", read_params::<Name>(request.params)?.name),
         "resources/read" => ("uri", read_params::<Uri>(request.params)?.uri),
         "tasks/get" | "tasks/update" | "tasks/cancel" => {
             ("taskId", read_params::<TaskName>(request.params)?.task)
         }
-        _ => return Ok(()),
+        _ => return Ok(None),
     };
-    let Some(named) = named else { return Ok(()) };
+    let Some(named) = named else { return Ok(None) };
     let Some(header) = one(headers, "mcp-name")? else {
         return Err(McpFault::header_mismatch("the Mcp-Name header is missing"));
     };
     match decode_value(header.as_bytes()) {
-        Some(name) if name == named => Ok(()),
+        Some(name) if name == named => Ok(Some(named)),
         Some(name) => Err(McpFault::header_mismatch(format!(
             "Mcp-Name says {name:?}, and params.{member} says {named:?}"
         ))),
@@ -67,13 +67,10 @@ pub(super) fn check_headers(
 pub(super) fn check_arguments(
     catalog: &Catalog,
     headers: &HeaderMap,
-    request: &jsonrpc::RpcRequest<'_>,
+    tool: &str,
+    params: Option<&RawValue>,
 ) -> Result<(), McpFault> {
-    if request.method != "tools/call" {
-        return Ok(());
-    }
-    let Some(name) = name_of(request.params)? else { return Ok(()) };
-    let mirrors = match (catalog.surface().tool(&name), catalog.get(&name)) {
+    let mirrors = match (catalog.surface().tool(tool), catalog.get(tool)) {
         (Some(tool), _) if tool.input.mirrors() => mirrored_arguments(&tool.profile.input_schema),
         (None, Ok(agent)) if agent.input.as_ref().is_some_and(|input| input.mirrors()) => {
             agent.profile.input_schema.as_ref().map(mirrored_arguments).unwrap_or_default()
@@ -83,8 +80,7 @@ pub(super) fn check_arguments(
     if mirrors.is_empty() {
         return Ok(());
     }
-    let params: Value =
-        request.params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
+    let params: Value = params.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default();
     for (name, path) in mirrors {
         let argument = value_at(&params["arguments"], &path);
         let header = one(headers, &format!("mcp-param-{name}").to_ascii_lowercase())?;
@@ -135,8 +131,4 @@ struct Uri {
 struct TaskName {
     #[serde(rename = "taskId", default)]
     task: Option<String>,
-}
-
-fn name_of(params: Option<&RawValue>) -> Result<Option<String>, McpFault> {
-    Ok(read_params::<Name>(params)?.name)
 }

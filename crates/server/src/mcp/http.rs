@@ -94,6 +94,17 @@ where
     charge_response(&app.engine, &exchange.caller, response)
 }
 
+/// The tool that a request calls, if it can be read.
+fn tool_of<'a>(request: &jsonrpc::RpcRequest<'a>) -> Option<Cow<'a, str>> {
+    #[derive(Deserialize)]
+    struct Named<'a> {
+        #[serde(borrow)]
+        name: Cow<'a, str>,
+    }
+    let params = request.params.filter(|_| request.method == "tools/call")?;
+    serde_json::from_str::<Named<'a>>(params.get()).ok().map(|named| named.name)
+}
+
 /// One HTTP request and its context.
 pub(super) struct McpExchange<'a> {
     pub(super) app: &'a Arc<App>,
@@ -168,7 +179,7 @@ impl McpExchange<'_> {
     ) -> Result<HttpResponse<Body>, McpFault> {
         let meta = meta.map_err(|fault| fault.with_status(400))?;
         let client = McpClient::stateless(&self.caller, &meta)?;
-        header_match::check_headers(self.headers, request, &meta)?;
+        let subject = header_match::check_headers(self.headers, request, &meta)?;
         let client = client?;
         let Some(id) = request.id.clone().filter(|id| *id != RpcId::null()) else {
             if request.id.is_some() {
@@ -176,8 +187,11 @@ impl McpExchange<'_> {
             }
             return Ok(accepted());
         };
-        header_match::check_arguments(self.mcp.engine.catalog(), self.headers, request)?;
-        let place = self.slot_if_streamed(request)?.map(|place| place.of_client(client.info()));
+        let tool = subject.as_deref().filter(|_| request.method == "tools/call");
+        if let Some(tool) = tool {
+            header_match::check_arguments(self.mcp.engine.catalog(), self.headers, tool, request.params)?;
+        }
+        let place = self.slot_if_streamed(tool)?.map(|place| place.of_client(client.info()));
         let request = McpRequest { id, method: &request.method, params: request.params, meta };
         let answered = self.mcp.answer(&client, request).await;
         self.answer(answered, place, None)
@@ -206,7 +220,8 @@ impl McpExchange<'_> {
         if id == RpcId::null() {
             return Err(null_id());
         }
-        let place = self.slot_if_streamed(request)?.map(|place| place.of_client(client.info()));
+        let tool = tool_of(request);
+        let place = self.slot_if_streamed(tool.as_deref())?.map(|place| place.of_client(client.info()));
         let request = McpRequest { id, method: &request.method, params: request.params, meta: meta? };
         let answered = self.mcp.answer(&client, request).await;
         self.answer(answered, place, client.session.as_ref().map(|session| session.id()))
@@ -316,18 +331,8 @@ impl McpExchange<'_> {
     /// Reserves the slot of a request that creates a task before the task exists: a refusal must not leave a
     /// task behind. Any other request reserves its slot when it becomes a stream; a list, a ping or a handshake
     /// needs none.
-    fn slot_if_streamed(&self, request: &jsonrpc::RpcRequest<'_>) -> Result<Option<StreamSlot>, McpFault> {
-        #[derive(Deserialize)]
-        struct Named<'a> {
-            #[serde(borrow)]
-            name: Cow<'a, str>,
-        }
-        if request.method != "tools/call" {
-            return Ok(None);
-        }
-        let named: Option<Named<'_>> =
-            request.params.and_then(|params| serde_json::from_str(params.get()).ok());
-        match named.is_some_and(|named| self.mcp.engine.catalog().get(&named.name).is_ok()) {
+    fn slot_if_streamed(&self, tool: Option<&str>) -> Result<Option<StreamSlot>, McpFault> {
+        match tool.is_some_and(|tool| self.mcp.engine.catalog().get(tool).is_ok()) {
             true => Ok(Some(self.app.reserve_stream_slot(&self.caller)?)),
             false => Ok(None),
         }

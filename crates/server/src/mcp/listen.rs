@@ -11,9 +11,9 @@ use std::{
 };
 
 use nuncio_engine::{
-    Action, Event, Next,
+    Event, Next,
     event::{Entry, EntryBatch},
-    surface::{LIST_URI, SurfaceChange, access_of},
+    surface::{LIST_URI, SurfaceChange},
 };
 use nuncio_wire::{
     a2a::TaskIds,
@@ -39,6 +39,7 @@ use super::{
     task_resource::task_of,
     tasks::unknown_cursor,
 };
+use crate::resource_subscription::may_be_notified;
 
 /// Messages queued for a client that does not read. Task followers wait for space; other changes are sent once
 /// there is some.
@@ -285,7 +286,7 @@ impl SubscriptionListener {
                 let (tenant, surface) = (self.client.caller.tenant(), self.mcp.surface());
                 for uri in self.followed.keys() {
                     let meant = surface.canonical(uri);
-                    if updated.concerns(tenant, &meant) && self.may_know(&meant) {
+                    if updated.concerns(tenant, &meant) && may_be_notified(&self.client.caller, &meant) {
                         self.send_updated(uri).await?;
                     }
                 }
@@ -307,12 +308,6 @@ impl SubscriptionListener {
             self.send_updated(uri).await?;
         }
         Ok(())
-    }
-
-    /// Whether the caller may still read the resource.
-    fn may_know(&self, uri: &str) -> bool {
-        let caller = &self.client.caller;
-        access_of(uri).is_none_or(|(kind, name)| caller.may(Action::Read, kind, &name))
     }
 
     async fn send_updated(&self, uri: &str) -> Result<(), ()> {

@@ -11,11 +11,11 @@ use nuncio_engine::event::Progress;
 const STEP: f64 = 1e-9;
 
 #[derive(Debug)]
-pub(super) struct ProgressNumbers {
+pub(crate) struct ProgressNumbers {
     /// The progress that the agent reported.
     done: Option<f64>,
     /// The total that the agent reported.
-    pub(super) total: Option<f64>,
+    pub(crate) total: Option<f64>,
     /// The last number sent.
     last: f64,
 }
@@ -28,7 +28,7 @@ impl Default for ProgressNumbers {
 
 impl ProgressNumbers {
     /// The number for the agent's progress; `None` if it is no further than before.
-    pub(super) fn of_progress(&mut self, seq: u64, progress: &Progress) -> Option<f64> {
+    pub(crate) fn of_progress(&mut self, seq: u64, progress: &Progress) -> Option<f64> {
         if self.done.is_some_and(|done| progress.done <= done) || !progress.done.is_finite() {
             return None;
         }
@@ -37,7 +37,7 @@ impl ProgressNumbers {
     }
 
     /// The number for a part of the result.
-    pub(super) fn of_chunk(&mut self, seq: u64) -> f64 {
+    pub(crate) fn of_chunk(&mut self, seq: u64) -> f64 {
         let done = self.done.unwrap_or_default();
         self.rise(done + done.abs().max(1.0) * STEP * seq as f64)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    AccessRequest, Action, Error, List,
+    Error, List,
     surface::{ResourceContent, access_of, matches},
 };
 use nuncio_wire::{
@@ -20,9 +20,7 @@ use super::{
     session::McpSessionState,
     task_resource::{self, task_of},
 };
-
-/// The longest URI that can be subscribed to, in bytes.
-const MAX_URI: usize = 4096;
+use crate::resource_subscription::{MAX_URI, SubscriptionRefusal, check_subscription};
 
 impl Mcp {
     pub(super) async fn read_resource(
@@ -194,27 +192,11 @@ impl Mcp {
 
     /// The last event that a subscriber would know by reading the resource now. The resource must exist.
     pub(super) async fn known_up_to(&self, client: &McpClient, uri: &str) -> Result<u64, McpFault> {
-        if uri.len() > MAX_URI {
-            return Err(McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")));
-        }
-        let meant = self.surface().canonical(uri);
-        if let Some(task) = task_of(&meant) {
-            return match self.engine.task_summary(&client.caller, task).await {
-                Ok(about) => Ok(about.seq),
-                Err(Error::NoSuchTask(_)) => Err(McpFault::no_resource(client.version, uri)),
-                Err(error) => Err(error.into()),
-            };
-        }
-        // A caller that may not read it gets no notifications about it either.
-        if let Some((kind, name)) = access_of(&meant) {
-            let (action, operation) = (Action::Read, "resource.follow");
-            let access = AccessRequest { action, kind, name: &name, operation, resource: &meant };
-            self.engine.allow(&client.caller, &access)?;
-        }
-        let fits = |template: &str| matches(template, &meant).is_some();
-        let offered = self.surface().resource(&meant).is_some()
-            || self.surface().templates().iter().any(|template| fits(&template.profile.uri));
-        if offered { Ok(0) } else { Err(McpFault::no_resource(client.version, uri)) }
+        check_subscription(&self.engine, &client.caller, uri).await.map_err(|refusal| match refusal {
+            SubscriptionRefusal::TooLong => McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")),
+            SubscriptionRefusal::NotFound => McpFault::no_resource(client.version, uri),
+            SubscriptionRefusal::Engine(error) => error.into(),
+        })
     }
 
     /// Ids of the caller's newest tasks that begin with the typed prefix.

@@ -280,12 +280,49 @@ pub(crate) struct McpSessions {
     forgotten: AtomicU64,
 }
 
+/// A session at one moment, for a list. Its id is a digest: the real one grants access.
+pub(crate) struct SessionView {
+    pub(crate) id: String,
+    pub(crate) owner: String,
+    pub(crate) version: &'static str,
+    pub(crate) client: Option<String>,
+    pub(crate) streams: usize,
+    pub(crate) subscriptions: usize,
+}
+
 struct CachedSession {
     session: Arc<McpSession>,
     checked: Instant,
 }
 
 impl McpSessions {
+    /// The sessions in use on this node, of owners that `seen` accepts.
+    pub(super) fn views(&self, seen: impl Fn(&str) -> bool) -> Vec<SessionView> {
+        let known = self.known.lock();
+        let found: Vec<_> = known
+            .values()
+            .map(|cached| &cached.session)
+            .filter(|session| seen(&session.owner))
+            .cloned()
+            .collect();
+        drop(known);
+        let view = |session: &Arc<McpSession>| {
+            let (client, subscriptions) = {
+                let state = session.state.read();
+                (state.client.clone(), state.subscriptions.len())
+            };
+            SessionView {
+                id: session.context.clone(),
+                owner: session.owner.clone(),
+                version: session.version.name(),
+                client: client.map(|client| self.engine.redactor().text(&client).into_owned()),
+                streams: session.streams.lock().len(),
+                subscriptions,
+            }
+        };
+        found.iter().filter(|session| !session.has_ended()).map(view).collect()
+    }
+
     pub(super) fn new(engine: Engine, options: &McpOptions) -> Self {
         let (limit, idle) = (options.max_sessions, options.session_idle);
         let known = Arc::default();

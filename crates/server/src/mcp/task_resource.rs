@@ -29,7 +29,7 @@ pub(super) fn task_uri(task: &str) -> String {
 }
 
 /// Parses the task's id from a URI.
-pub(super) fn task_of(uri: &str) -> Option<&str> {
+pub(crate) fn task_of(uri: &str) -> Option<&str> {
     uri.strip_prefix(PREFIX).filter(|id| !id.is_empty() && !id.contains('/'))
 }
 

@@ -117,8 +117,9 @@ impl Template for OpenStreamTemplate {
 
 impl OpenStreamRecord {
     fn json(&self) -> Value {
-        let last = self.last.lock();
-        let events: Vec<Value> = last
+        let log = self.log.lock();
+        let events: Vec<Value> = log
+            .last
             .iter()
             .map(|told| {
                 json!({
@@ -144,8 +145,8 @@ impl OpenStreamRecord {
     }
 
     fn modified(&self) -> Timestamp {
-        let last = self.last.lock();
-        last.back().map_or(self.started, |told| told.at)
+        let log = self.log.lock();
+        log.last.back().map_or(self.started, |told| told.at)
     }
 }
 
@@ -171,7 +172,7 @@ fn schema() -> Value {
                             "properties": {
                                 "taskId": { "type": ["string", "null"] },
                                 "seq": { "type": ["integer", "null"] },
-                                "kind": { "enum": ["a2a", "mcp-call", "mcp-listen", "mcp-batch", "mcp-sse"] },
+                                "kind": { "enum": ["a2a", "mcp-call", "mcp-listen", "mcp-batch", "mcp-sse", "console"] },
                                 "event": {
                                     "type": ["object", "null"],
                                     "description": "What it says, in short; null where that is long.",

@@ -155,15 +155,17 @@ async fn what_a_card_does_not_offer_is_refused_with_the_errors_of_the_specificat
     assert_eq!(answer["error"]["code"], -32004, "{answer}");
     let sent =
         site.call_at("/agents/unpushed", "1.0", "SendMessage", json!({ "message": message("go") })).await;
-    let id = &sent["result"]["task"]["id"];
     let url = "https://example.org/hook";
-    for (method, params) in [
-        ("CreateTaskPushNotificationConfig", json!({ "taskId": id, "id": "c", "url": url })),
-        ("GetTaskPushNotificationConfig", json!({ "taskId": id, "id": "c" })),
-        ("ListTaskPushNotificationConfigs", json!({ "taskId": id })),
-        ("DeleteTaskPushNotificationConfig", json!({ "taskId": id, "id": "c" })),
-    ] {
-        let answer = site.call_at("/agents/unpushed", "1.0", method, params).await;
-        assert_eq!(answer["error"]["code"], -32003, "{method}: {answer}");
+    // Also of a task that does not exist: what the card offers is asked first.
+    for id in [&sent["result"]["task"]["id"], &json!("none")] {
+        for (method, params) in [
+            ("CreateTaskPushNotificationConfig", json!({ "taskId": id, "id": "c", "url": url })),
+            ("GetTaskPushNotificationConfig", json!({ "taskId": id, "id": "c" })),
+            ("ListTaskPushNotificationConfigs", json!({ "taskId": id })),
+            ("DeleteTaskPushNotificationConfig", json!({ "taskId": id, "id": "c" })),
+        ] {
+            let answer = site.call_at("/agents/unpushed", "1.0", method, params).await;
+            assert_eq!(answer["error"]["code"], -32003, "{method} {id}: {answer}");
+        }
     }
 }

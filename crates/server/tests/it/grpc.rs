@@ -292,6 +292,7 @@ async fn health_is_checked_and_watched() {
     let stopping = site.begin_stop();
     assert_eq!(watched.next().await.unwrap(), json!({ "status": "NOT_SERVING" }));
     assert_eq!(watched.next().await, None);
+    assert_eq!(unknown.next().await, None);
     drop((unknown, watched));
     stopping.finish().await;
 }

@@ -7,6 +7,7 @@ mod agent_tasks;
 mod auth;
 mod authorizations;
 mod cards;
+mod console;
 mod dialects;
 mod equivalence;
 mod extensions;

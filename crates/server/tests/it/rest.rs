@@ -109,6 +109,40 @@ async fn every_operation_of_1_0_at_every_place_of_an_agent() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_null_is_an_empty_one() {
+    let site = Site::new().await;
+    let rest = Rest { site: &site, base: "" };
+    let task = site.begin("wait").await;
+    // The official client for Go sends it wherever an operation has no body.
+    let mut stream = rest.stream(&format!("/tasks/{task}:subscribe"), &[], "null").await;
+    assert_eq!(stream.next().await.unwrap().1["task"]["id"], *task);
+    let canceled = ok(&rest.post(&format!("/tasks/{task}:cancel"), " null\n").await);
+    assert_eq!(canceled["status"]["state"], "TASK_STATE_CANCELED");
+    refused(&rest.post("/message:send", "null").await, 400, "INVALID_ARGUMENT", "INVALID_PARAMS");
+    let older = post(&format!("/v1/tasks/{task}:cancel"), &[], "null");
+    assert_eq!(site.send(older).await.status, 409);
+}
+
+#[tokio::test]
+async fn below_a_base_path_everything_is_served_as_at_the_root() {
+    let site = Site::with(|setup| setup.server.base_path = Some("/a2a/".into())).await;
+    let sent = site.call_at("/a2a", "1.0", "SendMessage", json!({ "message": message("hello") })).await;
+    let task = sent["result"]["task"]["id"].as_str().unwrap();
+    for base in ["/a2a/agents/actor", "/a2a", ""] {
+        let found = ok(&Rest { site: &site, base }.get(&format!("/tasks/{task}")).await);
+        assert_eq!(found["id"], *task, "{base}");
+    }
+    let card = site.get("/a2a/.well-known/agent-card.json", &[]).await.json();
+    assert_eq!(card, site.get("/.well-known/agent-card.json", &[]).await.json());
+    for path in ["/a2a/admin/tokens", "/admin/tokens"] {
+        assert_eq!(site.get(path, &[]).await.status, 404, "{path}");
+    }
+    for path in ["/a2ab/.well-known/agent-card.json", "/a2a/a2a/.well-known/agent-card.json"] {
+        assert_eq!(site.get(path, &[]).await.status, 404, "{path}");
+    }
+}
+
+#[tokio::test]
 async fn webhooks_of_1_0() {
     let site = Site::new().await;
     let rest = Rest { site: &site, base: "/actor" };

@@ -93,6 +93,11 @@ impl Site {
         Stopping { engine: self.engine, server: self.server, folder: self.folder }
     }
 
+    /// The folder that names its store.
+    pub(crate) fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
     pub(crate) async fn socket(&self) -> Socket {
         Socket::connect(self.address).await
     }

@@ -226,17 +226,23 @@ pub(crate) struct Events {
 
 impl Events {
     /// The stream that a request on this connection opens.
-    pub(crate) async fn open(mut socket: Socket, request: &[u8]) -> Self {
+    pub(crate) async fn open(socket: Socket, request: &[u8]) -> Self {
+        let opened = Self::try_open(socket, request).await;
+        opened.unwrap_or_else(|answer| panic!("not a stream: {} {}", answer.status, answer.text()))
+    }
+
+    /// The same, or what was answered instead.
+    pub(crate) async fn try_open(mut socket: Socket, request: &[u8]) -> Result<Self, Answer> {
         socket.send(request).await;
         let (status, headers) = socket.head().await.expect("a stream");
         let kind = headers.get("content-type").unwrap().to_str().unwrap().to_owned();
         if (status, &*kind) != (200, "text/event-stream") {
             let length: usize = headers["content-length"].to_str().unwrap().parse().unwrap();
             let body = socket.take(length).await.unwrap();
-            panic!("not a stream: {status} {kind} {}", String::from_utf8_lossy(&body));
+            return Err(Answer { status, headers, body });
         }
         assert!(is_chunked(&headers), "{headers:?}");
-        Self { socket, headers, text: String::new(), pieces: VecDeque::new() }
+        Ok(Self { socket, headers, text: String::new(), pieces: VecDeque::new() })
     }
 
     /// The next comment or event; `None` at the end of the stream.

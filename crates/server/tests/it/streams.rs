@@ -34,9 +34,10 @@ async fn a_quiet_stream_says_that_it_is_alive() {
     let site = Site::with(|setup| setup.server.limits.keep_alive = keep_alive).await;
     for text in ["wait", "mutter"] {
         let params = json!({ "message": message(text) });
+        // Before the stream begins, whose first pause may be over when its head has been read.
+        let started = Instant::now();
         let mut stream = site.stream("1.0", "SendStreamingMessage", params).await;
         let (mut events, mut comments) = (0, 0);
-        let started = Instant::now();
         while comments < 3 {
             match within(&format!("a sign of life while it does {text:?}"), stream.piece()).await.unwrap() {
                 Piece::Comment(comment) => {

@@ -12,8 +12,9 @@ use axum::{
 use base64::{Engine as _, prelude::BASE64_STANDARD_NO_PAD};
 use futures_util::Stream;
 use http_body::{Frame, SizeHint};
-use nuncio_wire::grpc::{self, GrpcCode, GrpcStatus};
+use nuncio_wire::grpc::{self, GrpcStatus};
 
+const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
@@ -44,7 +45,7 @@ fn head(body: Body) -> Response<Body> {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    headers.insert("grpc-accept-encoding", HeaderValue::from_static("identity"));
+    headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     response
 }
 
@@ -63,7 +64,7 @@ fn write_status(headers: &mut HeaderMap, status: &GrpcStatus) {
 
 fn ok_trailers() -> Frame<Bytes> {
     let mut trailers = HeaderMap::with_capacity(1);
-    trailers.insert(STATUS, HeaderValue::from(GrpcCode::Ok as u16));
+    trailers.insert(STATUS, HeaderValue::from_static("0"));
     Frame::trailers(trailers)
 }
 
@@ -94,8 +95,11 @@ impl HttpBody for SingleMessage {
         self.trailed
     }
 
+    /// Not exact: hyper would add a `Content-Length`, which gRPC does not use and which no table of HPACK holds.
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.message.as_ref().map_or(0, |message| message.len() as u64))
+        let mut hint = SizeHint::new();
+        hint.set_upper(self.message.as_ref().map_or(0, |message| message.len() as u64));
+        hint
     }
 }
 

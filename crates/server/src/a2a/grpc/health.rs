@@ -123,7 +123,8 @@ fn watch(app: &Arc<App>, known: bool) -> Response<Body> {
     let begin = (Arc::clone(app), app.engine.closing(), None, permit);
     body::stream(stream::unfold(begin, move |(app, mut closing, last, permit)| async move {
         loop {
-            if last == Some(ServingStatus::NotServing) && *closing.borrow() {
+            // Whatever was sent last, unless it was that the server serves: a service that is unknown remains so.
+            if *closing.borrow() && last.is_some_and(|last| last != ServingStatus::Serving) {
                 return None;
             }
             let status = if known { status_of(&app).await } else { ServingStatus::Unknown };

@@ -52,10 +52,15 @@ impl Old {
         self.post(site, &request).await;
     }
 
+    /// The next message. That the list of resources has changed may be told at any time after a task has ended.
     async fn next(&mut self) -> Value {
-        let (told, message) = self.stream.told().await.unwrap();
-        assert_eq!(told.event.as_deref(), Some("message"));
-        message
+        loop {
+            let (told, message) = self.stream.told().await.unwrap();
+            assert_eq!(told.event.as_deref(), Some("message"));
+            if message["method"] != "notifications/resources/list_changed" {
+                return message;
+            }
+        }
     }
 
     async fn response(&mut self, id: u64) -> (Vec<Value>, Value) {

@@ -86,9 +86,15 @@ impl Pipe {
         self.send(&json!({ "jsonrpc": "2.0", "id": asked["id"], "result": result })).await;
     }
 
-    /// The next line, if there is one more.
+    /// The next line, if there is one more. That the list of resources has changed may be told at any time after a task
+    /// has ended.
     async fn line(&mut self) -> Option<String> {
-        within("a line, or the end of the pipe", self.lines.next_line()).await.unwrap()
+        loop {
+            let line = within("a line, or the end of the pipe", self.lines.next_line()).await.unwrap();
+            if !line.as_ref().is_some_and(|line| line.contains("notifications/resources/list_changed")) {
+                return line;
+            }
+        }
     }
 
     async fn next(&mut self) -> Value {

@@ -1,0 +1,224 @@
+//! The live stream: nothing is lost or repeated, whatever is followed and wherever it is cut.
+
+use std::sync::{Arc, atomic::Ordering};
+
+use nuncio_engine::AuditLevel;
+use serde_json::{Value, json};
+
+use super::refused;
+use crate::{
+    guests::{Guests, audit},
+    site::Site,
+    socket::{Events, post},
+};
+
+impl Site {
+    pub(super) async fn live(&self, topics: Value) -> Events {
+        self.live_as(&[], topics).await
+    }
+
+    pub(super) async fn live_as(&self, headers: &[(&str, &str)], topics: Value) -> Events {
+        let body = json!({ "topics": topics }).to_string();
+        Events::open(self.socket().await, &post("/console/api/live", headers, body)).await
+    }
+}
+
+/// The next frame of one of these kinds: the kind and its data. Others are passed over.
+pub(super) async fn next(stream: &mut Events, kinds: &[&str]) -> Option<(String, Value)> {
+    while let Some((_, frame)) = stream.next().await {
+        let (kind, data) = frame.as_object().unwrap().iter().next().unwrap();
+        if kinds.contains(&kind.as_str()) {
+            return Some((kind.clone(), data.clone()));
+        }
+    }
+    None
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_come_once_and_in_order_from_any_cursor() {
+    let site = Site::new().await;
+    let id = site.begin("chunks 400").await;
+    let mut seen = vec![];
+    // A new stream after each frame, which continues at the cursor of the last one.
+    loop {
+        let after = seen.len().to_string();
+        let mut stream = site.live(json!([{ "key": "t", "topic": "task", "id": id, "after": after }])).await;
+        let (kind, data) = next(&mut stream, &["events", "end"]).await.unwrap();
+        if kind == "end" {
+            assert_eq!(data, json!({ "key": "t", "why": "ended" }));
+            break;
+        }
+        for event in data["events"].as_array().unwrap() {
+            assert_eq!(event["seq"], seen.len() as u64 + 1);
+            seen.push(event.clone());
+        }
+        assert_eq!(data["cursor"], seen.len().to_string());
+    }
+    let log = site.shown(&format!("tasks/{id}/events?limit=1000&preview=100000")).await;
+    assert_eq!(log["events"].as_array().unwrap(), &seen);
+    let mut whole = site.live(json!([{ "key": "t", "topic": "task", "id": id }])).await;
+    let mut numbers = vec![];
+    while let Some((_, data)) = next(&mut whole, &["events"]).await {
+        numbers.extend(data["events"].as_array().unwrap().iter().map(|event| event["seq"].as_u64().unwrap()));
+        if data["ended"] == true {
+            break;
+        }
+    }
+    assert_eq!(numbers, (1..=seen.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_and_questions_change_as_tasks_do() {
+    let site = Site::new().await;
+    let (rows, questions) = (site.shown("tasks").await, site.shown("questions").await);
+    let mut stream = site
+        .live(json!([
+            { "key": "list", "topic": "rows", "after": rows["liveCursor"] },
+            { "key": "inbox", "topic": "questions", "after": questions["liveCursor"] },
+        ]))
+        .await;
+    let mut caught_up = vec![];
+    while caught_up.len() < 2 {
+        let (_, data) = next(&mut stream, &["caught-up"]).await.unwrap();
+        caught_up.push(data["key"].as_str().unwrap().to_owned());
+    }
+    let id = site.begin("ask").await;
+    let (mut asked, mut waiting) = (None, false);
+    while asked.is_none() || !waiting {
+        match next(&mut stream, &["rows", "questions"]).await.unwrap() {
+            (kind, data) if kind == "questions" => {
+                assert_eq!((&data["asked"][0]["taskId"], &data["closed"]), (&json!(id), &json!([])));
+                asked = data["asked"][0]["questionId"].as_str().map(str::to_owned);
+            }
+            (_, data) => {
+                let row = &data["rows"][0];
+                assert_eq!(row["taskId"], *id);
+                waiting = row["state"] == "input-required";
+            }
+        }
+    }
+    let answer = json!({ "questionId": asked, "action": "accept", "content": { "confirm": true } });
+    assert_eq!(site.console_post(&format!("tasks/{id}/answers"), &[], &answer).await.status, 200);
+    let (mut closed, mut ended) = (false, false);
+    while !closed || !ended {
+        match next(&mut stream, &["rows", "questions"]).await.unwrap() {
+            (kind, data) if kind == "questions" => {
+                assert_eq!((&data["closed"][0]["questionId"], &data["asked"]), (&json!(asked), &json!([])));
+                assert_eq!(data["closed"][0]["how"], "answered");
+                closed = true;
+            }
+            (_, data) => ended = data["rows"][0]["state"] == "completed",
+        }
+    }
+}
+
+/// A stream is one access, however often it reads: a console that is left open does not fill the audit.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_is_audited_once() {
+    let site = Site::with(|setup| setup.options.access.audit = AuditLevel::All).await;
+    let mut stream = site
+        .live(json!([{ "key": "list", "topic": "rows" }, { "key": "inbox", "topic": "questions" }]))
+        .await;
+    for _ in 0..2 {
+        next(&mut stream, &["caught-up"]).await.unwrap();
+    }
+    let lists = async || audit(&site).await.iter().filter(|line| line.operation == "task.list").count();
+    assert_eq!(lists().await, 2, "a line for each topic");
+    for _ in 0..3 {
+        site.begin("ask").await;
+        next(&mut stream, &["questions"]).await.unwrap();
+    }
+    assert_eq!(lists().await, 2);
+}
+
+/// What happened between a page and the stream that continues after it is not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_continues_where_the_page_ended() {
+    let site = Site::new().await;
+    let (rows, questions) = (site.shown("tasks").await, site.shown("questions").await);
+    let id = site.begin("ask").await;
+    site.until_state(&id, "INPUT_REQUIRED").await;
+    let mut stream =
+        site.live(json!([{ "key": "list", "topic": "rows", "after": rows["liveCursor"] }])).await;
+    let (_, data) = next(&mut stream, &["rows"]).await.unwrap();
+    assert_eq!(data["rows"][0]["taskId"], *id);
+    let topic = json!([{ "key": "inbox", "topic": "questions", "after": questions["liveCursor"] }]);
+    let mut stream = site.live(topic).await;
+    let (kind, data) = next(&mut stream, &["gap", "caught-up"]).await.unwrap();
+    assert_eq!(kind, "gap", "{data}");
+    assert_eq!(data["cursor"], site.shown("questions").await["liveCursor"]);
+    let mut stream =
+        site.live(json!([{ "key": "list", "topic": "rows", "after": "of another version" }])).await;
+    assert_eq!(next(&mut stream, &["gap", "caught-up"]).await.unwrap().0, "gap");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_its_credentials_and_with_the_server() {
+    let guests = Arc::new(Guests::default());
+    let authenticator = Arc::clone(&guests);
+    let site = Site::with(|setup| setup.server.authenticator = Some(authenticator)).await;
+    let topics = json!([{ "key": "list", "topic": "rows" }]);
+    let mut passing = site.live_as(&[("Authorization", "Bearer passing")], topics.clone()).await;
+    let mut staying = site.live_as(&[("Authorization", "Bearer staying")], topics).await;
+    next(&mut passing, &["caught-up"]).await.unwrap();
+    next(&mut staying, &["caught-up"]).await.unwrap();
+    guests.revoked.store(true, Ordering::SeqCst);
+    let (_, data) = next(&mut passing, &["closing"]).await.unwrap();
+    assert_eq!(data["why"], "revoked");
+    assert!(passing.next().await.is_none());
+    let stopping = site.begin_stop();
+    let (_, data) = next(&mut staying, &["closing"]).await.unwrap();
+    assert_eq!(data["why"], "shutdown");
+    assert!(staying.next().await.is_none());
+    stopping.finish().await;
+}
+
+#[tokio::test]
+async fn a_topic_that_is_refused_refuses_the_stream() {
+    let site = Site::new().await;
+    let id = site.begin("hello").await;
+    site.until_state(&id, "COMPLETED").await;
+    let many: Vec<Value> = (0..17).map(|n| json!({ "key": format!("k{n}"), "topic": "rows" })).collect();
+    for (topics, field) in [
+        (json!([]), "topics"),
+        (json!(many), "topics"),
+        (json!([{ "key": "", "topic": "rows" }]), "topics/0/key"),
+        (json!([{ "key": "a", "topic": "rows" }, { "key": "a", "topic": "rows" }]), "topics/1/key"),
+        (json!([{ "key": "a", "topic": "task" }]), "topics/0/id"),
+        (json!([{ "key": "a", "topic": "task", "id": id, "after": "x" }]), "topics/0/after"),
+    ] {
+        let answer = site.console_post("live", &[], &json!({ "topics": topics })).await;
+        assert_eq!(refused(&answer, 400, "bad_request")["field"], field, "{topics}");
+    }
+    let beyond = json!({ "topics": [{ "key": "a", "topic": "task", "id": id, "after": "99" }] });
+    refused(&site.console_post("live", &[], &beyond).await, 409, "cursor_beyond");
+    let others = json!({ "topics": [{ "key": "a", "topic": "rows", "filter": { "owner": "all" } }] });
+    refused(&site.console_post("live", &[], &others).await, 403, "scope_missing");
+}
+
+/// A tenant that opens as many consoles as it can leaves streams to others.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_tenant_does_not_take_all_live_streams() {
+    let site = Site::with(|setup| {
+        setup.server.authenticator = Some(Arc::new(Guests::default()));
+        setup.server.limits.max_streams = 32;
+        setup.server.limits.max_streams_per_caller = 32;
+    })
+    .await;
+    let topics = || json!([{ "key": "q", "topic": "questions" }]);
+    let greedy = [("Authorization", "Bearer greedy/eve")];
+    let mut held = vec![];
+    let refusal = loop {
+        let body = json!({ "topics": topics() }).to_string();
+        let stream = Events::try_open(site.socket().await, &post("/console/api/live", &greedy, body)).await;
+        match stream {
+            Ok(stream) => held.push(stream),
+            Err(answer) => break answer,
+        }
+        assert!(held.len() <= 32, "all streams went to one tenant");
+    };
+    refused(&refusal, 503, "busy");
+    assert!(held.len() < 32, "{} of 32", held.len());
+    let mut modest = site.live_as(&[("Authorization", "Bearer modest/ada")], topics()).await;
+    assert!(next(&mut modest, &["caught-up"]).await.is_some(), "another tenant is served");
+}

@@ -1,0 +1,169 @@
+//! Pages of a log, single events, the task as of an event, and an event in every dialect.
+
+use nuncio_engine::{Task, event::Entry};
+use serde_json::{Value, json};
+
+use crate::{
+    site::{Site, message},
+    socket::get,
+};
+
+const COUNT: u64 = 300;
+
+/// A finished task with many events, and its log as the API shows it.
+async fn many_events(site: &Site) -> (String, Vec<Value>) {
+    let id = site.begin(&format!("chunks {COUNT}")).await;
+    site.until_state(&id, "COMPLETED").await;
+    let mut events = vec![];
+    loop {
+        let page =
+            site.shown(&format!("tasks/{id}/events?after={}&limit=100&preview=1000", events.len())).await;
+        events.extend(page["events"].as_array().unwrap().iter().cloned());
+        if page["after"] == page["last"] {
+            assert_eq!(page["ended"], true);
+            return (id, events);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_log_is_read_in_pages_from_both_ends() {
+    let site = Site::new().await;
+    let (id, all) = many_events(&site).await;
+    let numbers: Vec<u64> = all.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
+    assert!(numbers.len() as u64 > COUNT);
+    let last = all.len() as u64;
+
+    let mut backward: Vec<Value> = vec![];
+    let mut before = u64::MAX >> 11;
+    while before > 1 {
+        let page = site.shown(&format!("tasks/{id}/events?before={before}&limit=70&preview=1000")).await;
+        let events = page["events"].as_array().unwrap();
+        backward.splice(0..0, events.iter().cloned());
+        before = page["before"].as_u64().unwrap();
+        assert_eq!(before, events[0]["seq"].as_u64().unwrap());
+    }
+    assert_eq!(backward, all);
+
+    let artifacts = site.shown(&format!("tasks/{id}/events?kind=artifact&limit=1000&preview=1000")).await;
+    let expected: Vec<&Value> = all.iter().filter(|event| event["type"] == "artifact").collect();
+    assert_eq!(artifacts["events"].as_array().unwrap().iter().collect::<Vec<_>>(), expected);
+    let tail =
+        site.shown(&format!("tasks/{id}/events?kind=artifact&before={last}&limit=2&preview=1000")).await;
+    assert_eq!(tail["events"].as_array().unwrap().iter().collect::<Vec<_>>(), expected[expected.len() - 2..]);
+    // Where a filter hides everything, the page still says how far it read.
+    let none = site.shown(&format!("tasks/{id}/events?kind=withdrawn")).await;
+    assert_eq!((&none["events"], &none["after"]), (&json!([]), &json!(last)));
+
+    let error = site
+        .console_refuses(&format!("tasks/{id}/events?after={}", last + 1), &[], 409, "cursor_beyond")
+        .await;
+    assert_eq!(error["last"], last);
+    for query in ["after=x", "after=1&before=3", "limit=0", "limit=1001", "kind=gossip", "preview=1048577"] {
+        site.console_refuses(&format!("tasks/{id}/events?{query}"), &[], 400, "bad_request").await;
+    }
+}
+
+#[tokio::test]
+async fn large_data_is_previewed_and_fetched_by_ranges() {
+    let site = Site::new().await;
+    let text = "ä".repeat(30_000);
+    let task = site.result("1.0", "SendMessage", json!({ "message": message(&text) })).await["task"].take();
+    let id = task["id"].as_str().unwrap();
+    let page = site.shown(&format!("tasks/{id}/events?preview=101")).await;
+    let first = &page["events"][0];
+    assert!(first.get("data").is_none());
+    let preview = first["preview"].as_str().unwrap();
+    assert!((99..=101).contains(&preview.len()), "cut between characters: {}", preview.len());
+    let whole = site.shown(&format!("tasks/{id}/events/1")).await;
+    assert_eq!(whole["data"]["parts"][0]["text"], *text);
+    let data = site.console(&format!("tasks/{id}/events/1?part=data"), &[]).await;
+    assert_eq!(data.body.len() as u64, first["size"].as_u64().unwrap());
+    assert!(data.text().starts_with(preview));
+    let part = get(&format!("/console/api/tasks/{id}/events/1?part=data"), &[("Range", "bytes=5-14")]);
+    let part = site.send(part).await;
+    assert_eq!((part.status, &part.body[..]), (206, &data.body[5..15]));
+    assert_eq!(part.header("content-range"), format!("bytes 5-14/{}", data.body.len()));
+    for seq in ["0", "99"] {
+        site.console_refuses(&format!("tasks/{id}/events/{seq}"), &[], 404, "not_found").await;
+    }
+}
+
+/// The task as of every event is the engine's fold of the events up to it, as the API shows them.
+#[tokio::test]
+async fn the_task_as_of_any_event_is_the_fold_of_the_events_before() {
+    let site = Site::new().await;
+    for text in ["chunks 30", "fail it broke", "ask", "hello"] {
+        let id = site.begin(text).await;
+        let state = match text {
+            "fail it broke" => "FAILED",
+            "ask" => "INPUT_REQUIRED",
+            _ => "COMPLETED",
+        };
+        site.until_state(&id, state).await;
+        let log = site.shown(&format!("tasks/{id}/events?limit=1000&preview=100000")).await;
+        let start: Value = site.shown(&format!("tasks/{id}/at/0")).await;
+        let mut folded: Task = serde_json::from_value(start["task"].clone()).unwrap();
+        assert_eq!((folded.seq, folded.history.len()), (0, 0));
+        for event in log["events"].as_array().unwrap() {
+            let at: i64 = nuncio_wire::timestamp::parse(event["timestamp"].as_str().unwrap()).unwrap().0;
+            let entry: Entry =
+                serde_json::from_value(json!([at, { event["type"].as_str().unwrap(): event["data"] }]))
+                    .unwrap();
+            folded = folded.fold([&entry]);
+            let shown = site.shown(&format!("tasks/{id}/at/{}", event["seq"])).await;
+            assert_eq!(shown["task"], serde_json::to_value(&folded).unwrap(), "{text} at {}", event["seq"]);
+        }
+        let last = log["last"].as_u64().unwrap();
+        site.console_refuses(&format!("tasks/{id}/at/{}", last + 1), &[], 409, "cursor_beyond").await;
+    }
+}
+
+/// A frame is the very data that a follower in that dialect gets.
+#[tokio::test]
+async fn an_event_on_the_wire_is_what_its_followers_get() {
+    let site = Site::new().await;
+    let id = site.begin("chunks 5").await;
+    site.until_state(&id, "COMPLETED").await;
+    for (version, name, method) in
+        [("1.0", "a2a-1.0", "SubscribeToTask"), ("0.3", "a2a-0.3", "tasks/resubscribe")]
+    {
+        let headers = [("A2A-Version", version), ("Last-Event-ID", "1")];
+        let mut stream = site.stream_with(&headers, method, json!({ "id": id })).await;
+        let mut compared = 0;
+        while let Some((seq, data)) = stream.next().await {
+            let seq = seq.unwrap();
+            let wire = site.shown(&format!("tasks/{id}/wire/{seq}?as={name}")).await;
+            let text = wire["frames"][0]["text"].as_str().unwrap();
+            assert_eq!(serde_json::from_str::<Value>(text).unwrap(), data, "{name} {seq}");
+            compared += 1;
+        }
+        assert!(compared >= 6, "{name}: {compared}");
+    }
+    let all = site.shown(&format!("tasks/{id}/wire/3")).await;
+    let names: Vec<&str> =
+        all["frames"].as_array().unwrap().iter().map(|frame| frame["as"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        [
+            "a2a-0.1",
+            "a2a-0.3",
+            "a2a-1.0",
+            "mcp-2024-11-05",
+            "mcp-2025-03-26",
+            "mcp-2025-06-18",
+            "mcp-2025-11-25",
+            "mcp-2026-07-28",
+            "webhook"
+        ]
+    );
+    for frame in all["frames"].as_array().unwrap() {
+        assert!(
+            frame["text"].is_string() != frame["why"].is_string(),
+            "a frame, or why there is none: {frame}"
+        );
+    }
+    site.console_refuses(&format!("tasks/{id}/wire/3?as=xmpp"), &[], 400, "bad_request").await;
+    site.console_refuses(&format!("tasks/{id}/wire/999"), &[], 404, "not_found").await;
+}
