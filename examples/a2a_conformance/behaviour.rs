@@ -7,6 +7,9 @@ use nuncio::prelude::*;
 /// How long the agent works before a client has resubscribed: twice the kit's timeout of a stream.
 const LONG: Duration = Duration::from_secs(5);
 
+/// How the id of an answer begins that wants another question.
+const ASK_AGAIN: &str = "tck-input-required";
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Behaviour {
     Complete,
@@ -35,7 +38,7 @@ const PREFIXES: [(&str, Behaviour); 18] = [
     ("tck-artifact-file-url", Behaviour::FileUrl),
     ("tck-artifact-data", Behaviour::Data),
     ("tck-message-response", Behaviour::Reply),
-    ("tck-input-required", Behaviour::Ask),
+    (ASK_AGAIN, Behaviour::Ask),
     ("tck-reject-task", Behaviour::Reject),
     ("tck-stream-001", Behaviour::Text("Stream hello from TCK")),
     ("tck-stream-002", Behaviour::End),
@@ -72,8 +75,14 @@ impl Behaviour {
             }
             Self::Reply => return Ok(Outcome::replied("Direct message response")),
             Self::Ask => {
-                let answer = cx.ask_text("What else?").await?.unwrap_or_default();
-                return Ok(Outcome::said(format!("You said: {answer}")));
+                // Started again after each answer, so that the ids of all answers are known by then.
+                let mut answers = cx.messages_until_answer().iter().skip(1);
+                loop {
+                    let answer = cx.ask_text("What else?").await?.unwrap_or_default();
+                    if !answers.next().is_some_and(|said| said.id.starts_with(ASK_AGAIN)) {
+                        return Ok(Outcome::said(format!("You said: {answer}")));
+                    }
+                }
             }
             Self::Reject => return Ok(Outcome::rejected("rejected")),
             Self::WorkLong => {

@@ -26,8 +26,10 @@ mod resources;
 mod retry;
 mod running_batch;
 mod scheduler;
+mod selection;
 pub mod settings;
 mod speedup;
+mod task_operations;
 mod tools;
 
 use std::{

@@ -188,6 +188,14 @@ impl Nuncio {
         self
     }
 
+    /// Also serves everything below this path, such as `/a2a`: for a proxy that passes the path on, and for clients
+    /// that know it from another server.
+    #[must_use]
+    pub fn base_path(mut self, path: impl Into<String>) -> Self {
+        self.server.base_path = Some(path.into());
+        self
+    }
+
     /// Allows webhooks to this machine and to private networks.
     #[must_use]
     pub fn allow_private_webhooks(mut self, allow: bool) -> Self {

@@ -349,10 +349,14 @@ impl RunningServer {
             Some(_) => "Access:   by token: nuncio token create --name NAME\n",
             None => "",
         };
+        let console = match self.options.console {
+            true => format!("Console:  {base}/console/\n"),
+            false => String::new(),
+        };
         let data = std::path::absolute(&self.data).unwrap_or_else(|_| self.data.clone());
         format!(
             "Agents:   {agents}\nCard:     {base}/.well-known/agent-card.json\nEndpoint: {base}/\n\
-             MCP:      {base}/mcp\nHealth:   {base}/healthz\n{access}Data:     {}\n",
+             MCP:      {base}/mcp\n{console}Health:   {base}/healthz\n{access}Data:     {}\n",
             data.display()
         )
     }

@@ -24,7 +24,7 @@ use super::{
     attempt_slot::AttemptSlot,
     control,
     input::{BatchOperation, dependents},
-    operation::{BatchContext, OperationFailure, perform},
+    operation::{BatchContext, OperationFailure, OperationOutput, perform},
     running_batch::{OperationAttempt, OperationOutcome, RunningBatch, SlotUseGuard},
     scheduler::Priority,
     speedup::{self, Calibrations, SAMPLE_TIME, SampleCondition},
@@ -193,6 +193,9 @@ impl<'a> BatchDispatch<'a> {
                 Err(failure) if !is_last(failure, operation, number) => failure.again,
                 _ => None,
             };
+            if let Ok(OperationOutput { skipped: Some(why), .. }) = &attempt.result {
+                return Ok(OperationOutcome::Skipped(why.clone()));
+            }
             attempts.push(attempt);
             let Some(after) = again else { return Ok(OperationOutcome::Tried(attempts)) };
             if !self.wait(&attempts, number, after).await? {

@@ -72,7 +72,7 @@ impl Folder {
         };
         let sha256 = hex(&Sha256::digest(&bytes));
         let output = json!({ "path": read.path, "bytes": size, "sha256": sha256, "content": content });
-        Ok(OperationOutput { output, truncated })
+        Ok(OperationOutput { output, truncated, skipped: None })
     }
 
     pub(crate) fn write(&self, write: &WriteFile) -> Result<OperationOutput, OperationFailure> {
@@ -159,7 +159,7 @@ impl Folder {
         }
         truncated |= found.is_cut();
         let output = json!({ "files": files, "total": found.total, "matches": found.matches });
-        Ok(OperationOutput { output, truncated })
+        Ok(OperationOutput { output, truncated, skipped: None })
     }
 
     /// The bytes of a regular file.

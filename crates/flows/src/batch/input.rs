@@ -19,6 +19,8 @@ pub const NEEDS_PER_OPERATION: usize = 100;
 pub const MAX_RETRIES: u32 = 5;
 /// The longest `wait`, in milliseconds.
 pub const WAIT_MS: u64 = 60_000;
+/// Maximum bytes of a task's id.
+pub const TASK_BYTES: usize = 256;
 /// Maximum bytes of a path.
 pub const PATH_BYTES: usize = 1_024;
 /// Maximum bytes of a search pattern.
@@ -104,7 +106,7 @@ pub(crate) struct OperationInput {
     /// overwrite?}; files.copy {from, to, createFolders?, overwrite?}; files.hash {path}; files.search {path, pattern,
     /// regex?, ignoreCase?, maxMatches?}; memory.get and memory.delete {namespace, key}; memory.store {namespace, key,
     /// value, ttl?, expectedVersion?}; memory.search {namespace, pattern | text, limit?}; agent.call {agent, input: text
-    /// or object}; wait {ms}.
+    /// or object}; task.cancel and task.rerun {task | selection}; wait {ms}.
     #[serde(default)]
     #[schemars(extend("type" = "object"))]
     pub(crate) args: Value,
@@ -302,6 +304,31 @@ pub(crate) struct CallAgent {
     pub(crate) input: Value,
 }
 
+/// A task, by its id. A selection of tasks stands here only in a request: `selection.rs` replaces it.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NamedTask {
+    #[serde(default)]
+    pub(crate) task: String,
+    #[serde(default)]
+    selection: Option<String>,
+}
+
+impl NamedTask {
+    fn check(&self) -> Result<(), String> {
+        match (&self.selection, self.task.len()) {
+            (None, 1..=TASK_BYTES) => Ok(()),
+            (None, 0) => Err("task: give a task, or a selection".into()),
+            (None, _) => Err(format!("task: the id of a task has at most {TASK_BYTES} bytes")),
+            (Some(_), 0) => {
+                Err("selection: only batch_submit takes one; what is sent to the agent names each task"
+                    .into())
+            }
+            (Some(_), _) => Err("selection: give either a task or a selection".into()),
+        }
+    }
+}
+
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WaitFor {
@@ -321,6 +348,8 @@ pub(crate) enum OperationKind {
     MemoryDelete(MemoryName),
     MemorySearch(SearchMemory),
     Call(CallAgent),
+    CancelTask(NamedTask),
+    RerunTask(NamedTask),
     Wait(WaitFor),
     /// A chunk of the content of `process`: offset and length in bytes.
     Chunk(u64, u64),
@@ -341,7 +370,7 @@ pub(crate) struct BatchOperation {
 }
 
 /// The operation types that a request can name.
-pub const TYPES: [&str; 11] = [
+pub const TYPES: [&str; 13] = [
     "files.read",
     "files.write",
     "files.copy",
@@ -352,6 +381,8 @@ pub const TYPES: [&str; 11] = [
     "memory.delete",
     "memory.search",
     "agent.call",
+    "task.cancel",
+    "task.rerun",
     "wait",
 ];
 
@@ -371,6 +402,8 @@ impl OperationKind {
             "memory.delete" => Self::MemoryDelete(arguments(args)?),
             "memory.search" => Self::MemorySearch(arguments(args)?),
             "agent.call" => Self::Call(arguments(args)?),
+            "task.cancel" => Self::CancelTask(arguments(args)?),
+            "task.rerun" => Self::RerunTask(arguments(args)?),
             _ => Self::Wait(arguments(args)?),
         };
         work.check().map_err(|why| format!("args.{why}"))?;
@@ -398,6 +431,7 @@ impl OperationKind {
             Self::Call(call) if !call.input.is_string() && !call.input.is_object() => {
                 Err("input: it is a text or an object".into())
             }
+            Self::CancelTask(named) | Self::RerunTask(named) => named.check(),
             Self::Wait(wait) if wait.ms > WAIT_MS => {
                 Err(format!("ms: a wait has at most {WAIT_MS} ms (wait_ms), not {}", wait.ms))
             }
@@ -616,6 +650,7 @@ impl BatchInput {
             () if all("files.") => "file_operations",
             () if all("memory.") => "memory_operations",
             () if all("agent.") => "agent_operations",
+            () if all("task.") => "task_operations",
             () => "mixed_operations",
         }
     }

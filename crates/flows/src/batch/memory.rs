@@ -104,7 +104,7 @@ pub(crate) async fn search(
         .collect();
     let truncated = found.total > results.len() as u64;
     let output = json!({ "namespace": search.namespace, "total": found.total, "results": results });
-    Ok(OperationOutput { output, truncated })
+    Ok(OperationOutput { output, truncated, skipped: None })
 }
 
 fn entry_json(name: &MemoryName, entry: &BankEntry) -> Value {

@@ -19,6 +19,7 @@ use super::{
     input::{BatchInput, BatchOperation, CallAgent, HashFile, OperationKind, ReadFile, SearchFiles},
     memory,
     retry::retry_briefly,
+    task_operations,
 };
 
 /// The output of an operation that succeeded.
@@ -28,11 +29,19 @@ pub(crate) struct OperationOutput {
     /// Whether the output is incomplete.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) truncated: bool,
+    /// Why there was nothing to do: then the operation counts as skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) skipped: Option<String>,
 }
 
 impl OperationOutput {
     pub(crate) fn of(output: Value) -> Self {
         Self { output, ..Self::default() }
+    }
+
+    /// The output of an operation that found nothing to do.
+    pub(crate) fn skipped(why: impl Into<String>) -> Self {
+        Self { skipped: Some(why.into()), ..Self::default() }
     }
 }
 
@@ -206,6 +215,8 @@ async fn at_once(
         OperationKind::MemorySearch(search) => memory::search(common, &search).await,
         OperationKind::Chunk(from, bytes) => content::chunk(common, &operation.id, from, bytes).await,
         OperationKind::Optimize(n) => content::optimize(common, n).await,
+        OperationKind::CancelTask(named) => task_operations::cancel(common, &named.task).await,
+        OperationKind::RerunTask(named) => task_operations::rerun(common, &operation.id, &named.task).await,
         OperationKind::Call(_) | OperationKind::Wait(_) => {
             Err(OperationFailure::lasting("this is done elsewhere"))
         }
@@ -297,7 +308,7 @@ fn allow_call(common: &BatchContext, agent: &str) -> Result<(), OperationFailure
 fn bounded(done: OperationOutput, most: usize) -> OperationOutput {
     // The content of a file is already truncated to its cap; the JSON around it does not count.
     match nuncio_engine::content::json_size(&done.output) > most + 4_096 {
-        true => OperationOutput { output: Value::Null, truncated: true },
+        true => OperationOutput { output: Value::Null, truncated: true, skipped: done.skipped },
         false => done,
     }
 }

@@ -224,7 +224,7 @@ impl RunningBatch {
             self.room.fetch_update(Ordering::AcqRel, Ordering::Acquire, |room| room.checked_sub(size));
         match taken {
             Ok(_) => done,
-            Err(_) => OperationOutput { output: Value::Null, truncated: true },
+            Err(_) => OperationOutput { output: Value::Null, truncated: true, skipped: done.skipped },
         }
     }
 

@@ -29,7 +29,7 @@ use super::{
     resources,
     running_batch::{BatchProgress, RunningBatch},
     scheduler::Priority,
-    settings,
+    selection, settings,
 };
 use crate::resource::{given, iso};
 
@@ -87,9 +87,14 @@ impl BatchTools {
         self.begin(&call.caller, call.input.0).await
     }
 
-    async fn begin(&self, caller: &Caller, arguments: Map<String, Value>) -> TypedReply<BatchSubmitAnswer> {
-        let value = Value::Object(arguments);
+    async fn begin(
+        &self,
+        caller: &Caller,
+        mut arguments: Map<String, Value>,
+    ) -> TypedReply<BatchSubmitAnswer> {
         let options = &self.core.options;
+        selection::expand(&self.engine, caller, &mut arguments, options).await?;
+        let value = Value::Object(arguments);
         let input = BatchInput::read(&value, options).map_err(HandlerError::Invalid)?;
         let operations = input.operations(options).map_err(HandlerError::Invalid)?;
         self.core.load(&self.engine).await;

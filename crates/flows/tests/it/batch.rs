@@ -8,4 +8,5 @@ mod figures;
 mod operations;
 mod running;
 mod surface;
+mod tasks;
 mod world;

@@ -4,3 +4,4 @@
 
 mod conformance;
 mod embedding;
+mod itk;

@@ -25,7 +25,7 @@ use nuncio_store::SqliteOptions;
 use nuncio_testkit::open_in;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::runtime::Runtime;
+use tokio::{runtime::Runtime, sync::Semaphore};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 
@@ -47,16 +47,42 @@ impl LoadProbe for Claimed {
 }
 
 /// Counts how many of its tasks run at once, from the inside. It works as long as `ms` says, and fails as often
-/// as `failures` says.
+/// as `failures` says. With `held` a task ends only when the test lets it: how many run at once does not depend on
+/// how fast the machine starts them.
 #[derive(Clone, Default)]
 pub(crate) struct Gauge {
     running: Arc<AtomicUsize>,
     peak: Arc<AtomicUsize>,
     calls: Arc<AtomicUsize>,
     pub(crate) failures: Arc<AtomicUsize>,
+    held: Held,
+}
+
+#[derive(Clone)]
+struct Held(Arc<Semaphore>);
+
+impl Default for Held {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(0)))
+    }
 }
 
 impl Gauge {
+    /// Lets so many of the held tasks end, now or when they come, and waits until exactly `running` are held again.
+    pub(crate) async fn let_go(&self, count: usize, running: usize) {
+        self.held.0.add_permits(count);
+        until(&format!("{running} run after {count} ended"), async || {
+            let all_ended = self.held.0.available_permits() == 0;
+            (all_ended && self.running.load(Ordering::SeqCst) == running).then_some(())
+        })
+        .await;
+    }
+
+    /// From now on every held task ends at once.
+    pub(crate) fn let_all_go(&self) {
+        self.held.0.close();
+    }
+
     /// The most that ran at once since this was last asked.
     pub(crate) fn take_peak(&self) -> usize {
         self.peak.swap(0, Ordering::SeqCst)
@@ -79,6 +105,11 @@ impl Agent for Gauge {
             self.calls.fetch_add(1, Ordering::SeqCst);
             let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
             self.peak.fetch_max(running, Ordering::SeqCst);
+            if cx.argument("held") == Some(&json!(true))
+                && let Ok(permit) = self.held.0.acquire().await
+            {
+                permit.forget();
+            }
             tokio::time::sleep(Duration::from_millis(ms)).await;
             self.running.fetch_sub(1, Ordering::SeqCst);
             Ok(())

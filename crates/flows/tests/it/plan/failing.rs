@@ -300,8 +300,9 @@ async fn nobody_is_given_up_where_nobody_else_could_do_it_and_a_cancel_is_one() 
     health.ill("connection refused");
     give_up(&server.registry, "far").await;
     assert_eq!((counts.now(), server.get(&plan).await.state), (1, State::Working));
-    // Somebody cancels its task by hand: that is no reason to ask another.
-    let child = server.tasks("far").await[0].origin.id.to_string();
+    // Its task is canceled by hand: that is no reason to ask another. An agent is polled before its task is stored.
+    let stored = async || server.tasks("far").await.first().map(|child| child.origin.id.to_string());
+    let child = until("its task is stored", stored).await;
     server.engine.cancel(&server.caller, &child).await.unwrap();
     let ended = server.ended(&plan).await;
     assert_eq!(ended.state, State::Failed);

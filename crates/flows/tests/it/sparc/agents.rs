@@ -1,8 +1,11 @@
 //! Role agents and the coordinator: by a model that is sampled, by a configured one, and by forms.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use axum::{Router, body::Bytes, http::StatusCode, routing::post};
@@ -92,12 +95,17 @@ async fn the_coordinator_drives_a_workflow_to_its_completion_by_the_callers_mode
     stage.stop().await;
 }
 
+/// One that begins its batches also while the machine is busy with other tests.
+fn batch_engine() -> Arc<BatchEngine> {
+    Arc::new(BatchEngine::new(BatchOptions { load_wait: Duration::ZERO, ..BatchOptions::default() }))
+}
+
 /// `batchtoolsEnabled`: at the end one batch stores what passed in the memory bank.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
     for enabled in [true, false] {
         let folder = tempfile::tempdir().unwrap();
-        let batch = Arc::new(BatchEngine::new(BatchOptions::default()));
+        let batch = batch_engine();
         let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch), None).await;
         let start = json!({ "contextId": "w", "goal": "Links that expire", "batchtoolsEnabled": enabled });
         stage.call(&me(), "sparc_start", start).await.unwrap();
@@ -132,7 +140,7 @@ async fn a_workflow_with_batchtools_leaves_its_artifacts_in_the_memory_bank() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_workflow_is_completed_where_its_caller_may_run_no_batch() {
     let folder = tempfile::tempdir().unwrap();
-    let batch = Arc::new(BatchEngine::new(BatchOptions::default()));
+    let batch = batch_engine();
     let stage = Stage::open_beside(folder.path(), tests_that("true"), Some(batch), None).await;
     let caller =
         me().limited_to(Grants::parse("read:* write:* execute:sparc execute:a2a:coordinator").unwrap());

@@ -196,9 +196,13 @@ async fn only_so_many_test_commands_run_at_once() {
     for cap in [1, 2] {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join("running")).unwrap();
-        let script = "touch running/$$; sleep 0.3; ls running | wc -l >> seen; rm running/$$";
+        // Waits until as many as may run do, and then for one too many.
+        let script = format!(
+            "touch running/$$; for n in $(seq 100); do [ $(ls running | wc -l) -ge {cap} ] && break; sleep 0.05; done; \
+             sleep 0.3; ls running | wc -l >> seen; rm running/$$"
+        );
         let test_dir = Some(folder.path().into());
-        let options = SparcOptions { test_commands: cap, test_dir, ..tests_that(script) };
+        let options = SparcOptions { test_commands: cap, test_dir, ..tests_that(&script) };
         let (stage, _store) = stage(options).await;
         stage.workflow_at("w", SparcPhase::Refinement).await;
         let (me, workflows) = (me(), &stage.workflows);
