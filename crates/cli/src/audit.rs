@@ -10,11 +10,10 @@ use serde_json::{Map, Value};
 
 use super::{
     error::CliError,
-    operator::OperatorBackend,
+    operator::{OperatorBackend, OperatorFlags},
     output::{self, Format},
     server,
     table::table,
-    token,
 };
 use crate::duration;
 
@@ -32,6 +31,9 @@ pub(crate) struct AuditFlags {
     /// Only actions on resources of this type: a2a, memory, sparc, batchtools or admin
     #[arg(long = "type", value_name = "TYPE")]
     kind: Option<String>,
+    /// Only what was done to resources with this text in their address, such as a task's id
+    #[arg(long, value_name = "TEXT")]
+    resource: Option<String>,
     /// Only requests that were refused
     #[arg(long)]
     refused: bool,
@@ -45,7 +47,7 @@ pub(crate) struct AuditFlags {
     #[arg(long)]
     follow: bool,
     #[command(flatten)]
-    flags: token::Flags,
+    flags: OperatorFlags,
 }
 
 impl AuditFlags {
@@ -112,6 +114,7 @@ impl AuditFlags {
             ("tenant", self.tenant.clone()),
             ("caller", self.caller.clone()),
             ("type", self.kind.clone()),
+            ("resource", self.resource.clone()),
             ("refused", refused),
             ("since", since),
             ("limit", Some(self.limit.to_string())),

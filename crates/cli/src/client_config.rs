@@ -233,6 +233,11 @@ pub(crate) fn user_folder(variable: &str, in_home: &str) -> Option<PathBuf> {
     absolute(variable).or_else(|| absolute("HOME").map(|home| home.join(in_home)))
 }
 
+/// The folder of agent cards that commands fetched.
+pub(crate) fn card_folder() -> Option<PathBuf> {
+    user_folder("XDG_CACHE_HOME", ".cache").map(|cache| cache.join(Path::new("nuncio/cards")))
+}
+
 /// The folder of tokens that `nuncio auth login` stored.
 pub(crate) fn token_folder() -> Option<PathBuf> {
     user_folder("XDG_STATE_HOME", ".local/state").map(|state| state.join(Path::new("nuncio/tokens")))

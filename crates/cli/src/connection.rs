@@ -5,8 +5,8 @@ use std::{cell::RefCell, future::Future, path::PathBuf, sync::Arc, time::Duratio
 use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
-    A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardReference,
-    InterfacePreference, WaitOptions, fetch_card, fetch_private_card,
+    A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardCache,
+    CardFreshness, CardReference, InterfacePreference, WaitOptions,
 };
 use nuncio_engine::trace;
 use nuncio_wire::a2a::Dialect;
@@ -14,6 +14,7 @@ use url::Url;
 
 use super::{
     auth,
+    card_folder::card_cache,
     client_config::{AGENT_CARD, API_KEY, BEARER, ClientSources, ShownSetting},
     credential_origin::CredentialFlags,
     error::{CliError, TaskResumePoint},
@@ -108,6 +109,7 @@ pub(crate) struct AgentConnection {
     /// Whether an authorization is waited for.
     pub(crate) wait_auth: bool,
     reference: CardReference,
+    cards: CardCache,
     preference: InterfacePreference,
     credentials: A2aCredentials,
     credential_flags: CredentialFlags,
@@ -204,6 +206,7 @@ impl AgentFlags {
             poll_interval: self.poll_interval,
             wait_auth: self.wait_auth,
             reference,
+            cards: card_cache(),
             preference: InterfacePreference {
                 bindings: self.transport,
                 dialect: self.a2a_version,
@@ -228,9 +231,15 @@ impl AgentFlags {
 }
 
 impl AgentConnection {
-    /// The agent's card.
+    /// The agent's card as it is now.
     pub(crate) async fn card(&self) -> Result<A2aResponse<AgentCard>, CliError> {
-        let open = fetch_card(&self.reference, &self.http).await;
+        self.find_card(CardFreshness::Revalidated).await
+    }
+
+    /// The agent's card; for as long as its server says that it is valid, the stored one.
+    async fn find_card(&self, freshness: CardFreshness) -> Result<A2aResponse<AgentCard>, CliError> {
+        let none = A2aCredentials::default();
+        let open = self.cards.card(&self.reference, &self.http, &none, freshness).await;
         let (Some(url), Err(A2aClientError::Unauthorized { .. })) = (self.reference.url(), &open) else {
             return open.map_err(|error| self.failed(error));
         };
@@ -242,7 +251,7 @@ impl AgentConnection {
         // Only now: a public card needs no credentials.
         self.check_credentials(url, Some(url))?;
         let credentials = A2aCredentials { bearer: Some(bearer), ..self.credentials.clone() };
-        let closed = fetch_private_card(&self.reference, &self.http, &credentials).await;
+        let closed = self.cards.card(&self.reference, &self.http, &credentials, freshness).await;
         closed.map_err(|error| self.failed(error))
     }
 
@@ -266,7 +275,7 @@ impl AgentConnection {
 
     /// A client for the agent.
     pub(crate) async fn client(&self) -> Result<A2aClient, CliError> {
-        let card = self.card().await?.value;
+        let card = self.find_card(CardFreshness::Fresh).await?.value;
         self.client_of(&card).await
     }
 

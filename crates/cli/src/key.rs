@@ -3,14 +3,12 @@
 //!
 //! The keys belong to the store, so that all nodes share them; the command calls the running server.
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use serde_json::Value;
 
 use super::{
     error::CliError,
-    operator::OperatorBackend,
+    operator::{OperatorBackend, OperatorFlags},
     output::{self, Format},
     server,
     text::TextOutput,
@@ -19,16 +17,16 @@ use super::{
 #[derive(Subcommand)]
 pub(crate) enum KeyCommand {
     /// Create the first key: from then on cards are signed
-    Create(KeyFlags),
+    Create(OperatorFlags),
     /// List the keys that sign cards and are in the key set at /.well-known/jwks.json
-    List(KeyFlags),
+    List(OperatorFlags),
     /// Create the next key: during the overlap, cards carry the signatures of both
     Rotate {
         /// How long the previous key stays valid
         #[arg(long, value_name = "DURATION", default_value = "7d", value_parser = crate::duration::parse)]
         overlap: std::time::Duration,
         #[command(flatten)]
-        flags: KeyFlags,
+        flags: OperatorFlags,
     },
     /// Invalidate a key at once; cards are no longer signed if it was the only one
     Retire {
@@ -36,28 +34,12 @@ pub(crate) enum KeyCommand {
         #[arg(value_name = "KID", allow_hyphen_values = true)]
         kid: String,
         #[command(flatten)]
-        flags: KeyFlags,
+        flags: OperatorFlags,
     },
 }
 
-#[derive(Args)]
-pub(crate) struct KeyFlags {
-    /// The data folder of the server. Default: the one that `nuncio serve` would use here
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// The output format
-    #[arg(
-        short = 'o',
-        long = "output",
-        env = "A2ACLI_OUTPUT",
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
-    format: Format,
-}
-
 impl KeyCommand {
-    fn flags(&self) -> &KeyFlags {
+    fn flags(&self) -> &OperatorFlags {
         match self {
             Self::Create(flags)
             | Self::List(flags)
@@ -71,7 +53,7 @@ impl KeyCommand {
     }
 
     pub(crate) async fn run(self) -> Result<(), CliError> {
-        let KeyFlags { data, format } = self.flags();
+        let OperatorFlags { data, format } = self.flags();
         let server = OperatorBackend::find(&server::configured_for(data.clone())).await?.server().await?;
         let keys = match &self {
             Self::List(_) => server.get("/admin/card-keys", &[]).await?,

@@ -8,6 +8,7 @@ mod audit;
 mod auth;
 mod batch;
 mod card;
+mod card_folder;
 mod cert;
 mod chat;
 mod client_config;
@@ -15,6 +16,7 @@ mod completion;
 mod config;
 mod conformance;
 mod connection;
+mod console;
 mod credential_origin;
 mod demo_server;
 mod error;
@@ -90,6 +92,8 @@ enum Command {
     /// Show agent cards
     #[command(subcommand)]
     Card(card::Command),
+    /// Open the web console, signed in as the operator
+    Console(console::ConsoleFlags),
     /// Create, list, rotate and retire the keys that sign agent cards
     #[command(subcommand)]
     Key(key::KeyCommand),
@@ -181,6 +185,7 @@ impl Command {
             Self::Chat(flags) => flags.format,
             Self::Task(command) => command.format(),
             Self::Card(command) => command.agent().output.format,
+            Self::Console(flags) => flags.format(),
             Self::Key(command) => command.format(),
             Self::Push(command) => command.format(),
             Self::Memory(memory) => memory.server.format,
@@ -205,6 +210,7 @@ impl Command {
             | Self::Cert(_)
             | Self::Completion(_)
             | Self::Man(_)
+            | Self::Console(_)
             | Self::Key(_)
             | Self::Push(_)
             | Self::Token(_)
@@ -223,6 +229,7 @@ impl Command {
                 Self::Chat(flags) => flags.run().await,
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
+                Self::Console(flags) => done(flags.run().await),
                 Self::Key(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
                 Self::Memory(memory) => done(memory.run().await),

@@ -1,8 +1,13 @@
 //! The backend of the operator's commands: the running server that holds the data folder, or the store itself
 //! where no server runs.
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
+use clap::Args;
 use http::{HeaderValue, Method, header};
 use nuncio::{StoreLocation, data_dir::PublishedServer};
 use nuncio_engine::store::Store;
@@ -13,7 +18,7 @@ use nuncio_outbound::{
 use serde_json::Value;
 use url::Url;
 
-use super::{error::CliError, server, text::plain};
+use super::{error::CliError, output::Format, server, text::plain};
 use crate::config::Config;
 
 /// The timeout of a request to the local server.
@@ -26,6 +31,23 @@ const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_ANSWER: usize = 256 * 1024 * 1024;
 /// Bytes of an error response that are read.
 const MAX_REFUSAL: usize = 64 * 1024;
+
+/// The flags of a command for the operator: which server, and how its answer is printed.
+#[derive(Args)]
+pub(crate) struct OperatorFlags {
+    /// The data folder of the server. Default: the one that `nuncio serve` would use here
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+    /// The output format
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    pub(super) format: Format,
+}
 
 pub(super) enum OperatorBackend {
     /// The server that holds the folder.
@@ -107,6 +129,11 @@ impl OperatorServer {
         // A day, so in practice unbounded: the response ends when it is complete, or when the server stops.
         let response = self.send(HttpRequest::get(self.url(path)?).timeout(LONG)).await?;
         Ok(OperatorResponseStream(response))
+    }
+
+    /// The address of the server for programs on this machine.
+    pub(super) fn base_url(&self) -> &str {
+        self.published.url.trim_end_matches('/')
     }
 
     fn url(&self, path: &str) -> Result<Url, CliError> {

@@ -3,15 +3,13 @@
 //!
 //! A running server holds the folder, so the command calls it; without one it opens the store itself.
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use nuncio_engine::clock::{Clock as _, SystemClock};
 use serde_json::{Value, json};
 
 use super::{
     error::CliError,
-    operator::OperatorBackend,
+    operator::{OperatorBackend, OperatorFlags},
     output::{self, Format},
     server,
     text::TextOutput,
@@ -20,14 +18,14 @@ use super::{
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List deliveries that failed for good, newest first
-    List(Flags),
+    List(OperatorFlags),
     /// Retry such deliveries
     Replay {
         /// The delivery. Default: all of them
         #[arg(value_name = "ID")]
         delivery: Option<String>,
         #[command(flatten)]
-        flags: Flags,
+        flags: OperatorFlags,
     },
     /// Show the key that signs a tenant's webhooks, for their receivers
     Key {
@@ -35,7 +33,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TENANT")]
         tenant: Option<String>,
         #[command(flatten)]
-        flags: Flags,
+        flags: OperatorFlags,
     },
     /// Create a new key for a tenant: during the overlap, deliveries carry both signatures
     RotateKey {
@@ -46,24 +44,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DURATION", default_value = "1d", value_parser = crate::duration::parse)]
         overlap: std::time::Duration,
         #[command(flatten)]
-        flags: Flags,
+        flags: OperatorFlags,
     },
-}
-
-#[derive(Args)]
-pub(crate) struct Flags {
-    /// The data folder of the server. Default: the one that `nuncio serve` would use here
-    #[arg(long, value_name = "DIR")]
-    data: Option<PathBuf>,
-    /// The output format
-    #[arg(
-        short = 'o',
-        long = "output",
-        env = "A2ACLI_OUTPUT",
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
-    format: Format,
 }
 
 /// The most deliveries listed, as on the server.
@@ -107,7 +89,7 @@ impl Command {
 
 /// Prints a tenant's key, or creates a new one.
 async fn key(
-    flags: Flags,
+    flags: OperatorFlags,
     tenant: Option<String>,
     rotate: Option<std::time::Duration>,
 ) -> Result<(), CliError> {

@@ -103,7 +103,8 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
         output::text(&loaded.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let config = loaded.config.clone();
+    let mut config = loaded.config.clone();
+    config.server.settings = loaded.effective_settings();
     logs::start(&config.log, config.log_format, &config.engine.access.redactor);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");

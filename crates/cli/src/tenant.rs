@@ -7,25 +7,24 @@ use serde_json::{Value, json};
 
 use super::{
     error::CliError,
-    operator::{OperatorBackend, OperatorServer},
+    operator::{OperatorBackend, OperatorFlags, OperatorServer},
     output::{self, Format},
     server,
     table::{Table, age, bytes, cell, table},
     text::TextOutput,
-    token,
 };
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// List tenants, and their state
-    List(token::Flags),
+    List(OperatorFlags),
     /// Show the current usage and the stored data of tenants
     Usage {
         /// The tenant. Default: all of them
         #[arg(value_name = "TENANT")]
         tenant: Option<String>,
         #[command(flatten)]
-        flags: token::Flags,
+        flags: OperatorFlags,
     },
     /// Refuse a tenant's callers, and cancel its running tasks; tasks that wait for an answer keep waiting
     Suspend {
@@ -36,7 +35,7 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
-        flags: token::Flags,
+        flags: OperatorFlags,
     },
     /// Serve a suspended tenant again, or release the name of an erased one
     Resume(TenantFlags),
@@ -49,7 +48,7 @@ pub(crate) enum Command {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
-        flags: token::Flags,
+        flags: OperatorFlags,
     },
     /// Delete all data of a tenant permanently: tasks, memory, workflows, sessions, tokens. The audit log
     /// stays, without names
@@ -68,11 +67,11 @@ pub(crate) struct TenantFlags {
     #[arg(value_name = "TENANT")]
     tenant: String,
     #[command(flatten)]
-    flags: token::Flags,
+    flags: OperatorFlags,
 }
 
 impl Command {
-    fn flags(&self) -> &token::Flags {
+    fn flags(&self) -> &OperatorFlags {
         match self {
             Self::List(flags)
             | Self::Usage { flags, .. }

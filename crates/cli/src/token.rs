@@ -1,8 +1,8 @@
 //! `nuncio token …`: tokens for callers, for the operator. A token is shown once, when it is created.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use nuncio::{engine::Caller, security::ServerTokens};
 use nuncio_engine::{
     AccessKind, Action,
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::{
     error::CliError,
-    operator::OperatorBackend,
+    operator::{OperatorBackend, OperatorFlags},
     output::{self, Format},
     server,
     table::table,
@@ -41,10 +41,10 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DURATION", default_value = "90d", value_parser = lifetime)]
         expires: u64,
         #[command(flatten)]
-        flags: Flags,
+        flags: OperatorFlags,
     },
     /// List all tokens, without their secrets
-    List(Flags),
+    List(OperatorFlags),
     /// Revoke a token: it is refused from now on, on all nodes within 5 seconds
     Revoke {
         /// The token's id: the part between the first two underscores
@@ -55,24 +55,8 @@ pub(crate) enum Command {
         #[arg(long)]
         stop: bool,
         #[command(flatten)]
-        flags: Flags,
+        flags: OperatorFlags,
     },
-}
-
-#[derive(Args)]
-pub(crate) struct Flags {
-    /// The data folder of the server. Default: the one that `nuncio serve` would use here
-    #[arg(long, value_name = "DIR")]
-    pub(super) data: Option<PathBuf>,
-    /// The output format
-    #[arg(
-        short = 'o',
-        long = "output",
-        env = "A2ACLI_OUTPUT",
-        default_value = "text",
-        value_name = "FORMAT"
-    )]
-    pub(super) format: Format,
 }
 
 /// Seconds; 0 means no expiry.

@@ -4,7 +4,9 @@
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::{CLIENT_SETTINGS, ClientSource, ClientSources, SettingKind, env_file::user_file, token_folder};
+use super::{
+    CLIENT_SETTINGS, ClientSource, ClientSources, SettingKind, card_folder, env_file::user_file, token_folder,
+};
 use crate::{chat, connection::AgentFlags, error::CliError, output, text::TextOutput};
 
 #[derive(Subcommand)]
@@ -46,7 +48,11 @@ impl ConfigCommand {
             (setting, value.map(|value| if is_secret { "(hidden)".to_owned() } else { value }))
         });
         // What the program itself stores for its user, to be looked at and removed.
-        let folders = [("chat-state", chat::default_state().ok()), ("tokens", token_folder())];
+        let folders = [
+            ("chat-state", chat::default_state().ok()),
+            ("tokens", token_folder()),
+            ("cards", card_folder()),
+        ];
         if agent.output.is_json() {
             let settings: Vec<_> = rows
                 .map(|(setting, value)| {

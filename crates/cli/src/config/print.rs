@@ -3,7 +3,8 @@
 
 use std::fmt::{self, Write as _};
 
-use nuncio::engine::redact::Redactor;
+use nuncio::{EffectiveSetting, engine::redact::Redactor};
+use serde_json::Value;
 
 use super::{LoadedConfig, SETTINGS, Setting, SettingShape, SettingSource};
 
@@ -28,6 +29,27 @@ impl fmt::Display for LoadedConfig {
 }
 
 impl LoadedConfig {
+    /// The settings in force with their sources, for the server's console.
+    pub(crate) fn effective_settings(&self) -> Vec<EffectiveSetting> {
+        let row = |setting: &Setting| {
+            let source = self.sources.get(setting.key).unwrap_or(&SettingSource::Default);
+            let (source, from) = match source {
+                SettingSource::Default => ("default", None),
+                SettingSource::File(path) => ("file", Some(path.display().to_string())),
+                SettingSource::Environment(name) => ("environment", Some(name.clone())),
+                SettingSource::Flag(name) => ("flag", Some(name.clone())),
+            };
+            EffectiveSetting {
+                key: setting.key.to_owned(),
+                value: json_value(setting, (setting.get)(&self.config)),
+                source,
+                from,
+                about: setting.about.to_owned(),
+            }
+        };
+        SETTINGS.iter().map(row).collect()
+    }
+
     /// The value as TOML; `None` where there is none.
     fn value(&self, setting: &Setting) -> Option<String> {
         let text = (setting.get)(&self.config)?;
@@ -47,5 +69,42 @@ impl LoadedConfig {
                 list + "]"
             }
         })
+    }
+}
+
+/// The value of a setting as JSON; null where there is none.
+fn json_value(setting: &Setting, text: Option<String>) -> Value {
+    let Some(text) = text else { return Value::Null };
+    let items =
+        |between: char| text.split(between).filter(|item| !item.is_empty()).map(Value::from).collect();
+    match setting.shape {
+        SettingShape::Whole => text.parse::<u64>().map_or_else(|_| text.as_str().into(), Value::from),
+        SettingShape::Switch => Value::Bool(text == "true"),
+        SettingShape::Text => text.into(),
+        SettingShape::List => items(','),
+        SettingShape::Lines => items('\n'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::{FlagValues, load};
+
+    #[test]
+    fn every_setting_has_a_value_and_a_source() {
+        let flags = FlagValues::from([("max-running", "5".to_owned()), ("allow-remote", "true".to_owned())]);
+        let rows = load(&flags, None).unwrap().effective_settings();
+        assert_eq!(rows.len(), SETTINGS.len());
+        let of = |key: &str| rows.iter().find(|row| row.key == key).unwrap();
+        let running = of("max-running");
+        assert_eq!((&running.value, running.source), (&json!(5), "flag"));
+        assert_eq!(running.from.as_deref(), Some("--max-running"));
+        assert_eq!(of("allow-remote").value, json!(true));
+        assert_eq!((&of("socket").value, of("socket").source), (&Value::Null, "default"));
+        assert_eq!(of("cors.origins").value, json!([]));
+        assert!(rows.iter().all(|row| !row.about.is_empty()));
     }
 }

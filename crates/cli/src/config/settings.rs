@@ -185,6 +185,13 @@ pub(crate) static SETTINGS: &[Setting] = &[
             "private" => { config.server.private_cards = true; Ok(()) }
             other => Err(format!("expected public or private, not {other:?}")),
         }),
+    row("console", SettingShape::Text, "WHETHER", "Whether the web console and its API are served at /console/: on or off",
+        |config| Some(if config.server.console { "on" } else { "off" }.into()),
+        |config, text| match text {
+            "on" => { config.server.console = true; Ok(()) }
+            "off" => { config.server.console = false; Ok(()) }
+            other => Err(format!("expected on or off, not {other:?}")),
+        }),
     field!("strict-cards", switch, "Make the well-known card strictly A2A 1.0, also for older clients", server.strict_cards),
     field!("idempotent-message-ids", switch, "Treat a message with a known id as a repeat of the first one", engine.idempotent_message_ids),
     field!("allow-private-webhooks", switch, "Allow webhooks to this machine and to private networks", allow_private_webhooks),

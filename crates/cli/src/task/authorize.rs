@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::operator::{self, OperatorFlags};
+use super::operator::{self, TenantTaskFlags};
 use crate::{error::CliError, output::Format};
 
 #[derive(Args)]
@@ -35,6 +35,6 @@ pub(crate) struct Flags {
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     let Flags { task, tenant, question, decline, data, format } = flags;
-    let operator = OperatorFlags { tenant: Some(tenant), data };
+    let operator = TenantTaskFlags { tenant: Some(tenant), data };
     operator::authorize(&operator, format, &task, question.as_deref(), decline).await
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::operator::{self, OperatorFlags};
+use super::operator::{self, TenantTaskFlags};
 use crate::{
     connection::{AgentConnection, AgentFlags},
     error::CliError,
@@ -14,7 +14,7 @@ pub(crate) struct Flags {
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
     #[command(flatten)]
-    operator: OperatorFlags,
+    operator: TenantTaskFlags,
     #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }

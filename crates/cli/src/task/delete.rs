@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::operator::{self, OperatorFlags};
+use super::operator::{self, TenantTaskFlags};
 use crate::{error::CliError, output::Format};
 
 #[derive(Args)]
@@ -29,5 +29,5 @@ pub(crate) struct Flags {
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     let Flags { task, tenant, data, format } = flags;
-    operator::delete(&OperatorFlags { tenant: Some(tenant), data }, format, &task).await
+    operator::delete(&TenantTaskFlags { tenant: Some(tenant), data }, format, &task).await
 }

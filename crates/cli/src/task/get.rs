@@ -5,7 +5,7 @@ use clap::Args;
 use nuncio_client::a2a::{A2aResponse, WaitOptions};
 use nuncio_wire::a2a::TaskView;
 
-use super::operator::{self, OperatorFlags};
+use super::operator::{self, TenantTaskFlags};
 use crate::{
     connection::{AgentConnection, AgentFlags},
     error::CliError,
@@ -26,7 +26,7 @@ pub(crate) struct Flags {
     #[arg(long, env = "A2ACLI_HISTORY", value_name = "N")]
     history: Option<usize>,
     #[command(flatten)]
-    operator: OperatorFlags,
+    operator: TenantTaskFlags,
     #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }

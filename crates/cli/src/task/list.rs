@@ -6,7 +6,7 @@ use nuncio_wire::a2a::ListTasks;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::operator::{self, OperatorFlags, OperatorTaskQuery};
+use super::operator::{self, OperatorTaskQuery, TenantTaskFlags};
 use crate::{
     connection::{AgentConnection, AgentFlags},
     error::CliError,
@@ -35,7 +35,7 @@ pub(crate) struct Flags {
     #[arg(long)]
     include_artifacts: bool,
     #[command(flatten)]
-    operator: OperatorFlags,
+    operator: TenantTaskFlags,
     #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }

@@ -17,7 +17,7 @@ use crate::{
 };
 
 #[derive(Args, Debug, Clone)]
-pub(crate) struct OperatorFlags {
+pub(crate) struct TenantTaskFlags {
     /// As the operator: all tasks of this tenant, of any owner. Calls the server of the data folder
     #[arg(long, value_name = "TENANT", conflicts_with_all = ["agent_card", "agent", "bearer"])]
     pub(super) tenant: Option<String>,
@@ -33,7 +33,7 @@ pub(super) struct OperatorTaskQuery {
 }
 
 pub(super) async fn list(
-    flags: &OperatorFlags,
+    flags: &TenantTaskFlags,
     format: Format,
     wanted: OperatorTaskQuery,
 ) -> Result<(), CliError> {
@@ -61,19 +61,19 @@ pub(super) async fn list(
     output::text(&text.0)
 }
 
-pub(super) async fn get(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
+pub(super) async fn get(flags: &TenantTaskFlags, format: Format, task: &str) -> Result<(), CliError> {
     let tenant = flags.tenant.clone().unwrap_or_default();
     let found = server(flags).await?.get(&path(task), &[("tenant", tenant)]).await?;
     show(format, &found)
 }
 
-pub(super) async fn cancel(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
+pub(super) async fn cancel(flags: &TenantTaskFlags, format: Format, task: &str) -> Result<(), CliError> {
     let at = format!("{}/cancel{}", path(task), of_tenant(flags));
     show(format, &server(flags).await?.post(&at, &Value::Null).await?)
 }
 
 pub(super) async fn authorize(
-    flags: &OperatorFlags,
+    flags: &TenantTaskFlags,
     format: Format,
     task: &str,
     question: Option<&str>,
@@ -89,12 +89,12 @@ pub(super) async fn authorize(
     show(format, &server(flags).await?.post(&at, &Value::Null).await?)
 }
 
-pub(super) async fn delete(flags: &OperatorFlags, format: Format, task: &str) -> Result<(), CliError> {
+pub(super) async fn delete(flags: &TenantTaskFlags, format: Format, task: &str) -> Result<(), CliError> {
     let at = format!("{}{}", path(task), of_tenant(flags));
     show(format, &server(flags).await?.delete(&at).await?)
 }
 
-async fn server(flags: &OperatorFlags) -> Result<OperatorServer, CliError> {
+async fn server(flags: &TenantTaskFlags) -> Result<OperatorServer, CliError> {
     OperatorBackend::find(&server::configured_for(flags.data.clone())).await?.server().await
 }
 
@@ -102,7 +102,7 @@ fn path(task: &str) -> String {
     format!("/admin/tasks/{}", encoded(task))
 }
 
-fn of_tenant(flags: &OperatorFlags) -> String {
+fn of_tenant(flags: &TenantTaskFlags) -> String {
     format!("?tenant={}", encoded(flags.tenant.as_deref().unwrap_or_default()))
 }
 

@@ -20,6 +20,8 @@ pub(crate) fn nuncio_in(dir: &Path) -> Command {
     }
     // The tests themselves keep the machine busy, which a batch would wait for.
     command.env("NUNCIO_BATCH_LOAD_WAIT", "1s");
+    // Tests use ports of one another, and have the home folder of their user.
+    command.env("NUNCIO_CARD_CACHE", "off");
     command
 }
 

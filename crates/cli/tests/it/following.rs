@@ -106,21 +106,23 @@ fn a_workflow_is_followed_to_its_question_without_a_poll() {
 #[test]
 fn a_plan_whose_connections_are_cut_is_followed_from_where_it_was() {
     let world = World::new("100ms");
-    let live = Live::start(&mut world.command(&["plan", "run", world.plan(25), "-o", "json"]));
+    let live = Live::start(&mut world.command(&["plan", "run", world.plan(100), "-o", "json"]));
     let id = world.working_plan();
     until("it is followed", || (!world.cursors(&id).is_empty()).then_some(()));
-    for cuts in 1..=2 {
+    // Twice at least, and until a cut came after an event: on a busy machine the first cuts are too early for that.
+    for cuts in 1.. {
         world.relay.cut();
         until("it is followed again", || (world.cursors(&id).len() > cuts).then_some(()));
+        if cuts >= 2 && world.cursors(&id)[cuts] > 0 {
+            break;
+        }
+        assert!(cuts < 100, "no event was received: {:?}", world.cursors(&id));
     }
     let ended = live.finish().exits(0).json();
     assert_eq!(ended["state"], "completed", "{ended}");
     let cursors = world.cursors(&id);
     assert_eq!(cursors[0], 0, "a new task from its first event");
-    assert!(
-        cursors[1..].iter().all(|cursor| *cursor > 0),
-        "what was received is not sent again: {cursors:?}"
-    );
+    assert!(cursors.is_sorted(), "what was received is not sent again: {cursors:?}");
 }
 
 #[test]

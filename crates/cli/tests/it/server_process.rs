@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{
     command,
+    reserved_port::ReservedPort,
     test_agents::{self, Cluster},
 };
 
@@ -66,11 +67,12 @@ pub(crate) struct ServerProcess {
     greeting: String,
     is_ready: bool,
     log: Arc<Mutex<String>>,
+    /// Nobody else's while the process is dead; `None` where the test has chosen the address.
+    _port: Option<ReservedPort>,
 }
 
 impl ServerProcess {
-    /// A server on a data folder, with further flags of `nuncio serve`. Without `--listen` it takes a free
-    /// port.
+    /// A server on a data folder, with further flags of `nuncio serve`. Without `--listen` it has a reserved port.
     pub(crate) fn start(data: &Path, flags: &[&str]) -> Self {
         Self::try_start(data, flags).unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
@@ -92,34 +94,36 @@ impl ServerProcess {
         environment: Vec<(String, String)>,
     ) -> Result<Self, String> {
         let mut flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let listen = match flags.iter().position(|flag| *flag == "--listen") {
-            Some(at) => flags.drain(at..at + 2).nth(1).unwrap(),
-            None => "127.0.0.1:0".to_owned(),
-        };
-        Self::try_start_program(Program::Nuncio(environment), data, &listen, flags)
+        let listen = flags
+            .iter()
+            .position(|flag| *flag == "--listen")
+            .map(|at| flags.drain(at..at + 2).nth(1).unwrap());
+        Self::try_start_program(Program::Nuncio(environment), data, listen, flags)
     }
 
     /// A server with the agents of `test_agents.rs`.
     pub(crate) fn start_test_agents(data: &Path) -> Self {
-        Self::try_start_program(Program::TestAgents(None), data, "127.0.0.1:0", vec![])
+        Self::try_start_program(Program::TestAgents(None), data, None, vec![])
             .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
     /// One of the servers with these agents that share a database.
     pub(crate) fn start_node(data: &Path, cluster: &Cluster) -> Self {
         let program = Program::TestAgents(Some(cluster.clone()));
-        Self::try_start_program(program, data, "127.0.0.1:0", vec![])
+        Self::try_start_program(program, data, None, vec![])
             .unwrap_or_else(|log| panic!("the server did not start:\n{log}"))
     }
 
     fn try_start_program(
         program: Program,
         data: &Path,
-        listen: &str,
+        listen: Option<String>,
         flags: Vec<String>,
     ) -> Result<Self, String> {
+        let port = listen.is_none().then(ReservedPort::take);
+        let listen = listen.or_else(|| port.as_ref().map(ReservedPort::address)).unwrap();
         let log = Arc::new(Mutex::new(String::new()));
-        let (child, lines) = spawn(program.command(data, listen, &flags), &log);
+        let (child, lines) = spawn(program.command(data, &listen, &flags), &log);
         let mut server = Self {
             program,
             child,
@@ -130,6 +134,7 @@ impl ServerProcess {
             greeting: String::new(),
             is_ready: false,
             log,
+            _port: port,
         };
         if server.ready_within(PATIENCE) {
             return Ok(server);

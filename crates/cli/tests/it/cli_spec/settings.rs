@@ -36,7 +36,7 @@ impl Folders {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = nuncio_in(&self.dir.path().join("project/deep"));
         command.env("HOME", self.dir.path().join("home")).env_remove("XDG_CONFIG_HOME");
-        command.env_remove("XDG_STATE_HOME").args(args);
+        command.env_remove("XDG_STATE_HOME").env_remove("XDG_CACHE_HOME").args(args);
         command
     }
 
@@ -89,6 +89,7 @@ fn every_value_is_shown_with_its_source_and_the_nearest_source_wins() {
     // What the program itself stores can be looked at, and removed.
     assert!(text.field("chat-state").ends_with("home/.local/state/nuncio/chat"), "{}", text.stdout);
     assert!(text.field("tokens").ends_with("home/.local/state/nuncio/tokens"), "{}", text.stdout);
+    assert!(text.field("cards").ends_with("home/.cache/nuncio/cards"), "{}", text.stdout);
 }
 
 /// `A2ACLI_CONFIG_002`: a named file takes the place of the local one.

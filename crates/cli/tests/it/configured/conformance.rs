@@ -40,6 +40,22 @@ fn the_program_answers_as_the_conformance_kit_expects() {
             assert_eq!(result["task"]["artifacts"][0]["parts"], *parts, "{id}: {result}");
         }
     }
+    // The kit answers with the id that asks for the next question, twice, and then with one that ends.
+    let mut task = Value::Null;
+    for (id, state) in [
+        ("tck-input-required-2", "INPUT_REQUIRED"),
+        ("tck-input-required-3", "INPUT_REQUIRED"),
+        ("tck-input-required-4", "INPUT_REQUIRED"),
+        ("tck-complete-task-3", "COMPLETED"),
+    ] {
+        let mut params = message(id);
+        if task.is_string() {
+            params["message"]["taskId"] = task.clone();
+        }
+        let result = &rpc(&at("full"), "SendMessage", &params)["result"]["task"];
+        assert_eq!(result["status"]["state"], format!("TASK_STATE_{state}"), "{id}: {result}");
+        task = result["id"].clone();
+    }
     let refused = rpc(&at("plain"), "SendStreamingMessage", &message("tck-stream-001-2"));
     assert_eq!(refused["error"]["code"], -32004, "{refused}");
     let refused = rpc(&at("required-extension"), "SendMessage", &message("tck-complete-task-2"));
