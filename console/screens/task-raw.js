@@ -1,0 +1,50 @@
+/** The fold of a task as JSON, as of any event, and its comparison with the server's own fold. */
+
+import { jsonDiff } from '../core/diff.js';
+import { get, segment } from '../ui/api.js';
+import { h } from '../ui/dom.js';
+import { ConsoleElement } from '../ui/element.js';
+import { commandLine, curl, problem } from '../ui/parts.js';
+
+class NuncioTaskRaw extends ConsoleElement {
+  /** @type {import('../ui/task-log.js').TaskLog | null} */
+  log = null;
+  /** @type {number | null} */
+  at = null;
+  taskId = '';
+  size = 0;
+  read = 0;
+  result = '';
+  /** @type {unknown} */
+  error = null;
+
+  get seq() {
+    return this.at ?? this.log?.fold.events.length ?? 0;
+  }
+
+  async compare() {
+    const { seq } = this;
+    this.error = null;
+    try {
+      const { task } = await get(`tasks/${segment(this.taskId)}/at/${seq}`);
+      const { changes, more } = jsonDiff(this.log?.fold.at(seq), task, 20);
+      this.result = changes.length === 0 ? `At event ${seq} the fold here and the fold of the server are the same.` : `At event ${seq} they differ: ${changes.map((change) => change.path).join(', ')}${more ? ' …' : ''}`;
+    } catch (error) {
+      this.error = error;
+    }
+    this.changed();
+  }
+
+  view() {
+    const { log, seq } = this;
+    if (!log) return null;
+    return [
+      h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.compare() }, 'Compare with the server'), h('span', { role: 'status' }, this.result)),
+      this.error ? problem(this.error, () => this.compare()) : null,
+      h('nuncio-json', { prop: { text: JSON.stringify(log.fold.at(seq)) } }),
+      commandLine(curl(`tasks/${segment(this.taskId)}/at/${seq}`)),
+    ];
+  }
+}
+
+customElements.define('nuncio-task-raw', NuncioTaskRaw);
