@@ -1,15 +1,20 @@
-"""Builds ours and the bench workspace, and says where the programs are."""
+"""Builds ours and the bench workspace, installs the peers' packages, and says where the programs are."""
 
 import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Callable
 
 from .servers import PEERS
 
 PLAN_BENCH = "plan_bench"
 # The profile of what is published; the peers are built alike.
 PROFILE = "dist"
+# uvicorn with uvloop and httptools, which is the fastest that it has.
+PYTHON_A2A_PACKAGES = ("a2a-sdk[http-server,grpc]==1.3.0", "uvicorn[standard]==0.54.0")
+# In the folder of installed packages: which ones they are.
+READY = "ready"
 
 
 def ours(repo: Path, skip: bool, example: str | None = None) -> Path:
@@ -50,6 +55,45 @@ def bench(
         except subprocess.CalledProcessError:
             print(f"{program} does not build; going on without it", file=sys.stderr)
     return built, peers
+
+
+def python_a2a(workspace: Path, peers: Path, skip: bool) -> list[str] | None:
+    """What starts the peer in Python, its port yet to be added; None where it cannot be set up."""
+    home = peers / "python-a2a"
+    if skip and not (home / READY).exists():
+        print(f"{home} is not there; going on without it", file=sys.stderr)
+        return None
+    interpreter = set_up("Python", lambda: [str(python(home, PYTHON_A2A_PACKAGES)), "-B"])
+    return interpreter and [*interpreter, str(workspace / "peer-python-a2a" / "server.py")]
+
+
+def python(home: Path, packages: tuple[str, ...]) -> Path:
+    """The interpreter of an environment that has these packages."""
+
+    def install() -> None:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
+        pip = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *packages], check=True)
+
+    once(home, packages, install)
+    return home / "bin" / "python"
+
+
+def once(home: Path, packages: tuple[str, ...], install: Callable[[], None]) -> None:
+    """Installs unless those very packages are there."""
+    ready, wanted = home / READY, " ".join(packages)
+    if not ready.exists() or ready.read_text() != wanted:
+        home.parent.mkdir(parents=True, exist_ok=True)
+        install()
+        ready.write_text(wanted)
+
+
+def set_up(name: str, make: Callable[[], list[str]]) -> list[str] | None:
+    try:
+        return make()
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"{name} cannot be set up; going on without it: {error}", file=sys.stderr)
+        return None
 
 
 def cargo(directory: Path, *arguments: str) -> None:

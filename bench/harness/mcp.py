@@ -4,14 +4,12 @@ A row's workload is named after its era, what is asked and the connections: "ses
 """
 
 import shutil
-import statistics
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
 
-from . import report
+from . import build, report
 from .servers import L0, OURS, OURS_BESIDE, Server, Spec
 from .targets import Target, Verdict
 from .workloads import UNBOUNDED, Measurements
@@ -83,35 +81,20 @@ def catalog(
             specs.append(
                 spec(RMCP, era, about, lambda port, _, p=rmcp, s=stateless: [p, str(port), *s])
             )
-        if PYTHON in wanted and (python := set_up("Python", lambda: python_peer(bench, peers))):
+        if PYTHON in wanted and (python := build.set_up("Python", lambda: python_peer(bench, peers))):
             about = "mcp 2.3.0 on uvicorn, one process; stateless with JSON answers"
             specs.append(
                 spec(PYTHON, era, about, lambda port, _, p=python, s=stateless: [*p, str(port), *s])
             )
-        if TYPESCRIPT in wanted and (node := set_up("TypeScript", lambda: node_peer(bench, peers, era))):
+        if TYPESCRIPT in wanted and (node := build.set_up("TypeScript", lambda: node_peer(bench, peers, era))):
             about = "sdk 1.32.2 on express (sessions), server 2.4.0 (stateless), one process"
             specs.append(spec(TYPESCRIPT, era, about, lambda port, _, p=node: [*p, str(port)]))
     return specs
 
 
-def set_up(name: str, make: Callable[[], list[str]]) -> list[str] | None:
-    try:
-        return make()
-    except (OSError, subprocess.SubprocessError) as error:
-        print(f"{name} cannot be set up; going on without it: {error}", file=sys.stderr)
-        return None
-
-
 def python_peer(bench: Path, peers: Path) -> list[str]:
-    home = peers / "python-mcp"
-
-    def install() -> None:
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(home)], check=True)
-        pip = [str(home / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *PYTHON_PACKAGES], check=True)
-
-    once(home, PYTHON_PACKAGES, install)
-    return [str(home / "bin" / "python"), "-B", str(bench / "peer-python-mcp" / "server.py")]
+    python = build.python(peers / "python-mcp", PYTHON_PACKAGES)
+    return [str(python), "-B", str(bench / "peer-python-mcp" / "server.py")]
 
 
 def node_peer(bench: Path, peers: Path, era: str) -> list[str]:
@@ -124,20 +107,11 @@ def node_peer(bench: Path, peers: Path, era: str) -> list[str]:
         npm = ["npm", "install", "--no-audit", "--no-fund", "--loglevel=error", *packages]
         subprocess.run(npm, cwd=home, check=True, stdout=subprocess.DEVNULL)
 
-    once(home, packages, install)
+    build.once(home, packages, install)
     # Node looks for packages beside the program.
     for source in (f"{era}.mjs", "bench.mjs"):
         shutil.copy(sources / source, home)
     return ["env", "NODE_ENV=production", "node", str(home / f"{era}.mjs")]
-
-
-def once(home: Path, packages: tuple[str, ...], install: Callable[[], None]) -> None:
-    """Installs unless those very packages are there."""
-    ready, wanted = home / "ready", " ".join(packages)
-    if not ready.exists() or ready.read_text() != wanted:
-        home.parent.mkdir(parents=True, exist_ok=True)
-        install()
-        ready.write_text(wanted)
 
 
 def parts(asked: list[str]) -> list[Callable]:
@@ -216,18 +190,11 @@ def figures(era: str, measured: Measurements) -> str:
                 if not any(cells):
                     continue
                 cells += [
-                    beside(measured, (server, name), (RMCP, f"{era} {base} {conns}"), figure)
+                    report.beside(measured, (server, name), (RMCP, f"{era} {base} {conns}"), figure)
                     for figure in ("rps", "cpu_s_per_1k")
                 ]
                 lines.append("| " + " | ".join([workload, str(conns), server, *cells]) + " |")
     return "\n".join(lines)
-
-
-def beside(measured: Measurements, ours: tuple[str, str], theirs: tuple[str, str], figure: str) -> str:
-    """The median of the ratios within each repeat."""
-    mine, others = measured.of(*ours), measured.of(*theirs)
-    ratios = [mine[rep][figure] / others[rep][figure] for rep in mine.keys() & others.keys() if others[rep][figure]]
-    return report.ratio(statistics.median(ratios)) if ratios else ""
 
 
 def firsts(measured: Measurements) -> list[str]:

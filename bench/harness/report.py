@@ -5,7 +5,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from .servers import OURS, Spec
+from .servers import OURS, OURS_GRPC, OURS_GRPC_TLS, OURS_TLS, Spec
 from .targets import Verdict
 from .workloads import Measurements, Size
 
@@ -25,6 +25,7 @@ def markdown(
         "## Figures",
         "Medians. CPU is the server's, in seconds per 1,000 requests or events.",
         figures(specs, measured),
+        *encryption(measured),
         *growth(measured, size),
         "\n".join(f"- {spec.name}: {spec.about}" for spec in specs),
         *troubles(measured),
@@ -67,6 +68,27 @@ def figures(specs: list[Spec], measured: Measurements) -> str:
     return "\n".join(lines) if columns else "None."
 
 
+def encryption(measured: Measurements) -> list[str]:
+    """What TLS costs: each row beside the plain one of the same binding."""
+    columns = [
+        ("send: CPU", "send", "cpu_s_per_1k"),
+        ("send/s", "send", "rps"),
+        ("get: CPU", "get", "cpu_s_per_1k"),
+        ("get/s", "get", "rps"),
+        ("stream: CPU", "stream", "cpu_s_per_1k_events"),
+        ("events/s", "stream", "events_per_s"),
+    ]
+    rows = []
+    for encrypted, plain in ((OURS_TLS, OURS), (OURS_GRPC_TLS, OURS_GRPC)):
+        cells = [
+            beside(measured, (encrypted, workload), (plain, workload), figure) for _, workload, figure in columns
+        ]
+        if any(cells):
+            rows.append(f"| {encrypted}, of {plain} | " + " | ".join(cells) + " |")
+    head = ["| | " + " | ".join(column[0] for column in columns) + " |", "| --- |" + " --- |" * len(columns)]
+    return ["\n".join(head + rows)] if rows else []
+
+
 def growth(measured: Measurements, size: Size) -> list[str]:
     rows = []
     for workload in ("get", "list"):
@@ -101,6 +123,13 @@ def keep(text: str, measured: Measurements, into: Path, raw_into: Path, name: st
 def median(measured: Measurements, server: str, workload: str, figure: str, show) -> str:
     values = [row[figure] for row in measured.of(server, workload).values() if figure in row]
     return show(statistics.median(values)) if values else ""
+
+
+def beside(measured: Measurements, ours: tuple[str, str], theirs: tuple[str, str], figure: str) -> str:
+    """The median of the ratios within each repeat."""
+    mine, others = measured.of(*ours), measured.of(*theirs)
+    ratios = [mine[rep][figure] / others[rep][figure] for rep in mine.keys() & others.keys() if others[rep][figure]]
+    return ratio(statistics.median(ratios)) if ratios else ""
 
 
 def number(value: float) -> str:

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,15 +23,24 @@ ENDS_WITHIN = 5.0
 LOAD_GRACE = 90.0
 
 OURS = "nuncio"
-# The same server over its other bindings.
+# The same server over its other bindings, and encrypted.
 OURS_REST = "nuncio, REST"
 OURS_GRPC = "nuncio, gRPC"
+OURS_TLS = "nuncio, TLS"
+OURS_GRPC_TLS = "nuncio, gRPC, TLS"
 # Another build of ours: an older one, or one of another profile.
 OURS_BESIDE = "nuncio, beside"
 L0 = "L0"
 L2 = "L2"
 RA2A = "ra2a"
 A2A_PROTOCOL_SERVER = "a2a-protocol-server"
+# These have all three bindings, so there are three rows of each.
+LF, LF_REST, LF_GRPC = "a2a-server-lf", "a2a-server-lf, REST", "a2a-server-lf, gRPC"
+PYTHON, PYTHON_REST, PYTHON_GRPC = "Python a2a-sdk", "Python a2a-sdk, REST", "Python a2a-sdk, gRPC"
+
+# Peers by their names, with the program that is built of each.
+PEERS = {RA2A: "peer-ra2a", A2A_PROTOCOL_SERVER: "peer-a2a-protocol-server", LF: "peer-a2a-lf"}
+REQUESTS = ("send", "get", "stream")
 
 
 @dataclass(frozen=True)
@@ -42,20 +52,70 @@ class Spec:
     command: Callable[[int, Path], list[str]]
     workloads: tuple[str, ...]
     dialect: str = "a2a"
+    # The certificate that a client trusts, where the server is encrypted.
+    ca: Path | None = None
+
+    def family(self) -> str:
+        """The server's name without the binding."""
+        return self.name.partition(",")[0]
 
 
-def catalog(ours: Path, built: Path, beside: Path | None = None) -> dict[str, Spec]:
-    """Every server, by name; `built` is where the bench workspace's programs are."""
+@dataclass(frozen=True)
+class Certificate:
+    """The files of a certificate that no CA has signed."""
+
+    cert: Path
+    key: Path
+
+
+def certificate(ours: Path, folder: Path) -> Certificate | None:
+    """One for this machine, made by our own binary. A build that cannot make one is measured without TLS."""
+    command = [str(ours), "cert", "self-signed", "--host", "127.0.0.1", "--out", str(folder), "--force"]
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=STARTS_WITHIN)
+    if done.returncode != 0:
+        print(f"no certificate; going on without TLS: {done.stderr.strip()[:400]}", file=sys.stderr)
+        return None
+    return Certificate(folder / "cert.pem", folder / "key.pem")
+
+
+def catalog(
+    ours: Path,
+    built: Path,
+    beside: Path | None = None,
+    tls: Certificate | None = None,
+    python: list[str] | None = None,
+) -> list[Spec]:
+    """Every server; `built` is where the bench workspace's programs are, `python` starts the peer in Python."""
 
     def program(name: str) -> str:
         return str(built / name)
 
-    def serving(name: str, about: str, binary: Path, asked: tuple[str, ...], dialect: str = "a2a") -> Spec:
+    def serving(
+        name: str,
+        about: str,
+        binary: Path,
+        asked: tuple[str, ...],
+        dialect: str = "a2a",
+        tls: Certificate | None = None,
+    ) -> Spec:
         def command(port: int, data: Path) -> list[str]:
             listen = ["--listen", f"127.0.0.1:{port}", "--data", str(data)]
-            return [str(binary), "serve", *listen, "--bench-agent"]
+            files = ["--tls-cert", str(tls.cert), "--tls-key", str(tls.key)] if tls else []
+            return [str(binary), "serve", *listen, *files, "--bench-agent"]
 
-        return Spec(name, about, command, asked, dialect)
+        return Spec(name, about, command, asked, dialect, tls.cert if tls else None)
+
+    def bindings(names: tuple[str, str, str], about: str, start: list[str]) -> list[Spec]:
+        """A peer that has gRPC on a port of its own."""
+        rpc, rest, grpc = names
+        return [
+            Spec(rpc, about, lambda port, _: [*start, str(port)], (*REQUESTS, "idle")),
+            Spec(rest, "the same over HTTP+JSON", lambda port, _: [*start, str(port)], REQUESTS, "a2a-rest"),
+            Spec(
+                grpc, "the same over gRPC", lambda port, _: [*start, str(port), "--grpc"], REQUESTS, "a2a-grpc"
+            ),
+        ]
 
     specs = [
         Spec(
@@ -71,8 +131,16 @@ def catalog(ours: Path, built: Path, beside: Path | None = None) -> dict[str, Sp
             ("send", "get"),
         ),
         serving(OURS, "this repository, durable", ours, ("send", "get", "stream", "idle", "grow")),
-        serving(OURS_REST, "the same over HTTP+JSON", ours, ("send", "get", "stream"), "a2a-rest"),
-        serving(OURS_GRPC, "the same over gRPC", ours, ("send", "get", "stream"), "a2a-grpc"),
+        serving(OURS_REST, "the same over HTTP+JSON", ours, REQUESTS, "a2a-rest"),
+        serving(OURS_GRPC, "the same over gRPC", ours, REQUESTS, "a2a-grpc"),
+        *(
+            [
+                serving(OURS_TLS, "JSON-RPC over TLS 1.3, connections kept", ours, REQUESTS, "a2a", tls),
+                serving(OURS_GRPC_TLS, "gRPC over TLS 1.3", ours, REQUESTS, "a2a-grpc", tls),
+            ]
+            if tls
+            else []
+        ),
         *([serving(OURS_BESIDE, str(beside), beside, ("send", "get", "stream", "idle"))] if beside else []),
         Spec(
             RA2A,
@@ -87,11 +155,36 @@ def catalog(ours: Path, built: Path, beside: Path | None = None) -> dict[str, Sp
             lambda port, _: [program("peer-a2a-protocol-server"), str(port)],
             ("send", "get", "stream", "idle"),
         ),
+        *bindings(
+            (LF, LF_REST, LF_GRPC),
+            "a2a-server-lf 0.5.3 (gRPC: a2a-grpc 0.3.11), in memory",
+            [program(PEERS[LF])],
+        ),
+        *(
+            bindings(
+                (PYTHON, PYTHON_REST, PYTHON_GRPC),
+                "a2a-sdk 1.3.0 on uvicorn with uvloop (gRPC: grpc.aio), in memory, one process",
+                python,
+            )
+            if python
+            else []
+        ),
     ]
-    return {spec.name: spec for spec in specs}
+    return specs
 
 
-PEERS = {RA2A: "peer-ra2a", A2A_PROTOCOL_SERVER: "peer-a2a-protocol-server"}
+def choose(specs: list[Spec], only: list[str]) -> list[Spec]:
+    """Those that are named: all rows of a server, or one of them as in `nuncio-grpc`."""
+    unknown = set(only) - {slug(name) for spec in specs for name in (spec.family(), spec.name)}
+    if unknown:
+        there = ", ".join(slug(spec.name) for spec in specs)
+        raise SystemExit(f"no such server: {', '.join(unknown)} (there are {there})")
+    return [spec for spec in specs if slug(spec.family()) in only or slug(spec.name) in only]
+
+
+def slug(name: str) -> str:
+    """A row's name as it is written on a command line."""
+    return name.lower().replace(",", "").replace(" ", "-")
 
 
 class Server:
@@ -169,6 +262,8 @@ class Server:
         command = [str(self.load_program), workload, "--port", str(self.port), "--pid", str(self.process.pid)]
         command += ["--conns", str(conns), "--count", str(count), "--secs", str(secs)]
         command += ["--dialect", self.spec.dialect, *more]
+        if self.spec.ca is not None:
+            command += ["--tls", "--ca", str(self.spec.ca)]
         if ids is not None:
             command += ["--ids", str(ids)]
         environment = {**os.environ, "RUST_BACKTRACE": "0"}

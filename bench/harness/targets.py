@@ -7,7 +7,19 @@ counts: on a shared machine absolute figures wander, their ratios much less.
 import statistics
 from dataclasses import dataclass
 
-from .servers import A2A_PROTOCOL_SERVER, L0, L2, OURS, OURS_GRPC, OURS_REST, RA2A
+from .servers import (
+    A2A_PROTOCOL_SERVER,
+    L0,
+    L2,
+    LF_GRPC,
+    LF_REST,
+    OURS,
+    OURS_GRPC,
+    OURS_REST,
+    PYTHON_GRPC,
+    PYTHON_REST,
+    RA2A,
+)
 from .workloads import Measurements
 
 PASS, MISS, NOT_RUN = "PASS", "MISS", "not run"
@@ -64,6 +76,18 @@ def bindings(workload: str, figure: str) -> list[Target]:
     ]
 
 
+def ahead(workload: str, figure: str) -> list[Target]:
+    """Over REST and gRPC, no slower than the official SDKs over the same binding, though they keep nothing."""
+    return [
+        Target(f"{workload} over {name}: per second", workload, figure, 1.0, True, peer, subject=subject)
+        for name, subject, peers in (
+            ("REST", OURS_REST, (LF_REST, PYTHON_REST)),
+            ("gRPC", OURS_GRPC, (LF_GRPC, PYTHON_GRPC)),
+        )
+        for peer in peers
+    ]
+
+
 TARGETS = [
     Target("send, 64 connections: per second", "send", "rps", 0.55, True, L2),
     Target("send: per second, beside the fastest in-memory SDK", "send", "rps", 1.2, True, RA2A),
@@ -76,6 +100,9 @@ TARGETS = [
     *bindings("send", "cpu_s_per_1k"),
     *bindings("get", "cpu_s_per_1k"),
     *bindings("stream", "cpu_s_per_1k_events"),
+    *ahead("send", "rps"),
+    *ahead("get", "rps"),
+    *ahead("stream", "events_per_s"),
     Target("idle streams: memory of each", "idle", "kib_per_stream", 32, False, unit=" KiB"),
     grown("get with many stored: p50", "get-many", "p50_ms", "get-few"),
     grown("get with many stored: CPU", "get-many", "cpu_s_per_1k", "get-few"),
@@ -106,7 +133,7 @@ def judge(target: Target, measured: Measurements, chosen: list[str]) -> Verdict:
         return Verdict(target, [], NOT_RUN)
     ours = measured.of(target.subject, target.workload)
     if not ours:
-        return Verdict(target, [], MISS, "no figures")
+        return Verdict(target, [], MISS if measured.has(target.subject) else NOT_RUN, "no figures")
     values = [figures[target.figure] for figures in ours.values()]
     if target.is_beside():
         base = measured.of(target.server or OURS, target.base_workload or target.workload)

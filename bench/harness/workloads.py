@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Callable
 
-from .servers import Server, Spec
+from .servers import REQUESTS, Server, Spec
 
-REQUESTS = ("send", "get", "stream")
 ALL = (*REQUESTS, "idle", "grow")
 
 # A count that no server here reaches: these runs are bounded by time.
@@ -48,6 +47,10 @@ class Measurements:
         """The good repeats."""
         rows = [row for row in self.rows if row["server"] == server and row["workload"] == workload]
         return {row["rep"]: row for row in rows if "error" not in row}
+
+    def has(self, server: str) -> bool:
+        """Whether it was in the run at all, if only to fail."""
+        return any(row["server"] == server for row in self.rows)
 
     def failures(self, server: str, workload: str) -> int:
         """Bad answers, and repeats without figures."""

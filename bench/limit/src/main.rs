@@ -1,10 +1,11 @@
 //! What this machine can do. Not an A2A or MCP server: just enough of one to answer with the same JSON.
 //!
 //! `limit serve PORT` keeps tasks in a map and is L0, the limit of the HTTP stack; its stream is the bare
-//! SSE loop. At `/mcp` it calls its tool and reads its resource. `limit serve PORT --data DIR` is L2: it answers a message after SQLite has committed it, in the
+//! SSE loop. `limit bare PORT` answers with a fixed task by bare hyper, with `--grpc` over HTTP/2. At `/mcp` it calls its tool and reads its resource. `limit serve PORT --data DIR` is L2: it answers a message after SQLite has committed it, in the
 //! layout of a log. `limit commits DIR` measures such commits by themselves, `limit fsync DIR` the disk below. At
 //! `/endpoint` it echoes as an endpoint that an agent of kind `http` asks.
 
+mod bare;
 mod commits;
 mod endpoint;
 mod fsync;
@@ -32,6 +33,13 @@ enum Command {
         #[arg(long)]
         data: Option<PathBuf>,
     },
+    /// Answer every request with the same task, by bare hyper: what HTTP costs
+    Bare {
+        port: u16,
+        /// A message of gRPC over HTTP/2 instead of JSON over HTTP/1.1
+        #[arg(long)]
+        grpc: bool,
+    },
     /// Measure how often a second SQLite commits what L2 writes for a task, one after the other
     Commits {
         dir: PathBuf,
@@ -51,6 +59,7 @@ enum Command {
 fn main() -> anyhow::Result<()> {
     match Command::parse() {
         Command::Serve { port, data } => serve(port, data),
+        Command::Bare { port, grpc } => tokio::runtime::Runtime::new()?.block_on(bare::serve(port, grpc)),
         Command::Commits { dir, secs } => commits::measure(&dir, Duration::from_secs_f64(secs)),
         Command::Fsync { dir, secs } => fsync::measure(&dir, Duration::from_secs_f64(secs)),
     }

@@ -12,26 +12,24 @@ use anyhow::Context;
 use crate::{
     Flags, Workload,
     connection::Connection,
+    endpoint::Endpoint,
     figures::{Figures, Tally},
     plan::Plan,
     process,
-    request::Dialect,
 };
 
 struct Run {
     plan: Plan,
-    dialect: Dialect,
-    port: u16,
     end: Instant,
     left: usize,
     tally: Tally,
 }
 
-pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Figures> {
-    let plan = Plan::prepare(flags).await?;
+pub(crate) async fn run(flags: &Flags, endpoint: &Endpoint) -> anyhow::Result<Figures> {
+    let plan = Plan::prepare(flags, endpoint).await?;
     let mut connections = Vec::with_capacity(flags.conns);
     for _ in 0..flags.conns {
-        let mut connection = Connection::open(flags.dialect, flags.port).await?;
+        let mut connection = Connection::open(endpoint).await?;
         plan.begin_session(&mut connection).await?;
         connections.push(connection);
     }
@@ -41,8 +39,6 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Figures> {
     let start = Instant::now();
     let run = Rc::new(RefCell::new(Run {
         plan,
-        dialect: flags.dialect,
-        port: flags.port,
         end: start + Duration::from_secs_f64(flags.secs),
         left: flags.count,
         tally: Tally::default(),
@@ -85,11 +81,8 @@ async fn ask(run: Rc<RefCell<Run>>, mut connection: Connection) {
                 Err(error) => run.tally.bad(&error),
             }
         }
-        if broken {
-            let (dialect, port) = (run.borrow().dialect, run.borrow().port);
-            if connection.reopen(dialect, port).await.is_err() {
-                return;
-            }
+        if broken && connection.reopen().await.is_err() {
+            return;
         }
     }
 }

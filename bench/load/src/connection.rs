@@ -1,4 +1,6 @@
-//! One connection to the server, kept alive: HTTP/1.1, or HTTP/2 for gRPC.
+//! One connection to the server, kept alive: HTTP/1.1, or HTTP/2 for gRPC; plain or over TLS.
+
+use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::{Context, ensure};
 use bytes::Bytes;
@@ -10,9 +12,13 @@ use hyper::{
     header::{HeaderMap, HeaderValue},
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
+use rustls::pki_types::ServerName;
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+};
 
-use crate::{mcp, request::Dialect};
+use crate::{endpoint::Endpoint, mcp};
 
 /// In the trailers of an answer, or in its head.
 const GRPC_STATUS: &str = "grpc-status";
@@ -25,6 +31,7 @@ pub(crate) struct Answer {
 }
 
 pub(crate) struct Connection {
+    endpoint: Endpoint,
     sender: Sender,
     /// The MCP session that its requests belong to.
     pub(crate) session: Option<HeaderValue>,
@@ -36,26 +43,14 @@ enum Sender {
 }
 
 impl Connection {
-    pub(crate) async fn open(dialect: Dialect, port: u16) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(("127.0.0.1", port)).await.context("could not connect")?;
-        stream.set_nodelay(true)?;
-        let stream = TokioIo::new(stream);
-        // A connection's error is also the error of the request that waits.
-        let sender = if dialect == Dialect::A2aGrpc {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-            tokio::task::spawn_local(async move { drop(connection.await) });
-            Sender::Http2(sender)
-        } else {
-            let (sender, connection) = http1::handshake(stream).await?;
-            tokio::task::spawn_local(async move { drop(connection.await) });
-            Sender::Http1(sender)
-        };
-        Ok(Self { sender, session: None })
+    pub(crate) async fn open(endpoint: &Endpoint) -> anyhow::Result<Self> {
+        let sender = Sender::connect(endpoint).await?;
+        Ok(Self { endpoint: endpoint.clone(), sender, session: None })
     }
 
     /// Another connection in the place of one that broke, in the same session.
-    pub(crate) async fn reopen(&mut self, dialect: Dialect, port: u16) -> anyhow::Result<()> {
-        self.sender = Self::open(dialect, port).await?.sender;
+    pub(crate) async fn reopen(&mut self) -> anyhow::Result<()> {
+        self.sender = Sender::connect(&self.endpoint).await?;
         Ok(())
     }
 
@@ -86,6 +81,40 @@ impl Connection {
                 sender.ready().await?;
                 sender.send_request(request).await?
             }
+        })
+    }
+}
+
+impl Sender {
+    async fn connect(endpoint: &Endpoint) -> anyhow::Result<Self> {
+        let address = Ipv4Addr::LOCALHOST;
+        let stream = TcpStream::connect((address, endpoint.port)).await.context("could not connect")?;
+        stream.set_nodelay(true)?;
+        let is_http2 = endpoint.dialect.is_http2();
+        match &endpoint.tls {
+            Some(tls) => {
+                let server = ServerName::from(IpAddr::from(address));
+                let stream = tls.connect(server, stream).await.context("no TLS handshake")?;
+                Self::handshake(is_http2, stream).await
+            }
+            None => Self::handshake(is_http2, stream).await,
+        }
+    }
+
+    async fn handshake<S>(is_http2: bool, stream: S) -> anyhow::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let stream = TokioIo::new(stream);
+        // A connection's error is also the error of the request that waits.
+        Ok(if is_http2 {
+            let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+            tokio::task::spawn_local(async move { drop(connection.await) });
+            Self::Http2(sender)
+        } else {
+            let (sender, connection) = http1::handshake(stream).await?;
+            tokio::task::spawn_local(async move { drop(connection.await) });
+            Self::Http1(sender)
         })
     }
 }

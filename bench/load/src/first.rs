@@ -11,6 +11,7 @@ use serde::Serialize;
 use crate::{
     Flags,
     connection::{Answer, Connection},
+    endpoint::Endpoint,
     figures::percentile,
     plan::Plan,
 };
@@ -28,9 +29,9 @@ pub(crate) struct First {
     message_p99_ms: f64,
 }
 
-pub(crate) async fn run(flags: &Flags) -> anyhow::Result<First> {
-    let plan = Plan::prepare(flags).await?;
-    let mut connection = Connection::open(flags.dialect, flags.port).await?;
+pub(crate) async fn run(flags: &Flags, endpoint: &Endpoint) -> anyhow::Result<First> {
+    let plan = Plan::prepare(flags, endpoint).await?;
+    let mut connection = Connection::open(endpoint).await?;
     plan.begin_session(&mut connection).await?;
     let end = Instant::now() + Duration::from_secs_f64(flags.secs);
     let (mut events, mut messages, mut errors) = (vec![], vec![], vec![]);
@@ -45,7 +46,7 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<First> {
             }
             Err(error) => {
                 errors.push(error);
-                connection.reopen(flags.dialect, flags.port).await?;
+                connection.reopen().await?;
             }
         }
     }

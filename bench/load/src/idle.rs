@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use memchr::memmem;
 use serde::Serialize;
 
-use crate::{Flags, connection::Connection, process, request::Requests};
+use crate::{Flags, connection::Connection, endpoint::Endpoint, process, request::Requests};
 
 /// Streams that are being opened at one time.
 const OPENERS: usize = 32;
@@ -36,7 +36,7 @@ pub(crate) struct Idle {
 
 struct Opening {
     requests: Requests,
-    port: u16,
+    endpoint: Endpoint,
     end: Instant,
     left: usize,
     held: Vec<(Connection, Incoming)>,
@@ -44,12 +44,12 @@ struct Opening {
 }
 
 /// Opens `conns` streams; one counts from its first event on.
-pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Idle> {
+pub(crate) async fn run(flags: &Flags, endpoint: &Endpoint) -> anyhow::Result<Idle> {
     let before = process::usage(flags.pid);
     let start = Instant::now();
     let opening = Rc::new(RefCell::new(Opening {
-        requests: Requests::new(flags.dialect, flags.port, &flags.path),
-        port: flags.port,
+        requests: Requests::new(endpoint, &flags.path),
+        endpoint: endpoint.clone(),
         end: start + Duration::from_secs_f64(flags.secs),
         left: flags.conns,
         held: Vec::with_capacity(flags.conns),
@@ -82,16 +82,16 @@ pub(crate) async fn run(flags: &Flags) -> anyhow::Result<Idle> {
 
 async fn open_many(opening: Rc<RefCell<Opening>>) {
     loop {
-        let (request, dialect, port) = {
+        let (request, endpoint) = {
             let mut opening = opening.borrow_mut();
             if opening.left == 0 || Instant::now() >= opening.end {
                 return;
             }
             opening.left -= 1;
-            (opening.requests.stream("wait"), opening.requests.dialect, opening.port)
+            (opening.requests.stream("wait"), opening.endpoint.clone())
         };
         let opened = async {
-            let mut connection = Connection::open(dialect, port).await?;
+            let mut connection = Connection::open(&endpoint).await?;
             let response = connection.start(request).await?;
             let status = response.status();
             let mut body = response.into_body();

@@ -4,6 +4,7 @@
 
 mod closed_loop;
 mod connection;
+mod endpoint;
 mod figures;
 mod first;
 mod grpc;
@@ -19,7 +20,7 @@ use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use tokio::task::LocalSet;
 
-use crate::request::Dialect;
+use crate::{endpoint::Endpoint, request::Dialect};
 
 #[derive(Parser)]
 #[command(about = "Loads an A2A or MCP server on this machine and prints one JSON line")]
@@ -43,6 +44,12 @@ struct Flags {
     /// How the server is spoken to
     #[arg(long, value_enum, default_value_t = Dialect::A2a)]
     dialect: Dialect,
+    /// Encrypt the connections
+    #[arg(long, requires = "ca")]
+    tls: bool,
+    /// The certificate that is trusted, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls")]
+    ca: Option<PathBuf>,
     /// Where messages go: an agent of a server that has several, or an endpoint
     #[arg(long, default_value = "/")]
     path: String,
@@ -99,9 +106,10 @@ async fn main() -> anyhow::Result<()> {
 }
 
 async fn run(flags: &Flags) -> anyhow::Result<String> {
+    let endpoint = Endpoint::new(flags)?;
     Ok(match flags.workload {
-        Workload::Idle => serde_json::to_string(&idle::run(flags).await?)?,
-        Workload::First => serde_json::to_string(&first::run(flags).await?)?,
-        _ => serde_json::to_string(&closed_loop::run(flags).await?)?,
+        Workload::Idle => serde_json::to_string(&idle::run(flags, &endpoint).await?)?,
+        Workload::First => serde_json::to_string(&first::run(flags, &endpoint).await?)?,
+        _ => serde_json::to_string(&closed_loop::run(flags, &endpoint).await?)?,
     })
 }

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::{
     Flags, Workload,
     connection::{Answer, Connection},
+    endpoint::Endpoint,
     grpc, mcp,
     request::{Dialect, Requests, TEXT},
 };
@@ -46,10 +47,10 @@ pub(crate) struct Plan {
 
 impl Plan {
     /// Makes a plan, and sees to it that one answer is right in full before any clock starts.
-    pub(crate) async fn prepare(flags: &Flags) -> anyhow::Result<Self> {
+    pub(crate) async fn prepare(flags: &Flags, endpoint: &Endpoint) -> anyhow::Result<Self> {
         let plan = Self {
             workload: flags.workload,
-            requests: Requests::new(flags.dialect, flags.port, &flags.path),
+            requests: Requests::new(endpoint, &flags.path),
             tool: flags.tool.clone(),
             ids: RefCell::default(),
             asked: Cell::new(0),
@@ -62,7 +63,7 @@ impl Plan {
             is_known || !matches!(flags.dialect, Dialect::A2aRest | Dialect::A2aGrpc),
             "not over this binding"
         );
-        let mut connection = Connection::open(flags.dialect, flags.port).await?;
+        let mut connection = Connection::open(endpoint).await?;
         plan.begin_session(&mut connection).await?;
         match plan.workload {
             Workload::Send | Workload::Get if flags.ids.is_none() => {

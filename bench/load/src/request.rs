@@ -11,7 +11,7 @@ use hyper::{
 };
 use uuid::Uuid;
 
-use crate::grpc;
+use crate::{endpoint::Endpoint, grpc};
 
 /// What is echoed: 200 bytes that begin with none of the bench agent's words.
 pub(crate) const TEXT: &str = "hello, this is a message of the length that people write when they ask an \
@@ -36,20 +36,34 @@ pub(crate) enum Dialect {
     McpStateless,
 }
 
+impl Dialect {
+    /// HTTP/2 rather than HTTP/1.1.
+    pub(crate) fn is_http2(self) -> bool {
+        self == Self::A2aGrpc
+    }
+}
+
 /// Makes requests, each with an id of its own.
 pub(crate) struct Requests {
     pub(crate) dialect: Dialect,
     host: String,
+    scheme: &'static str,
     path: String,
     run: Uuid,
     made: Cell<u64>,
 }
 
 impl Requests {
-    /// Requests to the server at a port, its messages to a path there.
-    pub(crate) fn new(dialect: Dialect, port: u16, path: &str) -> Self {
-        let host = format!("127.0.0.1:{port}");
-        Self { dialect, host, path: path.to_owned(), run: Uuid::new_v4(), made: Cell::new(0) }
+    /// Requests to an endpoint, its messages to a path there.
+    pub(crate) fn new(endpoint: &Endpoint, path: &str) -> Self {
+        Self {
+            dialect: endpoint.dialect,
+            host: format!("127.0.0.1:{}", endpoint.port),
+            scheme: endpoint.scheme(),
+            path: path.to_owned(),
+            run: Uuid::new_v4(),
+            made: Cell::new(0),
+        }
     }
 
     pub(crate) fn send(&self, text: &str) -> Request<Full<Bytes>> {
@@ -113,7 +127,7 @@ impl Requests {
     }
 
     fn grpc(&self, method: &str, message: &[u8]) -> Request<Full<Bytes>> {
-        Request::post(format!("http://{}/lf.a2a.v1.A2AService/{method}", self.host))
+        Request::post(format!("{}://{}/lf.a2a.v1.A2AService/{method}", self.scheme, self.host))
             .header(header::CONTENT_TYPE, "application/grpc")
             .header(header::TE, "trailers")
             .header("a2a-version", "1.0")
