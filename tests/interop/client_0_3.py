@@ -1,7 +1,8 @@
-"""The official Python client of A2A 0.3 (a2a-sdk 0.3.26), over JSON-RPC and REST; it finds the agent by its card alone."""
+"""The official Python client of A2A 0.3 (a2a-sdk 0.3.26), over JSON-RPC, REST and gRPC; it finds the agent by its card alone."""
 
 import uuid
 
+import grpc
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.client.errors import A2AClientHTTPError, A2AClientJSONRPCError
@@ -31,11 +32,21 @@ def choose(binding):
     BINDING = binding
 
 
-def refused(error, code, status):
-    """Whether the error is the one of that code; over REST this client knows the HTTP status alone."""
+ERRORS = (A2AClientJSONRPCError, A2AClientHTTPError, grpc.aio.AioRpcError)
+
+
+def refused(error, code, status, grpc_code):
+    """Whether the error is the one of that code; over REST and gRPC this client knows the status alone."""
     if BINDING == "JSONRPC":
         return isinstance(error, A2AClientJSONRPCError) and error.error.code == code
+    if BINDING == "GRPC":
+        return isinstance(error, grpc.aio.AioRpcError) and error.code() == grpc_code
     return isinstance(error, A2AClientHTTPError) and error.status_code == status
+
+
+def at(agent):
+    """Where an agent is. Over gRPC 0.3 has nothing that names one: there it is the default agent of a server of its own."""
+    return OWN[agent] if BINDING == "GRPC" else f"{URL}/agents/{agent}"
 
 
 def message(text, task=None, context=None, data=None):
@@ -51,6 +62,7 @@ async def client_of(url, http, streaming=True, polling=False, pushes=()):
         polling=polling,
         push_notification_configs=list(pushes),
         supported_transports=[BINDING],
+        grpc_channel_factory=grpc.aio.insecure_channel,
     )
     return card, ClientFactory(config).create(card)
 
@@ -82,7 +94,7 @@ async def streams():
 
 async def asks_and_takes_the_answer():
     async with httpx.AsyncClient(timeout=30) as http:
-        _, client = await client_of(f"{URL}/agents/travel_agent", http)
+        _, client = await client_of(at("travel_agent"), http)
         events = await send(client, message("Rome"))
         task, last = events[-1]
         assert last.final and last.status.state == TaskState.input_required
@@ -100,13 +112,13 @@ async def an_error_of_a_stream_reaches_the_caller():
         try:
             await send(client, message("x", task="no-such-task"))
             raise AssertionError("an unknown task was found")
-        except (A2AClientJSONRPCError, A2AClientHTTPError) as error:
-            assert refused(error, -32001, 404), error
+        except ERRORS as error:
+            assert refused(error, -32001, 404, grpc.StatusCode.NOT_FOUND), error
 
 
 async def works_without_waiting_and_cancels():
     async with httpx.AsyncClient(timeout=30) as http:
-        _, client = await client_of(f"{URL}/agents/long_running_agent", http, streaming=False, polling=True)
+        _, client = await client_of(at("long_running_agent"), http, streaming=False, polling=True)
         [(task, _)] = await send(client, message("go"))
         assert task.status.state in (TaskState.submitted, TaskState.working)
         task = await client.cancel_task(TaskIdParams(id=task.id))
@@ -114,13 +126,13 @@ async def works_without_waiting_and_cancels():
         try:
             await client.cancel_task(TaskIdParams(id=task.id))
             raise AssertionError("a canceled task was canceled again")
-        except (A2AClientJSONRPCError, A2AClientHTTPError) as error:
-            assert refused(error, -32002, 409), error
+        except ERRORS as error:
+            assert refused(error, -32002, 409, grpc.StatusCode.FAILED_PRECONDITION), error
 
 
 async def resubscribes():
     async with httpx.AsyncClient(timeout=30) as http:
-        _, client = await client_of(f"{URL}/agents/long_running_agent", http)
+        _, client = await client_of(at("long_running_agent"), http)
         async for task, update in client.send_message(message("go")):
             if update:
                 break
@@ -137,7 +149,7 @@ async def pushes():
                 token="secret-token",
                 authentication=PushNotificationAuthenticationInfo(schemes=["Bearer"], credentials="credentials"),
             )
-            _, client = await client_of(f"{URL}/agents/travel_agent", http, streaming=False, pushes=[inline])
+            _, client = await client_of(at("travel_agent"), http, streaming=False, pushes=[inline])
             [(task, _)] = await send(client, message("Oslo"))
             state = lambda body: body["status"]["state"]
             (headers, body), _ = await listener.until(lambda body: state(body) == "input-required")
@@ -160,8 +172,14 @@ async def pushes():
 
 
 if __name__ == "__main__":
-    with server("--allow-private-webhooks") as URL:
-        run(over(["JSONRPC", "HTTP+JSON"], choose, [
+    flags = ["--allow-private-webhooks"]
+    with (
+        server(*flags) as URL,
+        server(*flags, "--default-agent", "travel_agent") as travel,
+        server(*flags, "--default-agent", "long_running_agent") as long_running,
+    ):
+        OWN = {"travel_agent": travel, "long_running_agent": long_running}
+        run(over(["JSONRPC", "HTTP+JSON", "GRPC"], choose, [
             finds_the_agent_and_sends,
             streams,
             asks_and_takes_the_answer,
