@@ -9,7 +9,8 @@ use nuncio_client::a2a::CardCache;
 
 use crate::{client_config::card_folder, config::writable_by_others};
 
-const VARIABLE: &str = "NUNCIO_CARD_CACHE";
+/// The variable that turns the folder off.
+pub(crate) const CARD_CACHE: &str = "NUNCIO_CARD_CACHE";
 
 /// The cache of a command.
 pub(crate) fn card_cache() -> CardCache {
@@ -23,8 +24,8 @@ pub(crate) fn card_cache() -> CardCache {
 }
 
 fn usable_folder() -> Result<PathBuf, String> {
-    if std::env::var_os(VARIABLE).is_some_and(|value| value.eq_ignore_ascii_case("off")) {
-        return Err(format!("{VARIABLE} is off"));
+    if std::env::var_os(CARD_CACHE).is_some_and(|value| value.eq_ignore_ascii_case("off")) {
+        return Err(format!("{CARD_CACHE} is off"));
     }
     let folder = card_folder().ok_or("neither XDG_CACHE_HOME nor HOME is set")?;
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());

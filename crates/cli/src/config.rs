@@ -23,7 +23,10 @@ use nuncio::{
     engine::{Options, outbox::OutboxOptions},
 };
 
-use crate::tls_flags::{CA_CERT, CLIENT_CERT, CLIENT_KEY};
+use crate::{
+    card_folder::CARD_CACHE,
+    tls_flags::{CA_CERT, CLIENT_CERT, CLIENT_KEY},
+};
 
 pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, SettingShape};
@@ -343,7 +346,7 @@ fn same_setting(key: &str) -> String {
 /// The environment is shared with other programs, so an unknown variable is only a warning.
 fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().flat_map(Setting::environment).collect();
-    let client = ["NUNCIO_CONFIG", CA_CERT, CLIENT_CERT, CLIENT_KEY];
+    let client = ["NUNCIO_CONFIG", CARD_CACHE, CA_CERT, CLIENT_CERT, CLIENT_KEY];
     let unknown = names.filter(|name| !client.contains(&name.as_str()) && !known.contains(name));
     unknown
         .map(|name| match nearest(name, known.iter().map(String::as_str)) {
@@ -360,4 +363,17 @@ fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<Strin
         .filter(|(likeness, _)| *likeness > 0.75)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, candidate)| candidate.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unknown_variables;
+
+    #[test]
+    fn a_variable_of_client_commands_is_no_unknown_setting() {
+        let names = ["NUNCIO_CARDS_CACHE", "NUNCIO_CARD_CACHE", "NUNCIO_CA_CERT"].map(str::to_owned);
+        let warnings = unknown_variables(names.iter());
+        assert_eq!(warnings.len(), 1, "{warnings:?}");
+        assert!(warnings[0].starts_with("NUNCIO_CARDS_CACHE means nothing here"), "{warnings:?}");
+    }
 }

@@ -74,7 +74,8 @@ class Heard:
     closed: bool = False
 
     def add(self, message):
-        if not self.closed:
+        # Changed lists are news of the session, on its own stream: no token of the call belongs to them.
+        if not self.closed and not message.get("method", "").endswith("/list_changed"):
             self.messages.append(message)
 
     async def token(self, token):

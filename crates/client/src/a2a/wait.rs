@@ -1,17 +1,20 @@
-//! Waits for a task: by its stream if the agent has streams, otherwise, and whenever the stream fails, by
-//! polling.
+//! Waits for a task: by its stream if the agent has streams that begin with the task, otherwise, and whenever the
+//! stream fails, by polling.
+//!
+//! Before 1.0 a subscription tells only what comes after it. A question that was asked between the last read and the
+//! subscription is in neither, and the stream stays silent until somebody answers. So there the task is polled.
 
 use std::time::Duration;
 
 use nuncio_engine::task::State;
-use nuncio_wire::a2a::{StreamEvent, TaskView};
+use nuncio_wire::a2a::{Dialect, StreamEvent, TaskView};
 
 use super::{A2aClient, A2aClientError, A2aResponse};
 
 /// Options of [`A2aClient::wait_until_idle`].
 #[derive(Debug, Clone, Copy)]
 pub struct WaitOptions {
-    /// The first polling interval.
+    /// The polling interval of a task that takes long; the first intervals are shorter.
     pub poll: Duration,
     /// The number of history messages to return with the task.
     pub history: Option<usize>,
@@ -27,6 +30,8 @@ impl Default for WaitOptions {
     }
 }
 
+/// The first polling interval: most tasks do not take long.
+const FIRST_POLL: Duration = Duration::from_millis(250);
 /// The polling interval grows up to this multiple of the configured one.
 const SLOWEST: u32 = 4;
 const MANY_STREAMS: u32 = 16;
@@ -40,9 +45,9 @@ impl A2aClient {
         patience: WaitOptions,
         mut seen: impl FnMut(&StreamEvent),
     ) -> Result<A2aResponse<TaskView>, A2aClientError> {
-        let mut streaming = self.streams();
+        let mut streaming = self.streams() && self.dialect() >= Dialect::V1;
         let mut streams = 0;
-        let (mut failures, mut pause) = (0, patience.poll);
+        let (mut failures, mut pause) = (0, patience.poll.min(FIRST_POLL));
         loop {
             match self.get(task, patience.history).await {
                 Ok(found) if patience.is_idle(found.value.state) => return Ok(found),
@@ -64,7 +69,8 @@ impl A2aClient {
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause + pause / 4).min(patience.poll * SLOWEST);
+            let growth = if pause < patience.poll { pause } else { pause / 4 };
+            pause = (pause + growth).min(patience.poll * SLOWEST);
         }
     }
 

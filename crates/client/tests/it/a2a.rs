@@ -4,15 +4,21 @@
 use std::{
     io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread,
 };
 
 use nuncio_client::a2a::{
     A2aBinding, A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, CardReference,
-    InterfacePreference, fetch_card,
+    InterfacePreference, WaitOptions, fetch_card,
 };
-use nuncio_engine::content::{Message, Role};
+use nuncio_engine::{
+    content::{Message, Role},
+    task::State,
+};
 use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent};
 use serde_json::{Value, json};
 
@@ -327,13 +333,40 @@ async fn over_rest_0_3_has_the_paths_and_the_messages_of_its_generation() {
     assert_eq!(client.binding(), A2aBinding::HttpJson);
     assert!(matches!(client.send(hello()).await.unwrap().value, StreamEvent::Message(_)));
     let got = client.get("t", Some(2)).await.unwrap();
-    assert_eq!(got.value.state, nuncio_engine::task::State::Canceled);
+    assert_eq!(got.value.state, State::Canceled);
     let error = client.cancel("t").await.unwrap_err();
     assert_eq!((error.rpc_code(), error.to_string().as_str()), (Some(-32002), "it ended"));
     let missing = client.get_webhook("t", Some("x")).await.unwrap_err();
     assert!(matches!(missing, A2aClientError::Http { status: 404, .. }), "{missing:?}");
     let (seen, error) = cursors(&client).await;
     assert_eq!(seen, ["1", "2", "3", "4"], "{error:?}");
+}
+
+/// A question between the read and the subscription is in neither: a stream of 0.3 would be waited on for ever.
+#[tokio::test]
+async fn a_task_of_0_3_is_waited_for_without_a_subscription() {
+    let (reads, subscriptions) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (Arc::clone(&reads), Arc::clone(&subscriptions));
+    let url = serve(move |asked, base| match &*asked.path {
+        "/rest/v1/tasks/t" => {
+            let state = match counts.0.fetch_add(1, Ordering::SeqCst) {
+                0 => "TASK_STATE_WORKING",
+                _ => "TASK_STATE_INPUT_REQUIRED",
+            };
+            let task = json!({ "id": "t", "contextId": "c", "status": { "state": state } });
+            response("application/json", &task.to_string())
+        }
+        "/rest/v1/tasks/t:subscribe" => {
+            counts.1.fetch_add(1, Ordering::SeqCst);
+            response("text/event-stream", "")
+        }
+        path if path.starts_with("/.well-known") => card_0_3(base),
+        _ => refusal("404 Not Found"),
+    });
+    let client = connect_0_3(&url).await;
+    let found = client.wait_until_idle("t", WaitOptions::default(), |_| {}).await.unwrap();
+    assert_eq!(found.value.state, State::InputRequired);
+    assert_eq!((reads.load(Ordering::SeqCst), subscriptions.load(Ordering::SeqCst)), (2, 0));
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use std::{
 };
 
 use nuncio_engine::{
-    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Message, Next, Outcome, Profile, Reply, Role,
-    Submit, Task, TaskContext,
+    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Error as EngineError, Message, Next, Outcome,
+    Profile, Reply, Role, Submit, Task, TaskContext,
     access::{AccessKind, Action},
     clock::Timestamp,
     event::EncodedBatch,
@@ -579,8 +579,25 @@ fn answer(task: &Task) -> Reply {
 
 /// Follows a task to its end.
 async fn end_of(engine: &Engine, task: &Task) {
-    let mut follower = engine.follow(&Caller::local(), &task.origin.id.to_string(), task.seq).await.unwrap();
-    let followed = async { while !matches!(follower.next().await.unwrap(), Next::End) {} };
+    let id = task.origin.id.to_string();
+    let followed = async {
+        loop {
+            // On a busy machine thousands wait for few connections, and a read that waits too long is refused.
+            let mut follower = match engine.follow(&Caller::local(), &id, task.seq).await {
+                Ok(follower) => follower,
+                Err(EngineError::Busy { .. }) => continue,
+                Err(error) => panic!("{error}"),
+            };
+            loop {
+                match follower.next().await {
+                    Ok(Next::End) => return,
+                    Ok(_) => {}
+                    Err(EngineError::Busy { .. }) => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    };
     tokio::time::timeout(Duration::from_secs(60), followed).await.unwrap();
 }
 

@@ -101,9 +101,12 @@ fn errors_behind_an_agent_are_for_home_and_the_log_and_others_read_that_it_faile
             assert!(shown.contains(&sentence), "{agent}: it is told which: {shown}");
             let at = shown.find("by the task's id ").unwrap_or_else(|| panic!("{agent}: {shown}"));
             let id = &shown[at + "by the task's id ".len()..][..36];
+            // The log is read from a pipe, behind the response.
+            place.server.logs(id);
             let line = place.server.log();
             let line = line.lines().find(|line| line.contains(id) && line.contains("WARN"));
-            let line = line.unwrap_or_else(|| panic!("{agent}: the log has {id}:\n{}", place.server.log()));
+            let line =
+                line.unwrap_or_else(|| panic!("{agent}: no warning has {id}:\n{}", place.server.log()));
             assert!(line.contains(named.as_str()), "{agent}: {line}");
         }
     }
