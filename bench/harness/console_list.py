@@ -1,0 +1,138 @@
+"""The list of tasks, measured: the first one, the change of a filter, bytes, and a ninth tab beside eight."""
+
+import gzip
+import math
+import statistics
+import time
+from pathlib import Path
+
+from playwright.sync_api import Browser
+
+from .console_browser import Tab
+from .console_server import ConsoleServer
+
+FIRST_LIST = "tasks?limit=100"
+# A hidden tab closes its stream after this; see console/app.js.
+HIDDEN_CLOSES_S = 10.0
+# A page of headless Chromium is always visible. This lets the bench say which tab is in front, as a window of tabs does.
+VISIBILITY = """
+;(() => {
+  let state = 'visible';
+  Object.defineProperty(document, 'visibilityState', { get: () => state });
+  nuncioBench.show = (next) => ((state = next), document.dispatchEvent(new Event('visibilitychange')));
+})();
+"""
+
+
+def percentile(values: list[float], part: float) -> float:
+    """The smallest value that is not exceeded by `part` of all."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * part) - 1)]
+
+
+def spread(values: list[float], *parts: int) -> dict:
+    figures = {"p50_ms": statistics.median(values), "max_ms": max(values), "samples": len(values)}
+    return {**figures, **{f"p{part}_ms": percentile(values, part / 100) for part in parts}}
+
+
+def first_list(browser: Browser, server: ConsoleServer, count: int) -> tuple[dict, dict]:
+    """Navigation to 50 rows painted: with an empty cache, and with all files in it."""
+    times: dict[str, list[float]] = {"cold": [], "warm": []}
+    asked: list[float] = []
+    for _ in range(count):
+        with Tab(browser, server.root) as tab:
+            for cache in ("cold", "warm"):
+                tab.go(f"{server.base}/tasks")
+                times[cache].append(tab.since_navigation(tab.run("nuncioBench.firstList")))
+                listed = [one for one in tab.resources() if one["name"].endswith(f"/api/{FIRST_LIST}")]
+                asked.append(listed[0]["responseStart"] - listed[0]["requestStart"])
+            check(tab)
+    seen = {"list_request_p50_ms": statistics.median(asked)}
+    return {**spread(times["cold"], 95), **seen}, {**spread(times["warm"], 95), **seen}
+
+
+def check(tab: Tab) -> None:
+    if tab.errors:
+        raise RuntimeError(f"an error in the page: {tab.errors[0]}")
+
+
+def list_request(server: ConsoleServer, count: int) -> dict:
+    """The page's list request by a plain client: what the server has of the time, with the loopback."""
+    times = []
+    for _ in range(count + count // 10):
+        began = time.perf_counter()
+        server.api(FIRST_LIST)
+        times.append((time.perf_counter() - began) * 1000)
+    return spread(times[count // 10 :], 95, 99)
+
+
+def filters(browser: Browser, server: ConsoleServer, count: int) -> dict:
+    """A click on a chip to the rows of the other filter, painted. Each list differs from the one before in all its rows."""
+    facets = server.api("tasks?limit=1")["facets"]["state"]
+    total = sum(facets.values())
+    with Tab(browser, server.root) as tab:
+        tab.go(f"{server.base}/tasks")
+        tab.run("nuncioBench.firstList")
+        times = []
+        for number in range(count):
+            state = ("failed", "completed")[number % 2]
+            chip = tab.page.locator(".chip", has_text=state).first
+            for tasks, pressed in ((facets[state], "true"), (total, "false")):
+                expected = f"nuncioBench.text('.list-head').startsWith('{tasks} task')"
+                shown = f"nuncioBench.text('nuncio-rows .task-row .state').includes('{state}')" if pressed == "true" else "true"
+                chip.click()
+                at = tab.painted(f"{expected} && {shown}")
+                times.append(at - tab.run("nuncioBench.inputAt"))
+        check(tab)
+    return spread(times, 95)
+
+
+def sizes(browser: Browser, server: ConsoleServer, console: Path) -> dict:
+    """Bytes as they are sent: of the scripts that a page asks for before its list is painted, and of all files."""
+    with Tab(browser, server.root) as tab:
+        tab.go(f"{server.base}/tasks")
+        painted = tab.since_navigation(tab.run("nuncioBench.firstList"))
+        time.sleep(1.0)  # What comes after the list comes within this; none of it may leave this host.
+        loaded = tab.resources()
+        first = [one for one in loaded if one["name"].endswith(".js") and one["startTime"] < painted]
+        folder = next(one["name"] for one in loaded if one["name"].endswith("/app.js")).removeprefix(server.root).removesuffix("app.js")
+        outside = len(tab.outside)
+        check(tab)
+    if any(one["encodedBodySize"] == 0 for one in first):
+        raise RuntimeError("a script came from the cache, so that its size is unknown")
+    files = [file.relative_to(console).as_posix() for file in console.rglob("*") if "test" not in file.relative_to(console).parts]
+    sent = {name: compressed(server, folder + name) for name in files if name.endswith((".js", ".css"))}
+    kinds = {kind: sum(size for name, size in sent.items() if name.endswith(kind)) / 1024 for kind in (".js", ".css")}
+    first_kib = sum(one["encodedBodySize"] for one in first) / 1024
+    return {"first_js_kib": first_kib, "first_scripts": len(first), "all_js_kib": kinds[".js"], "css_kib": kinds[".css"], "outside": outside}
+
+
+def compressed(server: ConsoleServer, path: str) -> int:
+    status, headers, content = server.request("GET", path, headers={"Accept-Encoding": "gzip"})
+    if status != 200:
+        raise RuntimeError(f"{path}: {status}; is the binary of this commit?")
+    if headers.get("content-encoding") == "gzip":
+        gzip.decompress(content)
+    return len(content)
+
+
+def ninth_tab(browser: Browser, server: ConsoleServer, wait_s: float, all_visible: bool = False) -> dict:
+    """Eight tabs, opened one after the other, then a ninth. A browser allows six connections to a host on HTTP/1.1, and each
+    visible tab holds one. `wait_s`: how long the eighth is looked at before the ninth is opened."""
+    context = browser.new_context(viewport={"width": 1280, "height": 2000})
+    context.set_default_timeout(20_000)
+    tabs: list[Tab] = []
+    try:
+        for _ in range(9):
+            if len(tabs) == 8:
+                time.sleep(wait_s)
+            if tabs and not all_visible:
+                tabs[-1].run("nuncioBench.show('hidden')")
+            tabs.append(Tab(browser, server.root, context, VISIBILITY))
+            tabs[-1].go(f"{server.base}/tasks")
+            if len(tabs) < 9 and not all_visible:
+                tabs[-1].run("nuncioBench.firstList")
+        late = "new Promise((_, no) => setTimeout(() => no(new Error('no list in the ninth tab within 15 s')), 15000))"
+        return {"ms": tabs[-1].since_navigation(tabs[-1].run(f"Promise.race([nuncioBench.firstList, {late}])"))}
+    finally:
+        context.close()
