@@ -28,8 +28,8 @@ def events(count: int) -> None:
 def value(size: int) -> None:
     """One artifact whose data has that many bytes as JSON: records, as a query gives them."""
     record = {"id": 0, "name": TEXT, "price": 12.5, "tags": ["a", "b", "c"], "inner": {"ok": True, "at": "2026-11-18T05:14:00Z"}}
-    each = len(json.dumps(record)) + 10
-    records = [{**record, "id": number} for number in range(size // each)]
+    each = len(json.dumps({**record, "id": size // 100}, separators=(",", ":"))) + 1
+    records = [{**record, "id": number} for number in range(size // each + 1)]
     write(type="artifact", id="table", data={"records": records, "filler": "x" * 64})
     write(type="done")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import Browser
 
-from .console_browser import Tab
+from .console_browser import VIEW, Tab
 from .console_server import ConsoleServer
 
 FIRST_LIST = "tasks?limit=100"
@@ -17,11 +17,13 @@ HIDDEN_CLOSES_S = 10.0
 # A page of headless Chromium is always visible. This lets the bench say which tab is in front, as a window of tabs does.
 VISIBILITY = """
 ;(() => {
-  let state = 'visible';
+  let state = 'INITIAL';
   Object.defineProperty(document, 'visibilityState', { get: () => state });
   nuncioBench.show = (next) => ((state = next), document.dispatchEvent(new Event('visibilitychange')));
 })();
 """
+
+LATE = "new Promise((_, no) => setTimeout(() => no(new Error('no list within 15 s')), 15000))"
 
 
 def percentile(values: list[float], part: float) -> float:
@@ -116,23 +118,26 @@ def compressed(server: ConsoleServer, path: str) -> int:
     return len(content)
 
 
-def ninth_tab(browser: Browser, server: ConsoleServer, wait_s: float, all_visible: bool = False) -> dict:
-    """Eight tabs, opened one after the other, then a ninth. A browser allows six connections to a host on HTTP/1.1, and each
-    visible tab holds one. `wait_s`: how long the eighth is looked at before the ninth is opened."""
-    context = browser.new_context(viewport={"width": 1280, "height": 2000})
+def ninth_tab(browser: Browser, server: ConsoleServer, how: str) -> dict:
+    """Eight tabs, then a ninth, in front. A browser allows six connections to a host on HTTP/1.1, and a live stream holds one.
+
+    hidden: each tab is hidden by the next, and the ninth is opened when all have been so for some time; at-once: the same
+    without a pause; background: the eight are opened behind another page, as by a click with Ctrl; windows: all are in view.
+    """
+    context = browser.new_context(viewport=VIEW)
     context.set_default_timeout(20_000)
     tabs: list[Tab] = []
     try:
-        for _ in range(9):
-            if len(tabs) == 8:
-                time.sleep(wait_s)
-            if tabs and not all_visible:
+        for number in range(1, 10):
+            if number == 9 and how == "hidden":
+                time.sleep(HIDDEN_CLOSES_S + 1)
+            if tabs and how in ("hidden", "at-once"):
                 tabs[-1].run("nuncioBench.show('hidden')")
-            tabs.append(Tab(browser, server.root, context, VISIBILITY))
+            initial = "hidden" if how == "background" and number < 9 else "visible"
+            tabs.append(Tab(browser, server.root, context, VISIBILITY.replace("INITIAL", initial)))
             tabs[-1].go(f"{server.base}/tasks")
-            if len(tabs) < 9 and not all_visible:
-                tabs[-1].run("nuncioBench.firstList")
-        late = "new Promise((_, no) => setTimeout(() => no(new Error('no list in the ninth tab within 15 s')), 15000))"
-        return {"ms": tabs[-1].since_navigation(tabs[-1].run(f"Promise.race([nuncioBench.firstList, {late}])"))}
+            tab, listed = tabs[-1], f"Promise.race([nuncioBench.firstList, {LATE}])"
+            ms = tab.since_navigation(tab.run(listed))
+        return {"ms": ms}
     finally:
         context.close()

@@ -35,10 +35,7 @@ def event(browser: Browser, shown_at: ConsoleServer, runs_at: ConsoleServer, cou
         tab.painted(f"nuncioBench.eventNumbers().includes({last})")
         painted = {number: at for number, at in tab.run("[...nuncioBench.seen]") if at}
         check(tab)
-    written = {}
-    while len(written) < last:
-        page = runs_at.api(f"tasks/{task}/events?after={len(written)}&limit=1000&preview=0")
-        written.update((one["seq"], epoch_ms(one["timestamp"])) for one in page["events"])
+    written = {one["seq"]: epoch_ms(one["timestamp"]) for one in runs_at.events(task)}
     missing = [number for number in range(known + 1, last + 1) if number not in painted]
     if missing:
         raise RuntimeError(f"{len(missing)} events were never painted, such as {missing[0]}")

@@ -92,6 +92,15 @@ class ConsoleServer(Server):
     def row(self, task: str) -> dict:
         return self.api(f"tasks/{task}")["row"]
 
+    def events(self, task: str) -> list[dict]:
+        """The whole log, without the contents. A page also ends after so many bytes of content."""
+        events: list[dict] = []
+        while True:
+            page = self.api(f"tasks/{task}/events?after={len(events)}&limit=1000&preview=0")
+            events += page["events"]
+            if page["after"] >= page["last"]:
+                return events
+
     def wait_for(self, task: str, states: tuple[str, ...], within: float) -> dict:
         deadline = time.monotonic() + within
         while (row := self.row(task))["state"] not in states:

@@ -77,7 +77,7 @@ def scrolled(browser: Browser, server: ConsoleServer, task: str) -> dict:
 def large_value(browser: Browser, server: ConsoleServer, task: str, count: int) -> dict:
     """A click on the event of a large value to the beginning of that value painted, and the longest task of the page's
     thread from the click on. Beside it the longest task while the page of that log is opened."""
-    size = max(one["size"] for one in server.api(f"tasks/{task}/events?preview=0")["events"])
+    size = max(one["size"] for one in server.events(task))
     first, whole, longest, opening = [], [], [], []
     for _ in range(count):
         with Tab(browser, server.root) as tab:
