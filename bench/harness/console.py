@@ -107,10 +107,9 @@ def many_tasks(bench: Bench, reps: int) -> None:
             server.wait_for(task, ("failed",), 120)
         time.sleep(2.0)
         for rep in range(reps):
-            both: list[dict] = []
             bench.part(rep, "first-list", server, lambda: console_list.list_request(server, size.requests))
-            bench.part(rep, "first-list:cold", server, lambda: both.extend(console_list.first_list(browser, server, size.loads)) or both[0])
-            bench.part(rep, "first-list:warm", server, lambda: both[1])
+            bench.part(rep, "first-list:cold", server, lambda: console_list.first_list(browser, server, size.loads))
+            bench.part(rep, "first-list:warm", server, lambda: console_list.list_again(browser, server, size.loads))
             bench.part(rep, "filter", server, lambda: console_list.filters(browser, server, size.changes))
             for how in ("hidden", "at-once", "background", "windows"):
                 bench.part(rep, f"tabs:{how}", server, lambda: console_list.ninth_tab(browser, server, how))

@@ -20,6 +20,12 @@ VIEW = {"width": 1280, "height": 2000}
 ANSWERS_WITHIN_MS = 60_000
 
 
+def late(within_s: float, what: str) -> str:
+    """A promise that is refused after some time."""
+    message = json.dumps(f"not painted within {within_s:g} s: {what}")
+    return f"new Promise((_, no) => setTimeout(() => no(new Error({message})), {within_s * 1000:g}))"
+
+
 def launch(playwright: Playwright) -> Browser:
     return playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS.split())
 
@@ -69,8 +75,14 @@ class Tab:
 
     def painted(self, condition: str, within_s: float = 20.0) -> float:
         """When a condition on the DOM is painted, in milliseconds since 1970."""
-        late = f"new Promise((_, no) => setTimeout(() => no(new Error('not painted within {within_s:g} s: ' + {json.dumps(condition)})), {within_s * 1000:g}))"
-        return self.run(f"Promise.race([nuncioBench.painted(() => {condition}), {late}])")
+        return self.run(f"Promise.race([nuncioBench.painted(() => {condition}), {late(within_s, condition)}])")
+
+    def await_paint(self, condition: str) -> None:
+        """Begins to wait for a paint, before that which causes it: asked afterwards, a quick one would seem late."""
+        self.run(f"(globalThis.nuncioNext = nuncioBench.painted(() => {condition})), 0")
+
+    def awaited_paint(self, within_s: float = 20.0) -> float:
+        return self.run(f"Promise.race([nuncioNext, {late(within_s, 'what was awaited')}])")
 
     def since_navigation(self, at: float) -> float:
         return at - self.run("performance.timeOrigin")

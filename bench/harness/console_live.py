@@ -4,7 +4,6 @@ The time of a commit is what the server wrote as the event's or the status's own
 measured has the fsync in it, and is never too short.
 """
 
-import json
 import random
 import threading
 import time
@@ -84,10 +83,9 @@ def created(page: dict) -> float:
 def painted_after(tab: Tab, condition: str, act, read, when=lambda row: epoch_ms(row["statusAt"])) -> float:
     """Milliseconds from the commit that `act` makes to the paint of a condition, which is awaited before the act."""
     time.sleep(random.uniform(*PAUSE_S))
-    tab.run(f"(globalThis.nuncioNext = nuncioBench.painted(() => {condition})), 0")
+    tab.await_paint(condition)
     act()
-    late = f"new Promise((_, no) => setTimeout(() => no(new Error('not painted within 20 s: ' + {json.dumps(condition)})), 20000))"
-    painted = tab.run(f"Promise.race([nuncioNext, {late}])")
+    painted = tab.awaited_paint()
     return painted - when(read())
 
 
