@@ -95,12 +95,13 @@ def soak(browser: Browser, server: ConsoleServer, seconds: float, rate: int = 10
     first quarter and at the end."""
     rounds = max(4, round(seconds / 3600) * 4)
     each = seconds / rounds
-    stop = threading.Event()
-    made = threading.Thread(target=make_tasks, args=(server, rate / 2, stop), daemon=True)
+    stop, sent = threading.Event(), []
+    made = threading.Thread(target=make_tasks, args=(server, rate / 2, stop, sent), daemon=True)
     with Tab(browser, server.root) as listing, Tab(browser, server.root) as following:
         listing.go(f"{server.base}/tasks")
         listing.painted("nuncioBench.text('.live') === 'live' && nuncioBench.taskRows() > 0")
         heaps = []
+        began = time.monotonic()
         made.start()
         try:
             following.go(f"{server.base}/tasks")
@@ -116,14 +117,18 @@ def soak(browser: Browser, server: ConsoleServer, seconds: float, rate: int = 10
         finally:
             stop.set()
             made.join(10)
-        check(listing), check(following)
+        lasted = time.monotonic() - began
+        check(listing)
+        check(following)
+    if len(sent) < 0.8 * lasted * rate / 2:
+        raise RuntimeError(f"only {len(sent)} tasks in {lasted:.0f} s: the machine is too slow for this load")
     quarter, end = heaps[rounds // 4 - 1], heaps[-1]
-    return {"list_mb": end[0] - quarter[0], "task_mb": end[1] - quarter[1], "list_heap_mib": end[0], "task_heap_mib": end[1], "rounds": rounds, "secs": seconds}
+    return {"list_mb": end[0] - quarter[0], "task_mb": end[1] - quarter[1], "list_heap_mib": end[0], "task_heap_mib": end[1], "rounds": rounds, "tasks_per_s": len(sent) / lasted}
 
 
-def make_tasks(server: ConsoleServer, rate: float, stop: threading.Event) -> None:
+def make_tasks(server: ConsoleServer, rate: float, stop: threading.Event, sent: list[None]) -> None:
     """Tasks of echo: each row changes twice, when it comes and when it ends."""
-    start, number = time.monotonic(), 0
-    while not stop.wait(max(0.0, start + number / rate - time.monotonic())):
+    start = time.monotonic()
+    while not stop.wait(max(0.0, start + len(sent) / rate - time.monotonic())):
         server.send("echo", "hello")
-        number += 1
+        sent.append(None)
