@@ -12,6 +12,10 @@ def write(**line) -> None:
     print(json.dumps(line), flush=True)
 
 
+def compact(value) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
 def events(count: int) -> None:
     """A log of so many events: beside these lines it has the message and two of status."""
     for number in range(count - 3):
@@ -28,9 +32,10 @@ def events(count: int) -> None:
 def value(size: int) -> None:
     """One artifact whose data has that many bytes as JSON: records, as a query gives them."""
     record = {"id": 0, "name": TEXT, "price": 12.5, "tags": ["a", "b", "c"], "inner": {"ok": True, "at": "2026-11-18T05:14:00Z"}}
-    each = len(json.dumps({**record, "id": size // 100}, separators=(",", ":"))) + 1
-    records = [{**record, "id": number} for number in range(size // each + 1)]
-    write(type="artifact", id="table", data={"records": records, "filler": "x" * 64})
+    each = len(compact(record)) + 8  # A comma, and the digits of larger ids.
+    records = [{**record, "id": number} for number in range(size // each)]
+    rest = size - len(compact({"records": records, "rest": ""}))
+    write(type="artifact", id="table", data={"records": records, "rest": "x" * max(0, rest)})
     write(type="done")
 
 
