@@ -10,6 +10,7 @@ import { ConsoleElement } from './ui/element.js';
 import { listenToKeys, showHelp } from './ui/keyboard.js';
 import { empty, loading, problem } from './ui/parts.js';
 import { routeOf, SCREENS } from './ui/screens.js';
+import { TabOrder } from './ui/tab-order.js';
 
 const HIDDEN_CLOSES = 10_000;
 
@@ -27,8 +28,12 @@ class NuncioApp extends ConsoleElement {
     for (const what of ['navigate', 'live', 'questions']) this.listenTo(context, what, () => this.changed());
     this.listenTo(context, 'settings', () => this.applySettings());
     this.listenTo(context, 'unauthorized', () => this.signedOut('The token is not accepted any more.'));
+    this.listenTo(window, 'focus', () => this.order.front());
     listenToKeys(() => this.querySelector('main > *'));
     this.applySettings();
+    // A tab that was opened in the background was never hidden: nothing else would close its stream.
+    if (document.visibilityState === 'hidden') context.live.pause(true);
+    else this.order.front();
     void this.start();
   }
 
@@ -78,8 +83,10 @@ class NuncioApp extends ConsoleElement {
   watchVisibility() {
     clearTimeout(this.hiddenTimer);
     if (document.visibilityState === 'hidden') this.hiddenTimer = setTimeout(() => context.live.pause(true), HIDDEN_CLOSES);
-    else context.live.pause(false);
+    else this.order.front();
   }
+
+  order = new TabOrder(new BroadcastChannel('nuncio.console.tabs'), `${Date.now()} ${Math.random()}`, () => document.visibilityState === 'hidden', (gives) => context.live.pause(gives));
 
   /** @type {any} */
   hiddenTimer = null;

@@ -285,6 +285,13 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
+def cores_of_others(secs: float) -> float:
+    """Cores that are busy while this run does nothing."""
+    start, before = time.monotonic(), cpu_of_others([])
+    time.sleep(secs)
+    return max(cpu_of_others([]) - before, 0.0) / (time.monotonic() - start)
+
+
 def cpu_of_others(servers: list[int]) -> float:
     """CPU seconds that this machine has spent on neither these servers nor our own children."""
     hz = os.sysconf("SC_CLK_TCK")

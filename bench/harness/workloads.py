@@ -80,6 +80,8 @@ def brief(figures: dict) -> str:
         text = f"{figures['ms']:.2f} ms each, cpu {figures['cpu_ms']:.2f} ms, {figures['commits']:.2f} commits"
     elif "event_p50_ms" in figures:
         text = f"first event: p50 {figures['event_p50_ms']:.2f} ms, message: p50 {figures['message_p50_ms']:.2f} ms"
+    elif "rps" not in figures:
+        text = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
     else:
         text = f"{figures['rps']:10,.0f}/s  p50 {figures['p50_ms']:.2f}  p99 {figures['p99_ms']:.2f} ms  "
         text += f"cpu {figures['cpu_s_per_1k']:.4f} s/1,000"

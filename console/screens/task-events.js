@@ -141,7 +141,7 @@ class NuncioTaskEvents extends ConsoleElement {
     if (event.data !== undefined) return h('nuncio-json', { prop: { text: JSON.stringify(event.data), plain: this.isSmall(event) } });
     const value = this.values.get(event.seq);
     if (value instanceof Error) return problem(value, () => (this.values.delete(event.seq), void this.fetchLarge(log, event)));
-    return value ? h('nuncio-json', { prop: { bytes: value } }) : h('pre', null, event.preview ?? '');
+    return value ? h('nuncio-json', { prop: { bytes: value } }) : h('pre', null, (event.preview ?? '').slice(0, SMALL));
   }
 
   /** @param {import('../ui/task-log.js').TaskLog} log @param {LogEvent} event */

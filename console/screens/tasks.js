@@ -14,6 +14,8 @@ import '../ui/rows.js';
 
 const PAGE = 100;
 const REFRESH = 1000;
+/** New tasks that are counted exactly: a list that is left open for a day on a busy server must not grow. */
+const MOST_FRESH = 10_000;
 const COLUMNS = [['state', 'State'], ['agent', 'Agent'], ['words', 'First text'], ['id', 'Task'], ['events', 'Events'], ['took', 'Took'], ['at', 'Status since']];
 const ENDED = new Set(['completed', 'failed', 'canceled', 'rejected']);
 
@@ -95,7 +97,7 @@ class NuncioTasks extends ConsoleElement {
   patch(row) {
     const at = this.rows.findIndex((known) => known.taskId === row.taskId);
     if (at >= 0) this.rows[at] = row;
-    else if (matches(this.filter, row)) this.fresh.add(row.taskId);
+    else if (this.fresh.size < MOST_FRESH && matches(this.filter, row)) this.fresh.add(row.taskId);
   }
 
   /** After a gap the newest rows are read again: known ones change in place, others are counted. At most once a second, so
@@ -150,19 +152,24 @@ class NuncioTasks extends ConsoleElement {
     if (key === '/') this.querySelector('input')?.focus();
     else if (key === 'j' || key === 'k') {
       this.selected = Math.max(0, Math.min(this.rows.length - 1, this.selected + (key === 'j' ? 1 : -1)));
-      list?.show(this.selected);
-      this.update();
+      this.goToSelected(list);
       announce(this.rows[this.selected]?.firstText ?? '');
     } else if (key === '.') {
       const next = this.rows.findIndex((row, index) => index > this.selected && row.state === 'failed');
       if (next >= 0) this.selected = next;
-      list?.show(this.selected);
-      this.update();
+      this.goToSelected(list);
     } else if (key === 'Enter' && this.rows[this.selected]) context.go(`tasks/${segment(this.rows[this.selected].taskId)}`);
     else if (key === 'x' && this.rows[this.selected]) this.mark(this.rows[this.selected].taskId);
     else if (key === 'r') void this.load();
     else return false;
     return true;
+  }
+
+  /** The focus goes along: on a chip that was pressed before, Enter would press it again instead of opening the row. @param {any} list */
+  goToSelected(list) {
+    list?.show(this.selected);
+    list?.focus({ preventScroll: true });
+    this.update();
   }
 
   /** Marks two tasks to compare them. @param {string} id */
@@ -214,7 +221,7 @@ class NuncioTasks extends ConsoleElement {
     return h(
       'div',
       { class: `list ${this.error ? 'old' : ''}` },
-      h('p', { class: 'list-head' }, countText(this.page.total, this.rows.length, Boolean(this.page.next)), fresh > 0 && h('button', { type: 'button', class: 'pill', onclick: () => this.load() }, `${fresh} new`), this.marked.size > 0 && this.compareLink()),
+      h('p', { class: 'list-head' }, countText(this.page.total, this.rows.length, Boolean(this.page.next)), fresh > 0 && h('button', { type: 'button', class: 'pill', onclick: () => this.load() }, `${fresh}${fresh === MOST_FRESH ? ' or more' : ''} new`), this.marked.size > 0 && this.compareLink()),
       h('div', { class: 'task-row columns', 'aria-hidden': 'true' }, ...COLUMNS.map(([name, text]) => h('span', { class: name }, text))),
       h('nuncio-rows', { prop: { count: this.rows.length, label: 'Tasks', rowAt: (/** @type {number} */ index) => this.row(index), rowClass: (/** @type {number} */ index) => (index === this.selected ? 'selected' : ''), onNear: (/** @type {number} */ end) => end >= this.rows.length - 10 && void this.more() } }),
       commandLine(curl(isEmpty(this.filter) ? 'tasks' : `tasks?${writeFilter(this.filter)}`)),

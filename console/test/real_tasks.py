@@ -1,9 +1,13 @@
 """Journeys through lists and logs: finding a failure, a task while it runs, the scrubber, resuming, kills, cancel."""
 
+import http.client
+import json
 import random
 import re
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from playwright.sync_api import expect
 
@@ -52,6 +56,75 @@ def find_a_failure(page, server):
     expect(page.locator(".row.selected .kind")).to_have_text("status")
     page.get_by_role("link", name="Wire").click()
     expect(page.locator(".frame")).to_have_count(9)
+
+
+def press_until_focused(page, key, wanted, most=80):
+    """Presses a key until the wanted element has the focus, as a person does who cannot use a pointer."""
+    for _ in range(most):
+        page.keyboard.press(key)
+        if page.locator(":focus").count() and wanted.and_(page.locator(":focus")).count():
+            return
+    raise AssertionError(f"{key} was pressed {most} times, and {wanted} has not the focus")
+
+
+def failure_among_many(page, server):
+    """By keyboard alone, among 100,000 tasks (NUNCIO_FULL; else 1,000): the failed one by its state, why it failed, and the same
+    message sent again."""
+    count = 100_000 if FULL else 1_000
+    failed = server.play("Print the invoice", LOG, {"type": "failed", "text": "the printer is out of paper"})
+    server.ended(failed)
+    send_many(server, count)
+    failures = server.api("tasks?state=failed&limit=1")["total"]
+    page.goto(f"{server.base}/tasks")
+    expect(page.locator(".live")).to_have_text("live")
+    expect(page.locator(".list-head")).to_have_text(re.compile(r"^\d{4,} tasks"))
+    page.keyboard.press("/")
+    press_until_focused(page, "Tab", page.get_by_role("button", name=re.compile("^failed")))
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("state=failed"))
+    expect(page.locator(".list-head")).to_have_text(f"{failures} task{'' if failures == 1 else 's'}")
+    press_until_failure(page, "the printer is out of paper", failures)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(failed))
+    expect(page.locator(".reason")).to_have_text("the printer is out of paper")
+    page.keyboard.press(".")
+    expect(page.locator(".row.selected .kind")).to_have_text("status")
+    press_until_focused(page, "Tab", page.get_by_role("button", name="Send again"))
+    page.keyboard.press("Enter")
+    expect(page).not_to_have_url(re.compile(failed))
+    again = re.search(r"tasks/([0-9a-f-]{36})", page.url).group(1)
+    expect(page.locator(".reason")).to_have_text("the printer is out of paper")
+    assert server.ended(again) == "failed"
+    assert server.api(f"tasks/{again}")["row"]["firstText"] == "Print the invoice"
+    assert server.api("tasks?state=failed&limit=1")["total"] == failures + 1
+
+
+def press_until_failure(page, why, most):
+    """`.` goes to the next failure; the wanted one may be below others."""
+    # The focus is on the chip, and follows to the list: Enter opens the row and does not press the chip again.
+    for _ in range(most):
+        page.keyboard.press(".")
+        expect(page.locator(".row.selected")).to_have_count(1)
+        if why in page.locator(".row.selected").inner_text():
+            return
+    raise AssertionError(f"no failure with: {why}")
+
+
+def send_many(server, count):
+    """Echoes on connections that stay open, so that 100,000 take a minute and not an hour."""
+
+    def send(each):
+        connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+        for n in range(each):
+            message = {"messageId": f"{threading.get_ident()}-{n}", "role": "ROLE_USER", "parts": [{"text": f"Hello {n}"}]}
+            connection.request("POST", "/agents/echo/message:send", json.dumps({"message": message}), {"Content-Type": "application/json", "A2A-Version": "1.0"})
+            response = connection.getresponse()
+            assert response.status == 200, response.read()
+            response.read()
+        connection.close()
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(send, [count // 16 + 1] * 16))
 
 
 def list_under_a_burst(page, server):
@@ -199,4 +272,4 @@ def cancel_a_task(page, server):
     assert server.ended(task) == "canceled"
 
 
-JOURNEYS = [find_a_failure, list_under_a_burst, task_while_it_runs, scrub, resume_from_an_event, cancel_a_task, kill_under_a_live_page]
+JOURNEYS = [find_a_failure, list_under_a_burst, task_while_it_runs, scrub, resume_from_an_event, cancel_a_task, kill_under_a_live_page, failure_among_many]

@@ -2,8 +2,8 @@
  * The live stream of this tab: one POST whose answer is an event stream of all topics that screens subscribed to. Each
  * topic has its own cursor, taken from its frames, so that a new stream continues where the last one was cut.
  *
- * The stream reads by `fetch`: an `EventSource` cannot send a header. It closes 10 s after the tab is hidden, because
- * browsers allow six connections to a host over all tabs.
+ * The stream reads by `fetch`: an `EventSource` cannot send a header. It closes 10 s after the tab is hidden, and when other
+ * tabs need its connection (`tab-order.js`).
  */
 
 import { SseParser } from '../core/sse.js';
