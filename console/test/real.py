@@ -2,6 +2,7 @@
 
     python real.py [--pictures FOLDER] [--only NAME]    NUNCIO: the binary; CHROMIUM, else /usr/bin/chromium;
                                                         AXE: axe.min.js of axe-core 4
+                                                        NUNCIO_PAGES=disk: the pages on disk, not the binary's
 
 Only locators are used: `page.evaluate` goes through eval, which the CSP refuses. Every console error, request to another
 host and CSP report fails the run. NUNCIO_FULL=1 runs the larger counts.
@@ -20,6 +21,7 @@ from playwright.sync_api import expect, sync_playwright
 import real_flows
 import real_knowledge
 import real_looks
+import real_now
 import real_operations
 import real_questions
 import real_safety
@@ -40,6 +42,7 @@ EXPECTED = {
     "lives_on_the_timeline": ["ERR_CONNECTION_REFUSED"],
     "compare_two_tasks": ["status of 404"],
     **real_knowledge.EXPECTED,
+    **real_now.EXPECTED,
     **real_operations.EXPECTED,
     **real_server_screens.EXPECTED,
     **real_try.EXPECTED,
@@ -53,9 +56,10 @@ GROUPS = [
     ([], real_operations.JOURNEYS),
     (real_operations.FLAGS, real_operations.WEBHOOKS),
     ([], real_server_screens.JOURNEYS),
+    (real_now.FLAGS, real_now.JOURNEYS),
     ([], real_looks.JOURNEYS),
     ([], [real_safety.hostile_texts]),
-    (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED]),
+    (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED, *real_now.CLOSED]),
 ]
 
 

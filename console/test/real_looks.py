@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 import real_flows
 import real_knowledge
+import real_now
 import real_operations
 import real_server_screens
 from real_server import until
@@ -45,6 +46,7 @@ def screens(server):
         "nothing": ".empty",
         **real_flows.looks(server),
         **real_knowledge.looks(server),
+        **real_now.looks(server),
         **real_operations.looks(server),
         **real_server_screens.looks(server),
         f"tasks/{task}/timeline": ".lane .span",

@@ -12,6 +12,7 @@
 
 /** @type {Screen[]} */
 export const SCREENS = [
+  { path: 'now', name: 'Now', key: 'n', element: 'nuncio-now', load: () => import('../screens/now.js') },
   {
     path: 'tasks', name: 'Tasks', key: 't', element: 'nuncio-tasks', load: () => import('../screens/tasks.js'),
     one: { element: 'nuncio-task', tab: 'story', load: () => import('../screens/task.js') },
