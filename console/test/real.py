@@ -29,6 +29,7 @@ import real_server_screens
 import real_tasks
 import real_timeline
 import real_try
+import real_views
 from real_server import RealServer
 
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
@@ -50,7 +51,7 @@ EXPECTED = {
 # Each group has a server of its own, with these flags.
 GROUPS = [
     ([], [*real_questions.JOURNEYS, *real_tasks.JOURNEYS, *real_safety.OPEN]),
-    ([], [*real_timeline.JOURNEYS, *real_flows.JOURNEYS]),
+    ([], [*real_timeline.JOURNEYS, *real_flows.JOURNEYS, *real_views.JOURNEYS]),
     ([], real_knowledge.JOURNEYS),
     ([], real_try.JOURNEYS),
     ([], real_operations.JOURNEYS),
