@@ -39,10 +39,10 @@ class NuncioTaskRaw extends ConsoleElement {
     const { log, seq } = this;
     if (!log) return null;
     return [
-      h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.compare() }, 'Compare with the server'), h('span', { role: 'status' }, this.result)),
+      !log.isFile && h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.compare() }, 'Compare with the server'), h('span', { role: 'status' }, this.result)),
       this.error ? problem(this.error, () => this.compare()) : null,
       h('nuncio-json', { prop: { text: JSON.stringify(log.fold.at(seq)) } }),
-      commandLine(curl(`tasks/${segment(this.taskId)}/at/${seq}`)),
+      !log.isFile && commandLine(curl(`tasks/${segment(this.taskId)}/at/${seq}`)),
     ];
   }
 }

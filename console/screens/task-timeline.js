@@ -23,6 +23,8 @@ class NuncioTaskTimeline extends ConsoleElement {
   /** @type {import('../ui/task-log.js').TaskLog | null} */
   log = null;
   taskId = '';
+  /** The address of the screen. */
+  path = '';
   search = '';
   size = 0;
   read = 0;
@@ -44,7 +46,7 @@ class NuncioTaskTimeline extends ConsoleElement {
   connected() {
     this.listenTo(context, 'settings', () => this.changed());
     this.onLeave(() => clearTimeout(this.timer));
-    void this.load();
+    if (!this.log?.isFile) void this.load();
   }
 
   async load() {
@@ -95,7 +97,7 @@ class NuncioTaskTimeline extends ConsoleElement {
     if (value === null) query.delete(name);
     else query.set(name, value);
     const text = query.toString();
-    context.go(`tasks/${segment(this.taskId)}/timeline${text ? `?${text}` : ''}`, { replace: true });
+    context.go(`${this.path}/timeline${text ? `?${text}` : ''}`, { replace: true });
   }
 
   /** @param {string} key */
@@ -153,7 +155,7 @@ class NuncioTaskTimeline extends ConsoleElement {
       ...[...LANE_NAMES].map(([lane, name]) => this.lane(name, lane, spans.filter((span) => span.lane === lane), scale)),
       this.journal && this.journal.runs.length === 0 && h('p', { class: 'note' }, 'Runs of this task were not recorded: it began before the server recorded them. Its events are drawn as points.'),
       this.journal?.moreRuns && h('p', { class: 'note' }, 'It has had more runs than are recorded.'),
-      commandLine(curl(`tasks/${segment(this.taskId)}/journal`)),
+      log.isFile ? h('p', { class: 'note' }, 'A file has the events of a task, not its runs and steps.') : commandLine(curl(`tasks/${segment(this.taskId)}/journal`)),
     ];
   }
 

@@ -203,6 +203,7 @@ class NuncioTasks extends ConsoleElement {
       !isEmpty(this.filter) && h('button', { type: 'button', class: 'quiet', onclick: () => this.show(emptyFilter()) }, 'Clear filters'),
       customElements.get('nuncio-named-views') && h('nuncio-named-views', { key: 'named views', prop: { query: writeFilter(this.filter) } }),
       customElements.get('nuncio-bulk-acts') && h('nuncio-bulk-acts', { key: 'bulk acts', prop: { filter: this.filter, search: this.search } }),
+      h('a', { href: link('file') }, 'Open a log file'),
       this.ignored.length > 0 && h('p', { class: 'note' }, `Not used from the address: ${this.ignored.join(', ')}`),
     );
   }

@@ -20,6 +20,7 @@ from playwright.sync_api import expect, sync_playwright
 
 import real_flows
 import real_knowledge
+import real_log_file
 import real_looks
 import real_now
 import real_operations
@@ -51,7 +52,7 @@ EXPECTED = {
 # Each group has a server of its own, with these flags.
 GROUPS = [
     ([], [*real_questions.JOURNEYS, *real_tasks.JOURNEYS, *real_safety.OPEN]),
-    ([], [*real_timeline.JOURNEYS, *real_flows.JOURNEYS, *real_views.JOURNEYS]),
+    ([], [*real_timeline.JOURNEYS, *real_flows.JOURNEYS, *real_views.JOURNEYS, *real_log_file.JOURNEYS]),
     ([], real_knowledge.JOURNEYS),
     ([], real_try.JOURNEYS),
     ([], real_operations.JOURNEYS),
