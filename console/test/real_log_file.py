@@ -145,4 +145,39 @@ def bad_log_files(page, server):
         assert page.locator("main :is(script, iframe, img, object, embed, [onerror], [onload])").count() == 0
 
 
-JOURNEYS = [log_as_a_file, bad_log_files]
+def prove_a_log(page, server):
+    """No gap, the fold of the server at the end and at samples, and the digest that the export has; it can be canceled."""
+    task = server.play("Prove it", {"repeat": 400, "line": {"type": "artifact", "id": "a", "text": "piece {n} ", "append": True, "last": False}}, {"type": "done", "text": "all of it"})
+    server.ended(task, 60)
+    last = server.api(f"tasks/{task}")["row"]["events"]
+    page.goto(f"{server.base}/tasks/{task}/raw")
+    compared = []
+    page.on("request", lambda request: compared.append(int(request.url.rsplit("/", 1)[1])) if "/at/" in request.url else None)
+    proof = page.get_by_role("region", name="Proof")
+    proof.get_by_role("button", name="Prove it").click()
+    expect(proof.locator("li").nth(0)).to_have_text(f"✓ holds 1 to {last}, none missing.")
+    expect(proof.locator("li").nth(1)).to_contain_text(f"✓ holds The fold here is the server's at event {last} and at", timeout=60_000)
+    expect(proof.locator("li").nth(2)).to_contain_text(digest(server.events(task)))
+    assert last > 200 and 190 <= len(compared) <= 200 and {1, last} <= set(compared), (last, len(compared))
+    # The server does not answer: the proof is canceled, and says how far it came.
+    page.route("**/at/*", lambda route: None)
+    proof.get_by_role("button", name="Prove it").click()
+    expect(proof.locator("li")).to_have_text([f"✓ holds 1 to {last}, none missing."])
+    proof.get_by_role("button", name="Cancel the proof").click()
+    expect(proof).to_contain_text("Canceled: the rest was not checked.")
+    expect(proof.get_by_role("button", name="Prove it")).to_be_visible()
+    page.unroute("**/at/*")
+
+    def wrong(route):
+        """One fold in which one member differs."""
+        response = route.fetch()
+        answer = response.json()
+        answer["task"]["state"] = "failed"
+        route.fulfill(response=response, json=answer)
+
+    page.route(f"**/at/{last}", wrong)
+    proof.get_by_role("button", name="Prove it").click()
+    expect(proof.locator("li").nth(1)).to_have_text(f"✕ fails At event {last} they differ: /state")
+
+
+JOURNEYS = [log_as_a_file, bad_log_files, prove_a_log]
