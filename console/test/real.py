@@ -26,6 +26,7 @@ import real_now
 import real_operations
 import real_questions
 import real_safety
+import real_seen
 import real_server_screens
 import real_tasks
 import real_timeline
@@ -58,7 +59,7 @@ GROUPS = [
     ([], real_operations.JOURNEYS),
     (real_operations.FLAGS, real_operations.WEBHOOKS),
     ([], real_server_screens.JOURNEYS),
-    (real_now.FLAGS, real_now.JOURNEYS),
+    (real_now.FLAGS, [*real_now.JOURNEYS, *real_seen.JOURNEYS]),
     ([], real_looks.JOURNEYS),
     ([], [real_safety.hostile_texts]),
     (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED, *real_now.CLOSED]),
