@@ -6,6 +6,7 @@
 import { isTerminal } from '../core/fold.js';
 import { duration, millis } from '../core/time.js';
 import { clock, get, post, segment } from '../ui/api.js';
+import { auditNote, noteAct } from '../ui/audit-note.js';
 import { context, link } from '../ui/context.js';
 import { h } from '../ui/dom.js';
 import { exportLog } from '../ui/log-file.js';
@@ -32,7 +33,7 @@ class NuncioTask extends LogScreen {
   }
 
   connected() {
-    this.listenTo(context, 'settings', () => this.changed());
+    for (const what of ['settings', 'act']) this.listenTo(context, what, () => this.changed());
     this.onLeave(() => this.log?.close());
     const ages = setInterval(() => this.changed(), 5000);
     this.onLeave(() => clearInterval(ages));
@@ -56,14 +57,22 @@ class NuncioTask extends LogScreen {
   }
 
   cancel() {
-    return this.act(() => post(`tasks/${segment(this.taskId)}/cancel`, {}));
+    return this.act(async () => {
+      const began = clock.now();
+      await post(`tasks/${segment(this.taskId)}/cancel`, {});
+      noteAct(this.taskId, began);
+    });
   }
 
   /** The same message again, as a new task. */
   sendAgain() {
     const first = this.log?.fold.events[0];
     return this.act(async () => {
-      const id = await sendAgain(this.log?.head.origin.agent, first?.data);
+      const { agent } = this.log?.head.origin ?? {};
+      const began = clock.now();
+      const id = await sendAgain(agent, first?.data);
+      // The audit's line of a send is about the agent.
+      noteAct(id, began, `a2a://agents/${agent}`);
       context.go(`tasks/${segment(id)}`);
     });
   }
@@ -116,6 +125,7 @@ class NuncioTask extends LogScreen {
     return [
       this.head(log),
       this.actError ? problem(this.actError, () => this.act(this.lastAct)) : null,
+      auditNote(this.taskId),
       log.error ? problem(log.error, () => this.load()) : null,
       this.tabs(),
       this.scrubber(log),

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
+import real_audit
 import real_flows
 import real_knowledge
 import real_log_file
@@ -44,6 +45,7 @@ EXPECTED = {
     "foreign_page": None,
     "lives_on_the_timeline": ["ERR_CONNECTION_REFUSED"],
     "compare_two_tasks": ["status of 404"],
+    **real_audit.EXPECTED,
     **real_knowledge.EXPECTED,
     **real_now.EXPECTED,
     **real_operations.EXPECTED,
@@ -62,7 +64,7 @@ GROUPS = [
     (real_now.FLAGS, [*real_now.JOURNEYS, *real_seen.JOURNEYS]),
     ([], real_looks.JOURNEYS),
     ([], [real_safety.hostile_texts]),
-    (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED, *real_now.CLOSED]),
+    (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED, *real_now.CLOSED, *real_audit.CLOSED]),
 ]
 
 
