@@ -77,6 +77,7 @@ class RealServer:
         if FROM_DISK and not self.front:
             self.front = subprocess.Popen(["node", str(HERE.parent / "serve.mjs"), f"http://127.0.0.1:{self.port}", "0"], stdout=subprocess.PIPE, text=True)
             self.front_port = re.search(r":(\d+)/console/", self.front.stdout.readline()).group(1)
+        self.public_url = f"http://127.0.0.1:{self.port}"
         self.root = f"http://127.0.0.1:{self.front_port if FROM_DISK else self.port}"
         self.base = f"{self.root}/console"
         # What it prints later must not fill the pipe.

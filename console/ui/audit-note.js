@@ -12,13 +12,15 @@ import { ConsoleElement } from './element.js';
 /** The audit is written after the act was answered. */
 const ATTEMPTS = 6;
 const PAUSE = 400;
+/** The server's clock is known here within the time that an answer takes. */
+const CLOCK_ERROR = 50;
 
 /** @type {{taskId: string, began: number, resource: string} | null} */
 let last = null;
 
 /** @param {string} taskId where it is shown @param {number} began by the server's clock @param {string} [resource] what the line is about */
 export function noteAct(taskId, began, resource = taskId) {
-  last = context.me?.may?.['read:admin:audit'] === true ? { taskId, began, resource } : null;
+  last = context.me?.may?.['read:admin:audit'] === true ? { taskId, began: began - CLOCK_ERROR, resource } : null;
   context.notify('act');
 }
 
