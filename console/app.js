@@ -134,7 +134,7 @@ class NuncioApp extends ConsoleElement {
       h(
         'nav',
         { 'aria-label': 'Screens' },
-        ...SCREENS.map(({ path, name }) =>
+        ...SCREENS.filter(({ isAside }) => !isAside).map(({ path, name }) =>
           h('a', { href: link(path), 'aria-current': here.startsWith(path) ? 'page' : null }, name, path === 'inbox' && context.questions > 0 && h('span', { class: 'count' }, context.questions)),
         ),
       ),

@@ -1,7 +1,7 @@
 // Serves the console's files as they are on disk, and passes everything else on to a running server: pages can be changed
 // without building the server again.
 //
-//   node console/serve.mjs [SERVER] [PORT]    default: http://127.0.0.1:8080 and 8081
+//   node console/serve.mjs [SERVER] [PORT]    default: http://127.0.0.1:8080 and 8081; port 0: a free one
 import { readFileSync } from 'node:fs';
 import { createServer, request } from 'node:http';
 import { fileURLToPath } from 'node:url';
@@ -12,12 +12,12 @@ const port = Number(process.argv[3] ?? 8081);
 const TYPES = { css: 'text/css', html: 'text/html', js: 'text/javascript', svg: 'image/svg+xml' };
 const FILE = '/console/a/dev/';
 
-createServer((asked, answer) => {
+const front = createServer((asked, answer) => {
   const path = asked.url.split('?')[0];
   if (path.startsWith(FILE)) return file(path.slice(FILE.length), answer);
   const forPage = path.startsWith('/console/') && !path.startsWith('/console/api/');
   pass(asked, answer, forPage);
-}).listen(port, '127.0.0.1', () => console.log(`http://127.0.0.1:${port}/console/ with the pages of ${ROOT}`));
+}).listen(port, '127.0.0.1', () => console.log(`http://127.0.0.1:${front.address().port}/console/ with the pages of ${ROOT}`));
 
 function file(name, answer) {
   try {
@@ -29,9 +29,11 @@ function file(name, answer) {
   }
 }
 
-/** The server compares `Origin` and `Host` with its own address. Of a page, its headers are the server's, and its bytes ours. */
+/** The server compares `Origin` and `Host` with its own address: those of this front become the server's, and a foreign origin
+ * stays one. Of a page, its headers are the server's, and its bytes ours. */
 function pass(asked, answer, forPage) {
-  const headers = { ...asked.headers, host: server.host, ...(asked.headers.origin ? { origin: server.origin } : {}) };
+  const isOwn = asked.headers.origin === `http://${asked.headers.host}`;
+  const headers = { ...asked.headers, host: server.host, ...(isOwn ? { origin: server.origin } : {}) };
   const passed = request({ host: server.hostname, port: server.port, method: asked.method, path: asked.url, headers }, (got) => {
     if (!forPage || got.statusCode !== 200) {
       answer.writeHead(got.statusCode, got.headers);
@@ -42,7 +44,7 @@ function pass(asked, answer, forPage) {
     const { 'content-length': _, ...kept } = got.headers;
     answer.writeHead(200, kept).end(readFileSync(`${ROOT}index.html`));
   });
-  passed.on('error', (error) => answer.writeHead(502).end(String(error)));
+  passed.on('error', () => answer.destroy()); // A server that is down is down here, too.
   answer.on('close', () => passed.destroy());
   asked.pipe(passed);
 }

@@ -1,5 +1,6 @@
 /**
- * The filters of the audit as parameters of the API and as a command, and the task that a line is about. Pure.
+ * The filters of the audit as parameters of the API and as a command, what came since a list was read, and the task that a line
+ * is about. Pure.
  */
 
 export const AUDIT_TYPES = ['a2a', 'memory', 'sparc', 'batchtools', 'admin'];
@@ -28,4 +29,18 @@ export function taskOfResource(resource) {
   } catch {
     return id ?? null;
   }
+}
+
+/** Lines that came since a list was read. A reading of the audit is a line itself where all is recorded: it is not counted, or
+ * following would count its own steps. @param {{number: number}[]} shown @param {{entries: any[], next: string | null}} page the newest lines
+ * @returns {{count: number, isMore: boolean}} `isMore`: there may be others between */
+export function freshLines(shown, { entries, next }) {
+  const newest = shown[0]?.number ?? 0;
+  const fresh = entries.filter(({ number }) => number > newest);
+  return { count: fresh.filter(({ operation }) => operation !== 'audit.read').length, isMore: fresh.length === entries.length && next !== null && newest > 0 };
+}
+
+/** The line that an act left: the newest about its resource since it began that is not a reading. @param {any[]} entries newest first @param {number} began */
+export function lineOfAct(entries, began) {
+  return entries.find(({ at, action }) => action !== 'read' && Date.parse(at) >= began) ?? null;
 }

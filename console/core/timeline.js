@@ -16,13 +16,14 @@ import { lanes, stack } from './layout.js';
 export const LANE_NAMES = new Map([
   ['run', 'Runs'], ['state', 'State'], ['step', 'Steps'], ['sleep', 'Sleeps'], ['call', 'Calls'], ['question', 'Questions'],
   ['artifact', 'Artifacts'], ['message', 'Messages'], ['progress', 'Progress'], ['log', 'Log'],
+  ['follower', 'Followers'], ['webhook', 'Webhooks'],
 ]);
 
 /** A run that died has no end: it is drawn up to the last thing that is known of it.
- * @param {Journal | null} journal @param {LogEvent[]} events @param {number} now @returns {TimelineSpan[]} */
-export function timelineSpans(journal, events, now) {
+ * @param {Journal | null} journal @param {LogEvent[]} events @param {number} now @param {TimelineSpan[]} [marks] @returns {TimelineSpan[]} */
+export function timelineSpans(journal, events, now, marks = []) {
   const spans = journal ? journalSpans(journal, events, now) : [];
-  return [...stack(spans), ...lanes(events, now)];
+  return [...stack(spans), ...lanes(events, now), ...marks];
 }
 
 /** @param {Journal} journal @param {LogEvent[]} events @param {number} now @returns {TimelineSpan[]} */
@@ -65,6 +66,8 @@ function lastBefore(events, end, from) {
 
 /** Lanes in which something lasts that is work, not waiting. */
 const BUSY = new Set(['run', 'step', 'call']);
+/** Lanes that say who has seen an event, not that something happened then. */
+const MARKS = new Set(['follower', 'webhook']);
 /** How much of the width a folded gap takes. */
 const FOLDED = 0.02;
 
@@ -92,7 +95,7 @@ export function scaleOf(spans, from, to, folded) {
 /** The times of a range in which nothing ran and nothing was said, if they are long enough to be worth folding.
  * @param {TimelineSpan[]} spans @param {number} from @param {number} to */
 export function idleGaps(spans, from, to) {
-  const busy = spans.filter((span) => BUSY.has(span.lane) || !(span.to > span.from)).sort((a, b) => a.from - b.from);
+  const busy = spans.filter((span) => BUSY.has(span.lane) || (!(span.to > span.from) && !MARKS.has(span.lane))).sort((a, b) => a.from - b.from);
   const gaps = [];
   let end = from;
   for (const span of busy) {

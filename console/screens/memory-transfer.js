@@ -5,6 +5,7 @@
 
 import { fileName, importParts } from '../core/memory.js';
 import { h } from '../ui/dom.js';
+import { download } from '../ui/download.js';
 import { ConsoleElement } from '../ui/element.js';
 import { callTool } from '../ui/mcp.js';
 import { announce, quote, time } from '../ui/parts.js';
@@ -60,9 +61,7 @@ class NuncioMemoryTransfer extends ConsoleElement {
         this.note = `Exporting: ${count} entries`;
         this.update();
       } while (after !== undefined && this.isConnected);
-      const url = URL.createObjectURL(new Blob(parts, { type: 'application/jsonl' }));
-      h('a', { href: url, download: fileName(namespace) }).click();
-      setTimeout(() => URL.revokeObjectURL(url), 60_000);
+      download(parts, fileName(namespace), 'application/jsonl');
       return `Exported ${count} entries to ${fileName(namespace)}.`;
     });
   }

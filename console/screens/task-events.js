@@ -124,10 +124,9 @@ class NuncioTaskEvents extends ConsoleElement {
     return h(
       'div',
       { class: 'event-detail' },
-      h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.goTo(event.seq, 'story') }, 'Task as of here'), h('button', { type: 'button', onclick: () => this.goTo(event.seq, 'wire') }, 'Wire'), this.isSmall(event) && copyButton(JSON.stringify(event.data), 'Copy the data of this event'), event.size !== undefined && this.isSmall(event) && h('span', { class: 'note' }, bytes(event.size))),
+      h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.goTo(event.seq, 'story') }, 'Task as of here'), !log.isFile && h('button', { type: 'button', onclick: () => this.goTo(event.seq, 'wire') }, 'Wire'), this.isSmall(event) && copyButton(JSON.stringify(event.data), 'Copy the data of this event'), event.size !== undefined && this.isSmall(event) && h('span', { class: 'note' }, bytes(event.size))),
       this.value(log, event),
-      h('p', { class: 'note' }, 'Resume from here:'),
-      commandLine(resumeCommand(log.id, event.seq)),
+      ...(log.isFile ? [] : [h('p', { class: 'note' }, 'Resume from here:'), commandLine(resumeCommand(log.id, event.seq))]),
     );
   }
 

@@ -1,10 +1,11 @@
-/** The fold of a task as JSON, as of any event, and its comparison with the server's own fold. */
+/** The fold of a task as JSON, as of any event, its comparison with the server's own fold, and the proof of the whole log. */
 
-import { jsonDiff } from '../core/diff.js';
+import { foldDifference } from '../core/proof.js';
 import { get, segment } from '../ui/api.js';
 import { h } from '../ui/dom.js';
 import { ConsoleElement } from '../ui/element.js';
 import { commandLine, curl, problem } from '../ui/parts.js';
+import './task-proof.js';
 
 class NuncioTaskRaw extends ConsoleElement {
   /** @type {import('../ui/task-log.js').TaskLog | null} */
@@ -27,8 +28,7 @@ class NuncioTaskRaw extends ConsoleElement {
     this.error = null;
     try {
       const { task } = await get(`tasks/${segment(this.taskId)}/at/${seq}`);
-      const { changes, more } = jsonDiff(this.log?.fold.at(seq), task, 20);
-      this.result = changes.length === 0 ? `At event ${seq} the fold here and the fold of the server are the same.` : `At event ${seq} they differ: ${changes.map((change) => change.path).join(', ')}${more ? ' …' : ''}`;
+      this.result = foldDifference(seq, this.log?.fold.at(seq), task) || `At event ${seq} the fold here and the fold of the server are the same.`;
     } catch (error) {
       this.error = error;
     }
@@ -39,10 +39,11 @@ class NuncioTaskRaw extends ConsoleElement {
     const { log, seq } = this;
     if (!log) return null;
     return [
-      h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.compare() }, 'Compare with the server'), h('span', { role: 'status' }, this.result)),
+      !log.isFile && h('p', { class: 'bar' }, h('button', { type: 'button', onclick: () => this.compare() }, 'Compare with the server'), h('span', { role: 'status' }, this.result)),
       this.error ? problem(this.error, () => this.compare()) : null,
+      !log.isFile && h('nuncio-task-proof', { key: 'proof', prop: { log } }),
       h('nuncio-json', { prop: { text: JSON.stringify(log.fold.at(seq)) } }),
-      commandLine(curl(`tasks/${segment(this.taskId)}/at/${seq}`)),
+      !log.isFile && commandLine(curl(`tasks/${segment(this.taskId)}/at/${seq}`)),
     ];
   }
 }

@@ -74,7 +74,7 @@ class NuncioTaskStory extends ConsoleElement {
     if (type === 'answer') return typeof data.answer === 'string' ? h('p', null, data.answer) : h('nuncio-json', { prop: { text: JSON.stringify(data.answer) } });
     if (type !== 'question') return null;
     // Only the caller whose task it is answers, also where others may read it.
-    const asks = this.at === null && open.has(event.seq) && task.origin.owner === context.owner;
+    const asks = !this.log?.isFile && this.at === null && open.has(event.seq) && task.origin.owner === context.owner;
     return asks ? h('nuncio-question', { prop: { taskId: this.taskId, question: data } }) : h('p', { class: 'plain' }, data.text);
   }
 }

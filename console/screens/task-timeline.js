@@ -5,12 +5,14 @@
 
 import { ticks } from '../core/layout.js';
 import { duration, format } from '../core/time.js';
+import { markSpans } from '../core/seen.js';
 import { LANE_NAMES, readRange, scaleOf, thin, timelineSpans } from '../core/timeline.js';
 import { clock, get, segment } from '../ui/api.js';
 import { context, link } from '../ui/context.js';
 import { h } from '../ui/dom.js';
 import { ConsoleElement } from '../ui/element.js';
 import { commandLine, curl, empty, problem } from '../ui/parts.js';
+import { SeenBy } from '../ui/seen-by.js';
 
 /** @typedef {import('../core/timeline.js').TimelineSpan} TimelineSpan */
 
@@ -23,6 +25,8 @@ class NuncioTaskTimeline extends ConsoleElement {
   /** @type {import('../ui/task-log.js').TaskLog | null} */
   log = null;
   taskId = '';
+  /** The address of the screen. */
+  path = '';
   search = '';
   size = 0;
   read = 0;
@@ -44,8 +48,13 @@ class NuncioTaskTimeline extends ConsoleElement {
   connected() {
     this.listenTo(context, 'settings', () => this.changed());
     this.onLeave(() => clearTimeout(this.timer));
+    if (!this.log || this.log.isFile) return;
+    this.seen = new SeenBy(this.taskId, this.log.head.origin.owner, this);
     void this.load();
   }
+
+  /** @type {SeenBy | null} */
+  seen = null;
 
   async load() {
     const { size } = this;
@@ -95,7 +104,7 @@ class NuncioTaskTimeline extends ConsoleElement {
     if (value === null) query.delete(name);
     else query.set(name, value);
     const text = query.toString();
-    context.go(`tasks/${segment(this.taskId)}/timeline${text ? `?${text}` : ''}`, { replace: true });
+    context.go(`${this.path}/timeline${text ? `?${text}` : ''}`, { replace: true });
   }
 
   /** @param {string} key */
@@ -143,7 +152,7 @@ class NuncioTaskTimeline extends ConsoleElement {
     if (!log || log.fold.events.length === 0) return empty('Nothing has happened yet', 'The first event comes with the task.');
     if (this.error && !this.journal) return problem(this.error, () => this.load());
     const { began, end, from, to } = this.range();
-    const spans = timelineSpans(this.journal, log.fold.events, end);
+    const spans = timelineSpans(this.journal, log.fold.events, end, markSpans(this.seen?.marks ?? [], (seq) => log.eventAt(seq)));
     const scale = scaleOf(spans, from, to, this.folded);
     return [
       this.bar(began, from, to),
@@ -151,9 +160,10 @@ class NuncioTaskTimeline extends ConsoleElement {
       this.error ? problem(this.error, () => this.load()) : null,
       this.axis(scale, began),
       ...[...LANE_NAMES].map(([lane, name]) => this.lane(name, lane, spans.filter((span) => span.lane === lane), scale)),
+      this.seen?.view(this.path, log.last) ?? null,
       this.journal && this.journal.runs.length === 0 && h('p', { class: 'note' }, 'Runs of this task were not recorded: it began before the server recorded them. Its events are drawn as points.'),
       this.journal?.moreRuns && h('p', { class: 'note' }, 'It has had more runs than are recorded.'),
-      commandLine(curl(`tasks/${segment(this.taskId)}/journal`)),
+      log.isFile ? h('p', { class: 'note' }, 'A file has the events of a task, not its runs and steps.') : commandLine(curl(`tasks/${segment(this.taskId)}/journal`)),
     ];
   }
 

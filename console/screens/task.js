@@ -6,27 +6,19 @@
 import { isTerminal } from '../core/fold.js';
 import { duration, millis } from '../core/time.js';
 import { clock, get, post, segment } from '../ui/api.js';
+import { auditNote, noteAct } from '../ui/audit-note.js';
 import { context, link } from '../ui/context.js';
 import { h } from '../ui/dom.js';
-import { ConsoleElement } from '../ui/element.js';
+import { exportLog } from '../ui/log-file.js';
 import { copyButton, loading, problem, stateMark, time } from '../ui/parts.js';
 import { sendAgain } from '../ui/send-again.js';
 import { TaskLog } from '../ui/task-log.js';
-import './task-events.js';
+import { LogScreen } from './log-screen.js';
 import './task-family.js';
-import './task-raw.js';
-import './task-story.js';
-import './task-timeline.js';
 import './task-wire.js';
 
-const TABS = ['story', 'timeline', 'events', 'wire', 'family', 'raw'];
-
-class NuncioTask extends ConsoleElement {
-  recordId = '';
-  tab = 'story';
-  search = '';
-  /** @type {TaskLog | null} */
-  log = null;
+class NuncioTask extends LogScreen {
+  tabNames = ['story', 'timeline', 'events', 'wire', 'family', 'raw'];
   /** @type {unknown} */
   error = null;
   /** @type {unknown} */
@@ -36,8 +28,12 @@ class NuncioTask extends ConsoleElement {
     return this.recordId;
   }
 
+  get path() {
+    return `tasks/${segment(this.taskId)}`;
+  }
+
   connected() {
-    this.listenTo(context, 'settings', () => this.changed());
+    for (const what of ['settings', 'act']) this.listenTo(context, what, () => this.changed());
     this.onLeave(() => this.log?.close());
     const ages = setInterval(() => this.changed(), 5000);
     this.onLeave(() => clearInterval(ages));
@@ -60,55 +56,52 @@ class NuncioTask extends ConsoleElement {
     this.changed();
   }
 
-  /** The event as of which the task is shown; null: the newest. */
-  get at() {
-    const at = Number(new URLSearchParams(this.search).get('at'));
-    return Number.isInteger(at) && at > 0 && this.log ? Math.min(at, this.log.last) : null;
-  }
-
-  /** @param {number | null} at @param {string} [tab] @param {boolean} [replace] */
-  goTo(at, tab = this.tab, replace = true) {
-    const query = new URLSearchParams(this.search);
-    if (at === null) query.delete('at');
-    else query.set('at', String(at));
-    const text = query.toString();
-    context.go(`tasks/${segment(this.taskId)}/${tab}${text ? `?${text}` : ''}`, { replace });
-  }
-
-  /** @param {string} key */
-  onKey(key) {
-    const last = this.log?.last ?? 0;
-    const at = this.at ?? last;
-    if (key === '[') this.goTo(Math.max(1, at - 1));
-    else if (key === ']') this.goTo(at + 1 >= last ? null : at + 1);
-    else if (key === 'Escape') context.go('tasks');
-    else if (key === 'a') /** @type {HTMLElement | null} */ (this.querySelector('nuncio-question :is(input, textarea, select, button)'))?.focus();
-    else if (key === '.') this.goToFailure(at);
-    else return /** @type {any} */ (this.querySelector('.reading > *'))?.onKey?.(key) ?? false;
-    return true;
-  }
-
-  /** The next event after `at` that tells of a failure. From the newest event it is the last one, which is why the task
-   * failed; after that they come from the first on. @param {number} at */
-  goToFailure(at) {
-    const events = this.log?.fold.events ?? [];
-    const failed = events.filter(({ type, data }) => (type === 'status' && (data?.state === 'failed' || data?.state === 'rejected')) || (type === 'log' && ['error', 'critical', 'alert', 'emergency'].includes(data?.level)));
-    const next = this.at === null ? failed.at(-1) : (failed.find((event) => event.seq > at) ?? failed[0]);
-    if (next) this.goTo(next.seq, 'events', false);
-  }
-
   cancel() {
-    return this.act(() => post(`tasks/${segment(this.taskId)}/cancel`, {}));
+    return this.act(async () => {
+      const began = clock.now();
+      await post(`tasks/${segment(this.taskId)}/cancel`, {});
+      noteAct(this.taskId, began);
+    });
   }
 
   /** The same message again, as a new task. */
   sendAgain() {
     const first = this.log?.fold.events[0];
     return this.act(async () => {
-      const id = await sendAgain(this.log?.head.origin.agent, first?.data);
+      const { agent } = this.log?.head.origin ?? {};
+      const began = clock.now();
+      const id = await sendAgain(agent, first?.data);
+      // The audit's line of a send is about the agent.
+      noteAct(id, began, `a2a://agents/${agent}`);
       context.go(`tasks/${segment(id)}`);
     });
   }
+
+  /** Saves the log as a file; a second press stops it. */
+  async export() {
+    if (this.exporting) return this.exporting.abort();
+    const { log } = this;
+    if (!log) return;
+    const controller = (this.exporting = new AbortController());
+    const say = (/** @type {string} */ text) => ((this.exported = text), this.changed());
+    this.onLeave(() => controller.abort());
+    await this.act(async () => {
+      say('Reading the log');
+      try {
+        say(await exportLog(log, controller.signal, (progress) => say(`Reading ${progress}`)));
+      } catch (error) {
+        say(controller.signal.aborted ? 'Stopped: nothing was saved.' : '');
+        if (!controller.signal.aborted) throw error;
+      } finally {
+        this.exporting = null;
+      }
+    });
+  }
+
+  /** @type {AbortController | null} */
+  exporting = null;
+  /** What came of the export, or how far it is. */
+  exported = '';
 
   /** @param {() => Promise<any>} work */
   async act(work) {
@@ -132,17 +125,12 @@ class NuncioTask extends ConsoleElement {
     return [
       this.head(log),
       this.actError ? problem(this.actError, () => this.act(this.lastAct)) : null,
+      auditNote(this.taskId),
       log.error ? problem(log.error, () => this.load()) : null,
       this.tabs(),
       this.scrubber(log),
       h('div', { class: 'reading', key: `reading ${this.tab}` }, this.reading(log)),
     ];
-  }
-
-  /** The task as it is shown: of an event, or the newest that is known. @param {TaskLog} log */
-  shown(log) {
-    const at = this.at;
-    return at === null ? log.fold.task : log.fold.at(at);
   }
 
   /** @param {TaskLog} log */
@@ -188,40 +176,12 @@ class NuncioTask extends ConsoleElement {
       { class: 'bar' },
       !log.ended && !isTerminal(log.isWhole ? log.fold.task.state : log.head.row.state) && button('Cancel task', 'write:a2a:tasks', () => void this.cancel()),
       ended && first?.type === 'message' && first.data && button('Send again', 'write:a2a:tasks', () => void this.sendAgain()),
+      h('button', { type: 'button', onclick: () => void this.export() }, this.exporting ? 'Stop the export' : 'Export'),
       ended && h('a', { href: link(`compare?a=${segment(this.taskId)}`) }, 'Compare with …'),
+      h('span', { class: 'note', role: 'status' }, this.exported),
     );
   }
 
-  tabs() {
-    return h('nav', { class: 'tabs', 'aria-label': 'Readings of the log' }, ...TABS.map((tab) => h('a', { href: link(`tasks/${segment(this.taskId)}/${tab}${this.search}`), 'aria-current': tab === this.tab ? 'page' : null }, tab[0].toUpperCase() + tab.slice(1))));
-  }
-
-  /** @param {TaskLog} log */
-  scrubber(log) {
-    const at = this.at ?? log.last;
-    const move = (/** @type {any} */ event) => this.goTo(Number(event.target.value) >= log.last ? null : Number(event.target.value));
-    return h(
-      'div',
-      { class: 'scrubber' },
-      h('button', { type: 'button', class: 'quiet', 'aria-label': 'Previous event', onclick: () => this.onKey('[') }, '['),
-      h('input', { type: 'range', min: 1, max: Math.max(1, log.last), 'aria-label': 'Task as of event', 'aria-valuetext': `event ${at} of ${log.last}`, oninput: move, prop: { value: String(at) } }),
-      h('button', { type: 'button', class: 'quiet', 'aria-label': 'Next event', onclick: () => this.onKey(']') }, ']'),
-      h('span', { class: 'note' }, `${at} / ${log.last}`),
-    );
-  }
-
-  /** @param {TaskLog} log */
-  reading(log) {
-    const at = this.at;
-    const common = { log, at, size: log.last, read: log.fold.events.length };
-    const goTo = (/** @type {number} */ seq, /** @type {string} */ tab) => this.goTo(seq, tab, false);
-    if (this.tab === 'events') return h('nuncio-task-events', { prop: { ...common, goTo } });
-    if (this.tab === 'timeline') return h('nuncio-task-timeline', { prop: { ...common, taskId: this.taskId, search: this.search, goTo } });
-    if (this.tab === 'wire') return h('nuncio-task-wire', { prop: { ...common, taskId: this.taskId } });
-    if (this.tab === 'family') return h('nuncio-task-family', { prop: { taskId: this.taskId, size: log.last } });
-    if (this.tab === 'raw') return h('nuncio-task-raw', { prop: { ...common, taskId: this.taskId } });
-    return h('nuncio-task-story', { prop: { ...common, taskId: this.taskId, goTo } });
-  }
 }
 
 /** @param {import('../core/fold.js').Task} task */

@@ -57,7 +57,8 @@ class NuncioTasks extends ConsoleElement {
     this.onLeave(() => this.unsubscribe?.());
     this.onLeave(() => clearTimeout(this.refreshTimer));
     void this.load();
-    void import('../ui/bulk-acts.js').then(() => this.changed());
+    // Not part of what the first list needs.
+    void Promise.all([import('../ui/bulk-acts.js'), import('../ui/named-views.js')]).then(() => this.changed());
   }
 
   async load() {
@@ -161,6 +162,7 @@ class NuncioTasks extends ConsoleElement {
     } else if (key === 'Enter' && this.rows[this.selected]) context.go(`tasks/${segment(this.rows[this.selected].taskId)}`);
     else if (key === 'x' && this.rows[this.selected]) this.mark(this.rows[this.selected].taskId);
     else if (key === 'r') void this.load();
+    else if (key === 'v') /** @type {any} */ (this.querySelector('nuncio-named-views'))?.open();
     else return false;
     return true;
   }
@@ -206,7 +208,9 @@ class NuncioTasks extends ConsoleElement {
       h('button', { type: 'button', class: 'chip', 'aria-pressed': this.filter.roots, onclick: () => this.show({ ...this.filter, roots: !this.filter.roots }) }, 'roots only'),
       context.me?.may?.['read:admin:tasks'] === true && h('button', { type: 'button', class: 'chip', 'aria-pressed': this.filter.owner === 'all', onclick: () => this.show({ ...this.filter, owner: this.filter.owner ? '' : 'all' }) }, 'all callers'),
       !isEmpty(this.filter) && h('button', { type: 'button', class: 'quiet', onclick: () => this.show(emptyFilter()) }, 'Clear filters'),
+      customElements.get('nuncio-named-views') && h('nuncio-named-views', { key: 'named views', prop: { query: writeFilter(this.filter) } }),
       customElements.get('nuncio-bulk-acts') && h('nuncio-bulk-acts', { key: 'bulk acts', prop: { filter: this.filter, search: this.search } }),
+      h('a', { href: link('file') }, 'Open a log file'),
       this.ignored.length > 0 && h('p', { class: 'note' }, `Not used from the address: ${this.ignored.join(', ')}`),
     );
   }

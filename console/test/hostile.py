@@ -25,12 +25,15 @@ def show_every_task(page, base):
     total = int(re.search(r"\d+", page.locator(".list-head").inner_text())[0])
     page.goto(base + "inbox")
     expect(page.locator(".asked.closed")).to_have_count(3)
+    page.goto(base + "now")
+    expect(page.locator("a.tile").first).to_be_visible()
+    expect(page.locator(".tallies a.tally").nth(20)).to_be_visible()
     numbers = range(1, total + 1, 1 if FULL else 6)
     for n in numbers:
         page.goto(f"{base}tasks/019a8f2e-7d11-7c3a-9b1e-{n:012}")
         expect(page.locator(".story .said").first).to_be_visible()
         expect(page.locator(".facts")).to_contain_text("none missing")
-        for tab, ready in {"Events": ".event-line", "Raw": ".json", "Wire": ".frame"}.items():
+        for tab, ready in {"Events": ".event-line", "Raw": ".json", "Wire": ".frame", "Timeline": ".seen li .why"}.items():
             page.get_by_role("link", name=tab, exact=True).click()
             expect(page.locator(ready).first).to_be_visible()
         assert re.fullmatch(r"\(\d+\) Nuncio", page.title()), page.title()

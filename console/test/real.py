@@ -2,6 +2,7 @@
 
     python real.py [--pictures FOLDER] [--only NAME]    NUNCIO: the binary; CHROMIUM, else /usr/bin/chromium;
                                                         AXE: axe.min.js of axe-core 4
+                                                        NUNCIO_PAGES=disk: the pages on disk, not the binary's
 
 Only locators are used: `page.evaluate` goes through eval, which the CSP refuses. Every console error, request to another
 host and CSP report fails the run. NUNCIO_FULL=1 runs the larger counts.
@@ -17,16 +18,21 @@ from pathlib import Path
 
 from playwright.sync_api import expect, sync_playwright
 
+import real_audit
 import real_flows
 import real_knowledge
+import real_log_file
 import real_looks
+import real_now
 import real_operations
 import real_questions
 import real_safety
+import real_seen
 import real_server_screens
 import real_tasks
 import real_timeline
 import real_try
+import real_views
 from real_server import RealServer
 
 FLAGS = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update --disable-sync"
@@ -39,7 +45,9 @@ EXPECTED = {
     "foreign_page": None,
     "lives_on_the_timeline": ["ERR_CONNECTION_REFUSED"],
     "compare_two_tasks": ["status of 404"],
+    **real_audit.EXPECTED,
     **real_knowledge.EXPECTED,
+    **real_now.EXPECTED,
     **real_operations.EXPECTED,
     **real_server_screens.EXPECTED,
     **real_try.EXPECTED,
@@ -47,15 +55,16 @@ EXPECTED = {
 # Each group has a server of its own, with these flags.
 GROUPS = [
     ([], [*real_questions.JOURNEYS, *real_tasks.JOURNEYS, *real_safety.OPEN]),
-    ([], [*real_timeline.JOURNEYS, *real_flows.JOURNEYS]),
+    ([], [*real_timeline.JOURNEYS, *real_flows.JOURNEYS, *real_views.JOURNEYS, *real_log_file.JOURNEYS]),
     ([], real_knowledge.JOURNEYS),
     ([], real_try.JOURNEYS),
     ([], real_operations.JOURNEYS),
     (real_operations.FLAGS, real_operations.WEBHOOKS),
     ([], real_server_screens.JOURNEYS),
+    (real_now.FLAGS, [*real_now.JOURNEYS, *real_seen.JOURNEYS]),
     ([], real_looks.JOURNEYS),
     ([], [real_safety.hostile_texts]),
-    (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED]),
+    (["--auth", "on"], [*real_safety.CLOSED, *real_knowledge.CLOSED, *real_try.CLOSED, *real_operations.CLOSED, *real_server_screens.CLOSED, *real_now.CLOSED, *real_audit.CLOSED]),
 ]
 
 

@@ -1,20 +1,15 @@
-"""axe (WCAG 2.2 AA) and the width of every screen, dark and light, 1280 and 320 px wide.
-
-These pages run with `bypass_csp`, because axe itself is a script from elsewhere; all others run with the CSP on.
-"""
-
-import os
-from pathlib import Path
+"""axe (WCAG 2.2 AA) and the width of every screen, and the pictures of the documentation."""
 
 from playwright.sync_api import expect
 
 import real_flows
 import real_knowledge
+import real_now
 import real_operations
 import real_server_screens
+from axe_rules import axe_rules, WIDTHS
+from real_log_file import export, open_text
 from real_server import until
-
-TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 def screens(server):
@@ -42,9 +37,11 @@ def screens(server):
         "agents/echo": ".reading .family",
         "agents/echo/card": ".frame .json",
         "agents/echo/generations": ".frame .json",
+        "file": ".empty",
         "nothing": ".empty",
         **real_flows.looks(server),
         **real_knowledge.looks(server),
+        **real_now.looks(server),
         **real_operations.looks(server),
         **real_server_screens.looks(server),
         f"tasks/{task}/timeline": ".lane .span",
@@ -54,35 +51,49 @@ def screens(server):
 
 
 def axe_on_every_screen(page, server):
-    axe = Path(os.environ["AXE"]).read_text()
-    context = page.context.browser.new_context(bypass_csp=True)
-    shown = context.new_page()
-    found, checked = [], 0
-    for path, ready in screens(server).items():
-        for width in (1280, 320):
-            shown.set_viewport_size({"width": width, "height": 800})
-            shown.emulate_media(color_scheme="light")
-            shown.goto(f"{server.base}/{path}")
-            expect(shown.locator(ready).first).to_be_visible()
-            expect(shown.locator(".live")).to_have_text("live")
-            wide = shown.evaluate("document.documentElement.scrollWidth")
-            if wide > width:
-                found.append(f"{width} {path}: {wide} px wide")
-            shown.evaluate(axe)
-            # The rules beside contrast read the same document in both schemes.
-            for scheme, run_only in (("light", TAGS), ("dark", ["color-contrast"])):
-                shown.emulate_media(color_scheme=scheme)
-                result = shown.evaluate("wanted => axe.run({runOnly: wanted})", run_only)
-                checked += 1
-                for violation in result["violations"]:
-                    node = violation["nodes"][0]
-                    found.append(f"{scheme} {width} {path}: {violation['id']}: {node['html'][:160]} {node['failureSummary'][:300]}")
-    context.close()
-    print(f"    axe: {checked} checks of screens, {len(found)} violations")
-    assert not found, "\n".join(found)
+    with axe_rules(page, "screens") as rules:
+        for path, ready in screens(server).items():
+            for width in WIDTHS:
+                rules.begin(width)
+                rules.page.goto(f"{server.base}/{path}")
+                expect(rules.page.locator(ready).first).to_be_visible()
+                expect(rules.page.locator(".live")).to_have_text("live")
+                rules.check(width, path)
 
 
-JOURNEYS = [axe_on_every_screen]
+def axe_on_what_is_opened(page, server):
+    """What no address shows: named views, a proof, a log from a file, a refused file."""
+    server.ended(server.play("Print it", {"type": "failed", "text": "the printer is on fire"}))
+    with axe_rules(page, "what is opened") as rules:
+        shown = rules.page
+        for width in WIDTHS:
+            rules.begin(width)
+            shown.goto(f"{server.base}/tasks?state=failed")
+            shown.locator(".views summary").click()
+            shown.get_by_label("Name of the view").fill("Broken prints")
+            shown.get_by_role("button", name="Save these filters").click()
+            expect(shown.locator(".views li")).to_have_count(1)
+            rules.check(width, "views")
+            shown.get_by_role("link", name="the printer is on fire").click()
+            shown.get_by_role("link", name="Raw").click()
+            shown.get_by_role("button", name="Prove it").click()
+            expect(shown.locator(".proof code")).to_be_visible()
+            rules.check(width, "proof")
+            file = export(shown).path()
+            rules.check(width, "export")
+            shown.goto(f"{server.base}/file")
+            open_text(shown, "{")
+            expect(shown.locator(".problem")).to_be_visible()
+            rules.check(width, "refused file")
+            shown.get_by_label("Open a log file").set_input_files(file)
+            expect(shown.locator(".from-file")).to_be_visible()
+            for tab, ready in {"Story": ".story", "Events": ".event-line", "Timeline": ".span", "Raw": ".json"}.items():
+                shown.get_by_role("link", name=tab, exact=True).click()
+                expect(shown.locator(ready).first).to_be_visible()
+                rules.check(width, f"file {tab}")
+
+
+JOURNEYS = [axe_on_every_screen, axe_on_what_is_opened]
 
 
 def pictures(page, server, shoot):

@@ -14,7 +14,7 @@ def plan_of(agent, given):
 def answer_from_the_inbox(page, server):
     """By keyboard: to the inbox, into the form, a refused answer as JSON, then the right one."""
     page.goto(f"{server.base}/tasks")
-    expect(page.locator(".empty")).to_contain_text(f"nuncio send -a {server.root} --agent echo")
+    expect(page.locator(".empty")).to_contain_text(f"nuncio send -a {server.public_url} --agent echo")
     task = server.send("travel_agent", "Lisbon")
     expect(page.locator(".count")).to_have_text("1")
     expect(page).to_have_title(re.compile(r"^\(1\) Nuncio"))

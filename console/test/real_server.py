@@ -14,6 +14,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 FULL = os.environ.get("NUNCIO_FULL") == "1"
 BINARY = os.environ.get("NUNCIO", "target/debug/nuncio")
+# NUNCIO_PAGES=disk: the pages as they are on disk instead of those in the binary, by serve.mjs in front of the server.
+FROM_DISK = os.environ.get("NUNCIO_PAGES") == "disk"
 
 
 def until(condition, what, within=10):
@@ -45,6 +47,7 @@ class RealServer:
         )
         self.flags = flags
         self.port = 0
+        self.front = None
         self.start()
 
     def __enter__(self):
@@ -53,8 +56,9 @@ class RealServer:
     def __exit__(self, *_):
         for gate in ("all", "ticks"):
             self.open_gate(gate)
-        self.process.terminate()
-        self.process.wait(25)
+        for process in filter(None, (self.front, self.process)):
+            process.terminate()
+            process.wait(25)
         self.folder.cleanup()
 
     def start(self):
@@ -70,7 +74,11 @@ class RealServer:
         else:
             raise RuntimeError("the server ended:\n" + "".join(printed))
         self.port = int(found.group(1))
-        self.root = f"http://127.0.0.1:{self.port}"
+        if FROM_DISK and not self.front:
+            self.front = subprocess.Popen(["node", str(HERE.parent / "serve.mjs"), f"http://127.0.0.1:{self.port}", "0"], stdout=subprocess.PIPE, text=True)
+            self.front_port = re.search(r":(\d+)/console/", self.front.stdout.readline()).group(1)
+        self.public_url = f"http://127.0.0.1:{self.port}"
+        self.root = f"http://127.0.0.1:{self.front_port if FROM_DISK else self.port}"
         self.base = f"{self.root}/console"
         # What it prints later must not fill the pipe.
         threading.Thread(target=self.process.stdout.read, daemon=True).start()

@@ -1,17 +1,14 @@
 """Journeys through Server, Audit and Access: what the operator sees of the pulse, the nodes, the settings, the audit and the tokens, and what others are refused."""
 
 import json
-import os
 import re
 import urllib.parse
-from pathlib import Path
 
 from playwright.sync_api import expect
 
+from axe_rules import axe_rules, WIDTHS
 from real_safety import payloads
 from real_server import FULL, RealServer, until
-
-AXE_TAGS = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 def session_code(server):
@@ -78,6 +75,8 @@ def operator_looks(server):
         "server/config?q=audit": ".setting",
         "server/config?q=nothing-has-this": ".empty",
         "audit": ".audit-line",
+        "audit?follow=on": ".audit-line",
+        "now": "a.tile svg",
         "audit?resource=nothing-has-this": ".empty",
         "audit?since=yesterday": ".problem",
         "access": ".token",
@@ -87,30 +86,14 @@ def operator_looks(server):
 
 def axe_for_the_operator(page, server):
     """axe and the width of the screens that only the operator sees; the list of real_looks is the local user's."""
-    axe = Path(os.environ["AXE"]).read_text()
-    context = page.context.browser.new_context(bypass_csp=True)
-    shown = context.new_page()
-    sign_in(shown, server)
-    found, checked = [], 0
-    for path, ready in operator_looks(server).items():
-        for width in (1280, 320):
-            shown.set_viewport_size({"width": width, "height": 800})
-            shown.emulate_media(color_scheme="light")
-            shown.goto(f"{server.base}/{path}")
-            expect(shown.locator(ready).first).to_be_visible()
-            wide = shown.evaluate("document.documentElement.scrollWidth")
-            if wide > width:
-                found.append(f"{width} {path}: {wide} px wide")
-            shown.evaluate(axe)
-            for scheme, run_only in (("light", AXE_TAGS), ("dark", ["color-contrast"])):
-                shown.emulate_media(color_scheme=scheme)
-                checked += 1
-                for violation in shown.evaluate("wanted => axe.run({runOnly: wanted})", run_only)["violations"]:
-                    node = violation["nodes"][0]
-                    found.append(f"{scheme} {width} {path}: {violation['id']}: {node['html'][:160]} {node['failureSummary'][:300]}")
-    context.close()
-    print(f"    axe: {checked} checks of the operator's screens, {len(found)} violations")
-    assert not found, "\n".join(found)
+    with axe_rules(page, "the operator's screens") as rules:
+        sign_in(rules.page, server)
+        for path, ready in operator_looks(server).items():
+            for width in WIDTHS:
+                rules.begin(width)
+                rules.page.goto(f"{server.base}/{path}")
+                expect(rules.page.locator(ready).first).to_be_visible()
+                rules.check(width, path)
 
 
 def pulse_is_live(page, server):

@@ -1,7 +1,7 @@
 // The pure parts of the operator's screens: the pulse and its charts, the filters of the audit.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { auditCommand, auditFilters, taskOfResource } from '../core/audit.js';
+import { auditCommand, auditFilters, taskOfResource, freshLines, lineOfAct } from '../core/audit.js';
 import { figuresOf, outlines, readPulse, withInterval } from '../core/pulse.js';
 
 const NULL = [null, null, null, null];
@@ -70,4 +70,22 @@ test('a line leads to the task that it is about', () => {
   of('a2a://agents/echo', null);
   of('javascript:alert(1)//a2a://tasks/1', null);
   of(null, null);
+});
+
+test('new lines of the audit are counted, without the readings that count them', () => {
+  const line = (number, operation = 'task.cancel') => ({ number, operation });
+  const page = { entries: [line(9, 'audit.read'), line(8), line(7, 'audit.read'), line(6), line(5)], next: '5' };
+  assert.deepEqual(freshLines([line(6), line(5)], page), { count: 1, isMore: false });
+  assert.deepEqual(freshLines([line(9)], page), { count: 0, isMore: false });
+  assert.deepEqual(freshLines([line(2)], page), { count: 3, isMore: true });
+  assert.deepEqual(freshLines([line(2)], { ...page, next: null }), { count: 3, isMore: false });
+  assert.deepEqual(freshLines([], { entries: [line(1)], next: null }), { count: 1, isMore: false });
+});
+
+test('the line of an act is the newest since it began that is no reading', () => {
+  const line = (second, action) => ({ at: `2026-11-18T12:00:0${second}.000Z`, action });
+  const lines = [line(5, 'read'), line(4, 'write'), line(3, 'execute')];
+  const began = Date.parse('2026-11-18T12:00:03.500Z');
+  assert.equal(lineOfAct(lines, began), lines[1]);
+  assert.equal(lineOfAct(lines, began + 2000), null);
 });

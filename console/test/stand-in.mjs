@@ -92,11 +92,12 @@ function live({ topics }, response) {
 /** The answer to a request, undefined where there is none. */
 function api(path, query) {
   const [name, id, part, seq] = path.map(decodeURIComponent);
-  if (name === 'me') return { caller: { name: PAYLOADS[0], tenant: PAYLOADS[1] }, by: 'local', scopes: [], may: {}, expires: null, node: 'stand-in', version: '0', now: now(), publicUrl: PAYLOADS[0], limits: {} };
+  if (name === 'me') return { caller: { name: PAYLOADS[0], tenant: PAYLOADS[1] }, by: 'local', scopes: [], may: { 'read:admin:server': false }, expires: null, node: 'stand-in', version: '0', now: now(), publicUrl: PAYLOADS[0], limits: {} };
   if (name === 'questions') {
     const questions = [...TASKS.values()].flatMap(questionsOf);
     return { questions: questions.slice(0, Number(query.get('limit'))), next: null, total: questions.length, more: false, liveCursor: 'q-0', now: now(), lastClosed: null };
   }
+  if (name === 'deliveries') return { deliveries: [...TASKS.values()].map(({ origin, payload }) => ({ id: payload, taskId: origin.id, agent: payload, owner: payload, webhookId: payload, seq: 1, state: 'dead', address: payload, attempts: 1, reason: payload, payload })), next: null, own: true, now: now() };
   if (name !== 'tasks') return undefined;
   if (!id) return listTasks();
   const task = TASKS.get(id);
@@ -105,6 +106,9 @@ function api(path, query) {
   if (!part) return { row: row(task), origin, agentVersion: payload, epoch: 1, node: payload, ranMs: 5, bytes: 100, traceUrl: payload, expires: null, now: now() };
   if (part === 'events') return { taskId: id, events, after: events.length, before: 1, last: events.length, ended: false };
   if (part === 'at') return { at: Number(seq), last: events.length, task: fold(newTask(origin), events.slice(0, Number(seq))) };
+  if (part === 'journal') return { runs: [], effects: [{ kind: 'step', position: payload, name: payload, ok: false, result: payload, beganAt: events[0].timestamp, endedAt: now() }], moreRuns: false, total: 1, next: null, results: true, last: events.length, now: now() };
+  if (part === 'followers') return { taskId: id, followers: [{ protocol: payload, client: payload, caller: { name: payload, tenant: payload }, cursor: 1, behind: 2 }], last: events.length, now: now() };
+  if (part === 'webhooks') return { webhooks: [{ webhookId: payload, address: payload, cursor: 1, last: events.length, state: 'retrying', attempts: 2, reason: payload, dead: 1 }], now: now() };
   return part === 'wire' ? wire(task, Number(seq)) : undefined;
 }
 

@@ -5,6 +5,7 @@
 
 import { apiUrl, BASE, headers } from './api.js';
 import { LiveStream } from './live.js';
+import { read, write } from './stored.js';
 
 /** @typedef {import('../core/time.js').TimeMode} TimeMode */
 
@@ -57,11 +58,7 @@ class ConsoleContext extends EventTarget {
 
   /** @param {'time' | 'theme' | 'keys'} name @param {string} value */
   set(name, value) {
-    try {
-      localStorage.setItem(`nuncio.console.${name}`, value);
-    } catch {
-      // Without storage a setting lasts as long as the page.
-    }
+    write(name, value);
     this.notify('settings');
   }
 
@@ -71,15 +68,6 @@ class ConsoleContext extends EventTarget {
     if (replace) history.replaceState(null, '', url);
     else if (url !== location.pathname + location.search) history.pushState(null, '', url);
     this.notify('navigate');
-  }
-}
-
-/** @param {string} name */
-function read(name) {
-  try {
-    return localStorage.getItem(`nuncio.console.${name}`);
-  } catch {
-    return null;
   }
 }
 

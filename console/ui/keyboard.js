@@ -10,7 +10,7 @@ import { SCREENS } from './screens.js';
 
 const HELP = [
   ['?', 'this help'], ['Ctrl K', 'go to a screen, an agent or a task'], ['/', 'filter'], ['j  k', 'next, previous row'], ['Enter', 'open'], ['Esc', 'back, close'],
-  ['[  ]', 'previous, next event'], ['.', 'next failure'], ['a', 'answer'], ['e', 'edit'], ['n', 'new plan, new batch'], ['x', 'mark a task to compare'], ['c', 'copy link'],
+  ['[  ]', 'previous, next event'], ['.', 'next failure'], ['a', 'answer'], ['e', 'edit'], ['n', 'new plan, new batch'], ['v', 'named views'], ['x', 'mark a task to compare'], ['c', 'copy link'],
   ...SCREENS.map(({ key, name }) => [`g ${key}`, name]),
 ];
 

@@ -51,7 +51,8 @@ export async function mcpRequest(method, params, { signal, onNotification } = {}
   const streamed = response.headers.get('content-type')?.startsWith('text/event-stream');
   const message = streamed && response.body ? await lastMessage(response.body.getReader(), onNotification) : await response.json().catch(() => null);
   if (message?.result) return message.result;
-  throw new ApiError(response.ok ? 400 : response.status, { ...message?.error?.data, code: message?.error?.code, message: message?.error?.message });
+  const { data } = message?.error ?? {};
+  throw new ApiError(response.ok ? 400 : response.status, { ...data, scope: data?.requiredScope, code: message?.error?.code, message: message?.error?.message });
 }
 
 /** The message that ends a stream; those before it are notifications.

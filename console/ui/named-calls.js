@@ -3,41 +3,28 @@
  * browser does not have them. A call has no token.
  */
 
+import { putNamed, readNamed } from '../core/named-list.js';
+import { read, write } from './stored.js';
+
 /** @typedef {{name: string, kind: 'agent' | 'tool', target: string, as: string, how: string, value: string}} NamedCall */
 
-const STORED = 'nuncio.console.calls';
+const STORED = 'calls';
 const MOST = 100;
 
 /** @returns {NamedCall[]} by name */
 export function namedCalls() {
-  try {
-    const stored = JSON.parse(localStorage.getItem(STORED) ?? '[]');
-    return Array.isArray(stored) ? stored.filter(isCall) : [];
-  } catch {
-    return [];
-  }
+  return readNamed(read(STORED), isCall, MOST);
 }
 
 /** Stores a call in the place of one with its name. @param {NamedCall} call @returns {string | null} why it was not stored */
 export function storeCall(call) {
-  const others = namedCalls().filter((one) => one.name !== call.name);
-  if (others.length >= MOST) return `at most ${MOST} calls are kept: forget one first`;
-  return write([...others, call].sort((a, b) => (a.name < b.name ? -1 : 1)));
+  const calls = putNamed(namedCalls(), call, MOST);
+  return calls ? write(STORED, JSON.stringify(calls)) : `at most ${MOST} calls are kept: forget one first`;
 }
 
 /** @param {string} name */
 export function deleteCall(name) {
-  return write(namedCalls().filter((one) => one.name !== name));
-}
-
-/** @param {NamedCall[]} calls @returns {string | null} */
-function write(calls) {
-  try {
-    localStorage.setItem(STORED, JSON.stringify(calls));
-    return null;
-  } catch {
-    return 'this browser did not store it';
-  }
+  return write(STORED, JSON.stringify(namedCalls().filter((one) => one.name !== name)));
 }
 
 /** The address of a call below the console. @param {NamedCall} call */
@@ -47,5 +34,5 @@ export function callPath({ name, kind, target, as, how }) {
 
 /** @param {any} call */
 function isCall(call) {
-  return ['name', 'target', 'as', 'how', 'value'].every((member) => typeof call?.[member] === 'string') && (call.kind === 'agent' || call.kind === 'tool');
+  return ['target', 'as', 'how', 'value'].every((member) => typeof call[member] === 'string') && (call.kind === 'agent' || call.kind === 'tool');
 }

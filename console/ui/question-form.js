@@ -3,7 +3,8 @@
  * checked link for an authorization. What was typed stays when the server refuses it, with the reason at the field.
  */
 
-import { ApiError, postText, segment } from './api.js';
+import { ApiError, clock, postText, segment } from './api.js';
+import { auditNote, noteAct } from './audit-note.js';
 import { authorizationLink, markdown } from './content-view.js';
 import { context } from './context.js';
 import { h } from './dom.js';
@@ -72,7 +73,9 @@ class NuncioQuestion extends ConsoleElement {
     const body = [`"questionId":${JSON.stringify(this.question.id)}`, `"action":${JSON.stringify(action)}`];
     if (content !== null) body.push(`"content":${content}`);
     if (note) body.push(`"note":${JSON.stringify(note)}`);
+    const began = clock.now();
     const answer = await postText(`tasks/${segment(this.taskId)}/answers`, `{${body.join(',')}}`);
+    noteAct(this.taskId, began);
     return `Sent: ${action}. The task is ${answer.state}.`;
   }
 
@@ -102,7 +105,7 @@ class NuncioQuestion extends ConsoleElement {
       sample?.system ? h('details', null, h('summary', null, 'Instructions for the model'), h('p', { class: 'plain' }, sample.system)) : null,
       authorization ? authorizationLink(String(authorization.url)) : null,
       this.sent
-        ? h('p', { class: 'sent', role: 'status' }, this.sent)
+        ? h('div', null, h('p', { class: 'sent', role: 'status' }, this.sent), auditNote(this.taskId))
         : h(
             'form',
             { class: 'answer', novalidate: true, onsubmit: (/** @type {SubmitEvent} */ event) => (event.preventDefault(), void this.send('accept')) },

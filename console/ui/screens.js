@@ -2,16 +2,17 @@
  * The table of screens: the menu, the router, the keys after `g` and the palette read it. A screen is a custom element; its
  * module is loaded when it is first shown, so that the first list costs only its own modules.
  *
- * `one` is the element for an address with an id, such as `tasks/{id}/{tab}`; without it `element` gets the id as well.
+ * A screen that is `isAside` is not in the menu: a link leads there. `one` is the element for an address with an id, such as `tasks/{id}/{tab}`; without it `element` gets the id as well.
  */
 
 /**
- * @typedef {{path: string, name: string, key: string, element: string, load: () => Promise<any>,
+ * @typedef {{path: string, name: string, key: string, element: string, load: () => Promise<any>, isAside?: boolean,
  *   one?: {element: string, tab: string, load: () => Promise<any>}}} Screen
  */
 
 /** @type {Screen[]} */
 export const SCREENS = [
+  { path: 'now', name: 'Now', key: 'n', element: 'nuncio-now', load: () => import('../screens/now.js') },
   {
     path: 'tasks', name: 'Tasks', key: 't', element: 'nuncio-tasks', load: () => import('../screens/tasks.js'),
     one: { element: 'nuncio-task', tab: 'story', load: () => import('../screens/task.js') },
@@ -36,6 +37,10 @@ export const SCREENS = [
   },
   { path: 'memory', name: 'Memory', key: 'm', element: 'nuncio-memory', load: () => import('../screens/memory.js') },
   { path: 'compare', name: 'Compare', key: 'c', element: 'nuncio-compare', load: () => import('../screens/compare.js') },
+  {
+    path: 'file', name: 'Log file', key: 'o', isAside: true, element: 'nuncio-log-file', load: () => import('../screens/log-file.js'),
+    one: { element: 'nuncio-log-file', tab: 'story', load: () => import('../screens/log-file.js') },
+  },
   { path: 'webhooks', name: 'Webhooks', key: 'h', element: 'nuncio-webhooks', load: () => import('../screens/webhooks.js') },
   { path: 'server', name: 'Server', key: 's', element: 'nuncio-server', load: () => import('../screens/server.js') },
   { path: 'audit', name: 'Audit', key: 'u', element: 'nuncio-audit', load: () => import('../screens/audit.js') },

@@ -1,6 +1,6 @@
 /**
- * Sending the first message of a task again: a new task of the same agent, in the caller's name, over A2A 1.0. The old task
- * stays as it is.
+ * Sending a message to an agent: a new task in the caller's name, over A2A 1.0. The first message of a task can be sent again;
+ * the old task stays as it is.
  */
 
 import { ApiError, BASE, headers, segment } from './api.js';
@@ -13,9 +13,14 @@ export function wirePart(part) {
 }
 
 /** @param {string} agent @param {any} message the stored message that created the task @returns {Promise<string>} the id of the new task */
-export async function sendAgain(agent, message) {
+export function sendAgain(agent, message) {
+  return sendMessage(agent, { parts: message.parts.map(wirePart), ...(message.metadata === undefined ? {} : { metadata: message.metadata }) });
+}
+
+/** @param {string} agent @param {{parts: any[], metadata?: any}} content in the form of A2A 1.0 @returns {Promise<string>} the id of the new task */
+export async function sendMessage(agent, content) {
   const body = {
-    message: { messageId: crypto.randomUUID(), role: 'ROLE_USER', parts: message.parts.map(wirePart), ...(message.metadata === undefined ? {} : { metadata: message.metadata }) },
+    message: { messageId: crypto.randomUUID(), role: 'ROLE_USER', ...content },
     configuration: { returnImmediately: true },
   };
   const url = `${BASE.replace(/console\/$/, '')}agents/${segment(agent)}/message:send`;

@@ -25,6 +25,8 @@ export class TaskLog {
     this.early = new Map();
     this.last = Number(head.row.events ?? 0);
     this.ended = false;
+    /** Whether it was opened from a file: the server is not asked about it. */
+    this.isFile = false;
     this.controller = new AbortController();
     /** @type {(() => void) | null} */
     this.unsubscribe = null;
