@@ -19,6 +19,7 @@ mod problem;
 mod pulse;
 mod questions;
 mod selections;
+mod sender;
 mod session;
 mod streams;
 mod tasks;

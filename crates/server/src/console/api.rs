@@ -30,6 +30,9 @@ use crate::{
 pub(super) const MAX_BODY: usize = 64 * 1024;
 const MAX_ANSWER: usize = 1024 * 1024;
 
+/// The protocol of this API, as it is stored with answers and cancel requests.
+const DIALECT: &str = "console";
+
 /// A request of a known caller.
 pub(super) struct ConsoleRequest<'a> {
     pub(super) app: &'a Arc<App>,
@@ -127,7 +130,7 @@ where
         return Ok(json(&session::create_code(&app.engine)));
     }
     let caller = app.caller(&parts.headers, peer, parts.uri.path()).await;
-    let caller = caller.map_err(|error| ConsoleProblem::from(&error))?;
+    let caller = caller.map_err(|error| ConsoleProblem::from(&error))?.over(DIALECT);
     app.admit_request(&caller).await?;
     let request = ConsoleRequest { app, caller, headers: &parts.headers, peer, query };
     let owner = request.caller.clone();

@@ -8,6 +8,7 @@ mod live;
 mod live_resource;
 mod log;
 mod selections;
+mod senders;
 mod server_state;
 mod streams;
 mod tasks;
