@@ -14,6 +14,7 @@ mod live_resource;
 mod live_rows;
 mod me;
 mod nodes;
+mod openapi;
 mod pages;
 mod problem;
 mod pulse;

@@ -140,6 +140,7 @@ pub(super) async fn open(
     request: &ConsoleRequest<'_>,
     wanted: NewLiveStream,
 ) -> Result<Response<Body>, ConsoleProblem> {
+    request.check_parameters(&[])?;
     check_topics(&wanted.topics)?;
     // Bounded as every stream is: in all, for the caller, and by the share of its tenant.
     let slot = request.app.reserve_stream_slot(&request.caller)?;

@@ -143,6 +143,7 @@ pub(super) async fn answer(
     id: &str,
     given: NewAnswer,
 ) -> Result<Value, ConsoleProblem> {
+    request.check_parameters(&[])?;
     let NewAnswer { question_id, action, content, note } = given;
     if note.is_some() && !matches!(action, AnswerAction::Decline) {
         return Err(ConsoleProblem::bad_request("note", "note: only a decline has one"));

@@ -7,6 +7,7 @@ mod journal;
 mod live;
 mod live_resource;
 mod log;
+mod openapi;
 mod selections;
 mod senders;
 mod server_state;

@@ -106,16 +106,16 @@ async fn shown_on_no_other_wire(caller: &As<'_>, task: &str) {
         let path = format!("{API}/tasks/{task}/events/{}?part=data", event["seq"]);
         let data = caller.get(&path).await;
         assert!(data.json().get("by").is_none(), "{}", data.text());
-        let wire = caller.get(&format!("{API}/tasks/{task}/wire/{}", event["seq"])).await.text();
+        let wire = caller.get(&format!("{API}/tasks/{task}/wire/{}", event["seq"])).await.text().to_owned();
         assert!(!wire.contains("\\\"by\\\"") && !wire.contains("acme/ada"), "{wire}");
     }
     let folded = caller.get(&format!("{API}/tasks/{task}/at/{}", events(caller, task).await.len())).await;
     assert!(!folded.text().contains("\"by\""), "{}", folded.text());
     for (version, method) in [("1.0", "GetTask"), ("0.3", "tasks/get")] {
-        let got = caller.a2a(version, method, &json!({ "id": task })).await.text();
+        let got = caller.a2a(version, method, &json!({ "id": task })).await.text().to_owned();
         assert!(!got.contains("\"by\"") && !got.contains("acme/ada"), "{got}");
     }
-    let got = caller.mcp("", "tasks/get", json!({ "taskId": task })).await.text();
+    let got = caller.mcp("", "tasks/get", json!({ "taskId": task })).await.text().to_owned();
     assert!(!got.contains("\"by\"") && !got.contains("acme/ada"), "{got}");
 }
 
@@ -133,14 +133,12 @@ async fn a_message_and_a_cancel_name_their_sender_and_no_name_leaves_its_tenant(
     let sent = ada.a2a("1.0", "SendMessage", &params).await.json();
     assert!(sent.get("error").is_none(), "{sent}");
     // A repeat changes nothing: the first sender stays.
-    let repeated = ada.a2a(
-        "0.3",
-        "message/send",
-        &json!({ "message": { "kind": "message", "role": "user",
-        "messageId": more["messageId"], "taskId": task, "parts": [{ "kind": "text", "text": "more" }] },
-        "configuration": { "blocking": false } }),
-    );
-    repeated.await;
+    let mut repeat =
+        json!({ "kind": "message", "role": "user", "parts": [{ "kind": "text", "text": "more" }] });
+    repeat["messageId"] = more["messageId"].clone();
+    repeat["taskId"] = task.as_str().into();
+    ada.a2a("0.3", "message/send", &json!({ "message": repeat, "configuration": { "blocking": false } }))
+        .await;
     let messages = events(&ada, &task).await;
     let messages: Vec<&Value> = messages.iter().filter(|event| event["type"] == "message").collect();
     assert_eq!(messages[1]["by"], json!({ "caller": "acme/ada", "dialect": "a2a/1.0" }), "{messages:?}");
