@@ -9,7 +9,7 @@ import { same } from './diff.js';
 
 /**
  * @typedef {{[key: string]: any}} Json
- * @typedef {{seq: number, timestamp: string, type: string, size?: number, data?: any, preview?: string}} LogEvent
+ * @typedef {{seq: number, timestamp: string, type: string, size?: number, by?: import('./questions.js').Sender, data?: any, preview?: string}} LogEvent
  * @typedef {{text?: string, bytes?: string, url?: string, data?: any, metadata?: Json, filename?: string, media_type?: string}} Part
  * @typedef {{id: string, role: string, parts: Part[], metadata?: Json, extensions?: string[], reference_task_ids?: string[]}} Message
  * @typedef {{id: string, name?: string, description?: string, parts: Part[], metadata?: Json, extensions?: string[], complete?: boolean}} Artifact

@@ -4,7 +4,8 @@
  */
 
 /**
- * @typedef {{how: string | null, by: {caller: string, dialect: string} | null}} Closed
+ * @typedef {{caller: string | null, dialect: string}} Sender
+ * @typedef {{how: string | null, by: Sender | null}} Closed
  * @typedef {{taskId: string, questionId: string, path?: {taskId: string, agent: string}[], closed?: Closed, [name: string]: any}} InboxQuestion
  */
 
@@ -41,5 +42,10 @@ export function takeList(questions, open) {
 
 /** How a question was closed, and by which caller, as far as the server knows. @param {Closed} closed */
 export function closedText({ how, by }) {
-  return `${how ? `Closed: ${how}` : 'Closed'}${by ? ` by ${by.caller} (${by.dialect})` : ''}`;
+  return `${how ? `Closed: ${how}` : 'Closed'}${senderText(by)}`;
+}
+
+/** Who sent something, and over which protocol; a caller of another tenant has no name here. @param {Sender | null | undefined} by */
+export function senderText(by) {
+  return by ? ` by ${by.caller ?? 'a caller of another tenant'} (${by.dialect})` : '';
 }

@@ -6,6 +6,7 @@
 import { ConsoleElement } from '../ui/element.js';
 import { h } from '../ui/dom.js';
 import { partView } from '../ui/content-view.js';
+import { senderText } from '../core/questions.js';
 import { age } from '../core/time.js';
 import { clock } from '../ui/api.js';
 import { context } from '../ui/context.js';
@@ -55,10 +56,10 @@ class NuncioTaskStory extends ConsoleElement {
   /** @param {LogEvent} event @param {import('../core/fold.js').Task} task */
   heading(event, task) {
     const { type, data } = event;
-    if (type === 'message') return h('strong', null, data.role === 'user' ? task.origin.owner : task.origin.agent);
-    if (type === 'status') return stateMark(data.state);
+    if (type === 'message') return [h('strong', null, data.role === 'user' ? event.by?.caller ?? task.origin.owner : task.origin.agent), over(event)];
+    if (type === 'status') return [stateMark(data.state), senderText(event.by)];
     if (type === 'artifact') return h('strong', null, `Artifact: ${task.artifacts[data.index]?.name ?? data.id}`);
-    if (type === 'answer') return h('strong', null, `Answered ${data.question}`, by(data));
+    if (type === 'answer') return h('strong', null, `Answered ${data.question}`, senderText(event.by));
     if (type === 'question') return h('strong', null, 'Asks');
     if (type === 'withdrawn') return h('strong', null, `Question ${data.question} withdrawn`);
     return h('strong', null, 'Progress');
@@ -84,9 +85,9 @@ function parts(list, plain = false) {
   return h('div', { class: 'parts' }, ...list.map((part) => partView(part, plain)));
 }
 
-/** @param {any} data */
-function by(data) {
-  return typeof data.by?.caller === 'string' ? ` by ${data.by.caller} (${data.by.dialect ?? '?'})` : '';
+/** The protocol of a message, where the log has it. @param {LogEvent} event */
+function over(event) {
+  return event.by ? ` (${event.by.dialect})` : null;
 }
 
 /** The events that the story shows: no log lines, the first chunk of each artifact, the last of consecutive progress.

@@ -39,5 +39,6 @@ test('after a gap, questions that were closed meanwhile stay, marked', () => {
 
 test('how a question was closed is said as far as it is known', () => {
   assert.equal(closedText({ how: null, by: null }), 'Closed');
+  assert.equal(closedText({ how: 'ended', by: { caller: null, dialect: 'console' } }), 'Closed: ended by a caller of another tenant (console)');
   assert.equal(closedText({ how: 'declined', by: { caller: 'ada', dialect: 'a2a/1.0' } }), 'Closed: declined by ada (a2a/1.0)');
 });

@@ -19,6 +19,8 @@ pub const HOME_TENANT: &str = "home";
 pub const TASKS: &str = "tasks";
 /// The operator's caller name.
 const LOCAL: &str = "local";
+/// The protocol of a call within this process.
+const IN_PROCESS: &str = "engine";
 /// The maximum length of a scope, in bytes.
 const MAX_SCOPE: usize = 256;
 /// The maximum number of grants of one caller.
@@ -34,6 +36,8 @@ pub struct Caller {
     acting: Option<ActingAgent>,
     /// The only agent whose tasks it reaches; `None`: those of all agents.
     only_agent: Option<Arc<str>>,
+    /// The protocol of the request.
+    dialect: &'static str,
 }
 
 /// The agent through which a caller acts, and the context of its task.
@@ -83,6 +87,7 @@ impl Caller {
             credential: None,
             acting: None,
             only_agent: None,
+            dialect: IN_PROCESS,
         }
     }
 
@@ -105,6 +110,19 @@ impl Caller {
     pub fn with_credential(mut self, id: impl Into<Arc<str>>) -> Self {
         self.credential = Some(id.into());
         self
+    }
+
+    /// Sets the protocol of the request and its version, such as `a2a/1.0`. The engine knows none: the label is stored with
+    /// the messages, answers and cancel requests of this caller, for people.
+    #[must_use]
+    pub fn over(mut self, dialect: &'static str) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// The protocol of the request; `engine` for a call within the process.
+    pub fn dialect(&self) -> &'static str {
+        self.dialect
     }
 
     /// The same caller, acting through a task of that agent in that context.

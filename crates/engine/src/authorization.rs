@@ -16,6 +16,7 @@ use crate::{
     engine::{Engine, EngineCore},
     error::Error,
     question::{Answer, Ask, Question},
+    sent_by::SentBy,
     store::{OpenedTask, TaskKey},
     task::{Task, TaskId},
     task_header::TaskHeader,
@@ -100,7 +101,8 @@ impl Engine {
         // Noted, not checked: the grants of the token that created the task do not matter, the address does.
         self.note_authorization(&caller, row.id)?;
         let (task, accepted) = (task.origin.id.to_string(), Answer::Accept(json!({})));
-        match self.0.answer_past_client(&caller, &task, &question.id, &accepted, "callback").await {
+        let whose = ("callback", SentBy::owner_over("callback"));
+        match self.0.answer_past_client(&caller, &task, &question.id, &accepted, whose).await {
             Ok(_) => Ok(()),
             Err(Error::Ended(_) | Error::NoSuchTask(_)) => Err(Error::NotAsked(question.id)),
             Err(error) => Err(error),

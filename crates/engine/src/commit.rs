@@ -13,6 +13,7 @@ use crate::{
     event::{self, Entry, EntryBatch},
     question::{Answer, QuestionOutcome},
     run::{PendingCommit, TaskRun},
+    sent_by::SentBy,
     store::{Change, CommitError, CommitReceipt, Precondition, TaskRow},
     task::{Origin, State, Task, TaskId},
 };
@@ -57,13 +58,13 @@ pub(crate) enum Effect {
     /// The run reads the message that was added.
     NotifyRun,
     /// The run is canceled.
-    CancelRun,
+    CancelRun { by: Option<Box<SentBy>> },
     /// The run notifies the outbox of its commits, and the outbox reads the new webhooks.
     WatchWebhooks,
     /// The run gets the outcome of its question.
     EndQuestion { question: String, outcome: QuestionOutcome },
     /// The calling task relays this question, and gets the same answer.
-    AnswerCaller { parent: TaskId, question: String, answer: Answer },
+    AnswerCaller { parent: TaskId, question: String, answer: Answer, by: Option<Box<SentBy>> },
     /// The calling task relays these questions, and withdraws them.
     WithdrawFromCaller { parent: TaskId, questions: Vec<String> },
 }
@@ -199,9 +200,9 @@ impl EngineCore {
                     run.notify_external_write();
                 }
             }
-            Effect::CancelRun => {
+            Effect::CancelRun { by } => {
                 if let Some(run) = local_run() {
-                    run.cancel();
+                    run.cancel_by(by);
                 }
             }
             Effect::WatchWebhooks => {
@@ -215,8 +216,8 @@ impl EngineCore {
                     run.end_question(question, outcome);
                 }
             }
-            Effect::AnswerCaller { parent, question, answer } => {
-                self.answer_parent(writer.task(), parent, question, answer);
+            Effect::AnswerCaller { parent, question, answer, by } => {
+                self.answer_parent(writer.task(), parent, question, answer, by);
             }
             Effect::WithdrawFromCaller { parent, questions } => {
                 self.withdraw_from_caller(writer.task(), parent, questions);

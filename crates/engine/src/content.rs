@@ -6,6 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::sent_by::SentBy;
+
 /// Free-form attributes that travel with messages, parts, artifacts and tasks.
 pub type Metadata = Map<String, Value>;
 
@@ -27,6 +29,10 @@ pub struct Message {
     /// Ids of other tasks that the message refers to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reference_task_ids: Vec<String>,
+    /// Who sent it, where that is recorded: in an event of the log. Set by the engine alone; a task's history does not have
+    /// it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<SentBy>>,
 }
 
 impl Message {
@@ -37,7 +43,15 @@ impl Message {
 
     /// A message of the given parts.
     pub fn of(id: impl Into<String>, role: Role, parts: Vec<Part>) -> Self {
-        Self { id: id.into(), role, parts, metadata: None, extensions: vec![], reference_task_ids: vec![] }
+        Self {
+            id: id.into(),
+            role,
+            parts,
+            metadata: None,
+            extensions: vec![],
+            reference_task_ids: vec![],
+            by: None,
+        }
     }
 
     /// The approximate size in bytes.

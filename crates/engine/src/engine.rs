@@ -28,7 +28,7 @@ use tokio::{
     time::Instant,
 };
 
-pub use inbox::{Inbox, InboxQuestion, InboxWatch, MAX_WAITING_TASKS, QuestionClosure};
+pub use inbox::{ClosedQuestion, Inbox, InboxQuestion, InboxWatch, MAX_WAITING_TASKS, QuestionClosure};
 pub use log_page::{LogPage, LogRange};
 pub use measure::StorageMeter;
 pub use nodes::{MAX_NODES, NodeDescription, NodeList, NodeStatus};
@@ -453,7 +453,7 @@ impl Engine {
         answer: &Answer,
     ) -> Result<Task, Error> {
         self.allow_task(caller, Action::Write, "task.reply", task)?;
-        self.0.answer(caller, task, question, answer, true).await
+        self.0.answer(caller, task, question, answer, true, None).await
     }
 
     /// Cancels a task. Returns when it has ended, or after the grace period.

@@ -16,6 +16,7 @@ use crate::{
     clock::Timestamp,
     content::{Message, Metadata, Part, json_size},
     question::{Answer, Question},
+    sent_by::SentBy,
     task::State,
 };
 
@@ -55,7 +56,18 @@ impl Event {
     /// The message with which the agent answered instead of a task, if this event is that answer.
     pub fn reply(&self) -> Option<&Message> {
         match self {
-            Self::Status(Status { state: State::Replied, message }) => message.as_ref(),
+            Self::Status(Status { state: State::Replied, message, .. }) => message.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Who sent it, where that is recorded: a message of the caller after the first, an answer, or the end that a cancel
+    /// request caused.
+    pub fn by(&self) -> Option<&SentBy> {
+        match self {
+            Self::Message(message) => message.by.as_deref(),
+            Self::Status(status) => status.by.as_deref(),
+            Self::Answer(answered) => answered.by.as_deref(),
             _ => None,
         }
     }
@@ -89,6 +101,9 @@ pub struct Status {
     /// A message for the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<Message>,
+    /// Who requested the cancelling, if that caused the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<SentBy>>,
 }
 
 /// A chunk of an artifact.
@@ -170,6 +185,9 @@ pub struct QuestionAnswer {
     /// Whether other questions are still open, so that the task keeps waiting.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub more: bool,
+    /// Who answered. Older events do not have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Box<SentBy>>,
 }
 
 /// A question that no longer needs an answer.

@@ -31,6 +31,7 @@ use crate::{
     question::QuestionOutcome,
     redact::KnownSecrets,
     runner::Suspicion,
+    sent_by::SentBy,
     store::JournalRecord,
     surface::Abilities,
     task::{self, Origin, State, Task, TaskId, state_while_asking},
@@ -198,7 +199,7 @@ impl TaskRun {
             engine,
         };
         if task.state == State::Submitted {
-            let working = Status { state: State::Working, message: None };
+            let working = Status { state: State::Working, message: None, by: None };
             let at = run.engine.clock.now();
             let shared = run.shared.get_mut();
             shared.push(at, Event::Status(working), 0);
@@ -369,6 +370,19 @@ impl TaskRun {
     }
 
     // The driver's side, and that of the commands.
+
+    /// Like [`TaskRun::cancel`], with the sender of the request, whom the end of the task names.
+    pub(crate) fn cancel_by(&self, by: Option<Box<SentBy>>) {
+        if let Some(by) = by {
+            self.lock().head.canceled_by.get_or_insert(by);
+        }
+        self.cancel();
+    }
+
+    /// The sender of the cancel request, for the event that ends the task.
+    pub(crate) fn take_canceled_by(&self) -> Option<Box<SentBy>> {
+        self.lock().head.canceled_by.take()
+    }
 
     /// Notifies the run that its task is to be canceled.
     pub(crate) fn cancel(&self) {

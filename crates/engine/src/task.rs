@@ -318,7 +318,9 @@ impl Task {
             self.changed_at = at;
         }
         match event {
-            Event::Message(message) => {
+            Event::Message(mut message) => {
+                // A fold is what every protocol shows: it names no caller.
+                message.by = None;
                 if self.seq == 1 {
                     self.status_at = at;
                 }

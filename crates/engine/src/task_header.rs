@@ -12,9 +12,13 @@ use crate::{
     error::Error,
     event,
     runner::Suspicion,
+    sent_by::SentBy,
     store::{NodeId, OpenedTask, StoredBatch, TaskRow},
     task::{Origin, Task, TaskId},
 };
+
+/// The protocol of what a task does in its caller's name, such as passing an answer on to a task that it called.
+pub(crate) const CALLING_TASK: &str = "task";
 
 /// The engine's part of the row. Stored as JSON; fields are only ever added.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -86,6 +90,9 @@ pub(crate) struct TaskHeader {
     /// The suspicion that its runs crash the process, after processes died during them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) suspicion: Option<Suspicion>,
+    /// Who requested the cancelling, until the event that ends the task has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) canceled_by: Option<Box<SentBy>>,
 }
 
 /// A scope's position: a restarted agent emits again from its start, and what lies before the cursor is
@@ -124,6 +131,7 @@ impl Default for TaskHeader {
             ran_ms: 0,
             bytes: 0,
             suspicion: None,
+            canceled_by: None,
         }
     }
 }
@@ -149,7 +157,7 @@ impl TaskHeader {
     /// The caller that created the task, with its grants at that time. Scopes that cannot be parsed allow
     /// nothing.
     pub(crate) fn caller(&self, owner: &str) -> Caller {
-        let caller = Caller::named(owner);
+        let caller = Caller::named(owner).over(CALLING_TASK);
         let caller = match &self.credential {
             Some(id) => caller.with_credential(id.as_str()),
             None => caller,

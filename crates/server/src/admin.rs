@@ -157,6 +157,9 @@ async fn admin_and_tokens<'a>(
     }
 }
 
+/// The protocol of these endpoints, as it is stored with what their callers do to a task.
+const DIALECT: &str = "admin";
+
 /// Authenticates the caller of an admin endpoint. The engine decides what it may do.
 async fn authenticate_admin(
     app: &App,
@@ -165,13 +168,14 @@ async fn authenticate_admin(
     path: &str,
 ) -> Result<Caller, Response<Body>> {
     if app.is_operator(headers) {
-        return Ok(peer.attach_address(Caller::local()));
+        return Ok(peer.attach_address(Caller::local()).over(DIALECT));
     }
     if app.options.authenticator.is_none() {
         // Without an authenticator no caller has scopes, so the folder's secret is the only way in.
         return Err(refuse_unless_operator(app, headers).unwrap_or_else(nothing_here));
     }
-    app.caller(headers, peer, path).await.map_err(|error| app.challenge.refusal("", &error))
+    let caller = app.caller(headers, peer, path).await;
+    caller.map(|caller| caller.over(DIALECT)).map_err(|error| app.challenge.refusal("", &error))
 }
 
 /// Reads the body, within the limits of every request.

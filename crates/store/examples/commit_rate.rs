@@ -167,7 +167,7 @@ fn cpu_seconds() -> f64 {
 fn echo() -> (TaskId, Change) {
     let (now, id) = (SystemClock.now(), TaskId(SystemClock.new_id()));
     let text = "hello lorem ipsum ".repeat(8);
-    let status = |state| Event::Status(Status { state, message: None });
+    let status = |state| Event::Status(Status { state, message: None, by: None });
     let entries = [
         Event::Message(Message::text("m-1", Role::User, &text)),
         status(State::Working),

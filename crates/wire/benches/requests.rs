@@ -37,7 +37,7 @@ fn main() {
     let log = [
         Event::Message(Message::text("0c5e7a52-9c5b-4f0e-8a63-2f6d6f0b8f11", Role::User, "say it again")),
         Event::Artifact(chunk),
-        Event::Status(Status { state: State::Completed, message: None }),
+        Event::Status(Status { state: State::Completed, message: None, by: None }),
     ];
     let log = log.map(|event| Entry(Timestamp(1_731_700_000_123), event));
     let task = Task::new(Origin {

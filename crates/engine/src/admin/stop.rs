@@ -5,9 +5,11 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 
 use crate::{
+    access::Caller,
     commands::cancel::{Workplace, decide_cancel_request},
     engine::EngineCore,
     error::Error,
+    sent_by::SentBy,
     store::{ListCursor, TaskKey, TaskRow},
     task::TaskId,
     task_header::TaskHeader,
@@ -94,9 +96,10 @@ impl EngineCore {
                 return Ok(false);
             }
             let workplace = self.workplace(row);
+            let by = SentBy::of(&Caller::local().over("operator"), &row.owner);
             if workplace == Workplace::Nowhere {
                 let mut task = self.fold(&opened).await?;
-                match self.cancel_at_rest(row, &mut task, true).await? {
+                match self.cancel_at_rest(row, &mut task, true, by).await? {
                     true => return Ok(true),
                     false => continue,
                 }
@@ -104,7 +107,7 @@ impl EngineCore {
             if row.cancel {
                 return Ok(false);
             }
-            let decision = decide_cancel_request(row, workplace, self.clock.now());
+            let decision = decide_cancel_request(row, workplace, by, self.clock.now());
             // A header that cannot be decoded must not keep the operator from stopping the task.
             let origin = TaskHeader::decode(&row.head).unwrap_or_default().origin(row);
             if self.commit_command(&origin, &row.id.to_string(), decision).await?.is_none() {

@@ -9,6 +9,7 @@ use crate::{
     engine::{Engine, EngineCore},
     error::Error,
     question::Answer,
+    sent_by::SentBy,
     store::{ListCursor, TaskKey, TaskRow},
     task::{State, Task, TaskId},
     task_header::TaskHeader,
@@ -164,7 +165,8 @@ impl Engine {
         self.allow_admin(caller, Action::Write, ADMIN_TASKS, "admin.task.cancel", &address(tenant, task))?;
         let row = self.0.reach(caller, tenant, task).await?;
         let owner = Caller::named(row.owner.as_str());
-        let task = self.0.cancel(&owner, &row.id.to_string()).await?;
+        let by = SentBy::of(caller, &row.owner);
+        let task = self.0.cancel_for(&owner, &row.id.to_string(), by).await?;
         let now = TaskRow { state: task.state, status_at: task.status_at, cancel: true, ..row };
         Ok((AdminTask::of(&now)?, task))
     }
@@ -185,7 +187,8 @@ impl Engine {
         let opened = self.0.store.open(&TaskKey::Id(row.id)).await?.ok_or_else(unknown)?;
         let asked = open_authorization(&self.0.fold(&opened).await?, question)?.id.clone();
         let (owner, name) = (Caller::named(row.owner.as_str()), row.id.to_string());
-        let task = self.0.answer_past_client(&owner, &name, &asked, answer, "operator").await?;
+        let by = SentBy::of(caller, &row.owner);
+        let task = self.0.answer_past_client(&owner, &name, &asked, answer, ("operator", by)).await?;
         let now = TaskRow { state: task.state, status_at: task.status_at, ..row };
         Ok((AdminTask::of(&now)?, task))
     }

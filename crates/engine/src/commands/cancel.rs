@@ -16,8 +16,10 @@ use crate::{
     engine::EngineCore,
     error::Error,
     event::{Entry, Event, Status},
+    sent_by::SentBy,
     store::{Change, Precondition, RunChange, TaskKey, TaskRow},
     task::{State, Task, TaskId},
+    task_header::{CALLING_TASK, TaskHeader},
 };
 
 /// How much longer than the grace period a call waits for the end.
@@ -25,12 +27,30 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 impl EngineCore {
     pub(crate) async fn cancel(self: &Arc<Self>, caller: &Caller, name: &str) -> Result<Task, Error> {
-        self.cancel_and(caller, name, true).await
+        self.cancel_and(caller, name, true, None).await
+    }
+
+    /// Cancels a task in its owner's name, at the request of another caller.
+    pub(crate) async fn cancel_for(
+        self: &Arc<Self>,
+        owner: &Caller,
+        name: &str,
+        by: SentBy,
+    ) -> Result<Task, Error> {
+        self.cancel_and(owner, name, true, Some(by)).await
     }
 
     /// `tell`: also withdraw the task's questions from its calling task. Not if that one is being canceled as
     /// well: it would continue, and might end before the cancel reaches it.
-    async fn cancel_and(self: &Arc<Self>, caller: &Caller, name: &str, tell: bool) -> Result<Task, Error> {
+    ///
+    /// `by`: whom the end names; `None`: the caller.
+    async fn cancel_and(
+        self: &Arc<Self>,
+        caller: &Caller,
+        name: &str,
+        tell: bool,
+        by: Option<SentBy>,
+    ) -> Result<Task, Error> {
         for _ in 0..DECIDE_AGAIN {
             let opened = self.find(caller, name).await?;
             let row = &opened.row;
@@ -39,18 +59,19 @@ impl EngineCore {
                 return Err(Error::NotCancelable(task.state));
             }
             let id = row.id.to_string();
+            let by = by.clone().unwrap_or_else(|| SentBy::of(caller, &row.owner));
             let workplace = self.workplace(row);
             if workplace == Workplace::Nowhere {
-                match self.cancel_at_rest(row, &mut task, tell).await? {
+                match self.cancel_at_rest(row, &mut task, tell, by).await? {
                     true => return Ok(task),
                     false => continue,
                 }
             }
             match workplace == Workplace::Run && row.cancel {
                 // The request is durable already.
-                true => self.apply(&Writer::Command(&task.origin), Effect::CancelRun),
+                true => self.apply(&Writer::Command(&task.origin), Effect::CancelRun { by: None }),
                 false => {
-                    let decision = decide_cancel_request(row, workplace, self.clock.now());
+                    let decision = decide_cancel_request(row, workplace, by, self.clock.now());
                     if self.commit_command(&task.origin, &id, decision).await?.is_none() {
                         continue;
                     }
@@ -76,9 +97,10 @@ impl EngineCore {
         row: &TaskRow,
         task: &mut Task,
         tell: bool,
+        by: SentBy,
     ) -> Result<bool, Error> {
         self.cancel_children(row.id).await;
-        let decision = decide_end(row, task, tell, self.clock.now());
+        let decision = decide_end(row, task, tell, by, self.clock.now());
         Ok(self.commit_command(&task.origin, &row.id.to_string(), decision).await?.is_some())
     }
 
@@ -135,7 +157,8 @@ impl EngineCore {
 
     async fn cancel_child(self: &Arc<Self>, child: TaskId) {
         let Ok(Some(row)) = self.store.row(&TaskKey::Id(child)).await else { return };
-        match self.cancel_and(&Caller::named(row.owner.as_str()), &child.to_string(), false).await {
+        let caller = Caller::named(row.owner.as_str()).over(CALLING_TASK);
+        match self.cancel_and(&caller, &child.to_string(), false, None).await {
             Ok(_) | Err(Error::NotCancelable(_) | Error::NoSuchTask(_)) => {}
             Err(error) => tracing::warn!(task = %child, %error, "a called task could not be canceled"),
         }
@@ -156,11 +179,11 @@ pub(crate) enum Workplace {
 /// Decides the end of a task on which nothing works.
 ///
 /// `tell`: also withdraw the task's questions from its calling task.
-pub(super) fn decide_end(row: &TaskRow, task: &mut Task, tell: bool, now: Timestamp) -> Decision {
+pub(super) fn decide_end(row: &TaskRow, task: &mut Task, tell: bool, by: SentBy, now: Timestamp) -> Decision {
     let questions = open_questions(task);
-    let mut decision = Decision::on(row, task, vec![ended_by_request(now)]);
+    let mut decision = Decision::on(row, task, vec![ended_by_request(by, now)]);
     decision.change.run = RunChange::Rest;
-    decision.effects.push(Effect::CancelRun);
+    decision.effects.push(Effect::CancelRun { by: None });
     if let Some(parent) = row.parent.filter(|_| tell && !questions.is_empty()) {
         decision.effects.push(Effect::WithdrawFromCaller { parent, questions });
     }
@@ -169,12 +192,25 @@ pub(super) fn decide_end(row: &TaskRow, task: &mut Task, tell: bool, now: Timest
 
 /// Decides to request the cancelling of a task. Remote work is stopped by running the task's agent once more, with the
 /// request set.
-pub(crate) fn decide_cancel_request(row: &TaskRow, workplace: Workplace, now: Timestamp) -> Decision {
+///
+/// The header holds the sender until the end of the task names it. A run on another node that commits before it has read the
+/// request writes its own header over it: then the end names no sender.
+pub(crate) fn decide_cancel_request(
+    row: &TaskRow,
+    workplace: Workplace,
+    by: SentBy,
+    now: Timestamp,
+) -> Decision {
     let mut change =
         Change::new(Precondition::Version { task: row.no, version: row.version }).of_owner(&row.owner);
     change.cancel = Some(true);
+    let by = Some(Box::new(by));
+    // A header that cannot be decoded must not keep a task from being canceled.
+    if let Ok(head) = TaskHeader::decode(&row.head) {
+        change.head = Some(TaskHeader { canceled_by: by.clone(), ..head }.encode());
+    }
     let effect = match workplace {
-        Workplace::Run | Workplace::Nowhere => Effect::CancelRun,
+        Workplace::Run | Workplace::Nowhere => Effect::CancelRun { by },
         Workplace::Remote => {
             change.run = RunChange::Due(now);
             Effect::Due(now)
@@ -188,6 +224,6 @@ fn open_questions(task: &Task) -> Vec<String> {
 }
 
 /// The event that ends a task on which no agent works.
-pub(super) fn ended_by_request(now: Timestamp) -> Entry {
-    Entry(now, Event::Status(Status { state: State::Canceled, message: None }))
+pub(super) fn ended_by_request(by: SentBy, now: Timestamp) -> Entry {
+    Entry(now, Event::Status(Status { state: State::Canceled, message: None, by: Some(Box::new(by)) }))
 }

@@ -11,6 +11,7 @@ use crate::{
     engine::EngineCore,
     error::Error,
     question::{Answer, Question},
+    sent_by::SentBy,
     store::TaskKey,
     task::{Task, TaskId},
     task_header::TaskHeader,
@@ -31,7 +32,7 @@ impl EngineCore {
         question: &Question,
         answer: &Answer,
     ) -> Result<(), Error> {
-        match self.answer(caller, &called.to_string(), &question.id, answer, false).await {
+        match self.answer(caller, &called.to_string(), &question.id, answer, false, None).await {
             // It has its answer already, the question was withdrawn, or the task has ended.
             Ok(_) | Err(Error::NotAsked(_) | Error::Ended(_)) => Ok(()),
             // Any other error would be retried at once, forever.
@@ -69,6 +70,7 @@ impl EngineCore {
         parent: TaskId,
         question: String,
         answer: Answer,
+        by: Option<Box<SentBy>>,
     ) {
         let engine = Arc::clone(self);
         tokio::spawn(async move {
@@ -78,7 +80,7 @@ impl EngineCore {
             let question = child_question_id(called, &question);
             // Recursively, up to the top of the call chain.
             let answered: Pin<Box<dyn Future<Output = Result<Task, Error>> + Send>> =
-                Box::pin(engine.answer(&caller, &parent, &question, &answer, true));
+                Box::pin(engine.answer(&caller, &parent, &question, &answer, true, by));
             match answered.await {
                 // It was not relayed, or has been answered.
                 Ok(_)

@@ -18,6 +18,7 @@ use crate::{
     error::Error,
     journal::JournalEntry,
     question::Answer,
+    sent_by::SentBy,
     task::Task,
     usage::MeteredResource,
     webhook::WebhookConfig,
@@ -62,13 +63,13 @@ impl Reply {
 
 impl EngineCore {
     pub(crate) async fn reply(self: &Arc<Self>, caller: &Caller, reply: Reply) -> Result<Task, Error> {
-        self.receive_reply(caller, reply, true).await
+        self.receive_reply(caller, reply, true, None).await
     }
 
     /// Answers exactly this question of this task. `Error::NotAsked` if it is not open.
     ///
     /// `passes_up`: the calling task relays this question and gets the same answer. False if the answer comes
-    /// from there.
+    /// from there. `by`: who gave the answer; `None`: the caller.
     pub(crate) async fn answer(
         self: &Arc<Self>,
         caller: &Caller,
@@ -76,6 +77,7 @@ impl EngineCore {
         question: &str,
         answer: &Answer,
         passes_up: bool,
+        by: Option<Box<SentBy>>,
     ) -> Result<Task, Error> {
         let reply = Reply {
             task: task.to_owned(),
@@ -84,23 +86,23 @@ impl EngineCore {
             idempotency_key: None,
             webhooks: vec![],
         };
-        self.receive_reply(caller, reply, passes_up).await
+        self.receive_reply(caller, reply, passes_up, by).await
     }
 
     /// Like [`EngineCore::answer`], for an answer that does not come from the task's client. The history says whose it
-    /// is.
+    /// is, and the log who sent it.
     pub(crate) async fn answer_past_client(
         self: &Arc<Self>,
         caller: &Caller,
         task: &str,
         question: &str,
         answer: &Answer,
-        whose: &str,
+        (whose, by): (&str, SentBy),
     ) -> Result<Task, Error> {
         let message = Message { metadata: Some(answered_by(whose)), ..answer.message(question) };
         let reply =
             Reply { task: task.to_owned(), context: None, message, idempotency_key: None, webhooks: vec![] };
-        self.receive_reply(caller, reply, true).await
+        self.receive_reply(caller, reply, true, Some(Box::new(by))).await
     }
 
     async fn receive_reply(
@@ -108,6 +110,7 @@ impl EngineCore {
         caller: &Caller,
         mut reply: Reply,
         passes_up: bool,
+        by: Option<Box<SentBy>>,
     ) -> Result<Task, Error> {
         if self.is_closing() {
             return Err(super::submit::stopping());
@@ -130,6 +133,7 @@ impl EngineCore {
                 profile: registered.as_ref().map(|registered| &*registered.profile),
                 webhook_policy: &*self.check_webhook,
                 passes_up,
+                by: by.clone().unwrap_or_else(|| Box::new(SentBy::of(caller, &row.owner))),
             };
             let now = self.clock.now();
             let Some(decision) = decide_reply(&rules, row, &mut task, &journal, &reply, now)? else {

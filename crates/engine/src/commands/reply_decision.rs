@@ -18,6 +18,7 @@ use crate::{
     event::{Entry, Event, QuestionAnswer, Status},
     journal::JournalEntry,
     question::{Answer, Question, QuestionOutcome},
+    sent_by::SentBy,
     store::{AddedWebhooks, RunChange, TaskRow, Webhook},
     task::{Task, state_while_asking},
     task_header::TaskHeader,
@@ -33,6 +34,8 @@ pub(super) struct ReplyRules<'a> {
     pub(super) webhook_policy: &'a WebhookCheck,
     /// Whether a calling task that relays the question gets the same answer. False if the answer comes from there.
     pub(super) passes_up: bool,
+    /// The sender, whom the events name.
+    pub(super) by: Box<SentBy>,
 }
 
 /// Decides on a reply. `Ok(None)`: the task has received this message before, and does not change.
@@ -58,7 +61,7 @@ pub(super) fn decide_reply(
         return Ok(None);
     }
     check_reply(rules, task, row, reply)?;
-    let MessageEffect { entries, answered } = apply_message(task, &reply.message, now)?;
+    let MessageEffect { entries, answered } = apply_message(task, &reply.message, &rules.by, now)?;
     if answered.is_none() {
         check_room(rules.limits, task, row, &reply.message)?;
     }
@@ -86,7 +89,7 @@ pub(super) fn decide_reply(
         effects.push(Effect::EndQuestion { question: question.clone(), outcome });
     }
     if let Some(parent) = row.parent.filter(|_| rules.passes_up) {
-        effects.push(Effect::AnswerCaller { parent, question, answer });
+        effects.push(Effect::AnswerCaller { parent, question, answer, by: Some(rules.by.clone()) });
     }
     Ok(Some(decision))
 }
@@ -156,16 +159,23 @@ pub(super) struct MessageEffect {
     pub(super) answered: Option<(String, Answer)>,
 }
 
-/// Decides the effect of a message on a task that has not ended.
-pub(super) fn apply_message(task: &Task, message: &Message, now: Timestamp) -> Result<MessageEffect, Error> {
-    let said = Entry(now, Event::Message(message.clone()));
+/// Decides the effect of a message on a task that has not ended. Its sender is named once: by the answer, if it is one.
+pub(super) fn apply_message(
+    task: &Task,
+    message: &Message,
+    by: &SentBy,
+    now: Timestamp,
+) -> Result<MessageEffect, Error> {
+    let by = Some(Box::new(by.clone()));
     let Some(question) = asked(task, message)? else {
+        let said = Entry(now, Event::Message(Message { by, ..message.clone() }));
         return Ok(MessageEffect { entries: vec![said], answered: None });
     };
+    let said = Entry(now, Event::Message(Message { by: None, ..message.clone() }));
     let answer = question.read_answer(message)?;
     let id = question.id.clone();
     let more = task.questions.len() > 1;
-    let answered = Event::Answer(QuestionAnswer { question: id.clone(), answer: answer.clone(), more });
+    let answered = Event::Answer(QuestionAnswer { question: id.clone(), answer: answer.clone(), more, by });
     let next = next_question(task, &id).map(|status| Entry(now, Event::Status(status)));
     // The message comes last: the answer moves the question to the history, and the question came first.
     let entries = std::iter::once(Entry(now, answered)).chain(next).chain([said]).collect();
@@ -188,5 +198,9 @@ fn asked<'a>(task: &'a Task, message: &Message) -> Result<Option<&'a Question>, 
 pub(super) fn next_question(task: &Task, answered: &str) -> Option<Status> {
     let [(_, shown), (seq, next), ..] = &task.questions[..] else { return None };
     let message = next.message(&task.origin.public_id(), *seq);
-    (shown.id == answered).then(|| Status { state: state_while_asking(next), message: Some(message) })
+    (shown.id == answered).then(|| Status {
+        state: state_while_asking(next),
+        message: Some(message),
+        by: None,
+    })
 }

@@ -21,6 +21,7 @@ use crate::{
     event::{self, ArtifactChunk, Entry, Event, Level, LogLine, Progress, Status},
     journal::JournalEntry,
     question::{Ask, Question, QuestionOutcome},
+    sent_by::SentBy,
     store::{NodeId, OpenedTask, Precondition, RunChange, StoredBatch, TaskNo, TaskRow},
     task::{Origin, State, Task, TaskId, state_while_asking},
     task_header,
@@ -137,14 +138,14 @@ impl Model {
             _ if self.task.state.is_terminal() => return,
             Command::Cancel(place) if place.is_held => {
                 let row = self.row(*place);
-                let decision = decide_cancel_request(&row, Workplace::Run, now);
+                let decision = decide_cancel_request(&row, Workplace::Run, by(), now);
                 assert_eq!((decision.change.cancel, decision.entries.len()), (Some(true), 0));
-                assert_eq!(decision.effects, [Effect::CancelRun]);
+                assert_eq!(decision.effects, [Effect::CancelRun { by: Some(Box::new(by())) }]);
                 return;
             }
-            Command::Cancel(place) => {
-                self.decide(*place, now, |row, task| Ok(Some(decide_end(row, task, true, now)))).unwrap()
-            }
+            Command::Cancel(place) => self
+                .decide(*place, now, |row, task| Ok(Some(decide_end(row, task, true, by(), now))))
+                .unwrap(),
             Command::Begin if self.task.state != State::Submitted => return,
             Command::Begin => vec![Entry(now, status(State::Working))],
             Command::End(state) => vec![Entry(now, status(*state))],
@@ -219,7 +220,7 @@ impl Model {
         // A task that has ended is not scheduled, and its caller no longer asks for it.
         if after.state.is_terminal() {
             assert_eq!(change.run, RunChange::Rest);
-            assert!(effects.contains(&Effect::CancelRun));
+            assert!(effects.contains(&Effect::CancelRun { by: None }));
             let withdrawn = effects.iter().any(|effect| matches!(effect, Effect::WithdrawFromCaller { .. }));
             assert_eq!(withdrawn, place.is_called && !self.task.questions.is_empty());
         }
@@ -328,6 +329,7 @@ fn rules() -> ReplyRules<'static> {
         profile: None,
         webhook_policy: &|_| Ok(()),
         passes_up: true,
+        by: Box::new(by()),
     }
 }
 
@@ -358,7 +360,7 @@ fn question(n: usize, kind: u8) -> Question {
 
 fn status(state: State) -> Event {
     let message = state.is_terminal().then(|| Message::text("s", Role::Agent, "the end"));
-    Event::Status(Status { state, message })
+    Event::Status(Status { state, message, by: None })
 }
 
 fn chunk() -> ArtifactChunk {
@@ -411,4 +413,8 @@ fn origin() -> Origin {
         trace: None,
         accepts_reply: false,
     }
+}
+
+fn by() -> SentBy {
+    SentBy::owner_over("test")
 }

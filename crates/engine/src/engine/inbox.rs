@@ -15,6 +15,7 @@ use crate::{
     error::Error,
     event::Event,
     question::{Answer, Question},
+    sent_by::SentBy,
     store::{ListCursor, ListQuery, TaskKey, TaskRow},
     task::{State, TaskId},
 };
@@ -54,6 +55,17 @@ pub struct Inbox {
     pub questions: Vec<InboxQuestion>,
     /// Whether more tasks wait than were read.
     pub is_cut: bool,
+}
+
+/// What became of a question.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClosedQuestion {
+    /// How it was closed.
+    pub how: QuestionClosure,
+    /// When it was closed.
+    pub at: Timestamp,
+    /// Who closed it: by an answer, or by canceling the task. `None`: its agent, or it is not recorded.
+    pub by: Option<SentBy>,
 }
 
 /// How a question was closed.
@@ -169,20 +181,23 @@ impl InboxWatch {
 }
 
 impl Engine {
-    /// How and when a question was closed; `None` while it is open. `after`: the event that asked it, or any before.
+    /// How, when and by whom a question was closed; `None` while it is open. `after`: the event that asked it, or any before.
     pub async fn question_closure(
         &self,
         caller: &Caller,
         task: &str,
         question: &str,
         after: u64,
-    ) -> Result<Option<(QuestionClosure, Timestamp)>, Error> {
+    ) -> Result<Option<ClosedQuestion>, Error> {
         let range =
             |_| LogRange { after, until: u64::MAX, limit: 1, max_bytes: usize::MAX, max_read: usize::MAX };
         let closes = |event: &Event| QuestionClosure::of(event, question).is_some();
         let page = self.log_page(caller, task, range, closes).await?;
-        let closed = page.entries.first();
-        Ok(closed.and_then(|(_, entry)| Some((QuestionClosure::of(entry.event(), question)?, entry.at()))))
+        let closed = page.entries.into_iter().next();
+        Ok(closed.and_then(|(_, entry)| {
+            let how = QuestionClosure::of(entry.event(), question)?;
+            Some(ClosedQuestion { how, at: entry.at(), by: entry.event().by().cloned() })
+        }))
     }
 }
 

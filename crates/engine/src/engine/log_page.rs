@@ -8,7 +8,7 @@ use crate::{
     error::Error,
     event::{self, Entry, Event},
     store::TaskRow,
-    task::{State, Task},
+    task::{Origin, State, Task},
     task_header::TaskHeader,
 };
 
@@ -41,6 +41,8 @@ pub struct LogPage {
     pub last: u64,
     /// The task's state when the page was read.
     pub state: State,
+    /// The task's immutable attributes.
+    pub origin: Origin,
 }
 
 impl Engine {
@@ -58,7 +60,9 @@ impl Engine {
         if range.after > row.seq {
             return Err(Error::UnknownCursor { asked: range.after, last: row.seq });
         }
-        let mut page = LogPage { entries: vec![], read_until: range.after, last: row.seq, state: row.state };
+        let origin = TaskHeader::decode(&row.head)?.origin(&row);
+        let mut page =
+            LogPage { entries: vec![], read_until: range.after, last: row.seq, state: row.state, origin };
         let (mut bytes, mut read) = (0, 0);
         let until = range.until.min(row.seq);
         while page.read_until < until {

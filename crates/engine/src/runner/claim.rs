@@ -179,7 +179,9 @@ async fn resume(engine: Arc<EngineCore>, claimed: &ClaimedTask, slot: Slot) -> R
     if let Some(why) = canceled.or_else(|| abandoned(&engine, claimed, &run)) {
         let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, why);
         engine.cancel_children(claimed.row.id).await;
-        lease.finish(&run, Event::Status(Status { state: State::Canceled, message: Some(message) })).await;
+        lease
+            .finish(&run, Event::Status(Status { state: State::Canceled, message: Some(message), by: None }))
+            .await;
         return Ok(());
     }
     let refusal = match served {
@@ -196,7 +198,9 @@ async fn resume(engine: Arc<EngineCore>, claimed: &ClaimedTask, slot: Slot) -> R
         Ok(registered) => match wait_for_trial(&engine, claimed, &run, &registered).await {
             ClaimAdmission::Quarantined(why) => why,
             ClaimAdmission::Canceled => {
-                lease.finish(&run, Event::Status(Status { state: State::Canceled, message: None })).await;
+                lease
+                    .finish(&run, Event::Status(Status { state: State::Canceled, message: None, by: None }))
+                    .await;
                 return Ok(());
             }
             ClaimAdmission::Stopping => {
@@ -218,7 +222,7 @@ async fn resume(engine: Arc<EngineCore>, claimed: &ClaimedTask, slot: Slot) -> R
     };
     let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, refusal);
     let message = Some(task::as_fault(message));
-    lease.finish(&run, Event::Status(Status { state: State::Failed, message })).await;
+    lease.finish(&run, Event::Status(Status { state: State::Failed, message, by: None })).await;
     Ok(())
 }
 

@@ -70,11 +70,11 @@ impl Driver {
             Err(AgentError::Nondeterministic(_)) if self.run.is_canceled() => (State::Canceled, None),
             Ok(Outcome::Completed(message)) => {
                 let message = message.map(|m| self.named(m));
-                return Event::Status(Status { state: State::Completed, message });
+                return Event::Status(Status { state: State::Completed, message, by: None });
             }
             Ok(Outcome::Replied(message)) => {
                 let state = if self.run.may_reply() { State::Replied } else { State::Completed };
-                return Event::Status(Status { state, message: Some(self.named(message)) });
+                return Event::Status(Status { state, message: Some(self.named(message)), by: None });
             }
             Ok(Outcome::Failed(why)) => (State::Failed, Some(why)),
             Ok(Outcome::Rejected(why)) => (State::Rejected, Some(why)),
@@ -84,7 +84,7 @@ impl Driver {
             Err(AgentError::Unreachable(why)) => {
                 let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
                 let message = Some(task::as_unreachable(message));
-                return Event::Status(Status { state: State::Failed, message });
+                return Event::Status(Status { state: State::Failed, message, by: None });
             }
             Err(error) => return self.fault(error.to_string()),
         };
@@ -93,7 +93,7 @@ impl Driver {
 
     fn end_with(&self, state: State, text: Option<String>) -> Event {
         let message = text.map(|text| self.named(Message::of("", Role::Agent, vec![Part::text(text)])));
-        Event::Status(Status { state, message })
+        Event::Status(Status { state, message, by: None })
     }
 
     fn overdue(&self, limit: Duration) -> Event {
@@ -103,7 +103,7 @@ impl Driver {
     /// Ends the task with a fault of the program; the agent did not choose this outcome.
     fn fault(&self, why: String) -> Event {
         let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
-        Event::Status(Status { state: State::Failed, message: Some(task::as_fault(message)) })
+        Event::Status(Status { state: State::Failed, message: Some(task::as_fault(message)), by: None })
     }
 
     fn named(&self, mut message: Message) -> Message {

@@ -20,7 +20,7 @@ use crate::{
         Change, ClaimedTask, CommitError, CommitReceipt, Precondition, RunChange, StoreError, TaskKey, TaskNo,
     },
     task::{self, State},
-    task_header,
+    task_header::{self, TaskHeader},
 };
 
 /// Below this log size a snapshot does not pay.
@@ -203,6 +203,12 @@ impl Lease {
         {
             status.state = State::Completed;
         }
+        let by = run.take_canceled_by();
+        if let Event::Status(status) = &mut end
+            && status.state == State::Canceled
+        {
+            status.by = by;
+        }
         if run.is_canceled() {
             self.engine.cancel_children(run.origin.id).await;
         }
@@ -303,7 +309,7 @@ impl Lease {
             run.learn_messages(messages);
         }
         if row.cancel && !run.is_canceled() {
-            run.cancel();
+            run.cancel_by(TaskHeader::decode(&row.head).ok().and_then(|head| head.canceled_by));
         }
         self.version = row.version;
         self.behind = false;

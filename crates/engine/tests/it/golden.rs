@@ -5,7 +5,7 @@
 //! formats that are private to the engine (journal, head, snapshot) have their tests beside them in `src`.
 
 use nuncio_engine::{
-    Answer, Content, Event, Level, Message, Part, Role, State,
+    Answer, Caller, Content, Event, Level, Message, Part, Role, State,
     clock::Timestamp,
     event::{
         self, ArtifactChunk, Entry, FormatError, LogLine, Progress, QuestionAnswer, QuestionWithdrawal,
@@ -33,6 +33,24 @@ fn events_in_format_1() {
     assert_eq!(written.count as usize, expected.len());
     assert_eq!(written.bytes[0], event::FORMAT);
     assert_eq!(std::str::from_utf8(&written.bytes[1..]).unwrap(), golden, "today's encoding");
+}
+
+/// Events that name their sender. A version before them ignores a member that it does not know, as this one does.
+#[test]
+fn events_in_format_1_with_senders() {
+    let golden = include_str!("golden/events-1-by.json").replace('\n', "");
+    let stored = [&[1][..], golden.as_bytes()].concat();
+    let read = event::decode(&stored).unwrap();
+    let senders: Vec<_> = read.iter().map(|entry| entry.event().by().unwrap().dialect()).collect();
+    assert_eq!(senders, ["a2a/1.0", "mcp/2026-07-28", "console"]);
+    let boss = Caller::named("acme/boss");
+    let caller = |n: usize| read[n].event().by().unwrap().caller_for(&boss, "acme/ada");
+    assert_eq!((caller(0), caller(2)), (Some("acme/ada"), Some("acme/boss")));
+    assert_eq!(std::str::from_utf8(&event::encode(&read).bytes[1..]).unwrap(), golden, "today's encoding");
+
+    let newer = golden.replace("\"by\":", "\"since_tomorrow\":");
+    let read = event::decode(&[&[1][..], newer.as_bytes()].concat()).unwrap();
+    assert!(read.iter().all(|entry| entry.event().by().is_none()));
 }
 
 #[test]
@@ -121,10 +139,11 @@ fn every_event() -> Vec<Entry> {
     let question = |id: &str, ask| {
         Event::Question(Question { id: id.into(), text: "which?".into(), ask, callback: None })
     };
-    let answer = |answer, more| Event::Answer(QuestionAnswer { question: "q1".into(), answer, more });
+    let answer =
+        |answer, more| Event::Answer(QuestionAnswer { question: "q1".into(), answer, more, by: None });
     let mut events = vec![Event::Message(bare.clone()), Event::Message(full.clone())];
-    events.extend(State::ALL.map(|state| Event::Status(Status { state, message: None })));
-    events.push(Event::Status(Status { state: State::Working, message: Some(full) }));
+    events.extend(State::ALL.map(|state| Event::Status(Status { state, message: None, by: None })));
+    events.push(Event::Status(Status { state: State::Working, message: Some(full), by: None }));
     events.extend([Event::Artifact(chunk), Event::Artifact(full_chunk)]);
     events.push(Event::Progress(Progress { done: 0.1, total: None, text: None, data: None }));
     events.push(Event::Progress(Progress {

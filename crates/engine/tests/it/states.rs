@@ -296,7 +296,11 @@ fn message(id: &str, text: &str) -> Event {
 }
 
 fn status(state: State, message: Option<&str>) -> Event {
-    Event::Status(Status { state, message: message.map(|id| Message::text(id, Role::Agent, "so it is")) })
+    Event::Status(Status {
+        state,
+        message: message.map(|id| Message::text(id, Role::Agent, "so it is")),
+        by: None,
+    })
 }
 
 fn chunk(id: &str, index: u32, parts: Vec<Part>) -> ArtifactChunk {
@@ -318,5 +322,5 @@ fn question(id: &str, ask: Ask) -> Question {
 }
 
 fn answer(question: &str, more: bool) -> Event {
-    Event::Answer(QuestionAnswer { question: question.into(), answer: Answer::Decline(None), more })
+    Event::Answer(QuestionAnswer { question: question.into(), answer: Answer::Decline(None), more, by: None })
 }

@@ -114,6 +114,8 @@ fn event(seq: u64, entry: &Entry) -> TaskEventAnswer {
         Ok(Value::Object(event)) => event.into_values().next(),
         _ => None,
     };
-    let data = data.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    let mut data = data.as_ref().and_then(Value::as_object).cloned().unwrap_or_default();
+    // Who sent it is for the console, which knows who may read the name.
+    data.remove("by");
     TaskEventAnswer { seq, timestamp: iso(entry.at()), kind, data }
 }

@@ -125,7 +125,8 @@ impl A2aHandler<'_> {
                 Ok(A2aReply::Events(Box::new(events)))
             }
             A2aCall::Cancel { task, .. } => {
-                let task = Arc::new(Box::pin(self.app.engine.cancel(self.caller, &task)).await?);
+                let caller = self.caller.clone().over(dialect.name());
+                let task = Arc::new(Box::pin(self.app.engine.cancel(&caller, &task)).await?);
                 Ok(A2aReply::Result(A2aResult::Task { task, detail: TaskDetail::default() }))
             }
             A2aCall::List(list) => Box::pin(self.list(list)).await.map(A2aReply::Result),
@@ -270,10 +271,11 @@ impl A2aHandler<'_> {
         let waits = send.blocking;
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
         let idempotency_key = meta.idempotency_key;
+        let caller = &self.caller.clone().over(dialect.name());
         if let Some(task) = send.task_id {
             let (context, message) = (send.context_id, send.message);
             let reply = Reply { task, context, message, idempotency_key, webhooks };
-            return self.app.engine.reply(self.caller, reply).await;
+            return self.app.engine.reply(caller, reply).await;
         }
         let mut submit = Submit::new(&self.agent.profile.name, send.message);
         submit.context = send.context_id;
@@ -287,7 +289,7 @@ impl A2aHandler<'_> {
         submit.accepts_reply = waits && dialect > Dialect::V0_1;
         submit.trace = meta.trace;
         submit.extensions = meta.extensions;
-        self.app.engine.submit(self.caller, submit).await
+        self.app.engine.submit(caller, submit).await
     }
 
     fn check_streaming(&self) -> Result<(), Error> {

@@ -15,8 +15,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    audit, configuration, events, journal, live, me, nodes, problem::ConsoleProblem, pulse, questions,
-    selections, session, streams, tasks, tokens, webhooks, wire_frames,
+    audit, configuration, events, journal, live, me, nodes, openapi, problem::ConsoleProblem, pulse,
+    questions, selections, session, streams, tasks, tokens, webhooks, wire_frames,
 };
 use crate::{
     app::App,
@@ -29,6 +29,9 @@ use crate::{
 /// The maximum bytes of a request's body, and of an answer to a question (`console.body`).
 pub(super) const MAX_BODY: usize = 64 * 1024;
 const MAX_ANSWER: usize = 1024 * 1024;
+
+/// The protocol of this API, as it is stored with answers and cancel requests.
+const DIALECT: &str = "console";
 
 /// A request of a known caller.
 pub(super) struct ConsoleRequest<'a> {
@@ -57,14 +60,7 @@ impl ConsoleRequest<'_> {
 
     /// Refuses parameters that the operation does not have.
     pub(super) fn check_parameters(&self, known: &[&str]) -> Result<(), ConsoleProblem> {
-        match self.query.iter().find(|(name, _)| !known.contains(&name.as_str())) {
-            None => Ok(()),
-            Some((name, _)) => {
-                let message =
-                    format!("{name}: there is no such parameter here; there are {}", known.join(", "));
-                Err(ConsoleProblem::bad_request(name.as_str(), message))
-            }
-        }
+        check_parameters(&self.query, known)
     }
 
     /// The parameter of that name, which may occur once.
@@ -95,6 +91,17 @@ impl ConsoleRequest<'_> {
     }
 }
 
+fn check_parameters(query: &[(String, String)], known: &[&str]) -> Result<(), ConsoleProblem> {
+    match query.iter().find(|(name, _)| !known.contains(&name.as_str())) {
+        None => Ok(()),
+        Some((name, _)) => {
+            let there_are = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+            let message = format!("{name}: there is no such parameter here; there are {there_are}");
+            Err(ConsoleProblem::bad_request(name.as_str(), message))
+        }
+    }
+}
+
 /// Serves an operation; `path` is the one below `/console/api/`.
 pub(super) async fn serve<B>(
     app: &Arc<App>,
@@ -113,8 +120,13 @@ where
     let segments = segments_of(path)?;
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     let body = Reading { app, headers: &parts.headers, body };
-    // The two operations that come before there is a caller.
+    // The operations that come before there is a caller.
+    if segments == ["openapi.json"] && parts.method == Method::GET {
+        check_parameters(&query, &[])?;
+        return Ok(responses::json(openapi::DOCUMENT));
+    }
     if segments == ["session"] && parts.method == Method::POST {
+        check_parameters(&query, &[])?;
         let session: NewSession = body.read(MAX_BODY).await?;
         return Ok(json(&session::exchange(&app.engine, &session.code).await?));
     }
@@ -123,11 +135,12 @@ where
             let message = "a code needs the secret of the data folder: run nuncio console as the user who owns that folder";
             return Err(ConsoleProblem::new(StatusCode::UNAUTHORIZED, "unauthorized", message));
         }
+        check_parameters(&query, &[])?;
         let _: Empty = body.read(MAX_BODY).await?;
         return Ok(json(&session::create_code(&app.engine)));
     }
     let caller = app.caller(&parts.headers, peer, parts.uri.path()).await;
-    let caller = caller.map_err(|error| ConsoleProblem::from(&error))?;
+    let caller = caller.map_err(|error| ConsoleProblem::from(&error))?.over(DIALECT);
     app.admit_request(&caller).await?;
     let request = ConsoleRequest { app, caller, headers: &parts.headers, peer, query };
     let owner = request.caller.clone();
@@ -202,6 +215,7 @@ where
         }
         ("POST", ["live"]) => return live::open(request, body.read(MAX_BODY).await?).await,
         ("DELETE", ["session"]) => {
+            request.check_parameters(&[])?;
             if let Some(token) = auth::bearer(request.headers) {
                 session::end(request.engine(), token).await?;
             }

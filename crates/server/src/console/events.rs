@@ -4,12 +4,16 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Response, StatusCode, header},
 };
-use nuncio_engine::{Event, engine::LogRange, event::Entry};
+use nuncio_engine::{Event, engine::LogRange, event::Entry, task::Origin};
 use nuncio_wire::timestamp;
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
 
-use super::{api::ConsoleRequest, problem::ConsoleProblem};
+use super::{
+    api::ConsoleRequest,
+    problem::ConsoleProblem,
+    sender::{SenderView, Senders},
+};
 use crate::responses;
 
 /// The events of a page (`console.events`).
@@ -36,6 +40,8 @@ pub(super) struct EventView {
     kind: &'static str,
     size: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
+    by: Option<SenderView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     data: Option<Box<RawValue>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     preview: Option<String>,
@@ -43,7 +49,7 @@ pub(super) struct EventView {
 
 impl EventView {
     /// The event, with at most that many bytes of its data.
-    pub(super) fn of(seq: u64, entry: &Entry, preview: usize) -> Self {
+    pub(super) fn of(seq: u64, entry: &Entry, preview: usize, senders: &Senders<'_>) -> Self {
         let text = data_of(entry.event());
         let size = text.len();
         let (data, preview) = match size <= preview {
@@ -60,6 +66,7 @@ impl EventView {
             timestamp: timestamp::format(entry.at()),
             kind: kind_of(entry.event()),
             size,
+            by: senders.of(seq, entry.event()),
             data,
             preview,
         }
@@ -71,10 +78,17 @@ impl EventView {
     }
 }
 
-/// The content of an event as compact JSON. Serde writes an event as an object with one member, under its own name.
+/// The content of an event as compact JSON. Serde writes an event as an object with one member, under its own name. Its
+/// sender is left out: [`Senders`] knows who may read the name.
 fn data_of(event: &Event) -> String {
     match serde_json::to_value(event) {
-        Ok(Value::Object(named)) => named.into_values().next().unwrap_or_default().to_string(),
+        Ok(Value::Object(named)) => {
+            let mut data = named.into_values().next().unwrap_or_default();
+            if let Value::Object(data) = &mut data {
+                data.remove("by");
+            }
+            data.to_string()
+        }
         _ => "{}".to_owned(),
     }
 }
@@ -143,8 +157,9 @@ pub(super) async fn page(request: &ConsoleRequest<'_>, id: &str) -> Result<Respo
             shown,
         )
         .await?;
-    let mut events: Vec<EventView> =
-        found.entries.iter().map(|(seq, entry)| EventView::of(*seq, entry, preview)).collect();
+    let senders = Senders { viewer: &request.caller, origin: &found.origin };
+    let events = found.entries.iter().map(|(seq, entry)| EventView::of(*seq, entry, preview, &senders));
+    let mut events: Vec<EventView> = events.collect();
     if before.is_some() {
         first = keep_end(&mut events, limit as usize).unwrap_or(first + 1) - 1;
     }
@@ -193,10 +208,11 @@ pub(super) async fn one(
     seq: u64,
 ) -> Result<Response<Body>, ConsoleProblem> {
     request.check_parameters(&["part"])?;
-    let entry = entry_at(request, id, seq).await?;
+    let (entry, origin) = entry_at(request, id, seq).await?;
     match request.parameter("part")? {
         None => {
-            let view = EventView::of(seq, &entry, usize::MAX);
+            let senders = Senders { viewer: &request.caller, origin: &origin };
+            let view = EventView::of(seq, &entry, usize::MAX, &senders);
             Ok(responses::json(serde_json::to_vec(&view).unwrap_or_default()))
         }
         Some("data") => Ok(ranged(data_of(entry.event()).into(), request)),
@@ -206,12 +222,12 @@ pub(super) async fn one(
     }
 }
 
-/// The event of that number.
+/// The event of that number, and the task's attributes.
 pub(super) async fn entry_at(
     request: &ConsoleRequest<'_>,
     id: &str,
     seq: u64,
-) -> Result<Entry, ConsoleProblem> {
+) -> Result<(Entry, Origin), ConsoleProblem> {
     let missing = || ConsoleProblem::not_found(format!("the task has no event {seq}"));
     let after = seq.checked_sub(1).ok_or_else(missing)?;
     let range = |last: u64| LogRange {
@@ -224,7 +240,7 @@ pub(super) async fn entry_at(
     let reader = request.reader_of(id).await?;
     let found = request.engine().log_page(&reader, id, range, |_| true).await?;
     let entry = found.entries.into_iter().next().filter(|(found, _)| *found == seq);
-    entry.map(|(_, entry)| entry).ok_or_else(missing)
+    entry.map(|(_, entry)| (entry, found.origin)).ok_or_else(missing)
 }
 
 /// `GET /tasks/{id}/at/{seq}`

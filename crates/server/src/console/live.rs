@@ -9,7 +9,7 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderMap, Response},
 };
-use nuncio_engine::{Event, Follower, Next};
+use nuncio_engine::{Caller, Event, Follower, Next, task::Origin};
 use nuncio_wire::{sse, timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -26,6 +26,7 @@ use super::{
     live_rows::{self, QuestionTopic, RowTopic},
     problem::ConsoleProblem,
     pulse::PulseTopic,
+    sender::Senders,
     tasks,
 };
 use crate::{
@@ -139,6 +140,7 @@ pub(super) async fn open(
     request: &ConsoleRequest<'_>,
     wanted: NewLiveStream,
 ) -> Result<Response<Body>, ConsoleProblem> {
+    request.check_parameters(&[])?;
     check_topics(&wanted.topics)?;
     // Bounded as every stream is: in all, for the caller, and by the share of its tenant.
     let slot = request.app.reserve_stream_slot(&request.caller)?;
@@ -217,8 +219,17 @@ impl LiveTopic {
                 let reader = request.reader_of(&id).await?;
                 let last = engine.task_summary(&reader, &id).await?.seq;
                 let follower = engine.follow(&reader, &id, after).await?;
-                let task = follower.origin()?.id.to_string().into();
-                Ok(Self::Task(Box::new(TaskTopic { key, task, follower, preview, last })))
+                let origin = follower.origin()?;
+                let task = origin.id.to_string().into();
+                Ok(Self::Task(Box::new(TaskTopic {
+                    key,
+                    task,
+                    follower,
+                    preview,
+                    last,
+                    viewer: caller,
+                    origin,
+                })))
             }
             TopicKind::Rows => {
                 let RowFilter { agent: agents, owner } = filter.unwrap_or_default();
@@ -326,6 +337,8 @@ struct TaskTopic {
     preview: usize,
     /// The last event when the stream began.
     last: u64,
+    viewer: Caller,
+    origin: Origin,
 }
 
 #[derive(Serialize)]
@@ -364,8 +377,9 @@ impl TaskTopic {
                 .iter()
                 .any(|entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal()));
             let (mut events, mut bytes) = (vec![], 0);
+            let senders = Senders { viewer: &self.viewer, origin: &self.origin };
             for (seq, entry) in batch.iter() {
-                let view = EventView::of(seq, entry, self.preview);
+                let view = EventView::of(seq, entry, self.preview, &senders);
                 bytes += view.weight();
                 events.push(view);
                 let is_last = seq == batch.last_seq();

@@ -3,15 +3,14 @@
 use nuncio_engine::{
     AccessKind, Action, Answer, Caller, Engine, Error,
     access::TASKS,
-    clock::Timestamp,
-    engine::{Inbox, InboxQuestion, QuestionClosure},
+    engine::{ClosedQuestion, Inbox, InboxQuestion},
 };
 use nuncio_wire::timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{api::ConsoleRequest, problem::ConsoleProblem, tasks::MAX_ROWS};
+use super::{api::ConsoleRequest, problem::ConsoleProblem, sender::SenderView, tasks::MAX_ROWS};
 
 /// The questions of a page.
 const PAGE: u64 = 50;
@@ -94,14 +93,15 @@ async fn closed_problem(
     };
     let problem = problem.with("state", summary.state.name()).with("lastEvent", summary.seq);
     match closure {
-        Some(closure) => problem.with("closed", closure_view(closure)),
+        Some(closure) => problem.with("closed", closure_view(&closure, caller, &summary.origin.owner)),
         None => problem,
     }
 }
 
-/// How a question was closed, as JSON. By whom is not recorded.
-fn closure_view((how, at): (QuestionClosure, Timestamp)) -> Value {
-    json!({ "how": how.name(), "at": timestamp::format(at), "by": null })
+/// How a question was closed, as JSON.
+fn closure_view(closed: &ClosedQuestion, viewer: &Caller, task_owner: &str) -> Value {
+    let by = closed.by.as_ref().map(|by| SenderView::of(by, viewer, task_owner));
+    json!({ "how": closed.how.name(), "at": timestamp::format(closed.at), "by": by })
 }
 
 /// A question that is no longer open, as JSON.
@@ -110,7 +110,7 @@ pub(super) async fn closed_view(engine: &Engine, caller: &Caller, asked: &InboxQ
     let closure = engine.question_closure(caller, &task, question, asked.seq).await;
     // A task that was deleted meanwhile has no log.
     let mut view = match closure {
-        Ok(Some(closure)) => closure_view(closure),
+        Ok(Some(closure)) => closure_view(&closure, caller, &asked.owner),
         Ok(None) | Err(_) => json!({ "how": null, "at": null, "by": null }),
     };
     view["taskId"] = task.into();
@@ -143,6 +143,7 @@ pub(super) async fn answer(
     id: &str,
     given: NewAnswer,
 ) -> Result<Value, ConsoleProblem> {
+    request.check_parameters(&[])?;
     let NewAnswer { question_id, action, content, note } = given;
     if note.is_some() && !matches!(action, AnswerAction::Decline) {
         return Err(ConsoleProblem::bad_request("note", "note: only a decline has one"));

@@ -76,6 +76,7 @@ pub(super) async fn family(request: &ConsoleRequest<'_>, id: &str) -> Result<Val
 
 /// `POST /tasks/{id}/cancel`
 pub(super) async fn cancel(request: &ConsoleRequest<'_>, id: &str) -> Result<Value, ConsoleProblem> {
+    request.check_parameters(&[])?;
     let own = request.reader_of(id).await?.owner() == request.caller.owner();
     let task = match own {
         true => request.engine().cancel(&request.caller, id).await?,

@@ -36,7 +36,7 @@ pub(super) async fn show(request: &ConsoleRequest<'_>, id: &str, seq: u64) -> Re
         let message = format!("as: {unknown:?} is none of {}", names.join(", "));
         return Err(ConsoleProblem::bad_request("as", message));
     }
-    let entry = entry_at(request, id, seq).await?;
+    let (entry, _) = entry_at(request, id, seq).await?;
     let (task, _) = request.engine().task_at(&request.reader_of(id).await?, id, seq).await?;
     let progress = progress_at(request, id, seq, entry.event()).await?;
     let event = LoggedEvent { seq, entry: &entry, task: &task, progress, mcp: &request.app.mcp };

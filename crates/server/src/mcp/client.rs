@@ -92,7 +92,7 @@ impl McpClient {
             }
             None => return Err(missing("io.modelcontextprotocol/clientCapabilities")),
         }
-        let (caller, capabilities) = (caller.clone(), meta.capabilities(version));
+        let (caller, capabilities) = (caller.clone().over(version.dialect()), meta.capabilities(version));
         let info = meta.client_info.as_ref().and_then(info_of);
         Ok(Ok(Self { version, caller, capabilities, session: None, level: meta.level, info }))
     }

@@ -207,7 +207,7 @@ impl McpDuplex {
         let session = Arc::new(McpSession::transient(&self.mcp.engine, &self.caller, version, capabilities));
         let client = McpClient {
             version,
-            caller: self.caller.clone(),
+            caller: self.caller.clone().over(version.dialect()),
             capabilities,
             session: Some(session),
             level: None,

@@ -278,7 +278,7 @@ impl McpExchange<'_> {
             }
         }
         let capabilities = session.capabilities();
-        let caller = self.caller.clone();
+        let caller = self.caller.clone().over(version.dialect());
         Ok(McpClient { version, caller, capabilities, session: Some(session), level: None, info: None })
     }
 

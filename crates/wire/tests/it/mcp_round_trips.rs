@@ -627,7 +627,8 @@ fn notifications_arrive_as_they_were_sent() {
     assert_eq!(read, ServerNotification::ToolsChanged);
 
     let ids = TaskIds { task: TASK, context: "c" };
-    let entry = Entry(Timestamp(3_000), Event::Status(Status { state: State::Working, message: None }));
+    let entry =
+        Entry(Timestamp(3_000), Event::Status(Status { state: State::Working, message: None, by: None }));
     for of in [TaskEventRequest::Task, TaskEventRequest::Subscription("1")] {
         let read = notification(|out| assert!(write_task_event(out, &ids, 5, &entry, of)));
         let ServerNotification::TaskEvent(event) = read else { panic!("{read:?}") };

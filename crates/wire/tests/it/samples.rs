@@ -51,7 +51,11 @@ pub(crate) fn message() -> Message {
 }
 
 fn status(state: State, message: Option<&str>) -> Event {
-    Event::Status(Status { state, message: message.map(|text| Message::text("s-1", Role::Agent, text)) })
+    Event::Status(Status {
+        state,
+        message: message.map(|text| Message::text("s-1", Role::Agent, text)),
+        by: None,
+    })
 }
 
 fn chunk(text: &str, append: bool) -> Event {
@@ -102,6 +106,7 @@ pub(crate) fn events() -> Vec<(&'static str, Entry)> {
                 question: "q-1".to_owned(),
                 answer: Answer::Accept(json!({ "city": "Lisbon" })),
                 more: false,
+                by: None,
             }),
         ),
         ("sample", ask("q-2", "Name a city", Ask::Sample { system: None, max_tokens: 20 })),

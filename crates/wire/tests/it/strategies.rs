@@ -80,6 +80,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
             metadata,
             extensions,
             reference_task_ids,
+            by: None,
         },
     )
 }
@@ -138,8 +139,11 @@ fn question() -> impl Strategy<Value = Question> {
 pub(crate) fn entry() -> impl Strategy<Value = Entry> {
     let event = prop_oneof![
         message().prop_map(Event::Message),
-        (state(), option::of(message()))
-            .prop_map(|(state, message)| Event::Status(Status { state, message })),
+        (state(), option::of(message())).prop_map(|(state, message)| Event::Status(Status {
+            state,
+            message,
+            by: None
+        })),
         chunk().prop_map(Event::Artifact),
         progress().prop_map(Event::Progress),
         words().prop_map(|text| Event::Log(LogLine { level: Level::Info, text })),
@@ -147,7 +151,8 @@ pub(crate) fn entry() -> impl Strategy<Value = Entry> {
         id().prop_map(|question| Event::Answer(QuestionAnswer {
             question,
             answer: Answer::Decline(None),
-            more: false
+            more: false,
+            by: None,
         })),
     ];
     (timestamp(), event).prop_map(|(at, event)| Entry(at, event))

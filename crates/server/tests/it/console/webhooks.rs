@@ -46,14 +46,14 @@ impl WebhookSender for Sender {
     }
 }
 
-struct Post {
-    site: Site,
+pub(super) struct Post {
+    pub(super) site: Site,
     is_mended: Arc<AtomicBool>,
     _stop: watch::Sender<bool>,
 }
 
 impl Post {
-    async fn new() -> Self {
+    pub(super) async fn new() -> Self {
         let site = site().await;
         let is_mended = Arc::new(AtomicBool::new(false));
         let first = Duration::from_secs(3600);
@@ -66,7 +66,7 @@ impl Post {
     }
 
     /// A task of the owner with a webhook that waits for events, and then gets some.
-    async fn task(&self, owner: &str, hook: &str, url: &str) -> String {
+    pub(super) async fn task(&self, owner: &str, hook: &str, url: &str) -> String {
         let task = As { site: &self.site, token: owner }.begin("ask").await;
         self.site.engine.put_webhook(&Caller::named(owner), &task, config(hook, url)).await.unwrap();
         let params = json!({ "message": {
