@@ -29,11 +29,13 @@ function file(name, answer) {
   }
 }
 
-/** The server compares `Origin` and `Host` with its own address: those of this front become the server's, and a foreign origin
- * stays one. Of a page, its headers are the server's, and its bytes ours. */
+/** The server compares `Origin` and `Host` with its own address: those of this front become the server's, and foreign ones stay
+ * foreign. Of a page, its headers are the server's, and its bytes ours. */
 function pass(asked, answer, forPage) {
-  const isOwn = asked.headers.origin === `http://${asked.headers.host}`;
-  const headers = { ...asked.headers, host: server.host, ...(isOwn ? { origin: server.origin } : {}) };
+  const own = ['127.0.0.1', 'localhost'].map((name) => `${name}:${front.address().port}`);
+  const { host, origin } = asked.headers;
+  const headers = { ...asked.headers, host: own.includes(host) ? server.host : host };
+  if (own.some((one) => origin === `http://${one}` && one === host)) headers.origin = server.origin;
   const passed = request({ host: server.hostname, port: server.port, method: asked.method, path: asked.url, headers }, (got) => {
     if (!forPage || got.statusCode !== 200) {
       answer.writeHead(got.statusCode, got.headers);

@@ -73,20 +73,21 @@ class NuncioNow extends ConsoleElement {
     if (!this.isConnected) return;
     this.isFresh = this.readings.tasks?.answer?.total === 0;
     this.changed();
-    this.follow('rows', this.readings.tasks?.answer?.liveCursor, () => this.readSoon('tasks', 'failures'));
-    this.follow('questions', this.readings.questions?.answer?.liveCursor, () => this.readSoon('questions'));
-    this.follow('pulse', this.readings.pulse?.answer?.liveCursor, (data) => this.takePulse(data));
+    this.follow('rows', this.readings.tasks?.answer, () => this.readSoon('tasks', 'failures'));
+    this.follow('questions', this.readings.questions?.answer, () => this.readSoon('questions'));
+    this.follow('pulse', this.readings.pulse?.answer, (data) => this.takePulse(data));
     for (const [name, uri] of [['registry', 'a2a://agents/registry'], ['queue', 'batchtools://queue/status']]) {
       if (this.readings[name]?.answer) new FollowedResource(`now ${name}`, () => void this.readAll([name]), this).follow(uri);
     }
   }
 
-  /** Follows a topic whose list was read; what was refused is not asked for again.
-   * @param {string} topic @param {string | undefined} cursor @param {(data: any) => void} take */
-  follow(topic, cursor, take) {
-    if (!cursor) return;
+  /** Follows a topic whose list was read; what was refused is not asked for again. The pulse of a server that has just begun has
+   * no cursor: it is followed from now on.
+   * @param {string} topic @param {any} answer @param {(data: any) => void} take */
+  follow(topic, answer, take) {
+    if (!answer) return;
     const request = topic === 'rows' ? { topic, filter: { agent: [] } } : { topic };
-    this.onLeave(context.live.subscribe(`now ${topic}`, request, cursor, (kind, data) => (kind === topic || kind === 'gap') && take(kind === topic ? data : null)));
+    this.onLeave(context.live.subscribe(`now ${topic}`, request, answer.liveCursor ?? undefined, (kind, data) => (kind === topic || kind === 'gap') && take(kind === topic ? data : null)));
   }
 
   /** @param {any} frame null after a gap */

@@ -74,7 +74,7 @@ def axe_on_what_is_opened(page, server):
             shown.get_by_role("button", name="Save these filters").click()
             expect(shown.locator(".views li")).to_have_count(1)
             rules.check(width, "views")
-            shown.get_by_role("link", name="the printer is on fire").click()
+            shown.get_by_role("link", name="the printer is on fire").first.click()
             shown.get_by_role("link", name="Raw").click()
             shown.get_by_role("button", name="Prove it").click()
             expect(shown.locator(".proof code")).to_be_visible()

@@ -138,4 +138,5 @@ class RealServer:
         """What a command of the binary prints."""
         done = subprocess.run([BINARY, *arguments], capture_output=True, text=True, timeout=60)
         assert not check or done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
-        return done.stdout
+        # An address that is printed is the server's own.
+        return done.stdout.replace(self.public_url, self.root)

@@ -288,6 +288,7 @@ def token_is_shown_once(page, server):
     expect(row).to_contain_text("active")
     assert json.loads(server.request("GET", "/console/api/me", headers=bearer(secret))[2])["caller"] == {"name": "grace", "tenant": "acme"}
     page.get_by_role("button", name="I have stored it").click()
+    expect(page.locator(".token-secret")).to_have_count(0)
     assert secret not in page.content()
     page.reload()
     expect(row).to_be_visible()
