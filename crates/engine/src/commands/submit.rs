@@ -570,13 +570,7 @@ impl EngineCore {
         head: &TaskHeader,
     ) -> Result<StartedTask, CreateError> {
         let Some(queueing) = self.enqueue(&new.owner) else {
-            return Err(CreateError::Other(Error::Busy {
-                why: format!(
-                    "{} tasks run and {} wait (max-running, max-queued)",
-                    self.options.max_running, self.options.max_queued
-                ),
-                retry_after: Duration::from_secs(5),
-            }));
+            return Err(CreateError::Other(self.queue_full()));
         };
         let mut change = Change::new(Precondition::Create(Box::new(new))).of_owner(&task.origin.owner);
         change.events = Some(event::encode(std::slice::from_ref(made_by)));
@@ -588,6 +582,16 @@ impl EngineCore {
         queueing.confirm();
         self.claims.notify_one();
         Ok(StartedTask { task, entries: Some([made_by.clone()].into()) })
+    }
+
+    pub(super) fn queue_full(&self) -> Error {
+        Error::Busy {
+            why: format!(
+                "{} tasks run and {} wait (max-running, max-queued)",
+                self.options.max_running, self.options.max_queued
+            ),
+            retry_after: Duration::from_secs(5),
+        }
     }
 
     /// Validates ids before anything is looked up by them.

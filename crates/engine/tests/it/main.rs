@@ -10,6 +10,7 @@ mod caps;
 mod disk;
 mod expiry;
 mod follow;
+mod fork;
 mod golden;
 mod input;
 mod keys;
