@@ -220,6 +220,8 @@ impl EngineCore {
         {
             submit.idempotency_key = Some(format!("message:{}", submit.message.id));
         }
+        // Who sends the first message is in the task itself.
+        submit.message.by = None;
         let digest = submit.idempotency_key.is_some().then(|| submit.digest());
         self.name(&mut submit.message, submit.idempotency_key.as_deref());
         // One read decides: between two, a repeat of this very request may create the task.

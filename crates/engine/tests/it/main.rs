@@ -26,6 +26,7 @@ mod replies;
 mod running;
 mod runs;
 mod script;
+mod selections;
 mod sending;
 mod shares;
 mod states;

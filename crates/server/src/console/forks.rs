@@ -35,7 +35,8 @@ pub(super) async fn create(
 ) -> Result<Value, ConsoleProblem> {
     request.check_parameters(&[])?;
     let NewFork { at, answer } = wanted;
-    let answer = answer.map(|given| answer_of(given.action, given.content, given.note)).transpose()?;
+    let answer =
+        answer.map(|given| answer_of(given.action, given.content, given.note.as_deref())).transpose()?;
     let fork = Fork { task: id.to_owned(), at, answer };
     let forked = request.engine().fork(&request.caller, &fork).await.map_err(|error| match error {
         ForkError::Engine(error) => error.into(),

@@ -128,7 +128,7 @@ pub(super) struct NewAnswer {
     note: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone, Copy)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum AnswerAction {
     Accept,
@@ -145,7 +145,7 @@ pub(super) async fn answer(
 ) -> Result<Value, ConsoleProblem> {
     request.check_parameters(&[])?;
     let NewAnswer { question_id, action, content, note } = given;
-    let answer = answer_of(action, content, note)?;
+    let answer = answer_of(action, content, note.as_deref())?;
     let task = match request.engine().answer(&request.caller, id, &question_id, &answer).await {
         Ok(task) => task,
         Err(error @ (Error::NotAsked(_) | Error::Ended(_))) => {
@@ -165,7 +165,7 @@ pub(super) async fn answer(
 pub(super) fn answer_of(
     action: AnswerAction,
     content: Option<Value>,
-    note: Option<String>,
+    note: Option<&str>,
 ) -> Result<Answer, ConsoleProblem> {
     if note.is_some() && !matches!(action, AnswerAction::Decline) {
         return Err(ConsoleProblem::bad_request("note", "note: only a decline has one"));
@@ -175,7 +175,7 @@ pub(super) fn answer_of(
     }
     Ok(match action {
         AnswerAction::Accept => Answer::Accept(content.unwrap_or_else(|| Value::Object(Map::new()))),
-        AnswerAction::Decline => Answer::decline(note.as_deref().unwrap_or_default()),
+        AnswerAction::Decline => Answer::decline(note.unwrap_or_default()),
         AnswerAction::Cancel => Answer::Cancel,
         AnswerAction::Unavailable => Answer::Unavailable,
     })
