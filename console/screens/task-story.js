@@ -8,10 +8,10 @@ import { h } from '../ui/dom.js';
 import { partView } from '../ui/content-view.js';
 import { senderText } from '../core/questions.js';
 import { age } from '../core/time.js';
-import { clock } from '../ui/api.js';
-import { context } from '../ui/context.js';
+import { clock, postText, segment } from '../ui/api.js';
+import { context, link } from '../ui/context.js';
 import { empty, stateMark, time } from '../ui/parts.js';
-import '../ui/question-form.js';
+import { membersOf } from '../ui/question-form.js';
 
 /** @typedef {import('../core/fold.js').LogEvent} LogEvent */
 
@@ -28,6 +28,10 @@ class NuncioTaskStory extends ConsoleElement {
   limit = STEP;
   /** @type {(seq: number, tab: string) => void} */
   goTo = () => {};
+  /** The question at which a fork is being made. @type {number | null} */
+  forking = null;
+  /** The forks that were made here, by the question. @type {Map<number, string>} */
+  forks = new Map();
 
   view() {
     const { log } = this;
@@ -76,7 +80,25 @@ class NuncioTaskStory extends ConsoleElement {
     if (type !== 'question') return null;
     // Only the caller whose task it is answers, also where others may read it.
     const asks = !this.log?.isFile && this.at === null && open.has(event.seq) && task.origin.owner === context.owner;
-    return asks ? h('nuncio-question', { prop: { taskId: this.taskId, question: data } }) : h('p', { class: 'plain' }, data.text);
+    return [asks ? h('nuncio-question', { prop: { taskId: this.taskId, question: data } }) : h('p', { class: 'plain' }, data.text), this.forkView(event, task, asks)];
+  }
+
+  /** The way to another answer: a new task with everything up to this question. @param {LogEvent} event @param {import('../core/fold.js').Task} task @param {boolean} asks */
+  forkView({ seq, data }, task, asks) {
+    if (asks || this.log?.isFile || task.origin.owner !== context.owner || data.ask === undefined) return null;
+    const made = this.forks.get(seq);
+    if (made) return h('p', { class: 'sent', role: 'status' }, 'Forked: ', h('a', { href: link(`tasks/${segment(made)}`) }, 'the new task'), ' · ', h('a', { href: link(`compare?a=${segment(this.taskId)}&b=${segment(made)}`) }, 'compare both'));
+    if (this.forking !== seq) return h('p', null, h('button', { type: 'button', onclick: () => ((this.forking = seq), this.update()) }, 'Fork here with another answer'));
+    return h('nuncio-question', { prop: { taskId: this.taskId, question: data, deliver: (/** @type {import('../ui/question-form.js').TypedAnswer} */ answer) => this.fork(seq, answer) } });
+  }
+
+  /** @param {number} seq @param {import('../ui/question-form.js').TypedAnswer} answer */
+  async fork(seq, answer) {
+    const made = await postText(`tasks/${segment(this.taskId)}/fork`, `{"at":${seq},"answer":{${membersOf(answer)}}}`);
+    this.forks.set(seq, made.taskId);
+    this.forking = null;
+    this.update();
+    return 'Forked.';
   }
 }
 

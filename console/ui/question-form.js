@@ -3,6 +3,7 @@
  * checked link for an authorization. What was typed stays when the server refuses it, with the reason at the field.
  */
 
+import { senderText } from '../core/questions.js';
 import { ApiError, clock, postText, segment } from './api.js';
 import { auditNote, noteAct } from './audit-note.js';
 import { authorizationLink, markdown } from './content-view.js';
@@ -70,11 +71,8 @@ class NuncioQuestion extends ConsoleElement {
 
   /** @param {TypedAnswer} answer */
   async deliverToTask({ action, content, note }) {
-    const body = [`"questionId":${JSON.stringify(this.question.id)}`, `"action":${JSON.stringify(action)}`];
-    if (content !== null) body.push(`"content":${content}`);
-    if (note) body.push(`"note":${JSON.stringify(note)}`);
     const began = clock.now();
-    const answer = await postText(`tasks/${segment(this.taskId)}/answers`, `{${body.join(',')}}`);
+    const answer = await postText(`tasks/${segment(this.taskId)}/answers`, `{"questionId":${JSON.stringify(this.question.id)},${membersOf({ action, content, note })}}`);
     noteAct(this.taskId, began);
     return `Sent: ${action}. The task is ${answer.state}.`;
   }
@@ -83,7 +81,7 @@ class NuncioQuestion extends ConsoleElement {
   takeError(error) {
     const api = error instanceof ApiError ? error : null;
     const closed = api?.details.closed;
-    if (api?.code === 'not_asked') this.sent = closed?.by ? `Answered elsewhere by ${closed.by.caller} (${closed.by.dialect}).` : 'This question is closed: it was answered elsewhere, or the task has ended.';
+    if (api?.code === 'not_asked') this.sent = closed?.by ? `Answered elsewhere${senderText(closed.by)}.` : 'This question is closed: it was answered elsewhere, or the task has ended.';
     else if (api?.code === 'answer_invalid' && this.editor.refuse(api.details.at ?? '', api.message)) return;
     else this.message = error instanceof Error ? error.message : String(error);
   }
@@ -115,6 +113,11 @@ class NuncioQuestion extends ConsoleElement {
           ),
     ];
   }
+}
+
+/** The members of an answer as JSON text; numbers stay as they were typed. @param {TypedAnswer} answer */
+export function membersOf({ action, content, note }) {
+  return [`"action":${JSON.stringify(action)}`, content === null ? '' : `"content":${content}`, note ? `"note":${JSON.stringify(note)}` : ''].filter(Boolean).join(',');
 }
 
 customElements.define('nuncio-question', NuncioQuestion);

@@ -35,8 +35,14 @@ pub(crate) enum JournalEntry {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Timestamp>,
     },
-    /// A question was asked.
-    Asked { at: String, text: String },
+    /// A question was asked. `emitted`: how much the agent had emitted by then, if it asked in its own scope and not in a
+    /// branch; older entries do not have it. A fork is cut here.
+    Asked {
+        at: String,
+        text: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        emitted: Option<EmitCursor>,
+    },
     /// A question was answered. Written by the command that accepted the answer.
     Answered { question: String, answer: Answer },
     /// A question was withdrawn: there will be no answer.
@@ -75,6 +81,31 @@ pub(crate) enum JournalEntry {
 pub(crate) const MAX_RUN_RECORDS: u64 = 10_000;
 
 impl JournalEntry {
+    /// Whether it was written by a branch: at a position of another scope than the agent's own.
+    pub(crate) fn is_in_branch(&self) -> bool {
+        let at = match self {
+            Self::Step { at, .. }
+            | Self::Asked { at, .. }
+            | Self::Received { at, .. }
+            | Self::Slept { at, .. }
+            | Self::Called { at, .. }
+            | Self::Refused { at, .. } => at,
+            Self::Left { .. } => return true,
+            Self::Answered { .. }
+            | Self::Withdrawn { .. }
+            | Self::Heard { .. }
+            | Self::Claimed { .. }
+            | Self::Parked { .. } => return false,
+        };
+        // A relayed question has the id of the called task as its position, without an ordinal.
+        at.rsplit_once('#').is_some_and(|(scope, _)| !scope.is_empty())
+    }
+
+    /// Whether it is about the task's runs and requests, and not for the agent.
+    pub(crate) fn is_of_runs(&self) -> bool {
+        matches!(self, Self::Heard { .. } | Self::Claimed { .. } | Self::Parked { .. })
+    }
+
     pub(crate) fn encode(&self) -> JournalRecord {
         let mut bytes = vec![FORMAT];
         // As in `event::encode`: serializing these types cannot fail.
@@ -133,7 +164,7 @@ impl ReplayJournal {
         }
         match record {
             JournalEntry::Step { at, name, result, .. } => drop(self.steps.insert(at, (name, result))),
-            JournalEntry::Asked { at, text } => drop(self.asked.insert(at, text)),
+            JournalEntry::Asked { at, text, .. } => drop(self.asked.insert(at, text)),
             JournalEntry::Answered { question, answer } => {
                 self.answers.insert(question, QuestionOutcome::Answered(answer));
             }
@@ -303,6 +334,14 @@ mod tests {
         holds(include_str!("../tests/it/golden/journal-1-times.json"), expected);
     }
 
+    /// A question with the cursor at which a fork is cut.
+    #[test]
+    fn records_in_format_1_with_cursors() {
+        let emitted = Some(EmitCursor { n: 3, trail: 7 });
+        let asked = JournalEntry::Asked { at: "#2".into(), text: "which?".into(), emitted };
+        holds(include_str!("../tests/it/golden/journal-1-cursors.json"), vec![asked]);
+    }
+
     fn holds(golden: &str, expected: Vec<JournalEntry>) {
         let lines: Vec<&str> = golden.lines().map(|line| line.trim_end_matches(',')).collect();
         let lines = &lines[1..lines.len() - 1];
@@ -340,7 +379,7 @@ mod tests {
             step(Ok(json!({"n": 1.5}))),
             step(Ok(Value::Null)),
             step(Err("it failed".into())),
-            JournalEntry::Asked { at: at(), text: "which?".into() },
+            JournalEntry::Asked { at: at(), text: "which?".into(), emitted: None },
             answered(Answer::Accept(json!({"x": 1}))),
             answered(Answer::Decline(None)),
             answered(Answer::Cancel),

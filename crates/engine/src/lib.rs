@@ -52,7 +52,13 @@ pub use agent::{
 };
 pub use byte_budget::BytePermit;
 pub use catalog::Catalog;
-pub use commands::{list::List, reply::Reply, submit::Submit, withdraw::QuestionWithdrawer};
+pub use commands::{
+    fork::{Fork, ForkError, ForkPoint, ForkRefusal},
+    list::List,
+    reply::Reply,
+    submit::Submit,
+    withdraw::QuestionWithdrawer,
+};
 pub use content::{Artifact, Content, Message, Part, Role};
 pub use context::{CallEnd, CallResult, Chunk, StepContext, TaskContext};
 pub use engine::{Engine, EngineParts, Options, StartedTask, StorageMeter, TaskSummary};

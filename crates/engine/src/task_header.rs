@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::{
     access::{Caller, Grants},
+    commands::fork::ForkPoint,
     content::Metadata,
     error::Error,
     event,
@@ -93,6 +94,9 @@ pub(crate) struct TaskHeader {
     /// Who requested the cancelling, until the event that ends the task has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) canceled_by: Option<Box<SentBy>>,
+    /// Where it was forked off another task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) forked_from: Option<ForkPoint>,
 }
 
 /// A scope's position: a restarted agent emits again from its start, and what lies before the cursor is
@@ -132,6 +136,7 @@ impl Default for TaskHeader {
             bytes: 0,
             suspicion: None,
             canceled_by: None,
+            forked_from: None,
         }
     }
 }

@@ -8,6 +8,7 @@ mod api;
 mod audit;
 mod configuration;
 mod events;
+mod forks;
 mod journal;
 mod live;
 mod live_resource;

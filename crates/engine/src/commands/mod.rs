@@ -5,6 +5,7 @@
 
 pub mod cancel;
 pub(crate) mod child_questions;
+pub mod fork;
 pub mod list;
 pub mod reply;
 mod reply_decision;

@@ -220,6 +220,8 @@ impl EngineCore {
         {
             submit.idempotency_key = Some(format!("message:{}", submit.message.id));
         }
+        // Who sends the first message is in the task itself.
+        submit.message.by = None;
         let digest = submit.idempotency_key.is_some().then(|| submit.digest());
         self.name(&mut submit.message, submit.idempotency_key.as_deref());
         // One read decides: between two, a repeat of this very request may create the task.
@@ -570,13 +572,7 @@ impl EngineCore {
         head: &TaskHeader,
     ) -> Result<StartedTask, CreateError> {
         let Some(queueing) = self.enqueue(&new.owner) else {
-            return Err(CreateError::Other(Error::Busy {
-                why: format!(
-                    "{} tasks run and {} wait (max-running, max-queued)",
-                    self.options.max_running, self.options.max_queued
-                ),
-                retry_after: Duration::from_secs(5),
-            }));
+            return Err(CreateError::Other(self.queue_full()));
         };
         let mut change = Change::new(Precondition::Create(Box::new(new))).of_owner(&task.origin.owner);
         change.events = Some(event::encode(std::slice::from_ref(made_by)));
@@ -588,6 +584,16 @@ impl EngineCore {
         queueing.confirm();
         self.claims.notify_one();
         Ok(StartedTask { task, entries: Some([made_by.clone()].into()) })
+    }
+
+    pub(super) fn queue_full(&self) -> Error {
+        Error::Busy {
+            why: format!(
+                "{} tasks run and {} wait (max-running, max-queued)",
+                self.options.max_running, self.options.max_queued
+            ),
+            retry_after: Duration::from_secs(5),
+        }
     }
 
     /// Validates ids before anything is looked up by them.

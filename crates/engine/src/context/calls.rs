@@ -199,7 +199,7 @@ impl Call<'_> {
         let id = child_question_id(called, &question.id);
         if !run.replayed(|replay| replay.asked(&id, &question.text))? {
             let passed = Question { id: id.clone(), ..question.clone() };
-            let record = JournalEntry::Asked { at: id.clone(), text: question.text.clone() };
+            let record = JournalEntry::Asked { at: id.clone(), text: question.text.clone(), emitted: None };
             run.record(record, Some(Event::Question(passed))).await?;
         }
         let (engine, caller) = (&run.engine, run.caller());

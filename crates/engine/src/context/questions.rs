@@ -159,7 +159,9 @@ impl TaskContext {
                 Ask::Form { .. } | Ask::Sample { .. } => None,
             };
             let question = Question { callback, ..Question::new(&id, &text, ask) };
-            self.run.record(JournalEntry::Asked { at, text }, Some(Event::Question(question))).await?;
+            let emitted = self.scope.is_empty().then(|| self.lock().emitted);
+            let asked = JournalEntry::Asked { at, text, emitted };
+            self.run.record(asked, Some(Event::Question(question))).await?;
         }
         // Not parked yet, or another branch is working: a cancel must not wait for the grace period.
         tokio::select! {

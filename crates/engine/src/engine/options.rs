@@ -94,6 +94,8 @@ pub struct Limits {
     pub selected_tasks: usize,
     /// Selections of one caller; the oldest give way.
     pub selections_per_caller: usize,
+    /// Reads for one selection, each of at most 1,000 tasks that match.
+    pub selection_reads: usize,
     /// How long a selection can be used.
     pub selection_life: Duration,
 }
@@ -156,6 +158,7 @@ impl Default for Limits {
             id_bytes: 256,
             selected_tasks: 10_000,
             selections_per_caller: 16,
+            selection_reads: 100,
             selection_life: Duration::from_secs(3600),
         }
     }

@@ -13,7 +13,7 @@ use crate::{
     access::{Action, Caller, tenant_of},
     admin::{ADMIN_TASKS, reaches},
     clock::Timestamp,
-    commands::list::MAX_PAGE,
+    commands::{fork::ForkPoint, list::MAX_PAGE},
     content::Message,
     engine::{Engine, EngineCore},
     error::Error,
@@ -144,6 +144,8 @@ pub struct DetailedTask {
     pub ran_ms: u64,
     /// The approximate size of its log in bytes.
     pub bytes: u64,
+    /// Where it was forked off another task, if it was.
+    pub forked_from: Option<ForkPoint>,
 }
 
 /// The tasks around a task.
@@ -184,10 +186,10 @@ impl Engine {
         let row = self.0.find_row(caller, task).await?;
         let head = TaskHeader::decode(&row.head)?;
         let origin = head.origin(&row);
-        let (agent_version, ran_ms, bytes) = (head.agent_version, head.ran_ms, head.bytes);
+        let TaskHeader { agent_version, ran_ms, bytes, forked_from, .. } = head;
         let mut read = 0;
         let row = self.0.overview_of(row, &mut read).await?;
-        Ok(DetailedTask { row, origin, agent_version, ran_ms, bytes })
+        Ok(DetailedTask { row, origin, agent_version, ran_ms, bytes, forked_from })
     }
 
     /// The tasks around a task, as far as the caller may see them.

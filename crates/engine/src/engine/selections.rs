@@ -26,8 +26,6 @@ const KIND: &str = "selection";
 const EXAMPLES: usize = 20;
 /// The tasks of one read.
 const PAGE: usize = 1_000;
-/// The maximum number of reads for one selection; each reads at most `MAX_ROWS_READ` rows.
-const MAX_READS: usize = 100;
 
 /// A set of tasks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,7 +118,8 @@ impl EngineCore {
     ) -> Result<(), Error> {
         let most = self.options.limits.selected_tasks;
         (query.after, query.limit) = (None, PAGE.min(most.saturating_add(1)));
-        for _ in 0..MAX_READS {
+        // Each reads at most `MAX_ROWS_READ` rows.
+        for _ in 0..self.options.limits.selection_reads {
             let page = self.matching_rows(caller, &query).await?;
             for row in page.rows {
                 if !selected.known.insert(row.id) {

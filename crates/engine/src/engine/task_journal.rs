@@ -215,7 +215,7 @@ fn effect_of(entry: JournalEntry) -> Option<JournaledEffect> {
         JournalEntry::Refused { at, agent, why } => {
             effect(at, None, None, EffectKind::RefusedCall { agent, why })
         }
-        JournalEntry::Asked { at, text } => effect(at, None, None, EffectKind::Question { text }),
+        JournalEntry::Asked { at, text, .. } => effect(at, None, None, EffectKind::Question { text }),
         JournalEntry::Answered { .. }
         | JournalEntry::Withdrawn { .. }
         | JournalEntry::Received { .. }

@@ -125,6 +125,12 @@ impl World {
         self
     }
 
+    /// An agent that is no script.
+    pub(crate) fn plain(mut self, agent: Arc<dyn Agent>) -> Self {
+        self.agents.push(agent);
+        self
+    }
+
     pub(crate) fn options(mut self, set: impl FnOnce(&mut Options)) -> Self {
         set(&mut self.options);
         self

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{
-    audit, configuration, events, journal, live, me, nodes, openapi, problem::ConsoleProblem, pulse,
+    audit, configuration, events, forks, journal, live, me, nodes, openapi, problem::ConsoleProblem, pulse,
     questions, selections, session, streams, tasks, tokens, webhooks, wire_frames,
 };
 use crate::{
@@ -188,6 +188,7 @@ where
         ("POST", ["tasks", id, "answers"]) => {
             questions::answer(request, id, body.read(MAX_ANSWER).await?).await?
         }
+        ("POST", ["tasks", id, "fork"]) => forks::create(request, id, body.read(MAX_ANSWER).await?).await?,
         ("POST", ["tasks", id, "cancel"]) => {
             let _: Empty = body.read(MAX_BODY).await?;
             tasks::cancel(request, id).await?

@@ -128,9 +128,9 @@ pub(super) struct NewAnswer {
     note: Option<String>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Clone, Copy)]
 #[serde(rename_all = "lowercase")]
-enum AnswerAction {
+pub(super) enum AnswerAction {
     Accept,
     Decline,
     Cancel,
@@ -145,18 +145,7 @@ pub(super) async fn answer(
 ) -> Result<Value, ConsoleProblem> {
     request.check_parameters(&[])?;
     let NewAnswer { question_id, action, content, note } = given;
-    if note.is_some() && !matches!(action, AnswerAction::Decline) {
-        return Err(ConsoleProblem::bad_request("note", "note: only a decline has one"));
-    }
-    if content.is_some() && !matches!(action, AnswerAction::Accept) {
-        return Err(ConsoleProblem::bad_request("content", "content: only an accepted answer has one"));
-    }
-    let answer = match action {
-        AnswerAction::Accept => Answer::Accept(content.unwrap_or_else(|| Value::Object(Map::new()))),
-        AnswerAction::Decline => Answer::decline(note.as_deref().unwrap_or_default()),
-        AnswerAction::Cancel => Answer::Cancel,
-        AnswerAction::Unavailable => Answer::Unavailable,
-    };
+    let answer = answer_of(action, content, note.as_deref())?;
     let task = match request.engine().answer(&request.caller, id, &question_id, &answer).await {
         Ok(task) => task,
         Err(error @ (Error::NotAsked(_) | Error::Ended(_))) => {
@@ -170,4 +159,24 @@ pub(super) async fn answer(
         "state": task.state.name(),
         "lastEvent": task.seq,
     }))
+}
+
+/// The engine's answer.
+pub(super) fn answer_of(
+    action: AnswerAction,
+    content: Option<Value>,
+    note: Option<&str>,
+) -> Result<Answer, ConsoleProblem> {
+    if note.is_some() && !matches!(action, AnswerAction::Decline) {
+        return Err(ConsoleProblem::bad_request("note", "note: only a decline has one"));
+    }
+    if content.is_some() && !matches!(action, AnswerAction::Accept) {
+        return Err(ConsoleProblem::bad_request("content", "content: only an accepted answer has one"));
+    }
+    Ok(match action {
+        AnswerAction::Accept => Answer::Accept(content.unwrap_or_else(|| Value::Object(Map::new()))),
+        AnswerAction::Decline => Answer::decline(note.unwrap_or_default()),
+        AnswerAction::Cancel => Answer::Cancel,
+        AnswerAction::Unavailable => Answer::Unavailable,
+    })
 }

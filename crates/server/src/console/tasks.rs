@@ -10,7 +10,7 @@ use nuncio_wire::timestamp;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::{api::ConsoleRequest, problem::ConsoleProblem};
+use super::{api::ConsoleRequest, forks::point_view, problem::ConsoleProblem};
 
 /// The rows of a page (`console.page`).
 pub(super) const ROWS: u64 = 50;
@@ -52,6 +52,7 @@ pub(super) async fn show(request: &ConsoleRequest<'_>, id: &str) -> Result<Value
         "row": row(&found.row),
         "origin": found.origin,
         "agentVersion": found.agent_version,
+        "forkedFrom": found.forked_from.map(point_view),
         "epoch": found.row.epoch,
         "node": found.row.node.map(|node| node.0.to_string()),
         "ranMs": found.ran_ms,

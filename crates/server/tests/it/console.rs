@@ -3,6 +3,7 @@
 mod access;
 mod audit;
 mod configuration;
+mod forks;
 mod journal;
 mod live;
 mod live_resource;

@@ -130,3 +130,55 @@ fn a_crash_while_chunks_are_joined_leaves_the_whole_file_and_no_parts() {
     assert!(back == content, "{} bytes", back.len());
     assert_eq!(std::fs::read_dir(world.file("out")).unwrap().count(), 1, "no parts are left");
 }
+
+/// A rerun of a selection that is cut in the middle sends each message once, whatever was under way.
+#[test]
+fn a_rerun_that_is_cut_sends_each_message_once() {
+    const COUNT: u64 = 100;
+    let world = World::new();
+    let first = world.life();
+    let message = |n: u64| {
+        let part = nuncio_engine::Part::data(json!({ "n": n }));
+        nuncio_engine::Message::of(format!("m-{n}"), nuncio_engine::Role::User, vec![part])
+    };
+    let (engine, caller) = (first.server.engine.clone(), first.server.caller.clone());
+    let total = async |engine: &nuncio_engine::Engine| {
+        let list = nuncio_engine::List { agent: Some("adder".into()), page_size: 1, ..Default::default() };
+        engine.list(&caller, list).await.unwrap().total
+    };
+    let id = first.block_on(async {
+        for n in 0..COUNT {
+            engine.submit(&caller, nuncio_engine::Submit::new("adder", message(n))).await.unwrap();
+        }
+        let query = nuncio_engine::engine::OverviewQuery {
+            agents: vec!["adder".into()],
+            limit: 1,
+            ..Default::default()
+        };
+        let (selection, _) = engine.create_selection(&caller, &query).await.unwrap();
+        assert_eq!(selection.tasks.len() as u64, COUNT);
+        let rerun = json!({ "id": "o", "type": "task.rerun", "args": { "selection": selection.id } });
+        let id = first.server.submit(json!({ "operations": [rerun] })).await;
+        let began = async || (total(&engine).await > COUNT + COUNT / 5).then_some(());
+        until("some were sent again", began).await;
+        id
+    });
+    let sent = first.block_on(async { total(&engine).await });
+    drop(engine);
+    first.cut();
+    assert!(sent < 2 * COUNT, "it was cut in the middle");
+
+    let second = world.life();
+    let ended = second.block_on(second.server.ended(&id));
+    assert_eq!(ended["counts"]["succeeded"], COUNT, "{ended}");
+    assert_eq!(second.block_on(async { total(&second.server.engine).await }), 2 * COUNT);
+    let mut made: Vec<&str> = ended["operations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|operation| operation["output"]["newTaskId"].as_str().unwrap())
+        .collect();
+    made.sort_unstable();
+    made.dedup();
+    assert_eq!(made.len() as u64, COUNT, "each operation has a task of its own");
+}

@@ -337,6 +337,15 @@ async fn answers_are_as_documented() {
         questions["questions"].as_array().unwrap().iter().find(|one| one["taskId"] == **asked).unwrap();
     let body =
         json!({ "questionId": question["questionId"], "action": "accept", "content": { "confirm": true } });
+    let forked =
+        json!({ "at": question["seq"], "answer": { "action": "accept", "content": { "confirm": false } } });
+    let forked = server.call("post", &format!("/tasks/{asked}/fork"), Some(&forked)).await;
+    let forked = document.compare("post", "/tasks/{id}/fork", &forked);
+    let about = server.call("get", &format!("/tasks/{}", forked["taskId"].as_str().unwrap()), None).await;
+    assert_eq!(document.compare("get", "/tasks/{id}", &about)["forkedFrom"], forked["forkedFrom"]);
+    document.compare_refusal(
+        &server.call("post", &format!("/tasks/{asked}/fork"), Some(&json!({ "at": 1 }))).await,
+    );
     let path = format!("/tasks/{asked}/answers");
     document.compare("post", "/tasks/{id}/answers", &server.call("post", &path, Some(&body)).await);
     // It is closed now, and the refusal says by whom.
