@@ -57,7 +57,7 @@ def answered_elsewhere(page, server):
     asked.get_by_label("Notes").fill("half typed")
     server.command("send", "-a", server.root, "--agent", "travel_agent", "--task-id", task, "--data", '{"confirm": true}')
     expect(asked).to_have_class(re.compile("closed"))
-    expect(asked.locator(".sent")).to_have_text("Closed: answered")
+    expect(asked.locator(".sent")).to_have_text("Closed: answered by local (a2a/1.0)")
     expect(asked.get_by_label("Notes")).to_have_value("half typed")
     expect(asked.get_by_label("Notes")).to_be_focused()
     expect(page.locator(".count")).to_have_count(0)
@@ -96,4 +96,27 @@ def question_of_a_plan_in_a_plan(page, server):
     expect(page.locator(".family li")).to_contain_text(["completed"])
 
 
-JOURNEYS = [answer_from_the_inbox, answered_elsewhere, question_of_a_plan_in_a_plan]
+def fork_at_a_question(page, server):
+    """A task that was booked is forked at its question and declined there; both are compared."""
+    task = server.send("travel_agent", "Evora")
+    until(lambda: server.state(task) == "input-required", "the task asks")
+    server.command("send", "-a", server.root, "--agent", "travel_agent", "--task-id", task, "--data", '{"confirm": true}')
+    assert server.ended(task) == "completed"
+    page.goto(f"{server.base}/tasks/{task}")
+    page.get_by_role("button", name="Fork here with another answer").click()
+    page.get_by_role("button", name="Decline").click()
+    other = page.get_by_role("link", name="the new task").get_attribute("href").rsplit("/", 1)[-1]
+    assert server.api(f"tasks/{other}")["forkedFrom"]["taskId"] == task
+    ended = server.ended(other)
+    # What the agent did before the question is in both, and what it did after it is not.
+    (booked, declined), kept = (server.events(task), server.events(other)), 0
+    while booked[kept]["data"] == declined[kept]["data"] and booked[kept]["type"] != "question":
+        kept += 1
+    assert booked[kept]["type"] == declined[kept]["type"] == "question", (kept, ended)
+    page.get_by_role("link", name="compare both").click()
+    expect(page.locator("main")).to_contain_text("The first difference is at")
+    page.goto(f"{server.base}/tasks/{other}")
+    expect(page.locator(".story")).to_contain_text("Evora")
+
+
+JOURNEYS = [answer_from_the_inbox, answered_elsewhere, question_of_a_plan_in_a_plan, fork_at_a_question]
