@@ -13,8 +13,11 @@ export function sampleNumbers(last, random, most = MOST_SAMPLES) {
   if (last <= most) return Array.from({ length: last }, (_, index) => index + 1);
   const inner = most - 2;
   const stretch = (last - 2) / inner;
-  const between = Array.from({ length: inner }, (_, index) => 2 + Math.floor(index * stretch + random() * stretch));
-  return [...new Set([1, ...between.map((seq) => Math.min(seq, last - 1)), last])];
+  const between = Array.from({ length: inner }, (_, index) => {
+    const [from, to] = [Math.floor(index * stretch), Math.floor((index + 1) * stretch)];
+    return 2 + from + Math.floor(random() * (to - from));
+  });
+  return [1, ...between, last];
 }
 
 /** The first number from 1 on that a log does not have; null if it has all to `last`. @param {{seq: number}[]} events @param {number} last */
