@@ -266,7 +266,7 @@ impl StreamableHttp {
             }
             for event in events {
                 (at.news, last) = (true, Instant::now());
-                let is_empty = event.data.is_empty();
+                let is_empty = holds_no_message(&event.data);
                 if !is_empty {
                     let messages = read_messages(event.data.as_bytes())
                         .map_err(|why| McpRequestError::malformed(&self.http.at, why))?;
@@ -492,3 +492,8 @@ async fn quiet(since: Instant, limit: Option<Duration>) {
 }
 
 type ExchangeSender = mpsc::Sender<Result<ExchangeEvent, McpRequestError>>;
+
+/// Whether an event only carries an id. The official TypeScript SDK stores such an event as `{}`, and replays it like that.
+fn holds_no_message(data: &str) -> bool {
+    matches!(data.trim(), "" | "{}")
+}

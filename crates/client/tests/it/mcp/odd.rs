@@ -271,6 +271,28 @@ async fn an_empty_event_does_not_move_the_position_past_what_was_missed() {
     assert_eq!(*gets.lock().unwrap(), ["1", "2"]);
 }
 
+/// The event without a message that opens a stream is stored by the official TypeScript SDK as `{}`, and replayed as that.
+#[tokio::test]
+async fn a_replayed_event_without_a_message_is_none() {
+    let url = serve(move |asked| match (asked.verb.as_str(), asked.header("last-event-id")) {
+        ("POST", _) if asked.method() == "tools/call" => {
+            Reply::Events(event(&format!("{}-1", asked.body["id"]), ""), Ends::Now)
+        }
+        ("GET", Some(cursor)) => {
+            let id: u64 = cursor.split_once('-').unwrap().0.parse().unwrap();
+            let answer = json!({ "jsonrpc": "2.0", "id": id, "result": said("done") }).to_string();
+            let events = [log("one"), "{}".to_owned(), answer];
+            let replayed =
+                events.iter().zip(2..).map(|(data, seq)| event(&format!("{id}-{seq}"), data)).collect();
+            Reply::Events(replayed, Ends::Never)
+        }
+        _ => Reply::Ordinary,
+    })
+    .await;
+    let seen = within(call(&McpPeer::new(PeerLocation::Url(url), options()))).await.unwrap();
+    assert_eq!((seen.told.join(", "), seen.text()), ("one".into(), "done".into()));
+}
+
 /// What a server asks or announces outside of a call, it sends on the session's own stream: it has to be open before
 /// a call can lead to it. A server that never opens one delays the first call, and no more.
 #[tokio::test]
