@@ -6,6 +6,9 @@
 `messages` is what `cargo test --no-run --message-format=json` printed. What a program printed is shown when it has
 ended: its summary if it passed, all of it if it failed. Ends with 1 if one failed, after all have run, with what the
 failed tests printed as the last lines: the end of a long log is what is read, and often all that is stored of it.
+
+With a file in NUNCIO_UNSTABLE, up to REPEATED failed tests are run once more at the end, each by itself. What passes then is
+written to that file and is no failure; it is a test to repair.
 """
 
 import json
@@ -24,6 +27,9 @@ AT_ONCE = 2
 
 # Of each failed program, printed once more at the end.
 REPORT_CHARACTERS = 12_000
+
+# More failed tests than these are no coincidence.
+REPEATED = 5
 
 # The longest first. All others follow in the order in which they were built.
 LONGEST = ["cli", "server-on-postgres", "flows", "engine-on-postgres", "engine", "server"]
@@ -92,6 +98,26 @@ def failures(output: str) -> str:
     return output[listed + 1 :] if listed >= 0 else output[-REPORT_CHARACTERS:]
 
 
+def failed_tests(report: str) -> list[str]:
+    """The names in libtest's list of what failed; none where the program ended without one."""
+    return re.findall(r"^---- (\S+) stdout ----$", report, re.MULTILINE)
+
+
+def pass_when_repeated(suite: Suite, tests: list[str]) -> bool:
+    """Whether each of these tests passes by itself. Writes down that they needed it."""
+    for test in tests:
+        # The first word of the command is the program; the others choose tests.
+        alone = Suite(suite.name, suite.package, suite.folder, [suite.command[0], "--exact", test], suite.environment)
+        code, output, seconds = run(alone)
+        print(f"{suite.name}: {test}, once more: {'passed' if code == 0 else 'failed'} ({seconds:.0f} s)", flush=True)
+        # A name that matches no test would pass.
+        if code != 0 or "1 passed" not in output:
+            return False
+    with open(os.environ["NUNCIO_UNSTABLE"], "a") as unstable:
+        unstable.writelines(f"{suite.name}: {test}\n" for test in tests)
+    return True
+
+
 def main() -> int | str:
     suites = built(sys.stdin)
     wanted = sys.argv[1:]
@@ -126,6 +152,11 @@ def main() -> int | str:
     for worker in workers:
         worker.join()
     print(f"{passed} tests passed")
+    tests = {name: failed_tests(report) for name, report in failed.items()}
+    if os.environ.get("NUNCIO_UNSTABLE") and sum(map(len, tests.values())) <= REPEATED:
+        for suite in suites:
+            if tests.get(suite.name) and pass_when_repeated(suite, tests[suite.name]):
+                del failed[suite.name]
     for name, report in failed.items():
         print(f"\n== what failed in {name}\n{report[:REPORT_CHARACTERS]}", flush=True)
     return f"failed: {', '.join(failed)}" if failed else 0
