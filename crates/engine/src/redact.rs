@@ -3,10 +3,13 @@
 
 mod known_secrets;
 
-use std::borrow::Cow;
+use std::{
+    borrow::Cow,
+    sync::{LazyLock, OnceLock},
+};
 
 use parking_lot::RwLock;
-use regex::{Captures, Regex};
+use regex::{Captures, Regex, RegexSet};
 use serde_json::Value;
 
 pub use self::known_secrets::KnownSecrets;
@@ -60,34 +63,62 @@ const FIELDS: &[&str] = &[
     "pin",
 ];
 
-/// Finds secrets by their pattern and by the names of their fields.
-#[derive(Debug)]
-pub struct Redactor {
+/// The digits of what may be a payment card number.
+const CARD: &str = r"\b\d(?:[ -]?\d){12,18}\b";
+
+/// The patterns above, compiled when the first text is filtered: most commands filter none.
+static BUILT_IN: LazyLock<Patterns> = LazyLock::new(Patterns::built_in);
+
+/// Compiled patterns.
+#[derive(Debug, Clone)]
+struct Patterns {
     shapes: Vec<Regex>,
-    cards: Option<Regex>,
+    card: Option<Regex>,
     encoded: Option<Regex>,
-    /// Secrets of the configuration, whatever they look like.
-    known: RwLock<KnownSecrets>,
+    /// All shapes and the card in one automaton: most texts match none, and are read once.
+    any: OnceLock<Option<RegexSet>>,
 }
 
-impl Default for Redactor {
-    fn default() -> Self {
+impl Patterns {
+    fn built_in() -> Self {
         // A test covers every pattern above; one that did not compile would fail it.
         let shapes = SHAPES.iter().filter_map(|shape| Regex::new(shape).ok()).collect();
-        let cards = Regex::new(r"\b\d(?:[ -]?\d){12,18}\b").ok();
-        Self { shapes, cards, encoded: Regex::new(ENCODED).ok(), known: RwLock::default() }
+        let (card, encoded) = (Regex::new(CARD).ok(), Regex::new(ENCODED).ok());
+        Self { shapes, card, encoded, any: OnceLock::new() }
     }
+
+    fn any(&self) -> Option<&RegexSet> {
+        let all = || self.shapes.iter().map(Regex::as_str).chain([CARD]);
+        // Where the set is too large for its limit, the patterns are tried one after the other.
+        self.any.get_or_init(|| RegexSet::new(all()).ok()).as_ref()
+    }
+}
+
+/// Finds secrets by their pattern and by the names of their fields.
+#[derive(Debug, Default)]
+pub struct Redactor {
+    /// The built-in patterns and the operator's. Without these, [`BUILT_IN`].
+    patterns: Option<Patterns>,
+    /// Secrets of the configuration, whatever they look like.
+    known: RwLock<KnownSecrets>,
 }
 
 impl Redactor {
     /// Adds patterns: regular expressions whose matches are secrets.
     pub fn with(patterns: &[String]) -> Result<Self, String> {
-        let mut redactor = Self::default();
+        if patterns.is_empty() {
+            return Ok(Self::default());
+        }
+        let mut all = Patterns { any: OnceLock::new(), ..BUILT_IN.clone() };
         for pattern in patterns {
             let shape = regex::RegexBuilder::new(pattern).size_limit(1 << 20).build();
-            redactor.shapes.push(shape.map_err(|error| format!("{pattern:?} is no pattern: {error}"))?);
+            all.shapes.push(shape.map_err(|error| format!("{pattern:?} is no pattern: {error}"))?);
         }
-        Ok(redactor)
+        Ok(Self { patterns: Some(all), known: RwLock::default() })
+    }
+
+    fn patterns(&self) -> &Patterns {
+        self.patterns.as_ref().unwrap_or_else(|| &BUILT_IN)
     }
 
     /// Also filters these secrets from here on, even after the configuration has replaced them: a request
@@ -99,7 +130,7 @@ impl Redactor {
     /// The text without secrets. A piece of a URI that contains one when decoded is removed whole.
     pub fn text<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let plain = self.plain(text);
-        match &self.encoded {
+        match &self.patterns().encoded {
             Some(encoded) if plain.contains('%') && encoded.is_match(&plain) => {
                 let cleaned = encoded.replace_all(&plain, |found: &Captures<'_>| {
                     let hides = self.hides(&found[0]);
@@ -130,7 +161,11 @@ impl Redactor {
     /// Removes secrets from text without decoding it.
     fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = self.known.read().clean(text);
-        for shape in &self.shapes {
+        let patterns = self.patterns();
+        if patterns.any().is_some_and(|any| !any.is_match(&text)) {
+            return text;
+        }
+        for shape in &patterns.shapes {
             if !shape.is_match(&text) {
                 continue;
             }
@@ -141,9 +176,9 @@ impl Redactor {
             });
             text = Cow::Owned(cleaned.into_owned());
         }
-        match &self.cards {
-            Some(cards) if cards.is_match(&text) => {
-                let cleaned = cards.replace_all(&text, |found: &Captures<'_>| match is_card(&found[0]) {
+        match &patterns.card {
+            Some(card) if card.is_match(&text) => {
+                let cleaned = card.replace_all(&text, |found: &Captures<'_>| match is_card(&found[0]) {
                     true => REDACTED.to_owned(),
                     false => found[0].to_owned(),
                 });
@@ -231,8 +266,9 @@ mod tests {
 
     #[test]
     fn every_shape_compiles() {
-        assert_eq!(Redactor::default().shapes.len(), SHAPES.len());
-        assert!(Redactor::default().cards.is_some());
+        assert_eq!(BUILT_IN.shapes.len(), SHAPES.len());
+        assert!(BUILT_IN.card.is_some());
+        assert!(BUILT_IN.any().is_some());
     }
 
     #[test]
@@ -269,7 +305,7 @@ mod tests {
             "memory://data/ns/a%20b%2Fc and 100% of %zz, %",
         );
         check("caf%C3%A9%ff", "caf%C3%A9%ff");
-        assert!(Redactor::default().encoded.is_some());
+        assert!(BUILT_IN.encoded.is_some());
     }
 
     #[test]
@@ -285,6 +321,9 @@ mod tests {
     fn an_operator_adds_shapes() {
         let redactor = Redactor::with(&["ACME-[0-9]+".into()]).unwrap();
         assert_eq!(redactor.text("see ACME-77"), "see [redacted]");
+        assert_eq!(redactor.text("and sk-live-abcdefghijklmnop"), "and [redacted]");
+        assert_eq!(redactor.text("card 4111 1111 1111 1111, ACME-1"), "card [redacted], [redacted]");
+        assert_eq!(redactor.text("neither"), "neither");
         assert!(Redactor::with(&["(".into()]).is_err());
     }
 }

@@ -49,13 +49,12 @@ use nuncio_engine::{
 };
 use parking_lot::Mutex;
 use rusqlite::Connection;
-use tokio::sync::Semaphore;
 
 pub use error::SqliteOpenError;
 use error::store_error;
 use lock::FolderLock;
 use names::SqliteNameCache;
-use readers::ReadConnections;
+use readers::{ReadConnections, SlowReaders};
 use write_session::{LastKnownTime, WriteSession};
 use writer::{ROOM, SqliteWriter, closed};
 
@@ -78,7 +77,8 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Maximum concurrent searches.
+/// Maximum concurrent scans, and maximum concurrent searches.
+const SCAN_READERS: usize = 2;
 const SEARCH_READERS: usize = 2;
 
 /// The embedded backend of `Store`.
@@ -86,11 +86,9 @@ pub struct SqliteStore {
     dir: PathBuf,
     writer: SqliteWriter,
     points: ReadConnections,
-    scans: Arc<ReadConnections>,
+    scans: SlowReaders,
     /// Read connections for searches, which callers can make slow: a list or a count never waits for a search.
-    searches: Arc<ReadConnections>,
-    /// One permit per search connection, so that waiting searches occupy no thread.
-    search_slots: Semaphore,
+    searches: SlowReaders,
     now: Arc<LastKnownTime>,
     /// Declared last, so that the folder is unlocked after everything that uses it is dropped.
     lock: Mutex<Option<FolderLock>>,
@@ -113,21 +111,12 @@ impl SqliteStore {
         lease::expire_all_nodes(&conn)?;
         let checkpoints = checkpoint::Checkpoints::start(&path, &mut conn, options.wal_pages)?;
         let points = ReadConnections::open(&path, options.readers)?;
-        let scans = Arc::new(ReadConnections::open(&path, 2)?);
-        let searches = Arc::new(ReadConnections::open(&path, SEARCH_READERS)?);
+        let scans = SlowReaders::open(&path, SCAN_READERS)?;
+        let searches = SlowReaders::open(&path, SEARCH_READERS)?;
         let now = Arc::new(LastKnownTime::default());
         let session = WriteSession::new(conn, Arc::clone(&now))?;
         let writer = SqliteWriter::start(dir.to_owned(), session, checkpoints, options.max_pages)?;
-        Ok(Self {
-            dir: dir.to_owned(),
-            writer,
-            points,
-            scans,
-            searches,
-            search_slots: Semaphore::new(SEARCH_READERS),
-            now,
-            lock: Mutex::new(Some(lock)),
-        })
+        Ok(Self { dir: dir.to_owned(), writer, points, scans, searches, now, lock: Mutex::new(Some(lock)) })
     }
 
     /// Copies the database of a folder to a file. Works while a server writes to it: the copy is a consistent
@@ -160,17 +149,15 @@ impl SqliteStore {
         &self,
         run: impl FnOnce(&mut Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let _slot = self.search_slots.acquire().await.map_err(|_| closed())?;
         self.read_on(&self.searches, run).await
     }
 
     async fn read_on<T: Send + 'static>(
         &self,
-        readers: &Arc<ReadConnections>,
+        readers: &SlowReaders,
         run: impl FnOnce(&mut Connection, &mut SqliteNameCache) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let readers = Arc::clone(readers);
-        let result = match tokio::task::spawn_blocking(move || readers.read(run)).await {
+        let result = match readers.read(run).await {
             // The runtime is shutting down: the caller must not record that as a failure.
             Err(error) if error.is_cancelled() => std::future::pending().await,
             result => result,
@@ -462,10 +449,8 @@ impl Store for SqliteStore {
     async fn close(&self) -> Result<(), StoreError> {
         self.writer.close().await;
         self.points.close();
-        for readers in [&self.scans, &self.searches] {
-            let readers = Arc::clone(readers);
-            let _ = tokio::task::spawn_blocking(move || readers.close()).await;
-        }
+        self.scans.close().await;
+        self.searches.close().await;
         self.lock.lock().take();
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, config::DbConfig};
 
 use super::SqliteOpenError;
 
@@ -33,6 +33,7 @@ const CACHE_KIB: i64 = 32 << 10;
 pub(super) fn open_read_write(path: &Path) -> Result<Connection, SqliteOpenError> {
     make_private(path).map_err(|source| SqliteOpenError::Folder { dir: path.to_owned(), source })?;
     let conn = Connection::open(path)?;
+    compile_once(&conn)?;
     make_durable(&conn)?;
     // A batch fits into the cache (`writer.rs`): pages that do not fit are written to the log before the
     // commit, and often twice.
@@ -68,6 +69,7 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, SqliteOpenError>
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
+    compile_once(&conn)?;
     // A commit elsewhere empties this connection's page cache. So the cache is small, and pages come from the
     // memory map: without a system call, and shared by all readers.
     conn.pragma_update(None, "mmap_size", 1_i64 << 30)?;
@@ -75,6 +77,13 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, SqliteOpenError>
     conn.busy_timeout(Duration::from_secs(5))?;
     conn.set_prepared_statement_cache_capacity(64);
     Ok(conn)
+}
+
+/// Lets plans not depend on the values of parameters. Otherwise a cached statement with `LIMIT ?`, or with a condition of
+/// a partial index, is compiled anew in each use: its parameters are cleared when it returns to the cache, and SQLite takes that
+/// for other values.
+fn compile_once(conn: &Connection) -> rusqlite::Result<()> {
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(|_| ())
 }
 
 /// Requests durability and checks that it was granted: SQLite silently ignores a pragma that it cannot obey,
@@ -121,7 +130,27 @@ pub(super) fn migrate(conn: &mut Connection) -> Result<(), SqliteOpenError> {
 
 #[cfg(test)]
 mod tests {
+    use rusqlite::StatementStatus;
+
     use super::*;
+
+    #[test]
+    fn a_cached_statement_is_compiled_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("store.db");
+        let mut writer = open_read_write(&path).unwrap();
+        migrate(&mut writer).unwrap();
+        for (kind, conn) in [("writer", writer), ("reader", open_read_only(&path).unwrap())] {
+            let sql = "SELECT no FROM task WHERE no > ?1 ORDER BY no LIMIT ?2";
+            for limit in 1..=10 {
+                let mut statement = conn.prepare_cached(sql).unwrap();
+                statement.query_map([0, limit], |row| row.get::<_, i64>(0)).unwrap().for_each(drop);
+            }
+            let statement = conn.prepare_cached(sql).unwrap();
+            assert_eq!(statement.get_status(StatementStatus::Run), 10, "{kind}: it is the cached one");
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0, "{kind}");
+        }
+    }
 
     #[test]
     fn memory_is_not_durable() {

@@ -1,8 +1,6 @@
 //! Operations across all owners of a tenant, for the operator. Owners are `name` in the home tenant and
 //! `tenant/name` in any other, so that a tenant is a range of names.
 
-use std::sync::Arc;
-
 use async_trait::async_trait;
 use nuncio_engine::{
     access::HOME_TENANT,
@@ -156,9 +154,8 @@ impl TenantStore for SqliteStore {
         // An error means that the store is closed, and a closed store has no cache.
         let _ = self.writer.write(0, forget).await;
         self.points.forget_names();
-        let slow = [Arc::clone(&self.scans), Arc::clone(&self.searches)];
-        let _ =
-            tokio::task::spawn_blocking(move || slow.iter().for_each(|readers| readers.forget_names())).await;
+        self.scans.forget_names().await;
+        self.searches.forget_names().await;
     }
 }
 
