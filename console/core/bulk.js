@@ -57,6 +57,12 @@ export const ACTS = [
   },
 ];
 
+/** What can be done with the tasks of a filter. Those of others are not sent again: their words would run with the rights of who sends
+ * them. @param {TaskFilter} filter */
+export function actsOn(filter) {
+  return ACTS.filter((act) => act.name === 'cancel' || !filter.owner);
+}
+
 /** @param {number} count */
 export function mustBeTyped(count) {
   return count > TYPED_ABOVE;

@@ -175,7 +175,7 @@ class NuncioTask extends LogScreen {
       'p',
       { class: 'bar' },
       !log.ended && !isTerminal(log.isWhole ? log.fold.task.state : log.head.row.state) && button('Cancel task', 'write:a2a:tasks', () => void this.cancel()),
-      ended && first?.type === 'message' && first.data && button('Send again', 'write:a2a:tasks', () => void this.sendAgain()),
+      ended && log.head.origin.owner === context.owner && first?.type === 'message' && first.data && button('Send again', 'write:a2a:tasks', () => void this.sendAgain()),
       h('button', { type: 'button', onclick: () => void this.export() }, this.exporting ? 'Stop the export' : 'Export'),
       ended && h('a', { href: link(`compare?a=${segment(this.taskId)}`) }, 'Compare with …'),
       h('span', { class: 'note', role: 'status' }, this.exported),

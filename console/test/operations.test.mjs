@@ -1,7 +1,7 @@
 // The cores of acts on many tasks and of failed deliveries.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ACTS, filterText, isConfirmed, selectionFilter } from '../core/bulk.js';
+import { ACTS, actsOn, filterText, isConfirmed, selectionFilter } from '../core/bulk.js';
 import { mergeDeliveries, missingScope, outcomeText, readView, writeView } from '../core/deliveries.js';
 import { emptyFilter, readFilter } from '../core/filter.js';
 
@@ -32,6 +32,8 @@ test('tasks of others are canceled with another scope', () => {
   assert.deepEqual(cancel.scopes(emptyFilter()), ['write:a2a:tasks', 'execute:batchtools:batchtools']);
   assert.deepEqual(cancel.scopes({ ...emptyFilter(), owner: 'all' }), ['write:admin:tasks', 'execute:batchtools:batchtools']);
   assert.deepEqual(rerun.scopes(emptyFilter()), ['execute:batchtools:batchtools']);
+  assert.deepEqual(actsOn(emptyFilter()), ACTS);
+  assert.deepEqual(actsOn({ ...emptyFilter(), owner: 'all' }), [cancel], 'a message of another caller does not run with these rights');
   assert.equal(cancel.label(1), 'Cancel 1 task');
   assert.equal(rerun.label(3), 'Run 3 tasks again');
 });

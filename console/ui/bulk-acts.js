@@ -1,6 +1,6 @@
 /** Acts on all tasks that match the filter of the list, as the server froze them. An act is a batch, to which the page leads. */
 
-import { ACTS, filterText, isConfirmed, mustBeTyped, selectionFilter, tasksText } from '../core/bulk.js';
+import { actsOn, filterText, isConfirmed, mustBeTyped, selectionFilter, tasksText } from '../core/bulk.js';
 import { emptyFilter, writeFilter } from '../core/filter.js';
 import { ApiError, post, segment } from './api.js';
 import { context, link } from './context.js';
@@ -99,7 +99,8 @@ class NuncioBulkActs extends ConsoleElement {
       h('p', { class: 'note' }, 'These and no others: a task that comes later is not touched. An act is a batch, which can be paused and canceled. Good until ', time(selection.expires), '. ', select),
       this.examples(selection),
       mustBeTyped(count) && h('label', { class: 'typed-count' }, `Type ${count} to confirm`, h('input', { inputmode: 'numeric', autocomplete: 'off', prop: { value: this.typed }, oninput: (/** @type {any} */ event) => ((this.typed = event.target.value), this.update()) })),
-      ...ACTS.map((act) => this.button(act, count)),
+      ...actsOn(this.filter).map((act) => this.button(act, count)),
+      this.filter.owner && h('p', { class: 'note' }, 'Tasks of other callers are not sent again: their messages would run with your rights.'),
       this.refused && this.problem(this.refused),
       commandLine(`${curl(`selections/${segment(selection.id)}/cancel`)} -H 'Content-Type: application/json' -d ${quote(JSON.stringify({ count }))}`),
     ];

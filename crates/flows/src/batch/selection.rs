@@ -3,7 +3,7 @@
 //! That happens once, before the batch is made. So the batch holds what it is about, however long it is paused and
 //! whatever becomes of the selection; and each task has its own result, its own retries, and counts in the progress.
 
-use nuncio_engine::{Caller, Engine, surface::HandlerError};
+use nuncio_engine::{Caller, Engine, content::json_size, surface::HandlerError};
 use serde_json::{Map, Value, json};
 
 use super::BatchOptions;
@@ -19,7 +19,7 @@ pub(super) async fn expand(
     if !operations.iter().any(|operation| selection_of(operation).is_some()) {
         return Ok(());
     }
-    let mut expanded = vec![];
+    let (mut expanded, mut bytes) = (vec![], 0_usize);
     for (n, operation) in std::mem::take(operations).into_iter().enumerate() {
         let Some(selection) = selection_of(&operation) else {
             expanded.push(operation);
@@ -41,6 +41,15 @@ pub(super) async fn expand(
                 "with its {} tasks the batch has more than {} operations (operations_per_batch)",
                 found.tasks.len(),
                 options.operations_per_batch
+            )));
+        }
+        // Before it is copied for each task: the batch itself is measured only when it is whole.
+        bytes = bytes.saturating_add(json_size(&operation).saturating_mul(found.tasks.len()));
+        if bytes > options.batch_bytes {
+            return Err(invalid(&format!(
+                "for its {} tasks the batch is larger than {} bytes (batch_bytes)",
+                found.tasks.len(),
+                options.batch_bytes
             )));
         }
         let id = operation["id"].as_str().unwrap_or_default().to_owned();

@@ -29,7 +29,10 @@ fn has_ended(task: &str, state: State) -> String {
     format!("task {task} has ended: {}", state.name())
 }
 
-/// Sends the first message of a task to its agent again, as a new task of the caller in a context of its own.
+/// Sends the first message of a task of the caller to its agent again, as a new task in a context of its own.
+///
+/// The words of another caller would run with the rights of this one. A batch would breed: it could name itself, and what
+/// it sends is the child of no task, so no budget of a tree of calls would end it.
 pub(super) async fn rerun(
     common: &BatchContext,
     operation: &str,
@@ -37,7 +40,21 @@ pub(super) async fn rerun(
 ) -> Result<OperationOutput, OperationFailure> {
     let (engine, caller) = (&common.engine, &common.caller);
     let reader = engine.admin_reader(caller, task).await.map_err(failure)?;
+    if reader.owner() != caller.owner() {
+        let why = format!(
+            "task {task} is another caller's: its message would run with your rights, so it is not sent again"
+        );
+        return Err(OperationFailure::lasting(why));
+    }
+    if engine.task_details(caller, &common.batch).await.map_err(failure)?.row.parent.is_some() {
+        let why = "a batch that was called by a task sends no task again (task.rerun)".to_owned();
+        return Err(OperationFailure::lasting(why));
+    }
     let agent = engine.task_details(&reader, task).await.map_err(failure)?.row.agent;
+    if agent == super::AGENT {
+        let why = format!("task {task} is a batch: submit its operations as a batch of their own");
+        return Err(OperationFailure::lasting(why));
+    }
     let first = |_| LogRange { after: 0, until: 1, limit: 1, max_bytes: usize::MAX, max_read: 1 };
     let page = engine.log_page(&reader, task, first, |_| true).await.map_err(failure)?;
     let message = page.entries.first().and_then(|(_, entry)| match entry.event() {

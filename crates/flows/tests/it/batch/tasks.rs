@@ -6,7 +6,7 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
-use super::world::{Server, World, operation};
+use super::world::{Server, World, many, operation};
 
 impl Server {
     async fn task(&self, agent: &str, input: Value) -> String {
@@ -148,10 +148,54 @@ async fn a_rerun_sends_the_same_message_as_a_new_task_of_its_caller() {
         let ended = other.run(one("task.rerun", &json!({ "task": task }))).await;
         assert_eq!(operation(&ended, "o")["status"], "failed", "{name} {scopes}: {ended}");
     }
+    // What another caller said is not done with an administrator's rights.
     let boss = ada.for_caller(limited("acme/boss", &format!("{batches} execute:a2a:adder read:admin:tasks")));
     let ended = boss.run(one("task.rerun", &json!({ "task": task }))).await;
-    let theirs = operation(&ended, "o")["output"]["newTaskId"].as_str().unwrap().to_owned();
-    assert_eq!(boss.engine.task_details(&boss.caller, &theirs).await.unwrap().row.owner, "acme/boss");
+    let refused = operation(&ended, "o");
+    assert_eq!(refused["status"], "failed", "{ended}");
+    assert!(refused["error"].to_string().contains("another caller's"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_cannot_be_sent_again_by_a_batch_nor_send_tasks_again_for_a_task_that_called_it() {
+    let world = World::new();
+    let server = world.serve().await;
+    let batch = server.task("batch", json!({ "operations": many(1, "wait", |_| json!({ "ms": 1 })) })).await;
+    server.until_state(&batch, State::Completed).await;
+    let ended = server.run(one("task.rerun", &json!({ "task": batch }))).await;
+    let refused = operation(&ended, "o");
+    assert_eq!(refused["status"], "failed", "{ended}");
+    assert!(refused["error"].to_string().contains("is a batch"), "{refused}");
+
+    let task = server.task("adder", json!({ "n": 1 })).await;
+    server.until_state(&task, State::Completed).await;
+    let inner = one("task.rerun", &json!({ "task": task }));
+    let outer = server.task("calling", json!({ "agent": "batch", "input": inner })).await;
+    server.until_state(&outer, State::Completed).await;
+    let agents = |agent: &str| OverviewQuery {
+        scope: OverviewScope::Own,
+        agents: vec![agent.into()],
+        limit: 10,
+        ..OverviewQuery::default()
+    };
+    let found = server.engine.overview(&server.caller, &agents("adder")).await.unwrap();
+    assert_eq!(found.rows.len(), 1, "nothing was sent again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operation_on_a_selection_is_measured_before_it_is_copied_for_each_task() {
+    let mut world = World::new();
+    world.options.batch_bytes = 4_000;
+    let server = world.serve().await;
+    for _ in 0..5 {
+        server.task("asker", json!({})).await;
+    }
+    let (selection, _) = server.select(OverviewScope::Own, "asker").await;
+    let needs: Vec<String> = (0..40).map(|n| format!("another-operation-{n:03}")).collect();
+    let mut large = one("task.cancel", &json!({ "selection": selection }));
+    large["operations"][0]["needs"] = json!(needs);
+    let why = server.refused("batch_submit", large).await;
+    assert!(why.contains("for its 5 tasks the batch is larger than 4000 bytes (batch_bytes)"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,8 +13,8 @@ use std::{
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    AccessKind, Agent, AgentError, Answer, Caller, Catalog, Engine, EngineParts, Outcome, Profile, Rate,
-    TaskContext,
+    AccessKind, Agent, AgentError, Answer, Caller, Catalog, Engine, EngineParts, Message, Outcome, Part,
+    Profile, Rate, Role, TaskContext,
     surface::{HandlerError, HandlerReply, HandlerRequest, ResourceBody},
 };
 use nuncio_flows::{
@@ -163,6 +163,23 @@ impl Agent for Asker {
     }
 }
 
+/// Calls another agent with an input, and ends as that one does.
+struct Calling;
+
+#[async_trait]
+impl Agent for Calling {
+    fn profile(&self) -> Profile {
+        Profile::new("calling", "calls another agent")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let agent = cx.argument("agent").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let input = cx.argument("input").cloned().unwrap_or_default();
+        let called = cx.call(&agent, Message::of("m", Role::User, vec![Part::data(input)])).await?;
+        Ok(Outcome::said(called.state.name()))
+    }
+}
+
 /// Takes one whole number and nothing else.
 struct Adder;
 
@@ -219,6 +236,7 @@ impl World {
         let mut catalog = Catalog::default();
         catalog.add(Arc::new(self.gauge.clone())).unwrap();
         catalog.add(Arc::new(Asker)).unwrap();
+        catalog.add(Arc::new(Calling)).unwrap();
         catalog.add(Arc::new(Adder)).unwrap();
         catalog.add(Arc::<Narrow>::default()).unwrap();
         for agent in batch.agents() {
