@@ -17,6 +17,7 @@ use crate::{
     content::{Message, Metadata, Part, json_size},
     question::{Answer, Question},
     sent_by::SentBy,
+    stored_json,
     task::State,
 };
 
@@ -315,7 +316,7 @@ pub fn decode(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
 
 fn decode_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<Vec<T>, FormatError> {
     match bytes.split_first() {
-        Some((1, json)) => serde_json::from_slice(json).map_err(|e| FormatError::Damaged(e.to_string())),
+        Some((1, json)) => stored_json::read(json).map_err(|e| FormatError::Damaged(e.to_string())),
         Some((version, _)) if *version > FORMAT => Err(FormatError::Newer(*version)),
         _ => Err(FormatError::Damaged("no format version".into())),
     }

@@ -16,6 +16,7 @@ use crate::{
     event::FormatError,
     question::{Answer, QuestionOutcome},
     store::{JournalRecord, NodeId},
+    stored_json,
     task::Task,
     task_header::EmitCursor,
 };
@@ -115,9 +116,7 @@ impl JournalEntry {
 
     pub(crate) fn decode(record: &JournalRecord) -> Result<Self, Error> {
         match record.0.split_first() {
-            Some((&FORMAT, json)) => {
-                serde_json::from_slice(json).map_err(|e| FormatError::Damaged(e.to_string()))
-            }
+            Some((&FORMAT, json)) => stored_json::read(json).map_err(|e| FormatError::Damaged(e.to_string())),
             Some((version, _)) => Err(FormatError::Newer(*version)),
             None => Err(FormatError::Damaged("an empty journal record".into())),
         }

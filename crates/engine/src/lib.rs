@@ -36,6 +36,7 @@ mod run;
 pub mod runner;
 pub mod sent_by;
 pub mod store;
+mod stored_json;
 pub mod surface;
 pub mod task;
 mod task_header;

@@ -15,6 +15,7 @@ use crate::{
     runner::Suspicion,
     sent_by::SentBy,
     store::{NodeId, OpenedTask, StoredBatch, TaskRow},
+    stored_json,
     task::{Origin, Task, TaskId},
 };
 
@@ -174,7 +175,7 @@ impl TaskHeader {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(bytes).map_err(|e| Error::Internal(format!("a task's header is damaged: {e}")))
+        stored_json::read(bytes).map_err(|e| Error::Internal(format!("a task's header is damaged: {e}")))
     }
 
     pub(crate) fn encode(&self) -> Bytes {
@@ -233,11 +234,11 @@ pub(crate) fn outline_of(task: &Task) -> Task {
 
 fn decode_snapshot(bytes: &[u8]) -> Option<Task> {
     match bytes.split_first()? {
-        (1, json) => serde_json::from_slice(json).ok(),
+        (1, json) => stored_json::read(json).ok(),
         (&SNAPSHOT_FORMAT, _) => {
             let end = outline_end(bytes)?;
-            let mut task: Task = serde_json::from_slice(bytes.get(OUTLINE_AT..end)?).ok()?;
-            task.artifacts = serde_json::from_slice(bytes.get(end..)?).ok()?;
+            let mut task: Task = stored_json::read(bytes.get(OUTLINE_AT..end)?).ok()?;
+            task.artifacts = stored_json::read(bytes.get(end..)?).ok()?;
             Some(task)
         }
         _ => None,
@@ -254,7 +255,7 @@ pub(crate) fn outline_end(beginning: &[u8]) -> Option<usize> {
 /// The outline at the beginning of a snapshot; `None` if there is none, or if it is cut off.
 pub(crate) fn decode_outline(beginning: &[u8]) -> Option<Task> {
     let end = outline_end(beginning)?;
-    serde_json::from_slice(beginning.get(OUTLINE_AT..end)?).ok()
+    stored_json::read(beginning.get(OUTLINE_AT..end)?).ok()
 }
 
 /// The approximate size of a task's log in bytes, from its header.

@@ -8,8 +8,7 @@ mod request;
 mod response;
 
 pub use message::{RpcMessage, RpcMessages, parse_messages};
-pub(crate) use request::is_deeper;
-pub use request::{RpcId, RpcRequest, RpcRequestError, RpcRequestErrorKind, parse_request};
+pub use request::{RpcId, RpcRequest, RpcRequestError, RpcRequestErrorKind, is_deeper, parse_request};
 pub use response::{RpcErrorObject, RpcResponse, RpcResponseError, parse_response};
 use serde_json::Value;
 

@@ -76,12 +76,18 @@ impl EngineCore {
             let meant: Vec<TaskId> = meant.map(|row| row.id).collect();
             let begin = |id: TaskId| {
                 let engine = Arc::clone(self);
-                async move { engine.begin_cancel(id).await }
+                async move { (id, engine.begin_cancel(id).await) }
             };
             let mut asked = stream::iter(meant.into_iter().map(begin)).buffer_unordered(AT_ONCE);
-            while let Some(asked) = asked.next().await {
+            while let Some((id, asked)) = asked.next().await {
                 pass.found += 1;
-                pass.canceled += u64::from(asked?);
+                match asked {
+                    Ok(first) => pass.canceled += u64::from(first),
+                    // It is found again by the next pass, and keeps no other task from being canceled.
+                    Err(error) => {
+                        tracing::warn!(task = %id, %error, "a task could not be canceled; retrying");
+                    }
+                }
             }
         }
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use nuncio_engine::{
     Caller, Engine, Error, Grants, Outcome, State, Task, TaskContext,
     admin::{AdminList, ExportCursor, ExportItem, OrderState},
+    event::EncodedBatch,
     knowledge::{AuditQuery, ExpectedVersion, MemoryKey, RecordKey, RecordWrite},
+    store::{Change, Precondition, TaskKey},
 };
 use serde_json::{Value, json};
 
@@ -80,6 +82,44 @@ async fn the_work_of_a_stopped_token_is_canceled_and_that_of_another_of_the_same
     let live = AdminList { live: true, ..everything(Some("acme")) };
     let left = engine.admin_list(&operator, live).await.unwrap().tasks;
     assert_eq!(left.iter().map(|task| task.id).collect::<Vec<_>>(), [other.origin.id]);
+    engine.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_cannot_be_read_keeps_no_other_from_being_stopped() {
+    let (world, operator, ada) = (world(), Caller::local(), token("acme/ada", "bad"));
+    let engine = world.start().await;
+    let first = engine.submit(&ada, to("asks", "x")).await.unwrap();
+    until("it rests", async || {
+        let opened = engine.store_for_tests().open(&TaskKey::Id(first.origin.id)).await.unwrap().unwrap();
+        (opened.row.state == State::InputRequired && opened.row.node.is_none()).then_some(())
+    })
+    .await;
+    let others = [
+        engine.submit(&ada, to("asks", "x")).await.unwrap(),
+        engine.submit(&ada, to("stuck", "x")).await.unwrap(),
+    ];
+    until("another rests", async || (state(&engine, &others[0]).await == State::InputRequired).then_some(()))
+        .await;
+    let store = engine.store_for_tests();
+    let row = store.open(&TaskKey::Id(first.origin.id)).await.unwrap().unwrap().row;
+    let damage = Change {
+        events: Some(EncodedBatch { count: 1, bytes: b"\x01[nothing".as_slice().into() }),
+        ..Change::new(Precondition::Version { task: row.no, version: row.version })
+    };
+    store.commit(damage).await.unwrap();
+
+    // The order itself is not complete as long as one task of it goes on.
+    let order = engine.stop_token(&operator, "bad", "acme/ada").await.unwrap();
+    for task in &others {
+        until("it ends", async || (state(&engine, task).await == State::Canceled).then_some(())).await;
+    }
+    assert!(!order.done, "{order:?}");
+    assert_eq!(
+        (order.passes > 0, order.counts.canceled),
+        (true, 2),
+        "a pass is complete, and counted: {order:?}"
+    );
     engine.stop().await;
 }
 

@@ -56,6 +56,30 @@ async fn a_task_that_asks_holds_nothing_and_survives_a_restart() {
     engine.checked(task.origin.id).await;
 }
 
+/// An answer is deeper in the event that holds it, and in the message of that event. It has to be read again all the same.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_as_deep_as_it_may_come_in_is_read_again() {
+    let world = World::new().agent("loose", async |cx: TaskContext| {
+        let mut loose = form("string");
+        loose["additionalProperties"] = true.into();
+        cx.ask("What is it called?", loose).await?;
+        Ok(Outcome::done())
+    });
+    let engine = world.start().await;
+    let task = engine.run(to("loose", "go")).await;
+    let task = engine.parked(&task).await;
+    // As deep as the parser of incoming JSON allows.
+    let deep = format!(r#"{{"value": "Ada", "z": {}{}}}"#, "[".repeat(126), "]".repeat(126));
+    engine.say(&task, said(deep)).await.unwrap();
+    let task = engine.ended(&task).await;
+    assert_eq!(task.state, State::Completed);
+    engine.checked(task.origin.id).await;
+    engine.stop().await;
+    drop(engine);
+    let engine = world.start().await;
+    assert_eq!(engine.ended(&task).await.state, State::Completed);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_is_understood_in_every_form() {
     let world = World::new().agent("curious", async |cx: TaskContext| {

@@ -9,7 +9,7 @@ use axum::{
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
 use nuncio_engine::{Caller, Engine, admin::DeliveryAct};
-use nuncio_wire::timestamp;
+use nuncio_wire::{jsonrpc, timestamp};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -318,6 +318,11 @@ where
             }
             _ => refusal.into(),
         })?;
+        let deepest = self.app.options.limits.max_json_depth;
+        if jsonrpc::is_deeper(&bytes, deepest) {
+            let message = format!("the body is nested deeper than {deepest} levels");
+            return Err(ConsoleProblem::bad_request("", message));
+        }
         serde_json::from_slice(&bytes)
             .map_err(|error| ConsoleProblem::bad_request("", format!("the body cannot be read: {error}")))
     }

@@ -1,8 +1,9 @@
 //! Webhooks and their failed deliveries: lists, replays, discards and removals.
 
 use nuncio_engine::{
+    AccessKind, Action,
     access::HOME_TENANT,
-    admin::{DeliveryAct, DeliveryActResult, DeliveryList, FailedDeliveryView, WebhookView},
+    admin::{ADMIN_WEBHOOKS, DeliveryAct, DeliveryActResult, DeliveryList, FailedDeliveryView, WebhookView},
     clock::Timestamp,
     store::{FailedDeliveryCursor, TaskNo},
 };
@@ -162,9 +163,11 @@ fn next_at(due_at: Option<Timestamp>, in_progress: bool) -> Option<String> {
     due_at.filter(|_| !in_progress).map(timestamp::format)
 }
 
-/// An error as this caller may read it: whole in the home tenant, elsewhere what the receiver itself answered.
+/// An error as this caller may read it: whole for administrators of the home tenant, for others what the receiver itself
+/// answered. What could not be reached, and why, would describe the server's network.
 fn shown_reason<'a>(request: &ConsoleRequest<'_>, reason: Option<&'a str>) -> Option<&'a str> {
-    match request.caller.tenant() == HOME_TENANT {
+    let caller = &request.caller;
+    match caller.tenant() == HOME_TENANT && caller.may(Action::Read, AccessKind::Admin, ADMIN_WEBHOOKS) {
         true => reason,
         false => reason.map(public_reason),
     }

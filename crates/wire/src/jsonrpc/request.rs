@@ -195,7 +195,7 @@ pub(super) fn string(raw: &RawValue) -> Option<Cow<'_, str>> {
 }
 
 /// Whether valid JSON is nested deeper than `limit`.
-pub(crate) fn is_deeper(json: &[u8], limit: usize) -> bool {
+pub fn is_deeper(json: &[u8], limit: usize) -> bool {
     // A body with at most `limit` opening brackets, in strings or not, cannot be deeper. Counting is many times
     // faster than recognizing strings, and enough for nearly all requests.
     let opened = json.iter().filter(|byte| matches!(byte, b'{' | b'[')).count();

@@ -47,6 +47,9 @@ async fn a_task_is_forked_at_a_question_by_its_caller_alone() {
     assert_eq!(state(&ada, &task).await, "input-required", "the original is as it was");
 
     refused(&fork(&ada, &task, &with(json!("perhaps"))).await, 422, "answer_invalid");
+    let deep: Value = serde_json::from_str(&format!("{}{}", "[".repeat(100), "]".repeat(100))).unwrap();
+    let too_deep = refused(&fork(&ada, &task, &with(deep)).await, 400, "bad_request");
+    assert!(too_deep["message"].as_str().unwrap().contains("nested deeper than"), "{too_deep}");
     let reason = refused(&fork(&ada, &task, &json!({ "at": 1 })).await, 409, "cannot_fork");
     assert!(reason["message"].as_str().unwrap().contains("asks no question"), "{reason}");
     for stranger in ["acme/bob", "globex/eve", "acme/boss;read,write:admin:tasks+execute:a2a"] {
