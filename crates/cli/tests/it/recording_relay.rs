@@ -1,7 +1,7 @@
 //! A TCP relay in front of a server: it records the requests of a client, and can cut every connection.
 
 use std::{
-    io::{Read as _, Write as _},
+    io::{self, Read as _, Write as _},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex,
@@ -21,6 +21,8 @@ pub(crate) struct RecordingRelay {
 struct RelayState {
     /// The bytes that the client sent, by connection.
     sent: Mutex<Vec<Vec<u8>>>,
+    /// The bytes that the server sent, by connection.
+    received: Mutex<Vec<Vec<u8>>>,
     open: Mutex<Vec<TcpStream>>,
     is_closed: AtomicBool,
 }
@@ -61,6 +63,12 @@ impl RecordingRelay {
         sent.iter().flat_map(|bytes| requests_in(bytes)).collect()
     }
 
+    /// How often this text was passed on to the client.
+    pub(crate) fn passed_on(&self, text: &str) -> usize {
+        let received = self.state.received.lock().unwrap();
+        received.iter().map(|bytes| String::from_utf8_lossy(bytes).matches(text).count()).sum()
+    }
+
     /// How many requests of that method there were.
     pub(crate) fn count(&self, method: &str) -> usize {
         self.requests().iter().filter(|request| request["method"] == method).count()
@@ -80,23 +88,37 @@ fn relay(state: &Arc<RelayState>, client: TcpStream, server: TcpStream) {
     let number = {
         let mut sent = state.sent.lock().unwrap();
         sent.push(vec![]);
+        state.received.lock().unwrap().push(vec![]);
         sent.len() - 1
     };
     state.open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
     let (mut from, mut to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
     let recorder = Arc::clone(state);
+    // A request is recorded before its response can come, and a response after it was passed on.
     thread::spawn(move || {
-        copy(&mut from, &mut to, |bytes| recorder.sent.lock().unwrap()[number].extend_from_slice(bytes));
+        copy(&mut from, &mut to, |to, bytes| {
+            recorder.sent.lock().unwrap()[number].extend_from_slice(bytes);
+            to.write_all(bytes)
+        });
     });
-    let (mut from, mut to) = (server, client);
-    thread::spawn(move || copy(&mut from, &mut to, |_| {}));
+    let (mut from, mut to, recorder) = (server, client, Arc::clone(state));
+    thread::spawn(move || {
+        copy(&mut from, &mut to, |to, bytes| {
+            to.write_all(bytes)?;
+            recorder.received.lock().unwrap()[number].extend_from_slice(bytes);
+            Ok(())
+        });
+    });
 }
 
-fn copy(from: &mut TcpStream, to: &mut TcpStream, mut seen: impl FnMut(&[u8])) {
+fn copy(
+    from: &mut TcpStream,
+    to: &mut TcpStream,
+    mut pass_on: impl FnMut(&mut TcpStream, &[u8]) -> io::Result<()>,
+) {
     let mut buffer = [0; 16 * 1024];
     while let Ok(count @ 1..) = from.read(&mut buffer) {
-        seen(&buffer[..count]);
-        if to.write_all(&buffer[..count]).is_err() {
+        if pass_on(to, &buffer[..count]).is_err() {
             break;
         }
     }
