@@ -9,8 +9,9 @@ REPO = Path(__file__).resolve().parent.parent
 
 def staged(binary: str, scratch: str) -> tuple[Path, dict[str, str]]:
     """The folder and its facts: the one that packaging/release has made, or one below `scratch`."""
-    folder = Path(os.environ.get("NUNCIO_STAGE") or Path(scratch) / "stage")
-    if "NUNCIO_STAGE" not in os.environ:
+    made = os.environ.get("PACKAGING_STAGE")
+    folder = Path(made or Path(scratch) / "stage")
+    if not made:
         subprocess.run([REPO / "packaging" / "stage", binary, folder], check=True)
     lines = (folder / "facts").read_text().splitlines()
     return folder, dict(line.split("=", 1) for line in lines)
