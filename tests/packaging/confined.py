@@ -25,6 +25,19 @@ NOT_APPLIED = """Type ExecReload Restart RestartSec TimeoutStopSec PrivateDevice
     ProtectControlGroups ProtectKernelLogs ProtectKernelModules ProtectKernelTunables ProtectProc RemoveIPC
     RestrictNamespaces RestrictRealtime RestrictSUIDSGID LockPersonality SystemCallArchitectures""".split()
 
+# What this program applies has these values in the unit.
+VALUES = {
+    "AmbientCapabilities": "",
+    "CapabilityBoundingSet": "",
+    "LimitCORE": "0",
+    "MemoryDenyWriteExecute": "yes",
+    "NoNewPrivileges": "yes",
+    "PrivateTmp": "yes",
+    "ProtectHome": "yes",
+    "ProtectSystem": "strict",
+    "SystemCallErrorNumber": "EPERM",
+}
+
 libc = ctypes.CDLL(None, use_errno=True)
 seccomp = ctypes.CDLL("libseccomp.so.2")
 seccomp.seccomp_init.restype = ctypes.c_void_p
@@ -53,6 +66,9 @@ def service(unit: str) -> dict[str, list[str]]:
         if name not in APPLIED + NOT_APPLIED:
             sys.exit(f"{unit}: {name} is neither applied nor listed as not applied")
         directives.setdefault(name, []).append(value)
+    for name, value in VALUES.items():
+        if directives.get(name) != [value]:
+            sys.exit(f"{unit}: {name} is {directives.get(name)}, and {value!r} is what can be applied here")
     return directives
 
 
