@@ -86,7 +86,10 @@ class Terminal:
             place.mkdir(parents=True, exist_ok=True)
             (place / "nuncio").symlink_to(binary)
         for shim in (HERE / "shims").iterdir():
-            (self.folder / "bin" / shim.name).symlink_to(shim)
+            # The programs that a server starts have little of its environment, so the paths are written into them.
+            text = shim.read_text().replace("@PYTHON@", sys.executable).replace("@INTEROP@", str(ROOT / "target/interop"))
+            (self.folder / "bin" / shim.name).write_text(text)
+            (self.folder / "bin" / shim.name).chmod(0o755)
         shutil.copytree(ROOT / "examples", self.work / "examples")
         (self.work / "scripts").symlink_to(ROOT / "scripts")
 
@@ -101,8 +104,6 @@ class Terminal:
             "TERM": "dumb",
             "PYTHONDONTWRITEBYTECODE": "1",
             "DOCS_STATUS": str(status),
-            "DOCS_PYTHON": sys.executable,
-            "DOCS_INTEROP": str(ROOT / "target/interop"),
         }
 
     def write(self, name, text):
