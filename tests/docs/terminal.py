@@ -103,6 +103,9 @@ class Terminal:
             "LANG": "C.UTF-8",
             "TERM": "dumb",
             "PYTHONDONTWRITEBYTECODE": "1",
+            # The agents to practise with work for 2 s a step, and batches wait while a machine is busy.
+            "NUNCIO_AGENT_STEP": "200ms",
+            "NUNCIO_BATCH_RESOURCE_MONITORING": "false",
             "DOCS_STATUS": str(status),
         }
 
