@@ -6,7 +6,7 @@ import subprocess
 
 RUN = {"sh", "console"}
 # An id that is cut short, such as `01a1e10c-…`: any id, but the same one in the whole page.
-CUT_ID = re.compile(r"[0-9a-f]{8}-…")
+CUT_ID = re.compile(r"([0-9a-f]{8}-…)")
 WORD_WITH_GAP = re.compile(r"[\w./:@+-]*…[\w./:@+…-]*")
 
 
@@ -126,40 +126,45 @@ def pattern(expected, known):
         if line.strip() == "…":
             parts.append(r"(?:.*\n)*?")
             continue
-        regex, at = "", 0
-        for word in WORD_WITH_GAP.finditer(line):
-            regex += gaps(line[at : word.start()])
-            regex += captured(word[0], known, names)
-            at = word.end()
-        parts.append(regex + gaps(line[at:]) + r"\n")
+        for n, piece in enumerate(CUT_ID.split(line)):
+            parts.append(an_id(piece, known, names) if n % 2 else words(piece, names))
+        parts.append(r"\n")
     return re.compile("^" + "".join(parts), re.MULTILINE), names
+
+
+def an_id(cut, known, names):
+    """An id that the page cuts short: any, but the same one wherever the page has it."""
+    if cut in known:
+        return re.escape(known[cut])
+    for group, one in names.items():
+        if one == cut:
+            return f"(?P={group})"
+    names[f"w{len(names)}"] = cut
+    return f"(?P<w{len(names) - 1}>[0-9a-f]{{8}}-[0-9a-f-]{{20,}})"
+
+
+def words(text, names):
+    """A text in which a word with a gap is remembered, so that a later command of the page may name it."""
+    regex, at = "", 0
+    for word in WORD_WITH_GAP.finditer(text):
+        regex += re.escape(text[at : word.start()])
+        at = word.end()
+        if word[0].strip("…") == "" or word[0] in names.values():
+            regex += gaps(word[0])
+        else:
+            names[f"w{len(names)}"] = word[0]
+            regex += f"(?P<w{len(names) - 1}>{gaps(word[0])})"
+    return regex + re.escape(text[at:])
 
 
 def gaps(text):
     return ".*?".join(re.escape(piece) for piece in text.split("…"))
 
 
-def captured(word, known, names):
-    """A word with a gap; it is remembered, so that a later command of the page may name it."""
-    if not CUT_ID.fullmatch(word):
-        if word.strip("…") == "" or word in names.values():
-            return gaps(word)
-        names[f"w{len(names)}"] = word
-        return f"(?P<w{len(names) - 1}>{gaps(word)})"
-    if word in known:
-        return re.escape(known[word])
-    for group, one in names.items():
-        if one == word:
-            return f"(?P={group})"
-    names[f"w{len(names)}"] = word
-    return f"(?P<w{len(names) - 1}>[0-9a-f]{{8}}-[0-9a-f-]{{20,}})"
-
-
 def filled(text, known):
     """A command with the words that the page cut short, as they were printed before."""
-    def word(match):
-        if match[0] not in known:
-            raise PageError(f"{match[0]} was not printed before")
-        return known[match[0]]
-
-    return WORD_WITH_GAP.sub(word, text)
+    for word in sorted(known, key=len, reverse=True):
+        text = text.replace(word, known[word])
+    if "…" in re.sub(r"\s#.*", "", text):
+        raise PageError(f"what was printed does not say what … stands for in: {text}")
+    return text
