@@ -65,7 +65,7 @@ def block(page, line, language, body, comments):
     if "file" in comments:
         return [File(page, line, comments["file"], "\n".join(body) + "\n")]
     if language not in RUN:
-        # Commands in a block without a language would be run by nobody.
+        # Commands in a block without a language would not be run.
         if language == "" and any(re.match(r"(\$ )?(nuncio|curl|cargo) ", one) for one in body):
             raise PageError(f"{page}:{line}: commands in a block without a language")
         return []
