@@ -66,7 +66,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 #[command(name = "nuncio", version, disable_version_flag = true, propagate_version = true)]
 struct Cli {
     /// Print the version
-    #[arg(short = 'v', long, action = ArgAction::Version)]
+    #[arg(short = 'v', visible_short_alias = 'V', long, action = ArgAction::Version)]
     version: Option<bool>,
     #[command(subcommand)]
     command: Command,

@@ -22,6 +22,8 @@ struct PartFlag {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum PartSource {
     Text(String),
+    /// The standard input, as text.
+    Input,
     /// A path, or a URL that the agent fetches.
     File(String),
     /// JSON, a file of it, or `-` for the standard input.
@@ -36,7 +38,12 @@ impl Args for PartFlags {
             Arg::new(name).long(name).value_name(value).help(help).action(ArgAction::Append)
         };
         command
-            .arg(Arg::new("TEXT").help("The text to send").action(ArgAction::Append).num_args(1))
+            .arg(
+                Arg::new("TEXT")
+                    .help("The text to send, or - for the standard input")
+                    .action(ArgAction::Append)
+                    .num_args(1),
+            )
             .arg(flag("text", "TEXT", "A text part; may be repeated"))
             .arg(flag(
                 "file",
@@ -74,6 +81,7 @@ impl FromArgMatches for PartFlags {
                     part.media_type = Some(value);
                     continue;
                 }
+                "TEXT" if value == "-" => PartSource::Input,
                 _ => PartSource::Text(value),
             };
             parts.push(PartFlag { source, media_type: None });
@@ -95,6 +103,14 @@ impl PartFlags {
                 "there is nothing to send: give a text, --file or --data".to_owned(),
             ));
         }
+        let from_input = |part: &&PartFlag| match &part.source {
+            PartSource::Input => true,
+            PartSource::Data(given) => given == "-",
+            _ => false,
+        };
+        if self.0.iter().filter(from_input).count() > 1 {
+            return Err(CliError::Usage("the standard input can be one part only: give - once".to_owned()));
+        }
         self.0.into_iter().map(PartFlag::read).collect()
     }
 }
@@ -103,6 +119,7 @@ impl PartFlag {
     fn read(self) -> Result<Part, CliError> {
         let mut part = match self.source {
             PartSource::Text(text) => Part::text(text),
+            PartSource::Input => Part::text(read_input()?),
             PartSource::Data(text) => Part::data(read_data(&text)?),
             PartSource::File(url) if url.starts_with("http://") || url.starts_with("https://") => {
                 let mut part = Part::from(Content::Url(url.clone()));
@@ -126,16 +143,18 @@ impl PartFlag {
 
 fn read_data(given: &str) -> Result<Value, CliError> {
     let (text, what) = match given {
-        "-" => {
-            let mut text = String::new();
-            let read = std::io::stdin().read_to_string(&mut text);
-            read.map_err(|error| unreadable("the standard input", &error))?;
-            (text, "the standard input")
-        }
+        "-" => (read_input()?, "the standard input"),
         inline if inline.starts_with(['{', '[']) => (inline.to_owned(), "--data"),
         path => (std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?, path),
     };
     serde_json::from_str(&text).map_err(|error| CliError::Usage(format!("{what} is not JSON: {error}")))
+}
+
+fn read_input() -> Result<String, CliError> {
+    let mut text = String::new();
+    let read = std::io::stdin().read_to_string(&mut text);
+    read.map_err(|error| unreadable("the standard input", &error))?;
+    Ok(text)
 }
 
 fn unreadable(what: &str, error: &std::io::Error) -> CliError {
@@ -205,6 +224,18 @@ mod tests {
             flag(PartSource::Data("-".into()), None),
         ];
         assert_eq!(got.unwrap(), PartFlags(expected));
+    }
+
+    #[test]
+    fn the_standard_input_is_one_part() {
+        assert_eq!(parse(&["-"]).unwrap(), PartFlags(vec![flag(PartSource::Input, None)]));
+        assert_eq!(
+            parse(&["--text", "-"]).unwrap(),
+            PartFlags(vec![flag(PartSource::Text("-".into()), None)]),
+            "a text that was asked for as such"
+        );
+        let twice = parse(&["-", "--data", "-"]).unwrap().read();
+        assert!(matches!(twice, Err(CliError::Usage(why)) if why.contains("give - once")));
     }
 
     #[test]

@@ -75,6 +75,13 @@ impl Command {
             Some(delivery) => replay(&backend, delivery.as_deref()).await?,
         };
         backend.close().await;
+        if let Some(Some(delivery)) = &delivery
+            && answer["replayed"] == 0
+        {
+            let why =
+                format!("no delivery {delivery:?} failed for good: nuncio push list shows those that did");
+            return Err(CliError::Admin(why));
+        }
         if format == Format::Json {
             return output::json_text(&answer.to_string());
         }
