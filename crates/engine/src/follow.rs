@@ -104,34 +104,57 @@ impl Follower {
     /// end of the last returned batch.
     pub async fn next(&mut self) -> Result<Next, Error> {
         loop {
-            if self.ended {
-                return Ok(Next::End);
+            if let Some(next) = self.try_next().await? {
+                return Ok(next);
             }
-            if *self.closing.borrow() {
-                return Ok(Next::Closing);
+            self.wait_for_more().await;
+        }
+    }
+
+    /// The next batch, if there is one now. Cancel-safe as [`Follower::next`] is.
+    pub async fn try_next(&mut self) -> Result<Option<Next>, Error> {
+        if self.ended {
+            return Ok(Some(Next::End));
+        }
+        if *self.closing.borrow() {
+            return Ok(Some(Next::Closing));
+        }
+        let shaken = self.channel.rechecks.load(Ordering::Acquire);
+        self.look |= shaken != std::mem::replace(&mut self.shaken, shaken);
+        let latest = match self.channel.after(self.cursor) {
+            Ok(batch) => return Ok(Some(self.deliver(batch))),
+            Err(latest) => latest,
+        };
+        if let Some(nudge) = self.nudge() {
+            return Ok(Some(Next::Nudge(nudge)));
+        }
+        if self.look || latest > self.cursor {
+            if let Some(batch) = self.read_log().await? {
+                return Ok(Some(self.deliver(batch)));
             }
-            let channel = Arc::clone(&self.channel);
-            let mut changed = std::pin::pin!(channel.changed.notified());
-            changed.as_mut().enable();
-            let shaken = channel.rechecks.load(Ordering::Acquire);
-            self.look |= shaken != std::mem::replace(&mut self.shaken, shaken);
-            let latest = match self.channel.after(self.cursor) {
-                Ok(batch) => return Ok(self.deliver(batch)),
-                Err(latest) => latest,
-            };
-            if let Some(nudge) = self.nudge() {
-                return Ok(Next::Nudge(nudge));
+            if latest.max(self.row.seq) > self.cursor {
+                // It ended and expired before this follower had read it: no more will come.
+                return Err(Error::NoSuchTask(self.row.id.to_string()));
             }
-            if self.look || latest > self.cursor {
-                if let Some(batch) = self.read_log().await? {
-                    return Ok(self.deliver(batch));
-                }
-                if latest.max(self.row.seq) > self.cursor {
-                    // It ended and expired before this follower had read it: no more will come.
-                    return Err(Error::NoSuchTask(self.row.id.to_string()));
-                }
-                self.look = false;
-            }
+            self.look = false;
+        }
+        Ok(None)
+    }
+
+    /// Waits until [`Follower::try_next`] may return something, and reads nothing: a follower that waits here holds no
+    /// events.
+    pub async fn wait_for_more(&mut self) {
+        let channel = Arc::clone(&self.channel);
+        let mut changed = std::pin::pin!(channel.changed.notified());
+        // Before the checks, so that no change between the two is missed.
+        changed.as_mut().enable();
+        let is_there = self.ended
+            || self.look
+            || *self.closing.borrow()
+            || channel.rechecks.load(Ordering::Acquire) != self.shaken
+            || channel.nudges() != self.nudged
+            || channel.lock().latest > self.cursor;
+        if !is_there {
             tokio::select! {
                 () = changed => {}
                 _ = self.closing.changed() => {}

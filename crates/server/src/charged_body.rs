@@ -26,7 +26,10 @@ pub(crate) fn charge_response(engine: &Engine, caller: &Caller, response: Respon
         return response;
     }
     let charge = (engine.clone(), caller.clone());
-    response.map(|inner| Body::new(ChargedBody { inner, charge, rest: Bytes::new(), permit: None }))
+    // A body of a known length is in memory already, whether or not the connection takes it.
+    let held = response.body().size_hint().exact();
+    let permit = held.map(|bytes| engine.charge_bytes(caller, bytes));
+    response.map(|inner| Body::new(ChargedBody { inner, charge, rest: Bytes::new(), permit }))
 }
 
 /// Reads a request body into the budget of its caller. The permit lasts as long as the body is needed.

@@ -52,6 +52,10 @@ pub struct HookedStore {
     hook: Box<CommitHook>,
     /// The sizes of the stored snapshots, in bytes.
     pub snapshots: Mutex<Vec<usize>>,
+    /// The number of lists that were read.
+    pub lists: AtomicU64,
+    /// The number of rows of these lists.
+    pub listed_rows: AtomicU64,
 }
 
 impl HookedStore {
@@ -60,7 +64,13 @@ impl HookedStore {
         store: Arc<dyn Store>,
         hook: impl Fn(CommitMoment, &Change) -> HookFuture + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { store, hook: Box::new(hook), snapshots: Mutex::default() })
+        Arc::new(Self {
+            store,
+            hook: Box::new(hook),
+            snapshots: Mutex::default(),
+            lists: AtomicU64::new(0),
+            listed_rows: AtomicU64::new(0),
+        })
     }
 }
 
@@ -144,7 +154,10 @@ impl TaskStore for HookedStore {
     }
 
     async fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        self.store.list(query).await
+        let page = self.store.list(query).await?;
+        self.lists.fetch_add(1, Ordering::SeqCst);
+        self.listed_rows.fetch_add(page.tasks.len() as u64, Ordering::SeqCst);
+        Ok(page)
     }
 
     async fn tally(&self, owner: &str) -> Result<Vec<TaskTally>, StoreError> {

@@ -2,8 +2,11 @@
 //!
 //! A follower reads forward and waits for more. A page is read anywhere in the log, once: it shows what there is.
 
+use std::collections::VecDeque;
+
 use crate::{
     access::{Action, Caller},
+    byte_budget::BytePermit,
     engine::Engine,
     error::Error,
     event::{self, Entry, Event},
@@ -30,11 +33,13 @@ pub struct LogRange {
     pub max_read: usize,
 }
 
-/// A page of a log.
-#[derive(Debug, Clone)]
+/// A page of a log. What it holds is charged to its reader until it is dropped.
+#[derive(Debug)]
 pub struct LogPage {
     /// The events with their sequence numbers, ascending.
     pub entries: Vec<(u64, Entry)>,
+    /// The sequence number after which the page begins: that of `after`, or that of the last event that was dropped.
+    pub begins_after: u64,
     /// The last sequence number that was read: where the next page begins. That of `after` if nothing was.
     pub read_until: u64,
     /// The last sequence number of the log.
@@ -43,6 +48,7 @@ pub struct LogPage {
     pub state: State,
     /// The task's immutable attributes.
     pub origin: Origin,
+    _permit: BytePermit,
 }
 
 impl Engine {
@@ -52,7 +58,30 @@ impl Engine {
         caller: &Caller,
         task: &str,
         range: impl FnOnce(u64) -> LogRange,
+        matches: impl FnMut(&Event) -> bool,
+    ) -> Result<LogPage, Error> {
+        self.read_page(caller, task, range, matches, false).await
+    }
+
+    /// Like [`Engine::log_page`], but of the last events of the range that match: a page that is full continues, and its
+    /// first events are dropped.
+    pub async fn log_page_backward(
+        &self,
+        caller: &Caller,
+        task: &str,
+        range: impl FnOnce(u64) -> LogRange,
+        matches: impl FnMut(&Event) -> bool,
+    ) -> Result<LogPage, Error> {
+        self.read_page(caller, task, range, matches, true).await
+    }
+
+    async fn read_page(
+        &self,
+        caller: &Caller,
+        task: &str,
+        range: impl FnOnce(u64) -> LogRange,
         mut matches: impl FnMut(&Event) -> bool,
+        backward: bool,
     ) -> Result<LogPage, Error> {
         self.allow_task(caller, Action::Read, "task.events", task)?;
         let row = self.0.find_row(caller, task).await?;
@@ -61,53 +90,72 @@ impl Engine {
             return Err(Error::UnknownCursor { asked: range.after, last: row.seq });
         }
         let origin = TaskHeader::decode(&row.head)?.origin(&row);
+        let permit = self.0.reserve_for(caller, &row).await?;
         let mut page =
-            LogPage { entries: vec![], read_until: range.after, last: row.seq, state: row.state, origin };
-        let (mut bytes, mut read) = (0, 0);
+            PageEntries { backward, range, entries: VecDeque::new(), bytes: 0, begins_after: range.after };
+        let (mut read_until, mut read) = (range.after, 0);
         let until = range.until.min(row.seq);
-        while page.read_until < until {
-            let entries = self.read_entries(&row, page.read_until).await?;
+        'log: while read_until < until {
+            let entries = self.read_entries(&row, read_until).await?;
             if entries.is_empty() {
                 // It was deleted after its row was read.
                 return Err(Error::NoSuchTask(task.to_owned()));
             }
             for entry in entries {
-                if page.read_until >= until || page.entries.len() >= range.limit || read >= range.max_read {
-                    return Ok(page);
+                if read_until >= until || read >= range.max_read || page.is_full() {
+                    break 'log;
                 }
-                if matches(entry.event()) {
-                    let size = entry.event().size();
-                    if !page.entries.is_empty() && bytes + size > range.max_bytes {
-                        return Ok(page);
-                    }
-                    bytes += size;
-                    page.entries.push((page.read_until + 1, entry));
+                if matches(entry.event()) && !page.add(read_until + 1, entry) {
+                    break 'log;
                 }
-                page.read_until += 1;
+                read_until += 1;
                 read += 1;
             }
+            // A store in this process reads without waiting.
+            tokio::task::yield_now().await;
         }
-        Ok(page)
+        Ok(LogPage {
+            entries: page.entries.into(),
+            begins_after: page.begins_after,
+            read_until,
+            last: row.seq,
+            state: row.state,
+            origin,
+            _permit: permit,
+        })
     }
 
-    /// The task as it was after its first `seq` events.
+    /// The task as it was after its first `seq` events, and the last number of its log.
     pub async fn task_at(&self, caller: &Caller, task: &str, seq: u64) -> Result<(Task, u64), Error> {
+        let (folded, _, last) = self.task_and_event_at(caller, task, seq).await?;
+        Ok((folded, last))
+    }
+
+    /// Like [`Engine::task_at`], with the last one of those events; `None` before the first.
+    pub async fn task_and_event_at(
+        &self,
+        caller: &Caller,
+        task: &str,
+        seq: u64,
+    ) -> Result<(Task, Option<Entry>, u64), Error> {
         self.allow_task(caller, Action::Read, "task.get", task)?;
         let row = self.0.find_row(caller, task).await?;
         if seq > row.seq {
             return Err(Error::UnknownCursor { asked: seq, last: row.seq });
         }
         let _permit = self.0.reserve_for(caller, &row).await?;
-        let mut folded = Task::new(TaskHeader::decode(&row.head)?.origin(&row));
+        let (mut folded, mut event) = (Task::new(TaskHeader::decode(&row.head)?.origin(&row)), None);
         while folded.seq < seq {
-            let entries = self.read_entries(&row, folded.seq).await?;
+            let mut entries = self.read_entries(&row, folded.seq).await?;
             if entries.is_empty() {
                 return Err(Error::NoSuchTask(task.to_owned()));
             }
-            let wanted = (seq - folded.seq).min(entries.len() as u64) as usize;
-            folded = folded.fold(&entries[..wanted]);
+            entries.truncate(usize::try_from(seq - folded.seq).unwrap_or(usize::MAX));
+            folded = folded.fold(&entries);
+            event = entries.pop();
+            tokio::task::yield_now().await;
         }
-        Ok((folded, row.seq))
+        Ok((folded, event, row.seq))
     }
 
     async fn read_entries(&self, row: &TaskRow, after: u64) -> Result<Vec<Entry>, Error> {
@@ -119,5 +167,39 @@ impl Engine {
             entries.extend(all.into_iter().skip(known));
         }
         Ok(entries)
+    }
+}
+
+/// The events of a page while it is read, bounded by the range's limits.
+struct PageEntries {
+    range: LogRange,
+    /// Whether the last events of the range are wanted, and not the first.
+    backward: bool,
+    entries: VecDeque<(u64, Entry)>,
+    bytes: usize,
+    begins_after: u64,
+}
+
+impl PageEntries {
+    fn is_full(&self) -> bool {
+        !self.backward && self.entries.len() >= self.range.limit
+    }
+
+    /// Adds an event, unless the page is full.
+    fn add(&mut self, seq: u64, entry: Entry) -> bool {
+        let size = entry.event().size();
+        if !self.backward && !self.entries.is_empty() && self.bytes + size > self.range.max_bytes {
+            return false;
+        }
+        self.bytes += size;
+        self.entries.push_back((seq, entry));
+        while self.entries.len() > self.range.limit
+            || (self.entries.len() > 1 && self.bytes > self.range.max_bytes)
+        {
+            let Some((first, entry)) = self.entries.pop_front() else { break };
+            self.bytes -= entry.event().size();
+            self.begins_after = first;
+        }
+        true
     }
 }

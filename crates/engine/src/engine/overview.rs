@@ -5,7 +5,7 @@
 //! shows: the row, and for each the first words of its log.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -26,8 +26,13 @@ use crate::{
 
 /// The maximum number of agents in one filter.
 pub const MAX_FILTER_AGENTS: usize = 16;
-/// The maximum number of rows that are read for one page where a filter has to read rows to decide.
+/// The maximum number of rows that are considered for one page where a filter has to read rows to decide. What is read beyond
+/// is one read ahead for each pair of a state and an agent.
 pub const MAX_ROWS_READ: usize = 2_000;
+/// How many rows a page reads at once where a filter has to read rows to decide, whatever its limit; and the least that one of
+/// several reads has.
+const ROWS_AT_ONCE: usize = 200;
+const MIN_ROWS_AT_ONCE: usize = 16;
 /// The maximum number of characters of a row's texts.
 const TEXT_CHARS: usize = 160;
 /// The maximum number of tasks above a task, and of tasks that it called, in its family.
@@ -288,7 +293,7 @@ impl EngineCore {
         Ok(rows)
     }
 
-    /// The rows of a page: one ordered read for each pair of a state and an agent, merged.
+    /// The rows of a page: ordered reads for each pair of a state and an agent, merged. Every row is read once.
     pub(super) async fn matching_rows(
         &self,
         caller: &Caller,
@@ -299,35 +304,51 @@ impl EngineCore {
         }
         // A position before the first row of that time: `before` is where the list begins.
         let begin = query.before.map(|before| ListCursor { status_at: before, no: TaskNo(i64::MIN) });
-        let mut after = match (query.after, begin) {
+        let after = match (query.after, begin) {
             (Some(after), Some(begin)) if order(&begin) < order(&after) => Some(begin),
             (Some(after), _) => Some(after),
             (None, begin) => begin,
         };
-        let (mut rows, mut read) = (vec![], 0);
+        let mut sources = sources(caller, query, after);
+        let count = sources.len().max(1);
+        // First what a page needs where no row is passed over, with the row that shows that more follow.
+        let mut at_once = query.limit.div_ceil(count) + 1;
+        let (mut rows, mut read, mut cursor) = (vec![], 0, None);
         loop {
-            let mut merged = self.next_rows(caller, query, after).await?;
-            // Each read had one row more than a page, so the first `limit` of the merged rows are complete.
-            let more = merged.len() > query.limit;
-            merged.truncate(query.limit);
-            for row in merged {
-                let cursor = ListCursor { status_at: row.status_at, no: row.no };
+            let is_full = rows.len() == query.limit || read == MAX_ROWS_READ;
+            for source in sources.iter_mut().filter(|source| source.rows.is_empty() && !source.ended) {
+                let wanted = if is_full { 1 } else { at_once };
+                let found = self.rows_of(caller, query, source, wanted).await?;
+                source.ended = found.len() < wanted;
+                source.rows = found.into();
+                if let Some(last) = source.rows.back() {
+                    source.after = Some(cursor_of(last));
+                }
+            }
+            at_once = (ROWS_AT_ONCE / count).max(MIN_ROWS_AT_ONCE);
+            // Until one of them has to be read again.
+            loop {
+                let newest = sources
+                    .iter_mut()
+                    .filter(|source| !source.rows.is_empty())
+                    .max_by_key(|source| source.rows.front().map(|row| (row.status_at, row.no)));
+                let Some(source) = newest else { return Ok(MatchingRows { rows, next: None }) };
+                if rows.len() == query.limit || read == MAX_ROWS_READ {
+                    return Ok(MatchingRows { rows, next: cursor });
+                }
+                let Some(row) = source.rows.pop_front() else { break };
+                let is_exhausted = source.rows.is_empty() && !source.ended;
                 if query.since.is_some_and(|since| row.status_at < since) {
                     return Ok(MatchingRows { rows, next: None });
                 }
-                after = Some(cursor);
+                cursor = Some(cursor_of(&row));
                 read += 1;
                 if is_shown(caller, query, &row) {
                     rows.push(row);
                 }
-                if rows.len() == query.limit || read == MAX_ROWS_READ {
-                    // Whether a row follows is known by reading it.
-                    let ended = self.next_rows(caller, query, after).await?.is_empty();
-                    return Ok(MatchingRows { rows, next: (!ended).then_some(cursor) });
+                if is_exhausted {
+                    break;
                 }
-            }
-            if !more {
-                return Ok(MatchingRows { rows, next: None });
             }
         }
     }
@@ -357,47 +378,15 @@ impl EngineCore {
         Ok(MatchingRows { rows: row.into_iter().collect(), next: None })
     }
 
-    async fn next_rows(
-        &self,
-        caller: &Caller,
-        query: &OverviewQuery,
-        after: Option<ListCursor>,
-    ) -> Result<Vec<TaskRow>, Error> {
-        let states: Vec<Option<State>> = match query.states.is_empty() {
-            true => vec![None],
-            false => query.states.iter().copied().map(Some).collect(),
-        };
-        let agents: Vec<Option<&str>> = match (caller.only_agent(), query.agents.is_empty()) {
-            (Some(only), true) => vec![Some(only)],
-            (Some(only), false) => {
-                query.agents.iter().map(String::as_str).filter(|a| *a == only).map(Some).collect()
-            }
-            (None, true) => vec![None],
-            (None, false) => query.agents.iter().map(|agent| Some(agent.as_str())).collect(),
-        };
-        // What is named twice would be read, and shown, twice.
-        let (states, agents): (BTreeSet<_>, BTreeSet<_>) =
-            (states.into_iter().collect(), agents.into_iter().collect());
-        let mut merged = vec![];
-        for state in &states {
-            for agent in &agents {
-                merged.extend(self.rows_of(caller, query, *state, *agent, after).await?);
-            }
-        }
-        merged.sort_by_key(|row| std::cmp::Reverse((row.status_at, row.no)));
-        merged.truncate(query.limit + 1);
-        Ok(merged)
-    }
-
     async fn rows_of(
         &self,
         caller: &Caller,
         query: &OverviewQuery,
-        state: Option<State>,
-        agent: Option<&str>,
-        after: Option<ListCursor>,
+        source: &RowSource<'_>,
+        limit: usize,
     ) -> Result<Vec<TaskRow>, Error> {
-        let (limit, agent) = (query.limit + 1, agent.map(str::to_owned));
+        let RowSource { state, agent, after, .. } = source;
+        let (state, agent, after) = (*state, agent.map(str::to_owned), *after);
         let owner = match &query.scope {
             OverviewScope::Own => {
                 let list = ListQuery {
@@ -464,6 +453,46 @@ impl EngineCore {
 pub(super) struct MatchingRows {
     pub(super) rows: Vec<TaskRow>,
     pub(super) next: Option<ListCursor>,
+}
+
+/// The rows of one state and one agent, in their order.
+struct RowSource<'a> {
+    state: Option<State>,
+    agent: Option<&'a str>,
+    /// The position of the last row that was read.
+    after: Option<ListCursor>,
+    /// Rows that were read and not merged yet.
+    rows: VecDeque<TaskRow>,
+    /// Whether no row follows these.
+    ended: bool,
+}
+
+/// One source for each pair of a state and an agent.
+fn sources<'a>(
+    caller: &'a Caller,
+    query: &'a OverviewQuery,
+    after: Option<ListCursor>,
+) -> Vec<RowSource<'a>> {
+    // Sets: what is named twice would be read, and shown, twice.
+    let states: BTreeSet<Option<State>> = match query.states.is_empty() {
+        true => [None].into(),
+        false => query.states.iter().copied().map(Some).collect(),
+    };
+    let named = query.agents.iter().map(String::as_str);
+    let agents: BTreeSet<Option<&str>> = match (caller.only_agent(), query.agents.is_empty()) {
+        (Some(only), true) => [Some(only)].into(),
+        (Some(only), false) => named.filter(|agent| *agent == only).map(Some).collect(),
+        (None, true) => [None].into(),
+        (None, false) => named.map(Some).collect(),
+    };
+    let pairs = states.iter().flat_map(|state| agents.iter().map(move |agent| (*state, *agent)));
+    pairs
+        .map(|(state, agent)| RowSource { state, agent, after, rows: VecDeque::new(), ended: false })
+        .collect()
+}
+
+fn cursor_of(row: &TaskRow) -> ListCursor {
+    ListCursor { status_at: row.status_at, no: row.no }
 }
 
 fn order(cursor: &ListCursor) -> (Timestamp, TaskNo) {

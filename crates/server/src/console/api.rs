@@ -8,7 +8,7 @@ use axum::{
     extract::Query,
     http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header, request::Parts},
 };
-use nuncio_engine::{Caller, Engine, admin::DeliveryAct};
+use nuncio_engine::{BytePermit, Caller, Engine, admin::DeliveryAct};
 use nuncio_wire::{jsonrpc, timestamp};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
@@ -144,9 +144,19 @@ where
     app.admit_request(&caller).await?;
     let request = ConsoleRequest { app, caller, headers: &parts.headers, peer, query };
     let owner = request.caller.clone();
+    // Until the request is answered, as bodies of all protocols are.
+    let _body = body.reserve(&owner, max_body(&segments)).await?;
     let served = dispatch(&request, &parts.method, &segments, body);
     let response = app.engine.cpu().meter(owner.owner(), served).await?;
     Ok(charge_response(&app.engine, &owner, response))
+}
+
+/// The maximum bytes of the body of an operation.
+fn max_body(segments: &[&str]) -> usize {
+    match segments {
+        ["tasks", _, "answers" | "fork"] => MAX_ANSWER,
+        _ => MAX_BODY,
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -303,6 +313,13 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
+    /// Reserves memory for the body and what is parsed from it; see `limits.bytes-in-flight`.
+    async fn reserve(&self, caller: &Caller, most: usize) -> Result<BytePermit, ConsoleProblem> {
+        let most = most as u64;
+        let length = self.body.size_hint().exact().unwrap_or(most);
+        Ok(self.app.engine.reserve_bytes(caller, 2 * length.min(most)).await?)
+    }
+
     /// Reads the body as JSON. Only JSON: a page of another site can send any other type without being asked.
     async fn read<T: DeserializeOwned>(self, most: usize) -> Result<T, ConsoleProblem> {
         if !request_checks::is_json(self.headers) {

@@ -4,7 +4,11 @@ use axum::{
     body::{Body, Bytes},
     http::{HeaderValue, Response, StatusCode, header},
 };
-use nuncio_engine::{Event, engine::LogRange, event::Entry, task::Origin};
+use nuncio_engine::{
+    Event,
+    engine::{LogPage, LogRange},
+    event::Entry,
+};
 use nuncio_wire::timestamp;
 use serde::Serialize;
 use serde_json::{Value, json, value::RawValue};
@@ -58,6 +62,7 @@ impl EventView {
             false => {
                 let mut cut = text;
                 cut.truncate(cut.floor_char_boundary(preview));
+                cut.shrink_to_fit();
                 (None, Some(cut))
             }
         };
@@ -135,59 +140,28 @@ pub(super) async fn page(request: &ConsoleRequest<'_>, id: &str) -> Result<Respo
             (_, Some(_)) => until.saturating_sub(back),
             (after, None) => after.unwrap_or_default(),
         };
-        LogRange { after, until, limit: usize::MAX, max_bytes: usize::MAX, max_read: scan }
+        let limit = limit as usize;
+        LogRange { after, until, limit, max_bytes: PAGE_BYTES, max_read: scan }
     };
     let shown = |event: &Event| kinds.is_empty() || kinds.contains(&kind_of(event));
-    let mut first = 0;
     let reader = request.reader_of(id).await?;
-    let found = request
-        .engine()
-        .log_page(
-            &reader,
-            id,
-            |last| {
-                let range = range(last);
-                first = range.after;
-                // Forward, the page ends where it is full. Backward, it has to reach its end.
-                match before {
-                    Some(_) => range,
-                    None => LogRange { limit: limit as usize, max_bytes: PAGE_BYTES, ..range },
-                }
-            },
-            shown,
-        )
-        .await?;
+    let found = match before {
+        Some(_) => request.engine().log_page_backward(&reader, id, range, shown).await?,
+        None => request.engine().log_page(&reader, id, range, shown).await?,
+    };
     let senders = Senders { viewer: &request.caller, origin: &found.origin };
     let events = found.entries.iter().map(|(seq, entry)| EventView::of(*seq, entry, preview, &senders));
-    let mut events: Vec<EventView> = events.collect();
-    if before.is_some() {
-        first = keep_end(&mut events, limit as usize).unwrap_or(first + 1) - 1;
-    }
+    let events: Vec<EventView> = events.collect();
     let body = PageView {
         task_id: id,
         events,
         after: found.read_until,
-        before: first + 1,
+        before: found.begins_after + 1,
         last: found.last,
         ended: found.state.is_terminal(),
     };
     // Types of ours with text keys: it cannot fail.
     Ok(responses::json(serde_json::to_vec(&body).unwrap_or_default()))
-}
-
-/// Drops events from the beginning until the rest is a page. Returns the first that is left, if any was dropped.
-fn keep_end(events: &mut Vec<EventView>, limit: usize) -> Option<u64> {
-    let (mut bytes, mut kept) = (0, 0);
-    for event in events.iter().rev() {
-        bytes += event.weight();
-        if kept == limit || (kept > 0 && bytes > PAGE_BYTES) {
-            break;
-        }
-        kept += 1;
-    }
-    let dropped = events.len() - kept;
-    events.drain(..dropped);
-    events.first().filter(|_| dropped > 0).map(|event| event.seq)
 }
 
 #[derive(Serialize)]
@@ -208,10 +182,10 @@ pub(super) async fn one(
     seq: u64,
 ) -> Result<Response<Body>, ConsoleProblem> {
     request.check_parameters(&["part"])?;
-    let (entry, origin) = entry_at(request, id, seq).await?;
+    let (entry, page) = event_at(request, id, seq).await?;
     match request.parameter("part")? {
         None => {
-            let senders = Senders { viewer: &request.caller, origin: &origin };
+            let senders = Senders { viewer: &request.caller, origin: &page.origin };
             let view = EventView::of(seq, &entry, usize::MAX, &senders);
             Ok(responses::json(serde_json::to_vec(&view).unwrap_or_default()))
         }
@@ -222,12 +196,12 @@ pub(super) async fn one(
     }
 }
 
-/// The event of that number, and the task's attributes.
-pub(super) async fn entry_at(
+/// The event of that number, and the page that it was read in: until that is dropped, the event is charged to its reader.
+pub(super) async fn event_at(
     request: &ConsoleRequest<'_>,
     id: &str,
     seq: u64,
-) -> Result<(Entry, Origin), ConsoleProblem> {
+) -> Result<(Entry, LogPage), ConsoleProblem> {
     let missing = || ConsoleProblem::not_found(format!("the task has no event {seq}"));
     let after = seq.checked_sub(1).ok_or_else(missing)?;
     let range = |last: u64| LogRange {
@@ -238,9 +212,9 @@ pub(super) async fn entry_at(
         max_read: 1,
     };
     let reader = request.reader_of(id).await?;
-    let found = request.engine().log_page(&reader, id, range, |_| true).await?;
-    let entry = found.entries.into_iter().next().filter(|(found, _)| *found == seq);
-    entry.map(|(_, entry)| (entry, found.origin)).ok_or_else(missing)
+    let mut page = request.engine().log_page(&reader, id, range, |_| true).await?;
+    let entry = page.entries.pop().filter(|(found, _)| *found == seq);
+    entry.map(|(_, entry)| (entry, page)).ok_or_else(missing)
 }
 
 /// `GET /tasks/{id}/at/{seq}`

@@ -1,20 +1,30 @@
 //! The live stream of a console: several topics on one response, each with its own cursor.
 //!
-//! Each topic runs by itself and writes frames into one bounded queue, so a reader that is slow holds no memory and a topic
-//! that has much to say holds up no other. The events of a task come from the same follower that every protocol reads.
+//! Each topic runs by itself and writes frames into one bounded queue. What waits there is charged to the caller: a reader
+//! that is slow uses up the bytes in flight of its own caller, and then no further frames are made. The events of a task
+//! come from the same follower that every protocol reads.
 
-use std::{collections::HashSet, convert::Infallible, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    convert::Infallible,
+    sync::Arc,
+    time::Duration,
+};
 
 use axum::{
     body::{Body, Bytes},
     http::{HeaderMap, Response},
 };
-use nuncio_engine::{Caller, Event, Follower, Next, task::Origin};
+use nuncio_engine::{
+    BytePermit, Caller, Engine, Event, Follower, Next,
+    event::{Entry, EntryBatch},
+    task::Origin,
+};
 use nuncio_wire::{sse, timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Mutex, MutexGuard, mpsc, watch},
     task::JoinSet,
     time::Instant,
 };
@@ -46,6 +56,8 @@ const FRAME_BYTES: usize = 256 * 1024;
 const MAX_KEY: usize = 32;
 /// Frames that wait for the reader.
 const QUEUE: usize = 8;
+/// The pause after a reservation for frames was refused.
+const PAUSE_WHEN_BUSY: Duration = Duration::from_secs(1);
 /// How often the credentials of a stream are verified.
 const RECHECK: Duration = Duration::from_secs(3);
 /// How long a client waits before it asks a server that stops again.
@@ -88,12 +100,30 @@ struct RowFilter {
     owner: Option<String>,
 }
 
+/// A frame that waits for the reader, and its charge to the caller.
+struct QueuedFrame {
+    bytes: Bytes,
+    _charge: Arc<[BytePermit]>,
+}
+
+impl QueuedFrame {
+    /// A frame that is too small to be counted.
+    fn small(bytes: impl Into<Bytes>) -> Self {
+        Self { bytes: bytes.into(), _charge: Arc::default() }
+    }
+}
+
 /// Frames on their way to the reader. An error means that there is none any more.
 #[derive(Clone)]
 pub(super) struct FrameSender {
-    queue: mpsc::Sender<Bytes>,
+    queue: mpsc::Sender<QueuedFrame>,
     /// The record of the stream, which lists what it was sent.
     stream: Arc<OpenStream>,
+    engine: Engine,
+    caller: Caller,
+    /// Held by the topic of a task from its reservation until its frames are queued: a stream holds the frames of one
+    /// batch beside its queue.
+    batches: Arc<Mutex<()>>,
 }
 
 /// The reader has gone.
@@ -101,22 +131,59 @@ pub(super) struct ReaderGone;
 
 impl FrameSender {
     pub(super) async fn send(&self, kind: &'static str, data: &impl Serialize) -> Result<(), ReaderGone> {
-        self.send_of_task(kind, data, None, None).await
+        let bytes = render(kind, data);
+        let permit = self.reserve(bytes.len()).await;
+        let frame = QueuedFrame { bytes, _charge: [permit].into() };
+        self.queue.send(frame).await.map_err(|_| ReaderGone)?;
+        self.stream.record_event(kind.into(), None, None);
+        Ok(())
     }
 
-    /// Sends a frame with events of a task, of which the last has this number.
-    async fn send_of_task(
-        &self,
-        kind: &'static str,
-        data: &impl Serialize,
-        task: Option<&Arc<str>>,
-        seq: Option<u64>,
-    ) -> Result<(), ReaderGone> {
-        let mut out = Vec::with_capacity(512);
-        sse::write_event_type(&mut out, kind);
-        sse::write_event(&mut out, None, |out| nuncio_wire::json::value(out, data));
-        self.queue.send(out.into()).await.map_err(|_| ReaderGone)?;
-        self.stream.record_event(kind.into(), task, seq);
+    /// Reserves memory for the frames of one batch, before it is read.
+    async fn reserve_batch(&self, bytes: usize) -> BatchPermit<'_> {
+        let batch = self.batches.lock().await;
+        BatchPermit { frames: self, permit: self.reserve(bytes).await, bytes, _batch: batch }
+    }
+
+    /// Waits until the caller has so many bytes left. A reader gets nothing until then.
+    async fn reserve(&self, bytes: usize) -> BytePermit {
+        loop {
+            match self.engine.reserve_bytes(&self.caller, bytes as u64).await {
+                Ok(permit) => return permit,
+                Err(_) => tokio::time::sleep(PAUSE_WHEN_BUSY).await,
+            }
+        }
+    }
+}
+
+fn render(kind: &'static str, data: &impl Serialize) -> Bytes {
+    let mut out = Vec::with_capacity(512);
+    sse::write_event_type(&mut out, kind);
+    sse::write_event(&mut out, None, |out| nuncio_wire::json::value(out, data));
+    out.into()
+}
+
+/// Memory for the frames of one batch.
+struct BatchPermit<'a> {
+    frames: &'a FrameSender,
+    permit: BytePermit,
+    bytes: usize,
+    _batch: MutexGuard<'a, ()>,
+}
+
+impl BatchPermit<'_> {
+    /// Sends the frames, each with the number of its last event.
+    async fn send(mut self, task: &Arc<str>, frames: Vec<(u64, Bytes)>) -> Result<(), ReaderGone> {
+        let FrameSender { queue, stream, engine, caller, .. } = self.frames;
+        let bytes: usize = frames.iter().map(|(_, frame)| frame.len()).sum();
+        self.permit.shrink_to(bytes as u64);
+        let more = engine.charge_bytes(caller, bytes.saturating_sub(self.bytes) as u64);
+        let charge: Arc<[BytePermit]> = [self.permit, more].into();
+        for (seq, bytes) in frames {
+            let frame = QueuedFrame { bytes, _charge: Arc::clone(&charge) };
+            queue.send(frame).await.map_err(|_| ReaderGone)?;
+            stream.record_event("events".into(), Some(task), Some(seq));
+        }
         Ok(())
     }
 }
@@ -149,22 +216,32 @@ pub(super) async fn open(
         let prepared = LiveTopic::prepare(request, index, topic).await;
         topics.push(prepared.map_err(|problem| problem.in_field(&format!("topics/{index}")))?);
     }
+    check_tasks(&topics)?;
     let stream = Arc::new(slot.open(&request.caller, "console", request.headers));
     for topic in &topics {
         if let LiveTopic::Task(topic) = topic {
             stream.follow(&topic.task, topic.follower.cursor());
         }
     }
-    let (queue, reader) = mpsc::channel(QUEUE);
+    // One slot more, for the frame that closes the stream.
+    let (queue, reader) = mpsc::channel(QUEUE + 1);
+    let frames = FrameSender {
+        queue,
+        stream,
+        engine: request.engine().clone(),
+        caller: request.caller.clone(),
+        batches: Arc::default(),
+    };
     let context = LiveContext {
         app: Arc::clone(request.app),
         headers: request.headers.clone(),
         peer: request.peer.clone(),
-        frames: FrameSender { queue, stream },
+        frames,
     };
     tokio::spawn(context.run(topics));
-    let body = futures_util::stream::unfold(reader, async |mut reader: mpsc::Receiver<Bytes>| {
-        reader.recv().await.map(|frame| (Ok::<_, Infallible>(frame), reader))
+    let body = futures_util::stream::unfold(reader, async |mut reader: mpsc::Receiver<QueuedFrame>| {
+        // From here on the body charges what the connection has not taken.
+        reader.recv().await.map(|frame| (Ok::<_, Infallible>(frame.bytes), reader))
     });
     Ok(responses::event_stream(Body::from_stream(body)))
 }
@@ -180,6 +257,20 @@ fn check_topics(topics: &[NewTopic]) -> Result<(), ConsoleProblem> {
             let message =
                 format!("topics/{index}/key: expected 1 to {MAX_KEY} characters, unique in the request");
             return Err(ConsoleProblem::bad_request(format!("topics/{index}/key"), message));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses a second topic of a task: it would hold and send the same events again.
+fn check_tasks(topics: &[LiveTopic]) -> Result<(), ConsoleProblem> {
+    let mut followed = HashMap::new();
+    for (index, topic) in topics.iter().enumerate() {
+        let LiveTopic::Task(topic) = topic else { continue };
+        if let Some(first) = followed.insert(&topic.task, index) {
+            let field = format!("topics/{index}/id");
+            let message = format!("{field}: a stream follows a task once, and topics/{first} names this one");
+            return Err(ConsoleProblem::bad_request(field, message));
         }
     }
     Ok(())
@@ -272,9 +363,13 @@ struct LiveContext {
 }
 
 impl LiveContext {
-    /// Runs the topics until the reader has gone, the credentials have ended, or the server stops.
+    /// Runs the topics until the reader has gone, the credentials have ended, or the server stops. Never waits for the
+    /// reader, which may have stopped reading.
     async fn run(self, topics: Vec<LiveTopic>) {
         let engine = &self.app.engine;
+        let queue = &self.frames.queue;
+        // The queue is empty: both have their slots, unless the reader has gone already.
+        let Ok(closing_slot) = queue.clone().try_reserve_owned() else { return };
         let opened =
             json!({ "now": timestamp::format(engine.clock().now()), "node": engine.node().0.to_string() });
         if self.frames.send("open", &opened).await.is_err() {
@@ -282,38 +377,36 @@ impl LiveContext {
         }
         let mut running = JoinSet::new();
         for topic in topics {
-            let frames = self.frames.clone();
-            running.spawn(async move { topic.run(&frames).await });
+            let (engine, frames) = (engine.clone(), self.frames.clone());
+            running.spawn(async move { engine.cpu().meter(frames.caller.owner(), topic.run(&frames)).await });
         }
         let (mut recheck, mut beat) = (Instant::now() + RECHECK, Instant::now() + HEARTBEAT);
         let mut closing = engine.closing();
-        loop {
-            let closed = tokio::select! {
-                () = self.frames.queue.closed() => return,
-                () = stopped(&mut closing) => Some("shutdown"),
-                ended = running.join_next(), if !running.is_empty() => match ended {
-                    Some(Ok(TopicEnd::Closing)) => Some("shutdown"),
-                    _ => None,
-                },
+        let why = loop {
+            tokio::select! {
+                () = queue.closed() => return,
+                () = stopped(&mut closing) => break "shutdown",
+                ended = running.join_next(), if !running.is_empty() => {
+                    if let Some(Ok(TopicEnd::Closing)) = ended {
+                        break "shutdown";
+                    }
+                }
                 () = tokio::time::sleep_until(recheck) => {
                     recheck = Instant::now() + RECHECK;
-                    self.refused().await.then_some("revoked")
+                    if self.refused().await {
+                        break "revoked";
+                    }
                 }
                 () = tokio::time::sleep_until(beat) => {
                     beat = Instant::now() + HEARTBEAT;
-                    if self.frames.queue.send(Bytes::from_static(sse::KEEP_ALIVE)).await.is_err() {
-                        return;
-                    }
-                    None
+                    // A stream whose queue is full is not silent.
+                    drop(queue.try_send(QueuedFrame::small(Bytes::from_static(sse::KEEP_ALIVE))));
                 }
-            };
-            if let Some(why) = closed {
-                let frame = json!({ "why": why, "retryAfterSeconds": RETRY_SECONDS });
-                // The reader may have gone by now, which is as well.
-                let _ = self.frames.send("closing", &frame).await;
-                return;
             }
-        }
+        };
+        let frame = json!({ "why": why, "retryAfterSeconds": RETRY_SECONDS });
+        closing_slot.send(QueuedFrame::small(render("closing", &frame)));
+        self.frames.stream.record_event("closing".into(), None, None);
     }
 
     /// Whether the caller is no longer let in. Credentials that cannot be verified at the moment stay valid.
@@ -365,37 +458,57 @@ impl TaskTopic {
                 let cursor = self.follower.cursor().to_string();
                 frames.send("caught-up", &json!({ "key": self.key, "cursor": cursor })).await?;
             }
-            let batch = match self.follower.next().await {
-                Ok(Next::Batch(batch)) => batch,
-                Ok(Next::Nudge(_)) => continue,
-                Ok(Next::Closing) => return Ok(TopicEnd::Closing),
-                Ok(Next::End) => return self.end(frames, "ended").await,
-                Err(_) => return self.end(frames, "not_found").await,
-            };
-            let ended = batch
-                .entries
-                .iter()
-                .any(|entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal()));
-            let (mut events, mut bytes) = (vec![], 0);
-            let senders = Senders { viewer: &self.viewer, origin: &self.origin };
-            for (seq, entry) in batch.iter() {
-                let view = EventView::of(seq, entry, self.preview, &senders);
-                bytes += view.weight();
-                events.push(view);
-                let is_last = seq == batch.last_seq();
-                if bytes >= FRAME_BYTES || is_last {
-                    let frame = EventsFrame {
-                        key: &self.key,
-                        cursor: seq.to_string(),
-                        events: &events,
-                        last: batch.last_seq(),
-                        ended: ended && is_last,
-                    };
-                    frames.send_of_task("events", &frame, Some(&self.task), Some(seq)).await?;
-                    (events, bytes) = (vec![], 0);
+            let permit = frames.reserve_batch(FRAME_BYTES + self.preview).await;
+            let batch = match self.follower.try_next().await {
+                Ok(Some(Next::Batch(batch))) => batch,
+                Ok(Some(Next::Nudge(_))) => continue,
+                Ok(Some(Next::Closing)) => return Ok(TopicEnd::Closing),
+                Ok(None) => {
+                    drop(permit);
+                    self.follower.wait_for_more().await;
+                    continue;
                 }
+                Ok(Some(Next::End)) => {
+                    drop(permit);
+                    return self.end(frames, "ended").await;
+                }
+                Err(_) => {
+                    drop(permit);
+                    return self.end(frames, "not_found").await;
+                }
+            };
+            let rendered = self.render(&batch);
+            // Decoded it is many times as large: it is not held while the reader is waited for.
+            drop(batch);
+            permit.send(&self.task, rendered).await?;
+        }
+    }
+
+    /// The frames of a batch, each with the number of its last event.
+    fn render(&self, batch: &EntryBatch) -> Vec<(u64, Bytes)> {
+        let ends =
+            |entry: &Entry| matches!(entry.event(), Event::Status(status) if status.state.is_terminal());
+        let ended = batch.entries.iter().any(ends);
+        let senders = Senders { viewer: &self.viewer, origin: &self.origin };
+        let (mut frames, mut events, mut bytes) = (vec![], vec![], 0);
+        for (seq, entry) in batch.iter() {
+            let view = EventView::of(seq, entry, self.preview, &senders);
+            bytes += view.weight();
+            events.push(view);
+            let is_last = seq == batch.last_seq();
+            if bytes >= FRAME_BYTES || is_last {
+                let frame = EventsFrame {
+                    key: &self.key,
+                    cursor: seq.to_string(),
+                    events: &events,
+                    last: batch.last_seq(),
+                    ended: ended && is_last,
+                };
+                frames.push((seq, render("events", &frame)));
+                (events, bytes) = (vec![], 0);
             }
         }
+        frames
     }
 
     async fn end(&self, frames: &FrameSender, why: &str) -> Result<TopicEnd, TopicEnd> {

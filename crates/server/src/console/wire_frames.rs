@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::{
     api::ConsoleRequest,
-    events::{entry_at, kind_of},
+    events::{event_at, kind_of},
     problem::ConsoleProblem,
 };
 use crate::mcp::{Mcp, ProgressNumbers};
@@ -36,9 +36,16 @@ pub(super) async fn show(request: &ConsoleRequest<'_>, id: &str, seq: u64) -> Re
         let message = format!("as: {unknown:?} is none of {}", names.join(", "));
         return Err(ConsoleProblem::bad_request("as", message));
     }
-    let (entry, _) = entry_at(request, id, seq).await?;
-    let (task, _) = request.engine().task_at(&request.reader_of(id).await?, id, seq).await?;
-    let progress = progress_at(request, id, seq, entry.event()).await?;
+    // Three reads, of which none holds anything while the next one waits for its reservation.
+    let kind = kind_of(event_at(request, id, seq).await?.0.event());
+    let progress = match kind {
+        "progress" | "artifact" => progress_at(request, id, seq).await?,
+        _ => None,
+    };
+    let reader = request.reader_of(id).await?;
+    let (task, Some(entry), _) = request.engine().task_and_event_at(&reader, id, seq).await? else {
+        return Err(ConsoleProblem::not_found(format!("the task has no event {seq}")));
+    };
     let event = LoggedEvent { seq, entry: &entry, task: &task, progress, mcp: &request.app.mcp };
     let mut frames = vec![];
     for (index, name) in names.iter().enumerate() {
@@ -54,7 +61,7 @@ pub(super) async fn show(request: &ConsoleRequest<'_>, id: &str, seq: u64) -> Re
     }
     Ok(json!({
         "seq": seq,
-        "type": kind_of(entry.event()),
+        "type": kind,
         "createdIn": task.origin.dialect,
         "frames": frames,
     }))
@@ -66,11 +73,7 @@ async fn progress_at(
     request: &ConsoleRequest<'_>,
     id: &str,
     seq: u64,
-    event: &Event,
 ) -> Result<Option<(f64, Option<f64>)>, ConsoleProblem> {
-    if !matches!(event, Event::Progress(_) | Event::Artifact(_)) {
-        return Ok(None);
-    }
     let range = |_| LogRange { after: 0, until: seq, limit: 1, max_bytes: usize::MAX, max_read: usize::MAX };
     let (mut numbers, mut number, mut at) = (ProgressNumbers::default(), None, 0);
     // One pass that keeps no event.

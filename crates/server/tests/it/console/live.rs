@@ -2,14 +2,14 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use nuncio_engine::AuditLevel;
+use nuncio_engine::{AuditLevel, Engine, MeteredResource};
 use serde_json::{Value, json};
 
 use super::refused;
 use crate::{
-    guests::{Guests, audit},
+    guests::{As, Guests, audit, site_with},
     site::Site,
-    socket::{Events, post},
+    socket::{Events, post, within},
 };
 
 impl Site {
@@ -221,4 +221,142 @@ async fn one_tenant_does_not_take_all_live_streams() {
     assert!(held.len() < 32, "{} of 32", held.len());
     let mut modest = site.live_as(&[("Authorization", "Bearer modest/ada")], topics()).await;
     assert!(next(&mut modest, &["caught-up"]).await.is_some(), "another tenant is served");
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// Live streams over one connection of HTTP/2 whose client grants no window: no byte of them is ever taken.
+struct StalledStreams {
+    requests: h2::client::SendRequest<bytes::Bytes>,
+    connection: tokio::task::JoinHandle<Result<(), h2::Error>>,
+    streams: Vec<h2::RecvStream>,
+}
+
+impl StalledStreams {
+    async fn connect(site: &Site) -> Self {
+        let stream = tokio::net::TcpStream::connect(site.address).await.unwrap();
+        let mut client = h2::client::Builder::new();
+        let (requests, connection) = client.initial_window_size(0).handshake(stream).await.unwrap();
+        Self { requests, connection: tokio::spawn(connection), streams: vec![] }
+    }
+
+    async fn open(&mut self, token: &str, topics: &[Value]) -> u16 {
+        let request = http::Request::post("http://localhost/console/api/live")
+            .header("content-type", "application/json")
+            .header("authorization", format!("Bearer {token}"))
+            .body(())
+            .unwrap();
+        let mut ready = within("a free stream", self.requests.clone().ready()).await.unwrap();
+        let (answer, mut body) = ready.send_request(request, false).unwrap();
+        body.send_data(json!({ "topics": topics }).to_string().into(), true).unwrap();
+        let answer = within("an answer", answer).await.unwrap();
+        let status = answer.status();
+        self.streams.push(answer.into_body());
+        status.as_u16()
+    }
+}
+
+/// Topics of as many tasks, each with a message of that many bytes.
+async fn topics_of_large_tasks(caller: As<'_>, count: usize, bytes: usize) -> Vec<Value> {
+    let mut topics = vec![];
+    for n in 0..count {
+        let id = caller.begin(&format!("echo {}", "x".repeat(bytes))).await;
+        topics.push(json!({ "key": format!("t{n}"), "topic": "task", "id": id }));
+    }
+    topics
+}
+
+/// Frames that no reader takes are charged to their caller, and no further frames are made when it holds all its bytes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_frames_of_readers_that_stall_are_bounded_by_the_bytes_of_their_caller() {
+    const BUDGET: u64 = 6 * MIB;
+    let site = site_with(|setup| {
+        setup.options.bytes_in_flight = 4 * BUDGET;
+        setup.options.bytes_in_flight_per_caller = BUDGET;
+    })
+    .await;
+    let eve = As { site: &site, token: "acme/eve" };
+    let topics = topics_of_large_tasks(eve, 12, 900_000).await;
+    let mut stalled = StalledStreams::connect(&site).await;
+    assert_eq!(stalled.open(eve.token, &topics).await, 200);
+    // A caller that holds all its bytes may be refused.
+    let second = stalled.open(eve.token, &topics).await;
+    let used = site.engine.bytes_in_flight();
+    assert!(second == 200 || (second == 503 && used > BUDGET - MIB), "{second} with {used} bytes in flight");
+    // A frame of one of these tasks and no second one fits into what is left.
+    within("frames that are charged", async {
+        while site.engine.bytes_in_flight() < BUDGET - 2 * MIB {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // What a connection takes from the queue is charged anew: meanwhile another frame may take its room.
+    for _ in 0..100 {
+        let used = site.engine.bytes_in_flight();
+        assert!(used <= BUDGET + 2 * MIB, "{used} bytes in flight");
+        tokio::task::yield_now().await;
+    }
+    // Other callers are served.
+    let ada = site.live_as(&[("Authorization", "Bearer acme/ada")], json!([{ "key": "q", "topic": "rows" }]));
+    assert!(next(&mut ada.await, &["caught-up"]).await.is_some());
+    stalled.connection.abort();
+    drop(stalled);
+    within("the release of all bytes", async {
+        while site.engine.bytes_in_flight() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // A reader that reads gets all of them, also when its frames are larger than half of its bytes.
+    let mut reading = site.live_as(&[("Authorization", "Bearer acme/eve")], json!(topics)).await;
+    let mut ended = 0;
+    while ended < topics.len() {
+        let (_, data) = next(&mut reading, &["events"]).await.unwrap();
+        ended += usize::from(data["ended"] == true);
+    }
+}
+
+/// Waits until so many streams are open.
+async fn until_streams(engine: &Engine, count: u64) {
+    while engine.usage().used("", MeteredResource::Streams).total != count {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A reader that takes nothing does not keep its stream open.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stalled_stream_ends_with_its_credentials_and_with_the_server() {
+    let guests = Arc::new(Guests::default());
+    let authenticator = Arc::clone(&guests);
+    let site = site_with(|setup| setup.server.authenticator = Some(authenticator)).await;
+    let mut all = vec![];
+    for token in ["passing", "staying"] {
+        all.push((token, topics_of_large_tasks(As { site: &site, token }, 12, 300_000).await));
+    }
+    // The server closes a connection that stalls for long: the streams are opened one after the other.
+    let mut stalled = StalledStreams::connect(&site).await;
+    for (token, topics) in all {
+        assert_eq!(stalled.open(token, &topics).await, 200);
+    }
+    until_streams(&site.engine, 2).await;
+    guests.revoked.store(true, Ordering::SeqCst);
+    within("the end of the stream whose token is revoked", until_streams(&site.engine, 1)).await;
+    let engine = site.engine.clone();
+    let stopping = site.begin_stop();
+    within("the end of the other stream", until_streams(&engine, 0)).await;
+    drop(stalled);
+    stopping.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_followed_once_on_a_stream() {
+    let site = Site::new().await;
+    let (one, two) = (site.begin("hello").await, site.begin("hello").await);
+    let topic = |key: &str, id: &str| json!({ "key": key, "topic": "task", "id": id });
+    let twice = json!({ "topics": [topic("a", &one), topic("b", &two), topic("c", &one)] }).to_string();
+    let opened = Events::try_open(site.socket().await, &post("/console/api/live", &[], twice)).await;
+    let error = refused(&opened.err().expect("the second topic of a task is refused"), 400, "bad_request");
+    assert_eq!(error["field"], "topics/2/id");
+    let mut stream = site.live(json!([topic("a", &one), topic("b", &two)])).await;
+    assert!(next(&mut stream, &["events"]).await.is_some());
 }

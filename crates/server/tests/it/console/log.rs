@@ -1,11 +1,19 @@
 //! Pages of a log, single events, the task as of an event, and an event in every dialect.
 
-use nuncio_engine::{Task, event::Entry};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use nuncio_engine::{
+    Agent, AgentError, Caller, Chunk, Message, Outcome, Profile, Role, Submit, Task, TaskContext,
+    event::Entry,
+};
 use serde_json::{Value, json};
 
+use super::refused;
 use crate::{
-    site::{Site, message},
-    socket::get,
+    site::{Setup, Site, message},
+    socket::{get, within},
 };
 
 const COUNT: u64 = 300;
@@ -166,4 +174,97 @@ async fn an_event_on_the_wire_is_what_its_followers_get() {
     }
     site.console_refuses(&format!("tasks/{id}/wire/3?as=xmpp"), &[], 400, "bad_request").await;
     site.console_refuses(&format!("tasks/{id}/wire/999"), &[], 404, "not_found").await;
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// Writes pieces of 100 kB, as many as the message says.
+struct LargePieces;
+
+#[async_trait]
+impl Agent for LargePieces {
+    fn profile(&self) -> Profile {
+        Profile::new("large", "Writes large pieces.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let count: usize = cx.text().parse().map_err(AgentError::failed)?;
+        for _ in 0..count {
+            cx.artifact(Chunk::text("large", "x".repeat(100_000))).await?;
+        }
+        Ok(Outcome::done())
+    }
+}
+
+/// A site with a finished task whose log has pieces of 100 kB, and the task's id.
+async fn large_log(count: usize, change: impl FnOnce(&mut Setup)) -> (Site, String) {
+    let site = Site::with(|setup| {
+        setup.agents.push(Arc::new(LargePieces));
+        change(setup);
+    })
+    .await;
+    let submit = Submit::new("large", Message::text("m", Role::User, count.to_string()));
+    let id = site.engine.submit(&Caller::local(), submit).await.unwrap().origin.id.to_string();
+    site.until_state(&id, "COMPLETED").await;
+    (site, id)
+}
+
+/// Backward as forward, a page ends after so many bytes of content, however little of it is shown.
+#[tokio::test]
+async fn a_page_is_bounded_by_the_content_of_its_events() {
+    let (site, id) = large_log(40, |_| {}).await;
+    for kinds in ["", "&kind=artifact&kind=message"] {
+        let (mut seen, mut before) = (vec![], u64::MAX >> 11);
+        while before > 1 {
+            let path = format!("tasks/{id}/events?before={before}&limit=1000&preview=0{kinds}");
+            let page = site.shown(&path).await;
+            let events = page["events"].as_array().unwrap();
+            let bytes: u64 = events.iter().map(|event| event["size"].as_u64().unwrap()).sum();
+            assert!(bytes <= MIB + 100 * 1024, "{bytes} bytes of content are on one page");
+            let numbers = events.iter().map(|event| event["seq"].as_u64().unwrap());
+            seen.splice(0..0, numbers);
+            before = page["before"].as_u64().unwrap();
+            assert!(before <= seen[0], "{page}");
+        }
+        let page = site.shown(&format!("tasks/{id}/events?limit=1000{kinds}")).await;
+        assert!(page["events"].as_array().unwrap().len() < 40, "forward it ends as well");
+        let shown = if kinds.is_empty() { page["last"].as_u64().unwrap() } else { 41 };
+        assert_eq!(seen.len() as u64, shown, "nothing is left out: {seen:?}");
+        assert!(seen.is_sorted_by(|a, b| a < b));
+    }
+}
+
+/// What is read of a log, and the body of a request, is counted before it is in memory.
+#[tokio::test]
+async fn a_caller_that_holds_all_its_bytes_reads_no_log_and_sends_no_body() {
+    let (site, id) = large_log(3, |setup| {
+        setup.options.bytes_in_flight = 4 * MIB;
+        setup.options.bytes_in_flight_per_caller = MIB;
+    })
+    .await;
+    let caller = Caller::local();
+    let held = site.engine.charge_bytes(&caller, MIB);
+    // As many reservations as may wait: the next one is refused at once.
+    let mut waiting: Vec<_> = (0..256).map(|_| Box::pin(site.engine.reserve_bytes(&caller, MIB))).collect();
+    assert!(waiting.iter_mut().all(|reservation| reservation.as_mut().now_or_never().is_none()));
+    let reads = ["events?before=9", "events?after=0", "events/3", "events/3?part=data", "wire/3", "at/3"];
+    for read in reads {
+        let error = site.console_refuses(&format!("tasks/{id}/{read}"), &[], 503, "busy").await;
+        assert!(error["message"].as_str().unwrap().contains("bytes-in-flight"), "{error}");
+    }
+    let answer = json!({ "questionId": "q", "action": "accept", "content": { "text": "x".repeat(100_000) } });
+    refused(&site.console_post(&format!("tasks/{id}/answers"), &[], &answer).await, 503, "busy");
+    // What holds nothing goes on.
+    site.shown("tasks").await;
+    drop((held, waiting));
+    for read in reads {
+        site.shown(&format!("tasks/{id}/{read}")).await;
+    }
+    assert_eq!(site.console_post(&format!("tasks/{id}/answers"), &[], &answer).await.status, 409);
+    within("the release of all bytes", async {
+        while site.engine.bytes_in_flight() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }

@@ -1,7 +1,20 @@
 //! Rows of tasks, their filters, pages and counts; open questions and their answers.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, atomic::Ordering},
+};
 
+use async_trait::async_trait;
+use nuncio_engine::{
+    Agent, AgentError, Caller, Catalog, Engine, EngineParts, Message, Outcome, Profile, Role, State, Submit,
+    TaskContext, engine::OverviewQuery,
+};
+use nuncio_store::SqliteOptions;
+use nuncio_testkit::{
+    fault_injection::{HookedStore, proceed},
+    open_in,
+};
 use serde_json::{Value, json};
 
 use super::refused;
@@ -266,4 +279,62 @@ async fn questions_are_listed_oldest_first_and_answered_once() {
     let again = site.console_post(&format!("tasks/{second}/cancel"), &[], &json!({})).await;
     assert_eq!(refused(&again, 409, "ended")["state"], "canceled");
     assert_eq!(site.shown("questions").await["total"], 0);
+}
+
+/// Ends at once.
+struct Quick;
+
+#[async_trait]
+impl Agent for Quick {
+    fn profile(&self) -> Profile {
+        Profile::new("quick", "Ends at once.")
+    }
+
+    async fn run(&self, _: TaskContext) -> Result<Outcome, AgentError> {
+        Ok(Outcome::done())
+    }
+}
+
+/// However few rows a page shows, it reads many at once, and each of them once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_few_rows_that_are_hard_to_find_reads_many_at_once() {
+    const COUNT: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let store = HookedStore::new(open_in(folder.path(), SqliteOptions::default()).await, |_, _| proceed());
+    let mut catalog = Catalog::default();
+    catalog.add(Arc::new(Quick)).unwrap();
+    let engine = Engine::start(EngineParts::new(Arc::clone(&store) as _, catalog)).await.unwrap();
+    let caller = Caller::local();
+    for n in 0..COUNT {
+        let message = Message::text(format!("m{n}"), Role::User, "hello");
+        engine.submit(&caller, Submit::new("quick", message)).await.unwrap();
+    }
+    let ended = OverviewQuery { states: vec![State::Completed], limit: 1, ..OverviewQuery::default() };
+    within("the end of all tasks", async {
+        while engine.overview(&caller, &ended).await.unwrap().total != Some(COUNT) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let states = vec![State::Completed, State::Failed, State::Canceled, State::Working];
+    let agents: Vec<String> = ["quick", "b", "c", "d"].map(str::to_owned).into();
+    for (states, agents) in [(vec![], vec![]), (states, agents)] {
+        let pairs = (states.len() * agents.len()).max(1) as u64;
+        // No id begins like this.
+        let query = OverviewQuery {
+            id_prefix: Some("f".into()),
+            limit: 1,
+            states,
+            agents,
+            ..OverviewQuery::default()
+        };
+        let (lists, rows) = (store.lists.load(Ordering::SeqCst), store.listed_rows.load(Ordering::SeqCst));
+        let page = engine.overview(&caller, &query).await.unwrap();
+        assert!(page.rows.is_empty() && page.next.is_none(), "{page:?}");
+        let lists = store.lists.load(Ordering::SeqCst) - lists;
+        let rows = store.listed_rows.load(Ordering::SeqCst) - rows;
+        assert!(lists <= pairs + 25, "{lists} reads of the store for {pairs} pairs");
+        assert_eq!(rows, COUNT, "every row is read once");
+    }
+    engine.stop().await;
 }
