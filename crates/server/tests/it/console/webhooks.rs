@@ -187,6 +187,12 @@ async fn what_fails_is_listed_to_its_owner_and_to_administrators_of_its_tenant()
         }
     }
     assert_eq!(rows, all.iter().map(|row| row["id"].clone()).collect::<Vec<_>>());
+
+    // A caller of the home tenant without that scope would map the server's network by its own webhooks.
+    let theirs = post.task("guest", "w", "https://c.example/down").await;
+    let seen = post.failing("guest;read:a2a", "retrying", 1).await;
+    assert_eq!(seen[0]["taskId"], *theirs);
+    assert!(seen[0]["reason"].as_str().unwrap().starts_with("the receiver did not answer"), "{seen:?}");
 }
 
 #[tokio::test]
