@@ -17,6 +17,9 @@ use crate::{
 
 const ACCEPT: (&str, &str) = ("accept", "application/json, text/event-stream");
 
+/// The list of resources has changed.
+pub(super) const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
+
 /// One client: a session, or none (2026-07-28).
 pub(super) struct Client {
     at: SocketAddr,
@@ -371,11 +374,17 @@ impl Stream {
         self.told().await.map(|(_, message)| message)
     }
 
-    /// The next message, which has this method.
+    /// The next message, which has this method. That the list of resources has changed is announced whenever a task came or
+    /// ended, a moment later: it is skipped, unless it is expected.
     pub(super) async fn expect(&mut self, method: &str) -> Value {
-        let message = self.next().await.unwrap_or_else(|| panic!("the end came before {method}"));
-        assert_eq!(message["method"], method, "{message}");
-        message
+        loop {
+            let message = self.next().await.unwrap_or_else(|| panic!("the end came before {method}"));
+            if message["method"] == RESOURCES_CHANGED && method != RESOURCES_CHANGED {
+                continue;
+            }
+            assert_eq!(message["method"], method, "{message}");
+            return message;
+        }
     }
 
     /// What comes before the response, and the response, which is the last word.
