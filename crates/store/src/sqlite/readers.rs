@@ -113,12 +113,12 @@ impl SlowReaders {
 
     /// [`ReadConnections::forget_names`], off the runtime's workers.
     pub(super) async fn forget_names(&self) {
-        self.each(|connections| connections.forget_names()).await;
+        self.each(ReadConnections::forget_names).await;
     }
 
     /// [`ReadConnections::close`], off the runtime's workers.
     pub(super) async fn close(&self) {
-        self.each(|connections| connections.close()).await;
+        self.each(ReadConnections::close).await;
     }
 
     async fn each(&self, run: impl FnOnce(&ReadConnections) + Send + 'static) {
