@@ -49,6 +49,7 @@ fn names(journal: &TaskJournal) -> Vec<String> {
 #[test]
 fn the_lives_of_a_task_are_told_by_its_journal() {
     let lives = Arc::new(AtomicU32::new(0));
+    let begun = Arc::clone(&lives);
     let world = World::new()
         .agent("work", move |cx: TaskContext| work(cx, Arc::clone(&lives)))
         .agent("helper", async |_| Ok(Outcome::done()));
@@ -63,6 +64,8 @@ fn the_lives_of_a_task_are_told_by_its_journal() {
             (!journal.effects.is_empty()).then_some(journal)
         })
         .await;
+        // The step that only a later life ends has to begin in this one.
+        until("the second step has begun", async || (begun.load(Ordering::SeqCst) == 1).then_some(())).await;
         (id, journal)
     });
     assert_eq!(names(&before), ["first ok"]);
