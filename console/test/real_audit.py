@@ -16,14 +16,22 @@ def follow_the_audit(page, server):
     page.goto(f"{server.base}/audit")
     first = page.locator(".audit-line").first
     expect(first).to_be_visible()
-    top = first.inner_text()
     page.get_by_role("button", name="follow").click()
     expect(page).to_have_url(re.compile(r"follow=on"))
-    # The page reads the audit twice, and every reading is a line of the audit.
-    for _ in range(2):
-        with page.expect_response(re.compile(r"/api/audit$")):
-            pass
+
+    def read_twice():
+        """The page reads the audit twice, and every reading is a line of the audit."""
+        for _ in range(2):
+            with page.expect_response(re.compile(r"/api/audit$")):
+                pass
+
+    read_twice()
+    # A line of what was done before this journey may be written late: it is new, and not a reading of its own.
+    if page.locator(".pill").count():
+        page.locator(".pill").click()
+        read_twice()
     expect(page.locator(".pill")).to_have_count(0)
+    top = first.inner_text()
     task = server.send("scripted", "Wait", {"script": [{"wait": "all"}]}, headers=credentials)
     assert server.request("POST", f"/tasks/{task}:cancel", {}, credentials)[0] == 200
     expect(page.locator(".pill")).to_have_text("2 new")
