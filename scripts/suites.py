@@ -59,6 +59,9 @@ def built(messages) -> list[Suite]:
         said = json.loads(line)
         if said["reason"] != "compiler-artifact" or not said["executable"] or not said["profile"]["test"]:
             continue
+        # A benchmark is built to be linted, and is no test.
+        if said["target"]["kind"] == ["bench"]:
+            continue
         folder = Path(said["manifest_path"]).parent
         integration = said["target"]["kind"] == ["test"]
         name = folder.name if integration else f"{folder.name}-unit"
@@ -73,13 +76,25 @@ def built(messages) -> list[Suite]:
     return suites
 
 
-def run(suite: Suite) -> tuple[int, str, float]:
+@dataclass
+class Run:
+    code: int
+    output: str
+    seconds: float
+    # Of the processor: of the program and of all that it started and waited for. What is far below `seconds` waits.
+    processor: float
+
+    def times(self) -> str:
+        return f"({self.seconds:.0f} s, {self.processor:.0f} s of the processor)"
+
+
+def run(suite: Suite) -> Run:
     # What cargo sets when it runs them itself.
     package = {"CARGO_MANIFEST_DIR": str(suite.folder), "CARGO_PKG_NAME": suite.package}
     environment = {**os.environ, **package, **suite.environment}
     began = time.monotonic()
     # Each has a PostgreSQL of its own, so that none waits for another's locks.
-    done = subprocess.run(
+    process = subprocess.Popen(
         [POSTGRES, "run", *suite.command],
         cwd=suite.folder,
         env=environment,
@@ -89,7 +104,11 @@ def run(suite: Suite) -> tuple[int, str, float]:
         text=True,
         errors="replace",
     )
-    return done.returncode, done.stdout, time.monotonic() - began
+    output = process.stdout.read()
+    # In place of process.wait(), which does not say what was used.
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return Run(process.returncode, output, time.monotonic() - began, used.ru_utime + used.ru_stime)
 
 
 def failures(output: str) -> str:
@@ -108,10 +127,10 @@ def pass_when_repeated(suite: Suite, tests: list[str]) -> bool:
     for test in tests:
         # The first word of the command is the program; the others choose tests.
         alone = Suite(suite.name, suite.package, suite.folder, [suite.command[0], "--exact", test], suite.environment)
-        code, output, seconds = run(alone)
-        print(f"{suite.name}: {test}, once more: {'passed' if code == 0 else 'failed'} ({seconds:.0f} s)", flush=True)
+        done = run(alone)
+        print(f"{suite.name}: {test}, once more: {'passed' if done.code == 0 else 'failed'} {done.times()}", flush=True)
         # A name that matches no test would pass.
-        if code != 0 or "1 passed" not in output:
+        if done.code != 0 or "1 passed" not in done.output:
             return False
     with open(os.environ["NUNCIO_UNSTABLE"], "a") as unstable:
         unstable.writelines(f"{suite.name}: {test}\n" for test in tests)
@@ -137,14 +156,14 @@ def main() -> int | str:
                 if not waiting:
                     return
                 suite = waiting.pop(0)
-            code, output, seconds = run(suite)
-            summary = re.findall(r"^test result: .*$", output, re.MULTILINE)
+            done = run(suite)
+            summary = re.findall(r"^test result: .*$", done.output, re.MULTILINE)
             with lock:
-                if code != 0:
-                    failed[suite.name] = failures(output)
-                    print(output)
+                if done.code != 0:
+                    failed[suite.name] = failures(done.output)
+                    print(done.output)
                 passed += sum(int(count) for count in re.findall(r"(\d+) passed", " ".join(summary)))
-                print(f"{suite.name}: {'; '.join(summary) or f'ended with {code}'} ({seconds:.0f} s)", flush=True)
+                print(f"{suite.name}: {'; '.join(summary) or f'ended with {done.code}'} {done.times()}", flush=True)
 
     workers = [threading.Thread(target=work) for _ in range(AT_ONCE)]
     for worker in workers:

@@ -1,8 +1,11 @@
 """Journeys through the console in a real Chromium, with the CSP on, against a real server.
 
-    python real.py [--pictures FOLDER] [--only NAME]    NUNCIO: the binary; CHROMIUM, else /usr/bin/chromium;
+    python real.py [--pictures FOLDER] [--only NAME] [--at-once N]
+                                                        NUNCIO: the binary; CHROMIUM, else /usr/bin/chromium;
                                                         AXE: axe.min.js of axe-core 4
                                                         NUNCIO_PAGES=disk: the pages on disk, not the binary's
+
+Two groups of journeys at a time, each with a server and a browser of its own: a journey mostly waits.
 
 Only locators are used: `page.evaluate` goes through eval, which the CSP refuses. Every console error, request to another
 host and CSP report fails the run. NUNCIO_FULL=1 runs the larger counts.
@@ -16,6 +19,8 @@ import os
 import sys
 import time
 import traceback
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -76,29 +81,17 @@ REPEATED = 3
 
 
 class Run:
+    """Journeys one after another in one browser."""
+
     def __init__(self, browser, pictures, only):
         self.browser, self.pictures, self.only = browser, pictures, only
         self.passed, self.failed = 0, []
-
-    def wants(self, journeys):
-        return not self.only or any(self.only in journey.__name__ for journey in journeys)
 
     def group(self, flags, journeys):
         with RealServer(*flags) as server:
             for journey in journeys:
                 if not self.journey(journey, server):
                     self.failed.append((flags, journey))
-
-    def repeat(self):
-        """Runs what failed once more, and retains what failed again."""
-        if len(self.failed) > REPEATED:
-            return
-        failed, self.failed = self.failed, []
-        for flags, journey in failed:
-            self.group(flags, [journey])
-            if not self.failed or self.failed[-1] != (flags, journey):
-                with open(os.environ["NUNCIO_UNSTABLE"], "a") as unstable:
-                    unstable.write(f"console: {journey.__name__}\n")
 
     def journey(self, journey, server):
         """Whether it passed."""
@@ -128,10 +121,6 @@ class Run:
         finally:
             context.close()
 
-    def shoot(self, page, name):
-        if self.pictures:
-            page.screenshot(path=str(Path(self.pictures) / f"{name}.png"))
-
 
 def watch(page, root, problems, expected):
     """Collects what must not happen; `expected` has texts of errors that may, None: all."""
@@ -146,25 +135,46 @@ def watch(page, root, problems, expected):
     page.on("request", lambda request: None if expected is None or request.url.startswith((root, "blob:")) else problems.append(f"request out: {request.url}"))
 
 
+def run_groups(groups, pictures, only):
+    """Takes groups until none is left. Playwright's objects stay in the thread that made them."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS.split())
+        run = Run(browser, pictures, only)
+        while groups:
+            try:
+                flags, journeys = groups.popleft()
+            except IndexError:
+                break
+            run.group(flags, journeys)
+        browser.close()
+    return run
+
+
+def shoot(pictures, page, name):
+    page.screenshot(path=str(Path(pictures) / f"{name}.png"))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--pictures")
     parser.add_argument("--only")
+    parser.add_argument("--at-once", type=int, default=2)
     arguments = parser.parse_args()
     expect.set_options(timeout=10_000)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM", "/usr/bin/chromium"), args=FLAGS.split())
-        run = Run(browser, arguments.pictures, arguments.only)
-        for flags, journeys in GROUPS:
-            if run.wants(journeys):
-                run.group(flags, journeys)
-        if arguments.pictures:
-            run.group([], [partial(real_looks.pictures, shoot=run.shoot)])
-        if run.failed and os.environ.get("NUNCIO_UNSTABLE"):
-            run.repeat()
-        browser.close()
-    print(f"console in Chromium: {run.passed} journeys passed, {len(run.failed)} failed")
-    return 1 if run.failed or not run.passed else 0
+    only, pictures, at_once = arguments.only, arguments.pictures, arguments.at_once
+    groups = deque(group for group in GROUPS if not only or any(only in journey.__name__ for journey in group[1]))
+    if pictures and not only:
+        groups.append(([], [partial(real_looks.pictures, shoot=partial(shoot, pictures))]))
+    with ThreadPoolExecutor(at_once) as pool:
+        runs = list(pool.map(lambda _: run_groups(groups, pictures, only), range(at_once)))
+    passed, failed = sum(run.passed for run in runs), [journey for run in runs for journey in run.failed]
+    if failed and len(failed) <= REPEATED and os.environ.get("NUNCIO_UNSTABLE"):
+        again = run_groups(deque((flags, [journey]) for flags, journey in failed), None, None)
+        with open(os.environ["NUNCIO_UNSTABLE"], "a") as unstable:
+            unstable.writelines(f"console: {journey.__name__}\n" for flags, journey in failed if (flags, journey) not in again.failed)
+        passed, failed = passed + again.passed, again.failed
+    print(f"console in Chromium: {passed} journeys passed, {len(failed)} failed")
+    return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":
