@@ -160,7 +160,8 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--at-once", type=int, default=2)
     arguments = parser.parse_args()
-    expect.set_options(timeout=10_000)
+    # Two browsers, two servers and the official clients share what the machine has.
+    expect.set_options(timeout=20_000)
     only, pictures, at_once = arguments.only, arguments.pictures, arguments.at_once
     groups = deque(group for group in GROUPS if not only or any(only in journey.__name__ for journey in group[1]))
     if pictures and not only:

@@ -87,6 +87,8 @@ def failure_among_many(page, server):
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(failed))
     expect(page.locator(".reason")).to_have_text("the printer is out of paper")
+    # The reason is in the task's row, and known before the log is there.
+    expect(page.locator(".reading")).to_contain_text("the printer is out of paper")
     page.keyboard.press(".")
     expect(page.locator(".row.selected .kind")).to_have_text("status")
     press_until_focused(page, "Tab", page.get_by_role("button", name="Send again"))
