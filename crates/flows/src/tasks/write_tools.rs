@@ -66,6 +66,7 @@ fn message(engine: &Engine, text: Option<String>, data: Option<Value>) -> Result
 /// parses.
 fn answer(engine: &Engine, request: TaskReplyRequest) -> Result<Message, HandlerError> {
     let TaskReplyRequest { text, data, action, question_id, .. } = request;
+    let data = data.map(object_in_text);
     let mut choice = match (action, question_id.is_some(), data) {
         (Some(action), _, data) => {
             let mut choice = Map::from_iter([("action".to_owned(), json!(action))]);
@@ -81,4 +82,16 @@ fn answer(engine: &Engine, request: TaskReplyRequest) -> Result<Message, Handler
     };
     choice.extend(question_id.map(|id| ("questionId".to_owned(), Value::from(id))));
     message(engine, None, Some(Value::Object(choice)))
+}
+
+/// Clients whose forms have only lines of text, as the Inspector's command line, send an object as its JSON. An answer that
+/// is a text beginning like one can be given as `text`.
+fn object_in_text(data: Value) -> Value {
+    match &data {
+        Value::String(text) if text.trim_start().starts_with('{') => match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => Value::Object(object),
+            _ => data,
+        },
+        _ => data,
+    }
 }

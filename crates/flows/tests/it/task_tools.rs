@@ -107,6 +107,7 @@ async fn a_question_is_answered_in_every_way() {
     for (reply, heard) in [
         (json!({ "text": "yes" }), "accepted true"),
         (json!({ "data": { "confirm": false } }), "accepted false"),
+        (json!({ "data": "{\"confirm\": true}" }), "accepted true"),
         (json!({ "action": "accept", "data": { "confirm": true } }), "accepted true"),
         (json!({ "action": "decline" }), "declined"),
         (json!({ "action": "decline", "text": "too dear" }), "declined: too dear"),
@@ -140,6 +141,7 @@ async fn a_wrong_answer_changes_nothing_and_says_why() {
     let task = scene.asking().await;
     for (reply, why) in [
         (json!({ "data": { "confirm": "perhaps" } }), "/confirm"),
+        (json!({ "data": "{\"confirm\": " }), "object"),
         (json!({}), "text or data: one of them must be given"),
         (json!({ "questionId": "other", "action": "decline" }), "questionId"),
         (json!({ "questionId": "other", "text": "yes" }), "questionId: goes with data"),
