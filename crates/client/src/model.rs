@@ -10,6 +10,7 @@ mod anthropic;
 mod call;
 mod error;
 mod messages;
+mod metrics;
 mod openai;
 mod retry;
 
@@ -21,6 +22,7 @@ use http::{HeaderMap, HeaderValue, Method, header};
 use nuncio_engine::Sampler;
 use nuncio_outbound::{AddressPolicy, Outbound, OutboundError, OutboundOptions, Url};
 
+use self::metrics::ModelMetrics;
 pub use self::{
     call::{ModelCall, ModelEvent},
     error::ModelError,
@@ -161,6 +163,7 @@ pub struct Model {
     url: Url,
     headers: HeaderMap,
     options: ModelOptions,
+    metrics: ModelMetrics,
 }
 
 impl fmt::Debug for Model {
@@ -192,7 +195,8 @@ impl Model {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        Ok(Self { http, url, headers, options: options.clone() })
+        let metrics = ModelMetrics::new(&options.name);
+        Ok(Self { http, url, headers, options: options.clone(), metrics })
     }
 
     /// The API that it speaks.

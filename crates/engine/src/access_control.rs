@@ -20,6 +20,7 @@ use crate::{
     error::Error,
     knowledge::AuditEntry,
     redact::Redactor,
+    refusal_log::count_refusal,
     store::Store,
 };
 
@@ -201,6 +202,7 @@ impl AccessControl {
 /// The refusal of a caller without that scope. The operator's name without its grants is a request that did
 /// not present the data folder's secret ([`Caller::unverified`]): it needs that secret, not a scope.
 fn forbidden(caller: &Caller, kind: AccessKind, needs: String) -> Error {
+    count_refusal("scope");
     match kind == AccessKind::Admin && caller.is_local() {
         true => Error::NotOperator(needs),
         false => Error::Forbidden(needs),

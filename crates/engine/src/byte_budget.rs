@@ -91,14 +91,12 @@ impl ByteBudget {
     }
 
     fn refusal(&self) -> Error {
-        Error::Busy {
-            why: format!(
-                "requests and answers of this caller or tenant hold as many bytes as they may (bytes-in-flight: {} \
-                 in all, bytes-in-flight-per-caller: {}): read the answers that are under way, or ask for less",
-                self.in_all, self.per_caller
-            ),
-            retry_after: Duration::from_secs(1),
-        }
+        let why = format!(
+            "requests and answers of this caller or tenant hold as many bytes as they may (bytes-in-flight: {} in all, \
+             bytes-in-flight-per-caller: {}): read the answers that are under way, or ask for less",
+            self.in_all, self.per_caller
+        );
+        Error::busy("limits.bytes-in-flight", why, Duration::from_secs(1))
     }
 
     fn wait_in_line(&self, caller: &Caller) -> Result<WaitingReservation<'_>, Error> {

@@ -117,6 +117,7 @@ impl EngineCore {
         let (changes_state, pulse) = (change.state.is_some(), PulseChange::of(&change));
         let committed = self.store.commit(change).await?;
         self.count_commit(&writer, &pulse, &entries);
+        self.log_task_change(&writer, pulse.creates, &entries);
         if changes_state && self.state_changes.receiver_count() > 0 {
             self.state_changes.send_replace(());
         }
@@ -164,8 +165,11 @@ impl EngineCore {
             Err(CommitError::Moved) => Ok(None),
             Err(CommitError::Gone) => Err(Error::NoSuchTask(name.to_owned())),
             Err(CommitError::Store(error)) => Err(error.into()),
-            Err(error @ (CommitError::LogFull(_) | CommitError::TooManyWebhooks(_))) => {
-                Err(Error::Limit(error.to_string()))
+            Err(error @ CommitError::LogFull(_)) => {
+                Err(Error::limit("limits.events-per-task", error.to_string()))
+            }
+            Err(error @ CommitError::TooManyWebhooks(_)) => {
+                Err(Error::limit("limits.webhooks-per-task", error.to_string()))
             }
             Err(error) => Err(Error::Internal(error.to_string())),
         }

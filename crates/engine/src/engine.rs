@@ -13,7 +13,9 @@ mod queue;
 mod selections;
 mod slots;
 mod store_access;
+mod store_figures;
 mod task_journal;
+pub(crate) mod task_log;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -40,6 +42,7 @@ pub use overview::{
 pub use pulse::{MAX_PULSE_AGENTS, OTHER_AGENTS, PULSE_INTERVALS, PulseCounts, PulseInterval, PulseWatch};
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 pub use task_journal::{EffectKind, JournaledEffect, RunEnd, RunSpan, TaskJournal};
+pub use task_log::TASK_LOG_TARGET;
 
 pub use selections::Selection;
 
@@ -67,6 +70,7 @@ use crate::{
     memory::Reads,
     question::Answer,
     redact::Redactor,
+    refusal_log::count_refusal,
     run::TaskRun,
     runner,
     store::{NodeId, OpenedTask, Store, TaskKey, TaskRow},
@@ -181,6 +185,7 @@ pub(crate) struct EngineCore {
     address: Mutex<Option<String>>,
     /// What this node did in the last hour.
     pub(crate) pulse: pulse::Pulse,
+    pub(crate) node_metrics: store_figures::NodeMetrics,
     closing: watch::Sender<bool>,
 }
 
@@ -227,6 +232,7 @@ impl Engine {
             started_at,
             address: Mutex::default(),
             pulse: pulse::Pulse::default(),
+            node_metrics: store_figures::NodeMetrics::new(),
             closing: watch::Sender::new(false),
         });
         if let Some(news) = inner.store.notifications() {
@@ -252,6 +258,8 @@ impl Engine {
         tokio::spawn(background::list_loop(Arc::clone(&inner)));
         tokio::spawn(measure::measure_loop(Arc::clone(&inner)));
         tokio::spawn(pulse::pulse_loop(Arc::clone(&inner)));
+        tokio::spawn(store_figures::figures_loop(Arc::clone(&inner)));
+        tokio::spawn(store_figures::refusals_loop(Arc::clone(&inner)));
         Ok(Self(inner))
     }
 
@@ -363,6 +371,7 @@ impl Engine {
     /// Refuses callers of a tenant that is not served, and audits the refusal.
     fn check_open(&self, caller: &Caller, access: &AccessRequest<'_>) -> Result<(), Error> {
         let Err(error) = self.0.admin.check_open(caller.tenant()) else { return Ok(()) };
+        count_refusal("tenant-suspended");
         self.note_refused(caller, access, &error.to_string())?;
         Err(error)
     }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     question::AnswerError,
+    refusal_log::count_refusal,
     store::{StoreError, WebhookError},
     task::State,
 };
@@ -114,6 +115,26 @@ pub enum Error {
     Internal(String),
 }
 
+impl Error {
+    /// A refusal by the limit of that name, which counts it ([`count_refusal`]).
+    pub fn limit(limit: &str, why: impl Into<String>) -> Self {
+        count_refusal(limit);
+        Self::Limit(why.into())
+    }
+
+    /// A refusal by a limit of one caller or tenant, which counts it.
+    pub fn too_fast(limit: &str, why: impl Into<String>, retry_after: Duration) -> Self {
+        count_refusal(limit);
+        Self::TooFast { why: why.into(), retry_after }
+    }
+
+    /// A refusal by a limit of the whole server, which counts it.
+    pub fn busy(limit: &str, why: impl Into<String>, retry_after: Duration) -> Self {
+        count_refusal(limit);
+        Self::Busy { why: why.into(), retry_after }
+    }
+}
+
 /// A delay in whole seconds, rounded up so that clients never retry too early.
 pub fn whole_seconds(wait: Duration) -> u64 {
     u64::try_from(wait.as_millis().div_ceil(1000).max(1)).unwrap_or(u64::MAX)
@@ -122,11 +143,9 @@ pub fn whole_seconds(wait: Duration) -> u64 {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         match error {
-            StoreError::Full(_) => {
-                Self::Busy { why: error.to_string(), retry_after: Duration::from_secs(30) }
-            }
+            StoreError::Full(_) => Self::busy("store-full", error.to_string(), Duration::from_secs(30)),
             StoreError::Unavailable(_) => {
-                Self::Busy { why: error.to_string(), retry_after: Duration::from_secs(2) }
+                Self::busy("store-unavailable", error.to_string(), Duration::from_secs(2))
             }
             StoreError::Broken(_) => Self::Internal(error.to_string()),
         }
@@ -136,7 +155,7 @@ impl From<StoreError> for Error {
 impl From<WebhookError> for Error {
     fn from(error: WebhookError) -> Self {
         match error {
-            WebhookError::TooMany(_) => Self::Limit(error.to_string()),
+            WebhookError::TooMany(_) => Self::limit("limits.webhooks-per-task", error.to_string()),
             WebhookError::Gone => Self::Invalid(error.to_string()),
             WebhookError::Store(error) => error.into(),
         }

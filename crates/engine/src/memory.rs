@@ -434,13 +434,13 @@ impl Memory {
         // The search occupies a thread for about this long.
         self.engine.cpu().charge(caller.owner(), began.elapsed());
         if found.is_cut {
-            return Err(Error::Limit(format!(
+            let why = format!(
                 "the search of namespace {namespace:?} was cut after {} keys or {:?} (memory.search-keys, \
                  memory.search-within): begin the pattern with literal characters, search for rarer words, or split \
                  the namespace",
                 limits.search_keys, limits.search_within
-            ))
-            .into());
+            );
+            return Err(Error::limit("memory.search", why).into());
         }
         let mut results = Vec::with_capacity(found.entries.len());
         for (found, rank) in found.entries {

@@ -74,6 +74,8 @@ pub(crate) struct TaskRun {
     pub(crate) hooked: AtomicBool,
     /// The agent's secrets, which are removed from what followers see.
     pub(crate) hidden: OnceLock<KnownSecrets>,
+    /// Why the run failed, where that is not the agent's own answer. For the log.
+    pub(crate) failure: OnceLock<String>,
     canceled: AtomicBool,
     /// Whether another process wrote to the task.
     external_write: AtomicBool,
@@ -165,6 +167,7 @@ impl TaskRun {
             agent: Notify::new(),
             hooked: AtomicBool::new(false),
             hidden: OnceLock::new(),
+            failure: OnceLock::new(),
             canceled: AtomicBool::new(false),
             external_write: AtomicBool::new(false),
             receives: AtomicBool::new(false),

@@ -35,6 +35,9 @@ pub trait Store: TaskStore + WebhookStore + SessionStore {
     /// Whether the store can take new work now. `Full` while the disk is full.
     async fn ready(&self) -> Result<(), StoreError>;
 
+    /// Figures of the whole store for its gauges. Their cost must not depend on how much is stored, only on how much waits.
+    async fn figures(&self, now: Timestamp) -> Result<StoreFigures, StoreError>;
+
     /// Whether other processes write to the same store, so that notifications may come from them.
     fn is_shared(&self) -> bool {
         false
@@ -55,6 +58,27 @@ pub trait Store: TaskStore + WebhookStore + SessionStore {
 
     /// Finishes pending writes and closes the store.
     async fn close(&self) -> Result<(), StoreError>;
+}
+
+/// What waits in a store, and how large it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreFigures {
+    /// Tasks that wait for an answer or an authorization, without called ones.
+    pub waiting_for_answer: u64,
+    /// How long the oldest of them has waited.
+    pub oldest_question: Option<Duration>,
+    /// Webhooks with a due event that no node delivers, and whose last attempt did not fail.
+    pub webhooks_due: u64,
+    /// Webhooks whose last attempt failed.
+    pub webhooks_failing: u64,
+    /// How long the oldest of them has failed.
+    pub oldest_failure: Option<Duration>,
+    /// Deliveries that were given up.
+    pub dead_letters: u64,
+    /// The size of the store.
+    pub bytes: u64,
+    /// What the disk has left, if the store is on a disk of this machine.
+    pub free_bytes: Option<u64>,
 }
 
 /// Tasks: their rows, logs, journals and snapshots, and the leases under which nodes run them.

@@ -137,6 +137,10 @@ impl Trace {
             ("nuncio.context", origin.context.clone()),
             ("nuncio.state", status.state.name().to_owned()),
             ("nuncio.dialect", origin.dialect.clone()),
+            // The semantic conventions of OpenTelemetry for generative AI.
+            ("gen_ai.operation.name", "invoke_agent".to_owned()),
+            ("gen_ai.agent.name", origin.agent.clone()),
+            ("gen_ai.conversation.id", origin.context.clone()),
         ]);
         Some(span)
     }

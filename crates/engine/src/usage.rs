@@ -254,10 +254,11 @@ impl UsageLedger {
             return Ok(());
         }
         let (name, unit) = (resource.name(), resource.unit());
-        Err(Error::Limit(format!(
+        let why = format!(
             "{name}-per-tenant: the tenant {tenant:?} has {has} {unit} and may have {limit}: delete some, which counts \
              after the next measurement, or ask the operator for more"
-        )))
+        );
+        Err(Error::limit(&format!("{name}-per-tenant"), why))
     }
 
     /// Counts what a tenant has stored, until the next measurement includes it.

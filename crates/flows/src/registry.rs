@@ -21,6 +21,7 @@ use std::{
 use nuncio_engine::{
     Agent, Engine, Probe, Surface,
     clock::Timestamp,
+    metric::{self, Gauge},
     surface::{SchemaError, SurfaceChange},
 };
 use nuncio_wire::a2a::card::{self, CardContext};
@@ -154,6 +155,28 @@ struct ProbeRecord {
     probed_at: Option<Timestamp>,
     /// The last probe: in progress as long as the sender exists.
     probe_in_progress: Option<watch::Receiver<()>>,
+    up: UpGauge,
+}
+
+/// Shows in the metrics whether a remote is up; NaN while that is not known, and once it is not watched any more.
+struct UpGauge(Gauge);
+
+impl UpGauge {
+    fn new(name: &str) -> Self {
+        let gauge = Self(metric::REMOTE_UP.gauge(&[name]));
+        gauge.0.set(f64::NAN);
+        gauge
+    }
+
+    fn set(&self, is_up: bool) {
+        self.0.set(f64::from(u8::from(is_up)));
+    }
+}
+
+impl Drop for UpGauge {
+    fn drop(&mut self) {
+        self.0.set(f64::NAN);
+    }
 }
 
 /// A probe that is to be made. Dropping it releases the callers that wait for it.
@@ -206,6 +229,8 @@ impl RegistryState {
                 continue;
             };
             let who = ProbeTarget::Agent { name: name.clone(), agent, probe };
+            // The old record first: it ends the series that the new one begins.
+            self.remotes.remove(&name);
             self.remotes.insert(name, ProbeRecord::new(who, now));
         }
     }
@@ -488,18 +513,37 @@ impl Registry {
         let mut state = self.state.lock();
         let Some(watched) = state.remotes.get_mut(name) else { return };
         let before = watched.health.published_state();
+        let is_first = watched.health.last_seen.is_none() && watched.health.last_error.is_none();
         change(watched, &note);
         let after = watched.health.published_state();
+        watched.up.set(watched.health.healthy);
         let why = watched.health.last_error.clone();
         drop(state);
+        if before != after || is_first {
+            log_health(name, after, why.as_deref());
+        }
         if before == after {
             return;
         }
         self.news.send_replace(());
-        let (healthy, breaker) = after;
-        tracing::info!(name, healthy, breaker = breaker.name(), why, "the health of a remote has changed");
         engine.catalog().surface().updated(URI);
     }
+}
+
+/// Logs the health of a remote: after its first probe, and when it changes.
+fn log_health(name: &str, (healthy, breaker): (bool, Breaker), why: Option<&str>) {
+    if healthy {
+        tracing::info!(name, "an agent or server can be reached");
+        return;
+    }
+    let breaker = breaker.name();
+    tracing::warn!(
+        name,
+        breaker,
+        why,
+        "an agent or server cannot be used: its tasks fail until it can; check its table in the configuration (program, \
+         address, credentials), and that it runs"
+    );
 }
 
 /// The context of a change of health.
@@ -532,8 +576,8 @@ async fn agents_changed(changes: &mut tokio::sync::broadcast::Receiver<SurfaceCh
 
 impl ProbeRecord {
     fn new(who: ProbeTarget, due: Timestamp) -> Self {
-        let (health, found) = (Health::unknown(due), ProbeFindings::default());
-        Self { who, health, found, latency: None, probed_at: None, probe_in_progress: None }
+        let (health, found, up) = (Health::unknown(due), ProbeFindings::default(), UpGauge::new(who.name()));
+        Self { who, health, found, latency: None, probed_at: None, probe_in_progress: None, up }
     }
 
     fn is_due(&self, now: Timestamp) -> bool {

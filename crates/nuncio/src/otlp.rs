@@ -5,7 +5,10 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_engine::trace::{Span, SpanKind, Tracer};
+use nuncio_engine::{
+    metric,
+    trace::{Span, SpanKind, Tracer},
+};
 use nuncio_outbound::{Backoff, HttpClient, HttpClientOptions, HttpDestination, HttpRequest, ProxyRule};
 use serde_json::{Value, json};
 use tokio::{
@@ -54,7 +57,7 @@ struct SpanQueue(mpsc::Sender<Span>);
 impl Tracer for SpanQueue {
     fn record_span(&self, span: Span) {
         if self.0.try_send(span).is_err() {
-            metrics::counter!("nuncio_trace_spans_total", "outcome" => "dropped").increment(1);
+            metric::TRACE_SPANS.counter(&["dropped"]).increment(1);
         }
     }
 }
@@ -184,7 +187,7 @@ impl SpanSender {
 }
 
 fn count(outcome: &'static str, spans: &[Span]) {
-    metrics::counter!("nuncio_trace_spans_total", "outcome" => outcome).increment(spans.len() as u64);
+    metric::TRACE_SPANS.counter(&[outcome]).increment(spans.len() as u64);
 }
 
 /// `ExportTraceServiceRequest`, as JSON.

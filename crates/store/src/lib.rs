@@ -4,6 +4,7 @@
 //! `nuncio-testkit`. A backend interprets no event and knows no protocol.
 
 pub mod archive;
+mod commit_metrics;
 mod knowledge;
 mod location;
 mod postgres;

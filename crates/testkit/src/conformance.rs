@@ -67,7 +67,8 @@ pub use self::{
     sessions::{a_touched_session_never_goes_back, old_sessions_expire_in_pieces},
     sessions::{sessions_are_limited_per_owner, sessions_survive_a_reopen},
     tenants::{
-        a_former_name_of_a_tenant_is_searched_anew, tasks_are_listed_by_tenant, what_a_tenant_has_is_deleted,
+        a_former_name_of_a_tenant_is_searched_anew, figures_count_what_waits, tasks_are_listed_by_tenant,
+        what_a_tenant_has_is_deleted,
     },
     tenants::{a_task_is_deleted_whole, only_identities_of_audit_lines_change},
     tenants::{counters_and_words_of_a_tenant_are_deleted, what_tenants_store_is_measured},
@@ -152,6 +153,7 @@ macro_rules! for_each_check {
             version_guard_notices_every_change
             a_failed_delivery_is_replayed_or_discarded
             failed_deliveries_are_listed
+            figures_count_what_waits
             webhooks_are_kept_per_task
             webhooks_follow_the_log
             a_change_adds_its_webhooks_or_nothing

@@ -19,8 +19,9 @@ use nuncio_engine::{
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
         DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
-        OpenedTask, OwnerClaim, Session, SessionStore, Store, StoreError, StoreNotification, StoredBatch,
-        TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress, WebhookStore,
+        OpenedTask, OwnerClaim, Session, SessionStore, Store, StoreError, StoreFigures, StoreNotification,
+        StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress,
+        WebhookStore,
     },
     tenant_store::TenantStore,
 };
@@ -360,6 +361,10 @@ impl Store for HookedStore {
 
     fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
         self.store.notifications()
+    }
+
+    async fn figures(&self, now: Timestamp) -> Result<StoreFigures, StoreError> {
+        self.store.figures(now).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -35,6 +35,29 @@ pub enum GrpcCode {
     Unauthenticated = 16,
 }
 
+/// The name of a code, as the specification of gRPC spells it.
+pub fn code_name(code: GrpcCode) -> &'static str {
+    match code {
+        GrpcCode::Ok => "OK",
+        GrpcCode::Cancelled => "CANCELLED",
+        GrpcCode::Unknown => "UNKNOWN",
+        GrpcCode::InvalidArgument => "INVALID_ARGUMENT",
+        GrpcCode::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        GrpcCode::NotFound => "NOT_FOUND",
+        GrpcCode::AlreadyExists => "ALREADY_EXISTS",
+        GrpcCode::PermissionDenied => "PERMISSION_DENIED",
+        GrpcCode::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        GrpcCode::FailedPrecondition => "FAILED_PRECONDITION",
+        GrpcCode::Aborted => "ABORTED",
+        GrpcCode::OutOfRange => "OUT_OF_RANGE",
+        GrpcCode::Unimplemented => "UNIMPLEMENTED",
+        GrpcCode::Internal => "INTERNAL",
+        GrpcCode::Unavailable => "UNAVAILABLE",
+        GrpcCode::DataLoss => "DATA_LOSS",
+        GrpcCode::Unauthenticated => "UNAUTHENTICATED",
+    }
+}
+
 impl GrpcCode {
     /// All codes, in the order of their numbers.
     pub const ALL: [Self; 17] = [

@@ -12,8 +12,8 @@ use nuncio_outbound::{HttpResponse, OutboundError};
 use nuncio_wire::sse::SseParser;
 
 use super::{
-    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, messages::ModelReply, openai,
-    retry,
+    Model, ModelError, Provider, accumulator::ReplyAccumulator, anthropic, messages::ModelReply,
+    metrics::MeteredCall, openai, retry,
 };
 
 /// Bytes of an error response that are read.
@@ -45,15 +45,29 @@ pub struct ModelCall {
     failures: u32,
     wait: Option<Duration>,
     stream: Option<ModelStream>,
+    metered: MeteredCall,
 }
 
 impl ModelCall {
     pub(super) fn new(model: Model, body: Bytes) -> Self {
-        Self { model, body, failures: 0, wait: None, stream: None }
+        let metered = MeteredCall::new(model.metrics.clone());
+        Self { model, body, failures: 0, wait: None, stream: None, metered }
     }
 
     /// The next event. An error is final: it is permanent, or the retries are used up.
     pub async fn next(&mut self) -> Result<ModelEvent, ModelError> {
+        self.metered.begin();
+        let happened = self.next_unmetered().await;
+        match &happened {
+            Ok(ModelEvent::Reply(reply)) => self.metered.reply(reply),
+            Ok(ModelEvent::Retry { .. }) => self.model.metrics.count_retry(),
+            Ok(ModelEvent::Text(_)) => {}
+            Err(_) => self.metered.fail(),
+        }
+        happened
+    }
+
+    async fn next_unmetered(&mut self) -> Result<ModelEvent, ModelError> {
         loop {
             if let Some(wait) = self.wait {
                 tokio::time::sleep(wait).await;

@@ -105,13 +105,14 @@ impl Audit {
     pub(super) fn add(&self, entry: AuditEntry) -> Result<(), Error> {
         let mut waiting = self.waiting.lock();
         if waiting.is_full_for(&entry.tenant) {
-            return Err(Error::Busy {
-                why: format!(
+            return Err(Error::busy(
+                "audit-backlog",
+                format!(
                     "{} of at most {BACKLOG} audit lines wait to be written (audit backlog)",
                     waiting.lines.len()
                 ),
-                retry_after: Duration::from_secs(2),
-            });
+                Duration::from_secs(2),
+            ));
         }
         waiting.push(entry);
         if waiting.lines.len() == 1 || waiting.lines.len() == CHUNK {

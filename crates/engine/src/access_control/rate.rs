@@ -144,10 +144,8 @@ impl Rates {
             return Ok(());
         }
         let wait = ((1.0 - bucket.left) / rate.per_ms()).ceil();
-        Err(Error::TooFast {
-            why: format!("over the limit of {rate} per caller for {} (rate)", kind.name()),
-            retry_after: Duration::from_millis(wait as u64),
-        })
+        let why = format!("over the limit of {rate} per caller for {} (rate)", kind.name());
+        Err(Error::too_fast(&format!("rate.{}", kind.name()), why, Duration::from_millis(wait as u64)))
     }
 
     /// Exchanges usage with the other nodes.

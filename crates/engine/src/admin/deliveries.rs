@@ -208,10 +208,11 @@ impl Engine {
         ids: &[String],
     ) -> Result<Vec<DeliveryActResult>, Error> {
         if ids.len() > MAX_DELIVERIES_PER_ACT {
-            return Err(Error::Limit(format!(
+            let why = format!(
                 "a request has at most {MAX_DELIVERIES_PER_ACT} deliveries (console.deliveries), this one has {}",
                 ids.len()
-            )));
+            );
+            return Err(Error::limit("console.deliveries", why));
         }
         let mut found = Vec::with_capacity(ids.len());
         for id in ids {

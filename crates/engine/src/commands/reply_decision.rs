@@ -119,7 +119,10 @@ fn check_reply(rules: &ReplyRules<'_>, task: &Task, row: &TaskRow, reply: &Reply
     }
     let limit = rules.limits.messages_per_task;
     if task.history.len() >= limit {
-        return Err(Error::Limit(format!("limits.messages-per-task: a task has at most {limit} messages")));
+        return Err(Error::limit(
+            "limits.messages-per-task",
+            format!("limits.messages-per-task: a task has at most {limit} messages"),
+        ));
     }
     check_id("messageId", &reply.message.id, rules.limits)?;
     if let Some(key) = &reply.idempotency_key {
@@ -135,19 +138,19 @@ fn check_reply(rules: &ReplyRules<'_>, task: &Task, row: &TaskRow, reply: &Reply
 /// Whether the log has room for a message that is not an answer.
 fn check_room(limits: &Limits, task: &Task, row: &TaskRow, message: &Message) -> Result<(), Error> {
     if row.seq >= limits.events_per_task {
-        return Err(Error::Limit(format!(
-            "limits.events-per-task: a task has at most {} events",
-            limits.events_per_task
-        )));
+        return Err(Error::limit(
+            "limits.events-per-task",
+            format!("limits.events-per-task: a task has at most {} events", limits.events_per_task),
+        ));
     }
     // The message that created the task is counted in the header.
     let said: usize = task.history.iter().skip(1).map(Message::size).sum();
     let held = TaskHeader::decode(&row.head)?.bytes + (said + message.size()) as u64;
     if held > limits.bytes_per_task {
-        return Err(Error::Limit(format!(
-            "limits.bytes-per-task: a task holds at most {} bytes",
-            limits.bytes_per_task
-        )));
+        return Err(Error::limit(
+            "limits.bytes-per-task",
+            format!("limits.bytes-per-task: a task holds at most {} bytes", limits.bytes_per_task),
+        ));
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use std::{
 use futures_util::future::OptionFuture;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 
 use super::{check_id, webhooks::check_webhook};
 use crate::{
@@ -303,10 +303,13 @@ impl EngineCore {
             return Err(Error::Internal("a call without a caller".into()));
         };
         if parent.depth >= self.options.calls.call_depth {
-            return Err(Error::Limit(format!(
-                "limits.call-depth: at most {} tasks call each other in a row",
-                self.options.calls.call_depth
-            )));
+            return Err(Error::limit(
+                "limits.call-depth",
+                format!(
+                    "limits.call-depth: at most {} tasks call each other in a row",
+                    self.options.calls.call_depth
+                ),
+            ));
         }
         let caller = parent.caller.clone();
         let mut submit = submit.clone();
@@ -399,6 +402,7 @@ impl EngineCore {
         if !submit.webhooks.is_empty() {
             self.usage.accept_stored(tenant, MeteredResource::Webhooks, submit.webhooks.len() as u64)?;
         }
+        let asked = Instant::now();
         let (slot, made) = match &submit.parent {
             None => (self.root_slot_now(caller.owner()), None),
             Some(parent) => {
@@ -407,6 +411,7 @@ impl EngineCore {
                 (Some(self.slot_for_call(parent, caller.owner()).await?), Some(made))
             }
         };
+        let waited = slot.is_some().then(|| asked.elapsed());
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
         // An invalid traceparent carries no information, and may be of any length.
@@ -471,6 +476,9 @@ impl EngineCore {
         if let Some(made) = made {
             made.confirm();
         }
+        if let Some(waited) = waited {
+            self.node_metrics.record_queue_wait(waited);
+        }
         Ok(begun)
     }
 
@@ -493,10 +501,10 @@ impl EngineCore {
             Ok(slot) = granted => Ok(slot),
             () = run.canceled() => Err(canceled()),
             () = wait_until_closing(&mut closing) => Err(stopping()),
-            () = tokio::time::sleep(left) => Err(Error::Busy {
-                why: "called tasks hold all slots (max-running, limits.running-per-root)".into(),
-                retry_after: CALL_AGAIN,
-            }),
+            () = tokio::time::sleep(left) => {
+                let why = "called tasks hold all slots (max-running, limits.running-per-root)";
+                Err(Error::busy("max-running", why, CALL_AGAIN))
+            }
         }
     }
 
@@ -587,13 +595,11 @@ impl EngineCore {
     }
 
     pub(super) fn queue_full(&self) -> Error {
-        Error::Busy {
-            why: format!(
-                "{} tasks run and {} wait (max-running, max-queued)",
-                self.options.max_running, self.options.max_queued
-            ),
-            retry_after: Duration::from_secs(5),
-        }
+        let why = format!(
+            "{} tasks run and {} wait (max-running, max-queued)",
+            self.options.max_running, self.options.max_queued
+        );
+        Error::busy("max-queued", why, Duration::from_secs(5))
     }
 
     /// Validates ids before anything is looked up by them.
@@ -616,19 +622,25 @@ impl EngineCore {
         let limits = &self.options.limits;
         check_message(&submit.message, profile, limits)?;
         if submit.webhooks.len() > limits.webhooks_per_task {
-            return Err(Error::Limit(format!(
-                "limits.webhooks-per-task: a task has at most {} push notification configs",
-                limits.webhooks_per_task
-            )));
+            return Err(Error::limit(
+                "limits.webhooks-per-task",
+                format!(
+                    "limits.webhooks-per-task: a task has at most {} push notification configs",
+                    limits.webhooks_per_task
+                ),
+            ));
         }
         for webhook in &submit.webhooks {
             check_webhook(profile, webhook, limits, &*self.check_webhook)?;
         }
         let accepted = &submit.accepted_output_modes;
         if accepted.len() > MAX_ACCEPTED_MODES || accepted.iter().any(|mode| mode.len() > MAX_MODE_BYTES) {
-            return Err(Error::Limit(format!(
-                "acceptedOutputModes: at most {MAX_ACCEPTED_MODES} media types, of {MAX_MODE_BYTES} bytes each"
-            )));
+            return Err(Error::limit(
+                "acceptedOutputModes",
+                format!(
+                    "acceptedOutputModes: at most {MAX_ACCEPTED_MODES} media types, of {MAX_MODE_BYTES} bytes each"
+                ),
+            ));
         }
         let makes = |mode: &String| mode == "*/*" || accepts(accepted, mode);
         if !accepted.is_empty() && !profile.output_modes.iter().any(makes) {
@@ -698,17 +710,20 @@ pub(super) fn check_message(message: &Message, profile: &Profile, limits: &Limit
         return Err(Error::Invalid("message.parts: a message has at least one part".into()));
     }
     if message.parts.len() > limits.parts_per_message {
-        return Err(Error::Limit(format!(
-            "limits.parts-per-message: a message has at most {} parts, this one has {}",
-            limits.parts_per_message,
-            message.parts.len()
-        )));
+        return Err(Error::limit(
+            "limits.parts-per-message",
+            format!(
+                "limits.parts-per-message: a message has at most {} parts, this one has {}",
+                limits.parts_per_message,
+                message.parts.len()
+            ),
+        ));
     }
     if message.size() as u64 > limits.bytes_per_task {
-        return Err(Error::Limit(format!(
-            "limits.bytes-per-task: a task holds at most {} bytes",
-            limits.bytes_per_task
-        )));
+        return Err(Error::limit(
+            "limits.bytes-per-task",
+            format!("limits.bytes-per-task: a task holds at most {} bytes", limits.bytes_per_task),
+        ));
     }
     let refused =
         |part: &&Part| part.media_type.as_ref().is_some_and(|mode| !accepts(&profile.input_modes, mode));
@@ -743,5 +758,5 @@ pub(crate) fn encode_webhook(config: &WebhookConfig) -> Webhook {
 }
 
 pub(crate) fn stopping() -> Error {
-    Error::Busy { why: "the server is stopping".into(), retry_after: Duration::from_secs(5) }
+    Error::busy("stopping", "the server is stopping", Duration::from_secs(5))
 }

@@ -73,6 +73,8 @@ pub struct Options {
     pub measure_interval: Duration,
     /// The length of one interval of the pulse.
     pub pulse_interval: Duration,
+    /// The interval at which the gauges of the whole store are read.
+    pub figures_interval: Duration,
 }
 
 /// Caps on the size of one task.
@@ -143,6 +145,7 @@ impl Default for Options {
             usage: default_usage(),
             measure_interval: Duration::from_secs(60),
             pulse_interval: Duration::from_secs(10),
+            figures_interval: Duration::from_secs(15),
         }
     }
 }

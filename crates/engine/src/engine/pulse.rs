@@ -15,7 +15,11 @@ use std::{
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
-use super::{Engine, EngineCore, wait_until_closing};
+use super::{
+    Engine, EngineCore,
+    task_log::{AgentMetrics, lasted_ms},
+    wait_until_closing,
+};
 use crate::{
     access::Caller,
     clock::Timestamp,
@@ -23,6 +27,7 @@ use crate::{
     content::Role,
     error::Error,
     event::{Entry, Event},
+    metric::{AgentLabels, OTHER},
     store::{Change, Precondition},
     task::{State, TaskId},
 };
@@ -136,7 +141,7 @@ pub struct PulseInterval {
     pub agents: Vec<(Arc<str>, PulseCounts)>,
 }
 
-/// The counters of one agent in the present interval.
+/// The counters of one agent in the present interval, and its metrics, which count on.
 struct AgentCounters {
     sends: AtomicU64,
     events: AtomicU64,
@@ -144,10 +149,12 @@ struct AgentCounters {
     ended: AtomicU64,
     failed: AtomicU64,
     durations: [AtomicU32; BUCKETS],
+    metrics: AgentMetrics,
 }
 
-impl Default for AgentCounters {
-    fn default() -> Self {
+impl AgentCounters {
+    /// `label`: of its metrics.
+    fn new(label: &str) -> Self {
         Self {
             sends: AtomicU64::default(),
             events: AtomicU64::default(),
@@ -155,11 +162,10 @@ impl Default for AgentCounters {
             ended: AtomicU64::default(),
             failed: AtomicU64::default(),
             durations: std::array::from_fn(|_| AtomicU32::default()),
+            metrics: AgentMetrics::new(label),
         }
     }
-}
 
-impl AgentCounters {
     /// Takes what was counted, and begins at zero. A commit that is counted at the same moment is in this interval or in the
     /// next, never in both.
     fn take(&self) -> PulseCounts {
@@ -183,23 +189,20 @@ impl AgentCounters {
         if state == State::Failed {
             self.failed.fetch_add(1, Ordering::Relaxed);
         }
-        // An id begins with the time of its creation.
-        if let Some(created) = created_at(id) {
-            let bucket = bucket_of(u64::try_from(at.0.saturating_sub(created)).unwrap_or_default());
-            self.durations[bucket].fetch_add(1, Ordering::Relaxed);
+        let lasted_ms = lasted_ms(id, at);
+        if let Some(lasted_ms) = lasted_ms {
+            self.durations[bucket_of(lasted_ms)].fetch_add(1, Ordering::Relaxed);
         }
+        self.metrics.count_end(state, lasted_ms);
     }
-}
-
-fn created_at(id: TaskId) -> Option<i64> {
-    let (seconds, nanos) = id.0.get_timestamp()?.to_unix();
-    Some(i64::try_from(seconds).ok()? * 1000 + i64::from(nanos / 1_000_000))
 }
 
 /// The counters of this node, and their history.
 pub(crate) struct Pulse {
     agents: RwLock<HashMap<Arc<str>, AgentCounters>>,
     others: AgentCounters,
+    /// The labels of the metrics of all agents so far.
+    labels: AgentLabels,
     history: Mutex<VecDeque<PulseInterval>>,
     /// When the newest interval began.
     newest: watch::Sender<Option<Timestamp>>,
@@ -209,7 +212,8 @@ impl Default for Pulse {
     fn default() -> Self {
         Self {
             agents: RwLock::default(),
-            others: AgentCounters::default(),
+            others: AgentCounters::new(OTHER),
+            labels: AgentLabels::default(),
             history: Mutex::default(),
             newest: watch::Sender::new(None),
         }
@@ -230,7 +234,10 @@ impl Pulse {
         }
         let mut agents = self.agents.write();
         match agents.len() < MAX_PULSE_AGENTS || agents.contains_key(agent) {
-            true => count(agents.entry(agent.into()).or_default()),
+            true => {
+                let new = || AgentCounters::new(&self.labels.label(agent));
+                count(agents.entry(agent.into()).or_insert_with(new));
+            }
             false => count(&self.others),
         }
     }
@@ -266,7 +273,7 @@ impl Pulse {
 
 /// What a change adds to the pulse, known before it is committed.
 pub(crate) struct PulseChange {
-    creates: bool,
+    pub(crate) creates: bool,
     events: u64,
 }
 
@@ -286,6 +293,9 @@ impl EngineCore {
             counters.commits.fetch_add(1, Ordering::Relaxed);
             counters.events.fetch_add(change.events, Ordering::Relaxed);
             let mut sends = u64::from(change.creates);
+            if change.creates {
+                counters.metrics.count_created();
+            }
             for entry in entries {
                 match entry.event() {
                     Event::Message(message) if !change.creates && message.role == Role::User => sends += 1,

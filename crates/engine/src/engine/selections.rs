@@ -131,19 +131,18 @@ impl EngineCore {
                 }
             }
             if selected.tasks.len() > most {
-                return Err(Error::Limit(format!(
-                    "more than {most} tasks match (console.selection): narrow the filter"
-                )));
+                let why = format!("more than {most} tasks match (console.selection): narrow the filter");
+                return Err(Error::limit("console.selection", why));
             }
             match page.next {
                 None => return Ok(()),
                 next => query.after = next,
             }
         }
-        Err(Error::Limit(
+        Err(Error::limit(
+            "console.selection-reads",
             "too many tasks have to be read to find those that match (console.selection-reads): narrow the filter, \
-             for example by a state or a time"
-                .into(),
+             for example by a state or a time",
         ))
     }
 }

@@ -391,9 +391,10 @@ impl EngineCore {
         let mut pools = self.slots.lock();
         let tree = pools.trees.entry(root).or_default();
         if tree.made() >= most {
-            return Err(Error::Limit(format!(
+            let why = format!(
                 "limits.tasks-per-root: at most {most} tasks are made below one task, by calls within calls"
-            )));
+            );
+            return Err(Error::limit("limits.tasks-per-root", why));
         }
         tree.made_since += 1;
         Ok(DescendantReservation { engine: Arc::clone(self), root, confirmed: false })

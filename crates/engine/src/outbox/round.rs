@@ -14,6 +14,7 @@ use crate::{
     engine::wait_until_closing,
     error::Error,
     event::Entry,
+    metric::{self, Gauge},
     store::{DeliveryOutcome, StoreError},
     task::TaskId,
     webhook::WebhookConfig,
@@ -231,15 +232,15 @@ fn cut_text(text: &str, bytes: usize) -> String {
 }
 
 fn count(outcome: &'static str) {
-    metrics::counter!("nuncio_webhook_deliveries_total", "outcome" => outcome).increment(1);
+    metric::WEBHOOK_DELIVERIES.counter(&[outcome]).increment(1);
 }
 
 /// Counts an attempt as in flight while this value exists.
-struct InFlight(metrics::Gauge);
+struct InFlight(Gauge);
 
 impl InFlight {
     fn new() -> Self {
-        let gauge = metrics::gauge!("nuncio_webhook_deliveries_in_flight");
+        let gauge = metric::WEBHOOK_DELIVERIES_IN_FLIGHT.gauge(&[]);
         gauge.increment(1.0);
         Self(gauge)
     }

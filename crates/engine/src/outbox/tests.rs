@@ -962,6 +962,10 @@ impl Store for Memory {
         unreachable!("the outbox knows nothing of it")
     }
 
+    async fn figures(&self, _: Timestamp) -> Result<StoreFigures, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
     async fn ready(&self) -> Result<(), StoreError> {
         unreachable!("not for the outbox")
     }

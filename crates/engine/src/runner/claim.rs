@@ -78,6 +78,7 @@ async fn claim_some(engine: &Arc<EngineCore>) -> Result<Duration, Error> {
                 next.map_or(engine.options.claim_poll, |at| at.since(now).max(Duration::from_millis(5)));
             return Ok(wait.min(engine.options.claim_poll));
         }
+        note_takeovers(engine, &claimed);
         for claim in claimed {
             let engine = Arc::clone(engine);
             let slot = match claim.row.parent {
@@ -97,6 +98,15 @@ async fn claim_some(engine: &Arc<EngineCore>) -> Result<Duration, Error> {
             };
             tokio::spawn(queues.ready.queue(&tenant, resumed));
         }
+    }
+}
+
+/// Counts and logs the claimed tasks whose earlier run ended with its process or node: one line, however many they are.
+fn note_takeovers(engine: &EngineCore, claimed: &[ClaimedTask]) {
+    let count = claimed.iter().filter(|claim| claim.row.attempts > 0).count();
+    if count > 0 {
+        engine.node_metrics.takeovers.increment(count as u64);
+        tracing::warn!(count, "took over tasks whose process or node ended while it ran them");
     }
 }
 
@@ -215,11 +225,15 @@ async fn resume(engine: Arc<EngineCore>, claimed: &ClaimedTask, slot: Slot) -> R
                 {
                     return Ok(());
                 }
+                if claimed.row.epoch == 1 {
+                    engine.node_metrics.record_queue_wait(engine.clock.now().since(claimed.row.created_at));
+                }
                 Driver::new(run, &registered, slot).on_trial(trial).drive(lease, entered).await;
                 return Ok(());
             }
         },
     };
+    let _ = run.failure.set(refusal.clone());
     let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, refusal);
     let message = Some(task::as_fault(message));
     lease.finish(&run, Event::Status(Status { state: State::Failed, message, by: None })).await;

@@ -80,8 +80,12 @@ impl Driver {
             Ok(Outcome::Rejected(why)) => (State::Rejected, Some(why)),
             Ok(Outcome::Canceled(why)) => (State::Canceled, why),
             Err(AgentError::Canceled) => (State::Canceled, None),
-            Err(AgentError::Failed(why)) => (State::Failed, Some(why)),
+            Err(AgentError::Failed(why)) => {
+                self.note_failure(&why);
+                (State::Failed, Some(why))
+            }
             Err(AgentError::Unreachable(why)) => {
+                self.note_failure(&why);
                 let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
                 let message = Some(task::as_unreachable(message));
                 return Event::Status(Status { state: State::Failed, message, by: None });
@@ -97,13 +101,21 @@ impl Driver {
     }
 
     fn overdue(&self, limit: Duration) -> Event {
-        self.end_with(State::Failed, Some(format!("the agent ran longer than its time limit of {limit:?}")))
+        let why = format!("the agent ran longer than its time limit of {limit:?}");
+        self.note_failure(&why);
+        self.end_with(State::Failed, Some(why))
     }
 
     /// Ends the task with a fault of the program; the agent did not choose this outcome.
     fn fault(&self, why: String) -> Event {
+        self.note_failure(&why);
         let message = self.named(Message::of("", Role::Agent, vec![Part::text(why)]));
         Event::Status(Status { state: State::Failed, message: Some(task::as_fault(message)), by: None })
+    }
+
+    /// Notes why the run fails, for the log. An agent's own answer is not noted: it is content.
+    fn note_failure(&self, why: &str) {
+        let _ = self.run.failure.set(why.to_owned());
     }
 
     fn named(&self, mut message: Message) -> Message {

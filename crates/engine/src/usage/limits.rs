@@ -23,15 +23,15 @@ impl Share {
         let over = |limit: Option<u64>, used: u64| limit.filter(|limit| used.saturating_add(amount) > *limit);
         if let Some(limit) = over(self.owner, used.owner) {
             let why = format!("{name}-per-owner: one caller may use {limit} at once");
-            return Some(Error::TooFast { why, retry_after: RETRY_AFTER });
+            return Some(Error::too_fast(&format!("{name}-per-owner"), why, RETRY_AFTER));
         }
         if let Some(limit) = over(self.tenant, used.tenant) {
             let why = format!("{name}-per-tenant: one tenant may use {limit} at once");
-            return Some(Error::TooFast { why, retry_after: RETRY_AFTER });
+            return Some(Error::too_fast(&format!("{name}-per-tenant"), why, RETRY_AFTER));
         }
         let limit = over(self.total, used.total)?;
         let why = format!("max-{name}: there are {limit} for all callers together");
-        Some(Error::Busy { why, retry_after: RETRY_AFTER })
+        Some(Error::busy(&format!("max-{name}"), why, RETRY_AFTER))
     }
 }
 

@@ -10,6 +10,7 @@ mod batch;
 mod clock;
 mod error;
 mod failed_deliveries;
+mod figures;
 mod knowledge;
 mod lease;
 mod list;
@@ -33,9 +34,9 @@ use nuncio_engine::{
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
         DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
-        OpenedTask, OwnerClaim, Precondition, Session, SessionStore, Store, StoreError, StoreNotification,
-        StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress,
-        WebhookStore,
+        OpenedTask, OwnerClaim, Precondition, Session, SessionStore, Store, StoreError, StoreFigures,
+        StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook,
+        WebhookError, WebhookProgress, WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -48,6 +49,7 @@ use self::{
     pool::PostgresPool, writer::PostgresWriter,
 };
 pub use self::{clock::TimeSource, error::PostgresOpenError};
+use crate::commit_metrics::CommitMetrics;
 
 /// Options for opening the store. The defaults were chosen by measurement.
 #[derive(Debug, Clone)]
@@ -120,6 +122,7 @@ impl PostgresStore {
             clock: Arc::clone(&clock),
             notifier: notifier.clone(),
             patience: options.patience,
+            metrics: CommitMetrics::new(),
         };
         let writer = PostgresWriter::start(resources, options.writers);
         let news = Mutex::new(Some(news));
@@ -390,6 +393,11 @@ impl Store for PostgresStore {
 
     fn tenants(&self) -> &dyn TenantStore {
         self
+    }
+
+    async fn figures(&self, now: Timestamp) -> Result<StoreFigures, StoreError> {
+        self.clock.record_time(now);
+        figures::read(&self.pool, &self.clock, now).await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -25,6 +25,7 @@ use super::{
     notifier::Notifier,
     pool::ConnectOptions,
 };
+use crate::commit_metrics::CommitMetrics;
 
 /// Approximate maximum changes and bytes in one batch.
 const BATCH_CHANGES: usize = 256;
@@ -60,6 +61,7 @@ pub(super) struct WriterResources {
     pub(super) clock: Arc<DatabaseClock>,
     pub(super) notifier: Notifier,
     pub(super) patience: Duration,
+    pub(super) metrics: CommitMetrics,
 }
 
 /// The writer tasks of this process.
@@ -220,7 +222,10 @@ impl WriterTask {
                 _ => columns.commit(client, commit, &name).await,
             }
         };
-        let error = match tokio::time::timeout(GIVE_UP, committing).await {
+        let began = Instant::now();
+        let committed = tokio::time::timeout(GIVE_UP, committing).await;
+        resources.metrics.record(began.elapsed(), batch.len(), matches!(committed, Ok(Ok(_))));
+        let error = match committed {
             Ok(Ok(outcomes)) => return Ok(outcomes),
             Ok(Err(error)) => error,
             Err(_) => {

@@ -10,6 +10,7 @@ mod commit;
 mod error;
 mod expire;
 mod failed_deliveries;
+mod figures;
 mod job_queues;
 mod knowledge;
 mod lease;
@@ -41,8 +42,9 @@ use nuncio_engine::{
     store::{
         Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
         DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
-        OpenedTask, OwnerClaim, Session as ClientSession, SessionStore, Store, StoreError, StoredBatch,
-        TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress, WebhookStore,
+        OpenedTask, OwnerClaim, Session as ClientSession, SessionStore, Store, StoreError, StoreFigures,
+        StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress,
+        WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -426,6 +428,15 @@ impl Store for SqliteStore {
 
     fn tenants(&self) -> &dyn TenantStore {
         self
+    }
+
+    async fn figures(&self, now: Timestamp) -> Result<StoreFigures, StoreError> {
+        let dir = self.dir.clone();
+        self.scan(move |conn, _| {
+            let (bytes, free_bytes) = figures::sizes(&dir);
+            Ok(StoreFigures { bytes, free_bytes, ..figures::count(conn, now)? })
+        })
+        .await
     }
 
     async fn ready(&self) -> Result<(), StoreError> {

@@ -28,6 +28,7 @@ use super::{
     job_queues::{JobTenant, TenantJobQueues},
     write_session::WriteSession,
 };
+use crate::commit_metrics::CommitMetrics;
 
 /// Maximum jobs in one transaction: beyond it the fsync is amortized well enough, and the first jobs wait long.
 const BATCH: usize = 512;
@@ -67,6 +68,7 @@ impl SqliteWriter {
             page_cap,
             queues: TenantJobQueues::default(),
             last: LastBatch::default(),
+            metrics: CommitMetrics::new(),
         };
         let thread = Builder::new()
             .name("nuncio-writer".into())
@@ -186,6 +188,7 @@ struct WriterThread {
     page_cap: Option<Arc<AtomicU32>>,
     queues: TenantJobQueues<Box<dyn WriteJob>>,
     last: LastBatch,
+    metrics: CommitMetrics,
 }
 
 /// Measurements of the previous batch.
@@ -310,9 +313,7 @@ impl WriterThread {
             least => took.saturating_sub(ran).min(least + least / 100),
         };
         self.last = LastBatch { jobs, took, sync };
-        metrics::histogram!("nuncio_store_commit_seconds").record(took);
-        metrics::histogram!("nuncio_store_batch_size").record(jobs as f64);
-        metrics::counter!("nuncio_store_commits_total").increment(1);
+        self.metrics.record(took, jobs, done.is_ok());
         if took > SLOW {
             tracing::warn!(seconds = took.as_secs_f64(), jobs, "slow commit");
         }

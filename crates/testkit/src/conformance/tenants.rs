@@ -1,6 +1,6 @@
 //! Checks of the operator's actions across owners.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use nuncio_engine::{
     access::{AccessKind, Action},
@@ -27,6 +27,26 @@ async fn make(store: &Arc<dyn Store>, owner: &str, agent: &str, state: State, ms
 
 fn all_of(tenant: Option<&str>) -> TenantTasks {
     TenantTasks { tenant: tenant.map(str::to_owned), limit: 100, ..TenantTasks::default() }
+}
+
+/// Counts what waits: tasks that ask, but not called ones, and the webhooks that are due.
+pub async fn figures_count_what_waits(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    assert_eq!(store.figures(at(0)).await.unwrap().waiting_for_answer, 0);
+    make(&store, "acme/ada", "echo", State::Completed, 10).await;
+    make(&store, "acme/ada", "echo", State::Working, 20).await;
+    let asking = make(&store, "acme/ada", "echo", State::InputRequired, 3_000).await;
+    make(&store, "beta/bob", "echo", State::AuthRequired, 5_000).await;
+    let called = NewTask { owner: "beta/bob".into(), parent: Some(asking), ..new_task() };
+    store.create_task(create_as(called, State::InputRequired, at(1_000), RunChange::Rest)).await;
+    let hooked = NewTask { webhooks: vec![webhook("hook")], ..new_task() };
+    store.create_task(create_as(hooked, State::Working, at(20), RunChange::Rest)).await;
+
+    let figures = store.figures(at(10_000)).await.unwrap();
+    assert_eq!((figures.waiting_for_answer, figures.oldest_question), (2, Some(Duration::from_secs(7))));
+    assert_eq!((figures.webhooks_due, figures.webhooks_failing, figures.dead_letters), (1, 0, 0));
+    assert_eq!(figures.oldest_failure, None);
+    assert!(figures.bytes > 0, "{figures:?}");
 }
 
 /// Lists the tasks of all owners of one tenant only, newest first, filtered and in pages.
@@ -183,7 +203,7 @@ pub async fn a_former_name_of_a_tenant_is_searched_anew(open: impl AsyncFn() -> 
         offset: 0,
         limit: 10,
         max_keys: 1_000,
-        within: std::time::Duration::from_secs(60),
+        within: Duration::from_secs(60),
         now: at(1),
     };
     bank.put_memory(put("n", "k1", "one")).await.unwrap();
@@ -337,7 +357,7 @@ pub async fn counters_and_words_of_a_tenant_are_deleted(open: impl AsyncFn() -> 
         offset: 0,
         limit: 1,
         max_keys: 1_000,
-        within: std::time::Duration::from_secs(60),
+        within: Duration::from_secs(60),
         now: at(0),
     };
     assert_eq!(known.search_memory(&search("acme")).await.unwrap().total, 0);
