@@ -11,8 +11,8 @@ use axum::{
     routing::{any, delete, get, post},
 };
 use hyper::body::Incoming;
-use nuncio_engine::{AccessKind, Action, Caller, Engine, Error};
-use tokio::sync::Semaphore;
+use nuncio_engine::{AccessKind, Action, Caller, Engine, Error, count_refusal};
+use tokio::{sync::Semaphore, time::Instant};
 use tower::ServiceExt;
 
 use crate::{
@@ -32,6 +32,7 @@ use crate::{
     console::{Console, verify_session},
     cors::Cors,
     health,
+    http_metrics::{HttpMetrics, HttpRoute, log_access},
     mcp::{self, Mcp, sse::SseConnections},
     open_streams::{self, OpenStreams, StreamSlot},
     options::{HttpLimits, ServerOptions},
@@ -57,6 +58,7 @@ pub(crate) struct App {
     streams: Arc<OpenStreams>,
     failures: AuthFailureLog,
     request_rate: RequestRate,
+    http_metrics: HttpMetrics,
 }
 
 impl App {
@@ -87,6 +89,7 @@ impl App {
             public_streams: Arc::new(Semaphore::new(grpc::MAX_PUBLIC_STREAMS)),
             failures: AuthFailureLog::default(),
             request_rate,
+            http_metrics: HttpMetrics::new(options.access_log),
             mcp: Mcp::new(engine.clone(), options.mcp.clone()),
             connections: SseConnections::default(),
             engine,
@@ -293,24 +296,37 @@ impl Site {
         if let Some(base_path) = &self.app.base_path {
             base_path.remove_from(&mut request);
         }
+        let began = Instant::now();
         let is_get = request.method() == Method::GET;
         let is_grpc = grpc::is_grpc(request.headers());
-        let rest = RestRoute::parse(request.uri().path()).filter(|_| !is_grpc);
+        let path = request.uri().path();
+        let rest = RestRoute::parse(path).filter(|_| !is_grpc);
+        let route = HttpRoute::of(path, is_grpc, rest.as_ref());
+        let called = is_grpc.then(|| grpc::metrics::method_label(path));
+        let metrics = &self.app.http_metrics;
+        let logged = metrics.logs_access().then(|| (request.method().clone(), path.to_owned()));
         let form = rest.as_ref().map(|route| RestForm::new(route, request.headers()));
+        let client = proxies::client_of(&self.app.options.trusted_proxies, peer, request.headers());
+        let seen = client.as_ref().unwrap_or(peer);
         let mut response = match self.app.refuse_proxied(request.headers(), peer) {
-            Some(message) => responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message }),
-            None => match proxies::client_of(&self.app.options.trusted_proxies, peer, request.headers()) {
-                Some(client) => self.answer_page(request, rest, &client).await,
-                None => self.answer_page(request, rest, peer).await,
-            },
+            Some(message) => {
+                count_refusal("trusted-proxies");
+                responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message })
+            }
+            None => self.answer_page(request, rest, seen).await,
         };
         if let Some(form) = form {
             response = form.apply(response);
         }
-        if is_grpc {
-            response = grpc::finish(response);
+        if let Some(method) = called {
+            response = grpc::metrics::count(grpc::finish(response), method);
         }
         protect(response.headers_mut(), is_get);
+        let took = began.elapsed();
+        metrics.record(route, response.status(), took);
+        if let Some(logged) = &logged {
+            log_access(route, logged, seen, response.status(), took);
+        }
         response
     }
 
@@ -323,11 +339,8 @@ impl Site {
     ) -> Response<Body> {
         // Without CORS: its pages are served here, and no others may read its answers.
         if Console::path_of(request.uri().path()).is_some() {
-            if let Some(why) = self.app.hosts.refuse(request.headers(), peer, false) {
-                return responses::refuse(&HttpRefusal {
-                    status: StatusCode::FORBIDDEN,
-                    message: why.into(),
-                });
+            if let Some(refused) = self.app.hosts.refuse(request.headers(), peer, false) {
+                return refused.into_response();
             }
             return match &self.app.console {
                 Some(console) => Box::pin(console.serve(&self.app, request, peer)).await,
@@ -357,8 +370,14 @@ impl Site {
         peer: &ConnectionPeer,
         origin_allowed: bool,
     ) -> Response<Body> {
-        if let Some(why) = self.app.hosts.refuse(request.headers(), peer, origin_allowed) {
-            return responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: why.into() });
+        if let Some(refused) = self.app.hosts.refuse(request.headers(), peer, origin_allowed) {
+            // A probe names the address of a pod or a machine.
+            if let Some(answer) = health::answer_any_host(&self.app, &request).await {
+                return answer;
+            }
+            if !grpc::is_health(&request) || request.headers().contains_key(header::ORIGIN) {
+                return refused.into_response();
+            }
         }
         if grpc::is_grpc(request.headers()) {
             return Box::pin(grpc::serve(&self.app, request, peer)).await;

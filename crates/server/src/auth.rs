@@ -162,6 +162,11 @@ impl ConnectionPeer {
         self.own_user
     }
 
+    /// Its address as text.
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or("unknown")
+    }
+
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.ip
     }

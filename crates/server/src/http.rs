@@ -17,6 +17,7 @@ use hyper::{
     service::service_fn,
 };
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nuncio_engine::{count_refusal, metric};
 use parking_lot::Mutex;
 #[cfg(target_os = "linux")]
 use socket2::SockRef;
@@ -127,11 +128,17 @@ pub(crate) async fn serve(
             () = &mut shutdown => break,
         };
         let admitted = match AddressConnections::admit(&addresses, &peer) {
-            None => Err(TOO_MANY_OF_ADDRESS),
+            None => {
+                count_refusal("http.max-connections-per-address");
+                Err(TOO_MANY_OF_ADDRESS)
+            }
             Some(counted) => Arc::clone(&places)
                 .try_acquire_owned()
                 .map(|permit| ConnectionPermits { _permit: permit, _counted: counted })
-                .map_err(|_| TOO_MANY),
+                .map_err(|_| {
+                    count_refusal("http.max-connections");
+                    TOO_MANY
+                }),
         };
         let admitted = match admitted {
             Ok(admitted) => admitted,
@@ -231,11 +238,11 @@ impl HttpConnection {
                 }
                 Ok(Ok(TlsStart::Plain(stream))) => refuse(stream, BAD_REQUEST, SPEAKS_HTTPS).await,
                 Ok(Err(error)) => {
-                    metrics::counter!("nuncio_tls_handshake_failures_total").increment(1);
+                    metric::TLS_HANDSHAKE_FAILURES.counter(&[]).increment(1);
                     tracing::debug!(%error, "a TLS handshake failed");
                 }
                 Err(_) => {
-                    metrics::counter!("nuncio_tls_handshake_failures_total").increment(1);
+                    metric::TLS_HANDSHAKE_FAILURES.counter(&[]).increment(1);
                     tracing::debug!("a TLS handshake took too long (http.handshake-timeout)");
                 }
             }

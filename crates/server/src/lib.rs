@@ -18,6 +18,7 @@ mod cors;
 mod health;
 mod http;
 mod http2;
+mod http_metrics;
 mod http_version;
 mod lingering_close;
 mod mcp;

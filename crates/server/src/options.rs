@@ -47,6 +47,8 @@ pub struct ServerOptions {
     pub mcp: McpOptions,
     /// Renders the Prometheus text of `/metrics`.
     pub metrics: Option<Arc<dyn Fn() -> String + Send + Sync>>,
+    /// Whether each request is logged.
+    pub access_log: bool,
     /// Whether the web console and its API are served at `/console/`.
     pub console: bool,
     /// The settings in force, which the console shows to the operator. The server does not read them.
@@ -87,6 +89,7 @@ impl Default for ServerOptions {
             limits: HttpLimits::default(),
             mcp: McpOptions::default(),
             metrics: None,
+            access_log: false,
             console: true,
             settings: vec![],
         }

@@ -5,13 +5,29 @@ use std::{pin::pin, time::Duration};
 
 use axum::{
     BoxError,
-    body::{Bytes, HttpBody},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    body::{Body, Bytes, HttpBody},
+    http::{HeaderMap, HeaderValue, Response, StatusCode, header},
 };
 use futures_util::FutureExt;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use nuncio_engine::count_refusal;
 
-use crate::{auth::ConnectionPeer, options::ServerOptions};
+use crate::{auth::ConnectionPeer, options::ServerOptions, responses};
+
+/// A request whose `Host` or `Origin` is not allowed here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct HostRefusal {
+    /// The setting that would allow it, which the refusal is counted under.
+    rule: &'static str,
+    why: &'static str,
+}
+
+impl HostRefusal {
+    pub(crate) fn into_response(self) -> Response<Body> {
+        count_refusal(self.rule);
+        responses::refuse(&HttpRefusal { status: StatusCode::FORBIDDEN, message: self.why.into() })
+    }
+}
 
 /// The host names that the server answers to. This stops DNS rebinding: a page in a browser can reach a local
 /// server through a name that it points there, but it cannot choose the `Host` that the browser sends.
@@ -66,15 +82,16 @@ impl HostCheck {
         headers: &HeaderMap,
         peer: &ConnectionPeer,
         origin_allowed: bool,
-    ) -> Option<&'static str> {
+    ) -> Option<HostRefusal> {
+        let of_host = |why| Some(HostRefusal { rule: "allowed-hosts", why });
         if self.any {
             return None;
         }
         let Some(host) = headers.get(header::HOST).and_then(|host| host.to_str().ok()) else {
-            return Some("the request names no Host");
+            return of_host("the request names no Host");
         };
         if !self.allows_host(host_name(host)) {
-            return Some(
+            return of_host(
                 "the Host of the request is not one of this server's names: \
                  set --public-url, or allowed-hosts in nuncio.toml, if it should be",
             );
@@ -83,10 +100,11 @@ impl HostCheck {
             None => None,
             Some(_) if origin_allowed => None,
             Some(Ok(origin)) if self.is_own_origin(origin, host, peer.is_over_tls()) => None,
-            Some(_) => Some(
-                "the Origin of the request does not belong to this server: \
-                 name it in cors.origins in nuncio.toml, if its pages may call",
-            ),
+            Some(_) => Some(HostRefusal {
+                rule: "cors.origins",
+                why: "the Origin of the request does not belong to this server: \
+                      name it in cors.origins in nuncio.toml, if its pages may call",
+            }),
         }
     }
 
@@ -158,7 +176,7 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     essence.eq_ignore_ascii_case("application/json") || essence.eq_ignore_ascii_case("application/a2a+json")
 }
 
-/// Reads the whole body, within the limits.
+/// Reads the whole body, within the limits. A refusal is counted.
 pub(crate) async fn read_body<B>(
     headers: &HeaderMap,
     body: B,
@@ -169,9 +187,28 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let too_large = || HttpRefusal {
-        status: StatusCode::PAYLOAD_TOO_LARGE,
-        message: format!("the body is larger than {max} bytes (max_body_bytes)"),
+    let read = collect_body(headers, body, max, within).await;
+    match read.as_ref().map_err(|refusal| refusal.status) {
+        Err(StatusCode::PAYLOAD_TOO_LARGE) => count_refusal("http.max-body-bytes"),
+        Err(StatusCode::REQUEST_TIMEOUT) => count_refusal("http.body-timeout"),
+        _ => {}
+    }
+    read
+}
+
+async fn collect_body<B>(
+    headers: &HeaderMap,
+    body: B,
+    max: usize,
+    within: Duration,
+) -> Result<Bytes, HttpRefusal>
+where
+    B: HttpBody<Data = Bytes>,
+    B::Error: Into<BoxError>,
+{
+    let too_large = || {
+        let message = format!("the body is larger than {max} bytes (max_body_bytes)");
+        HttpRefusal { status: StatusCode::PAYLOAD_TOO_LARGE, message }
     };
     let declared = headers.get(header::CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<u64>().ok());
     if declared.is_some_and(|length| length > max as u64) {
@@ -190,10 +227,10 @@ where
             status: StatusCode::BAD_REQUEST,
             message: format!("the body broke off: {error}"),
         }),
-        Err(_) => Err(HttpRefusal {
-            status: StatusCode::REQUEST_TIMEOUT,
-            message: format!("the body did not arrive within {within:?} (body_timeout)"),
-        }),
+        Err(_) => {
+            let message = format!("the body did not arrive within {within:?} (body_timeout)");
+            Err(HttpRefusal { status: StatusCode::REQUEST_TIMEOUT, message })
+        }
     }
 }
 
@@ -203,7 +240,7 @@ where
     B: HttpBody<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    read_body(headers, body, max, Duration::ZERO).now_or_never()?.ok()
+    collect_body(headers, body, max, Duration::ZERO).now_or_never()?.ok()
 }
 
 #[cfg(test)]

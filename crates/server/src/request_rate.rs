@@ -58,7 +58,7 @@ impl RequestRate {
                 return Ok(());
             }
         };
-        Err(Error::TooFast { why: format!("{name}: at most {rate} requests a second"), retry_after: wait })
+        Err(Error::too_fast(name, format!("{name}: at most {rate} requests a second"), wait))
     }
 }
 

@@ -9,6 +9,7 @@ mod files;
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
+use nuncio_engine::{clock::Timestamp, metric};
 use rustls::{ServerConfig, server::danger::ClientCertVerifier, sign::SingleCertAndKey};
 use sha2::{Digest as _, Sha256};
 use tokio::{
@@ -68,6 +69,7 @@ struct LoadedTls {
     clients: Option<Arc<dyn ClientCertVerifier>>,
     /// The SHA-256 of the certificate, in hexadecimal digits.
     fingerprint: String,
+    expires: Option<Timestamp>,
     digest: TlsFilesDigest,
 }
 
@@ -83,6 +85,7 @@ impl ServerTls {
     /// Reads the files. An error names the file, what is wrong with it, and what to do.
     pub fn load(options: TlsOptions) -> Result<Arc<Self>, TlsError> {
         let loaded = LoadedTls::new(&options, &TlsFiles::read(&options)?)?;
+        loaded.show_expiry();
         let (current, _) = watch::channel(Arc::new(loaded));
         Ok(Arc::new(Self { options, current }))
     }
@@ -150,6 +153,7 @@ impl ServerTls {
                 Ok(Ok(Some(loaded))) => {
                     refused = None;
                     tracing::info!(fingerprint = loaded.fingerprint, "the certificate was loaded again");
+                    loaded.show_expiry();
                     self.current.send_replace(Arc::new(loaded));
                 }
                 Ok(Err(error)) => {
@@ -175,6 +179,7 @@ impl LoadedTls {
             certificate.map_err(|error| TlsError::of_certificate(options, error.to_string()))?;
         files::warn_about(options, certificate);
         let fingerprint = Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect();
+        let expires = client_certificate::validity_of(certificate).map(|(_, until)| until);
         let builder = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| TlsError::of_certificate(options, error.to_string()))?;
@@ -185,6 +190,13 @@ impl LoadedTls {
         // A fresh configuration has no sessions: none is resumed that an earlier CA vouched for.
         let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
         config.alpn_protocols = ALPN.map(<[u8]>::to_vec).into();
-        Ok(Self { config: Arc::new(config), clients, fingerprint, digest: files.digest() })
+        Ok(Self { config: Arc::new(config), clients, fingerprint, expires, digest: files.digest() })
+    }
+
+    /// Shows in the metrics when the certificate expires.
+    fn show_expiry(&self) {
+        if let Some(expires) = self.expires {
+            metric::TLS_CERTIFICATE_EXPIRY.gauge(&[]).set(expires.0 as f64 / 1000.0);
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 mod body;
 mod health;
+pub(crate) mod metrics;
 mod reflection;
 
 use std::{sync::Arc, time::Duration};
@@ -61,6 +62,11 @@ fn public_stream(app: &App) -> Result<OwnedSemaphorePermit, GrpcStatus> {
 pub(crate) fn is_grpc(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     content_type.is_some_and(|value| value.starts_with("application/grpc"))
+}
+
+/// Whether a request asks for the health of the server, over gRPC.
+pub(crate) fn is_health<B>(request: &Request<B>) -> bool {
+    is_grpc(request.headers()) && health::HealthMethod::find(request.uri().path()).is_some()
 }
 
 /// Serves a request of gRPC. [`finish`] completes the response.

@@ -4,7 +4,9 @@
 
 use std::{sync::Arc, time::Duration};
 
-use nuncio_engine::{AccessKind, AccessRequest, Action, Caller, Engine, clock::Timestamp};
+use nuncio_engine::{
+    AccessKind, AccessRequest, Action, Caller, Engine, clock::Timestamp, count_refusal, metric,
+};
 use parking_lot::Mutex;
 
 use super::{AuthError, ConnectionPeer};
@@ -35,7 +37,8 @@ impl AuthFailureLog {
         resource: &str,
         error: &AuthError,
     ) {
-        metrics::counter!("nuncio_authentication_failures_total").increment(1);
+        metric::AUTHENTICATION_FAILURES.counter(&[]).increment(1);
+        count_refusal("authentication");
         let now = engine.clock().now();
         let count = {
             let mut window = self.0.lock();

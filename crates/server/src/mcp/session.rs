@@ -361,7 +361,7 @@ impl McpSessions {
         if !made {
             let why =
                 format!("there are {} sessions (mcp.max-sessions): end those that are not used", self.limit);
-            return Err(Error::Busy { why, retry_after: Duration::from_secs(60) }.into());
+            return Err(Error::busy("mcp.max-sessions", why, Duration::from_secs(60)).into());
         }
         Ok(session)
     }

@@ -29,10 +29,11 @@ impl StreamSlots {
     /// Reserves a slot for one more stream of that caller.
     pub(super) fn reserve_slot(&self, engine: &Engine, caller: &Caller) -> Result<StreamPermit, Error> {
         let most = self.most;
-        let mut refused = String::new();
+        let (mut refused, mut rule) = (String::new(), "http.max-streams");
         let permit = engine.usage().take_if(caller.owner(), MeteredResource::Streams, 1, |used| {
             let free = most.saturating_sub(used.total);
             if let Some(each) = self.each.filter(|each| used.owner >= *each) {
+                rule = "http.max-streams-per-caller";
                 refused = format!("the caller has {each} streams open (max_streams_per_caller)");
             } else if free == 0 {
                 refused = format!("there are {most} streams open (max_streams)");
@@ -43,7 +44,7 @@ impl StreamSlots {
             }
             refused.is_empty()
         });
-        let full = || Error::Busy { why: refused, retry_after: Duration::from_secs(1) };
+        let full = || Error::busy(rule, refused, Duration::from_secs(1));
         permit.map(|permit| StreamPermit { _permit: permit }).ok_or_else(full)
     }
 

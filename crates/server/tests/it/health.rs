@@ -22,6 +22,33 @@ async fn a_server_that_is_well_says_so() {
     assert_eq!((ready.status, ready.json()), (200, json!({ "status": "ready" })));
 }
 
+/// An orchestrator probes the address of a machine. Where the server has a public name, nothing else is answered there, and
+/// the answer has no details.
+#[tokio::test]
+async fn probes_are_answered_whatever_host_they_name() {
+    let pages = Arc::new(AtomicU32::new(u32::MAX - 1));
+    let site = Site::with(|setup| {
+        setup.store.max_pages = Some(Arc::clone(&pages));
+        setup.server.public_url = Some("https://agents.example.org".into());
+    })
+    .await;
+    let host = [("host", "10.1.2.3:8080")];
+    let alive = site.get("/healthz", &host).await;
+    assert_eq!((alive.status, alive.json()), (200, json!({ "status": "ok" })));
+    assert_eq!(site.get("/readyz", &host).await.json(), json!({ "status": "ready" }));
+    for path in ["/metrics", "/", "/healthz/x", "/.well-known/agent-card.json"] {
+        assert_eq!(site.get(path, &host).await.status, 403, "{path}");
+    }
+    pages.store(1, Ordering::SeqCst);
+    let large = message(&"x".repeat(100_000));
+    let refused =
+        site.send(post("/", &[("A2A-Version", "1.0")], request("SendMessage", &json!({ "message": large }))));
+    assert_eq!(refused.await.status, 503);
+    let unready = site.get("/readyz", &host).await;
+    let expected = json!({ "status": "not ready", "reason": "the store takes no new work" });
+    assert_eq!((unready.status, unready.json()), (503, expected));
+}
+
 #[tokio::test]
 async fn figures_are_there_for_who_asks() {
     // Of this thread, which all of this site runs on.

@@ -15,7 +15,7 @@ use http_body::{Frame, SizeHint};
 use nuncio_wire::grpc::{self, GrpcStatus};
 
 const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
-const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+pub(super) const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 const DETAILS: HeaderName = HeaderName::from_static("grpc-status-details-bin");
 /// The longest details that are sent: clients and proxies bound the size of headers.

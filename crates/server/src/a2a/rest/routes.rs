@@ -102,6 +102,22 @@ impl RestRoute {
         }
     }
 
+    /// The template of the path, without what precedes its resource. `None` where nothing is there.
+    pub(crate) fn template(&self) -> Option<&'static str> {
+        Some(match self.resource {
+            RestResource::Send => "/message:send",
+            RestResource::Stream => "/message:stream",
+            RestResource::Tasks => "/tasks",
+            RestResource::Task(_) => "/tasks/{id}",
+            RestResource::Cancel(_) => "/tasks/{id}:cancel",
+            RestResource::Subscribe(_) => "/tasks/{id}:subscribe",
+            RestResource::Webhooks(_) => "/tasks/{id}/pushNotificationConfigs",
+            RestResource::Webhook(..) => "/tasks/{id}/pushNotificationConfigs/{id}",
+            RestResource::Card => "/extendedAgentCard",
+            RestResource::Unknown => return None,
+        })
+    }
+
     /// The operation of a method on this path.
     pub(crate) fn operation(&self, method: &Method) -> Result<RestOperation, NoOperation> {
         let (get, post, delete) =
