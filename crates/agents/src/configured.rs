@@ -16,7 +16,7 @@ pub mod spec;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use nuncio_engine::Agent;
+use nuncio_engine::{Agent, Catalog};
 
 use self::{http::HttpAgent, process::ProcessAgent};
 
@@ -44,6 +44,18 @@ pub trait ManagedAgent: Send + Sync + 'static {
     /// keep the one that they began with.
     async fn retire(&self) {
         self.close().await;
+    }
+}
+
+/// Why tools that a model's table names are not offered by any agent.
+pub(crate) fn unoffered_tools(
+    catalog: &Catalog,
+    spec: &AgentSpec,
+    is_elsewhere: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    match &spec.kind {
+        AgentKind::Llm(llm) => llm::unoffered_tools(catalog, llm, is_elsewhere),
+        _ => vec![],
     }
 }
 

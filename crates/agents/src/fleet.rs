@@ -120,6 +120,7 @@ impl Fleet {
         for member in members.by_name.values_mut() {
             self.watch(member);
         }
+        warn_about_tools(engine, &members);
     }
 
     /// Replaces the configured agents by those of these tables. On error nothing has changed.
@@ -162,6 +163,9 @@ impl Fleet {
         for mut member in made {
             self.watch(&mut member);
             members.by_name.insert(member.spec.name.clone(), member);
+        }
+        if let Some(engine) = self.0.engine.get() {
+            warn_about_tools(engine, &members);
         }
         Ok(applied)
     }
@@ -254,6 +258,19 @@ impl FleetMember {
         }
         if let Some(living) = self.managed {
             living.close().await;
+        }
+    }
+}
+
+/// Logs each tool that a model is to have and that no agent offers. What an agent elsewhere offers is known only once it was
+/// reached, so its skills are not checked.
+fn warn_about_tools(engine: &Engine, members: &FleetMembers) {
+    let is_elsewhere =
+        |agent: &str| members.by_name.get(agent).is_some_and(|member| member.managed.is_some());
+    for member in members.by_name.values() {
+        let agent = &member.spec.name;
+        for why in configured::unoffered_tools(engine.catalog(), &member.spec, is_elsewhere) {
+            tracing::warn!(agent, "{why}; correct tools in its table, or add what it names");
         }
     }
 }

@@ -135,6 +135,13 @@ impl CliError {
         ExitCode::from(envelope.exit)
     }
 
+    /// Logs the error instead, for a server whose output is for programs, and returns the exit code.
+    pub(crate) fn log(&self) -> ExitCode {
+        let ErrorEnvelope { code, message, hint, exit, .. } = self.envelope();
+        tracing::error!(code, hint, "{message}");
+        ExitCode::from(exit)
+    }
+
     fn envelope(&self) -> ErrorEnvelope {
         let ours = |code: &str, exit: u8, message: String, hint: Option<String>| ErrorEnvelope {
             code: code.to_owned(),

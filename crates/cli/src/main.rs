@@ -22,11 +22,13 @@ mod demo_server;
 mod error;
 mod follow;
 mod form;
+mod health;
 mod key;
 mod listen;
 mod logs;
 mod mcp;
 mod memory;
+mod metrics_endpoint;
 mod operator;
 mod output;
 mod parts;
@@ -108,6 +110,8 @@ enum Command {
     Batch(batch::BatchFlags),
     /// Split work into tasks for several agents, run them, and combine the results
     Plan(plan::PlanFlags),
+    /// Ask whether a server takes work: exit code 0, or 1
+    Health(health::HealthFlags),
     /// List agents and servers, and their health
     Agents(agents::AgentListFlags),
     /// Make certificates for a look at TLS
@@ -186,6 +190,7 @@ impl Command {
             Self::Task(command) => command.format(),
             Self::Card(command) => command.agent().output.format,
             Self::Console(flags) => flags.format(),
+            Self::Health(flags) => flags.format(),
             Self::Key(command) => command.format(),
             Self::Push(command) => command.format(),
             Self::Memory(memory) => memory.server.format,
@@ -211,6 +216,7 @@ impl Command {
             | Self::Completion(_)
             | Self::Man(_)
             | Self::Console(_)
+            | Self::Health(_)
             | Self::Key(_)
             | Self::Push(_)
             | Self::Token(_)
@@ -230,6 +236,7 @@ impl Command {
                 Self::Task(command) => done(command.run().await),
                 Self::Card(command) => done(command.run().await),
                 Self::Console(flags) => done(flags.run().await),
+                Self::Health(flags) => flags.run().await,
                 Self::Key(command) => done(command.run().await),
                 Self::Push(command) => done(command.run().await),
                 Self::Memory(memory) => done(memory.run().await),

@@ -3,20 +3,30 @@
 mod reload;
 
 use std::{
-    collections::BTreeMap, fmt::Write as _, path::PathBuf, process::ExitCode, sync::Arc, time::Duration,
+    collections::BTreeMap,
+    fmt::Write as _,
+    path::{Path, PathBuf},
+    process::ExitCode,
+    sync::Arc,
+    time::Duration,
 };
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
-use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
-use nuncio::{Nuncio, OtlpOptions, ServerEnd, ShutdownSignals, StartError, engine::Agent};
+use nuncio::{
+    Nuncio, OtlpOptions, RunningServer, ServerEnd, ShutdownSignals, StartError, StoreLocation, engine::Agent,
+};
 use nuncio_agents::{AgentOptions, BenchAgent, built_in};
+use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::reload::ConfigReloader;
 use super::{error::CliError, output, program};
 use crate::{
-    config::{self, Config, ConfigError, FlagValues, SETTINGS, Setting, SettingShape},
+    config::{
+        self, Config, ConfigError, FlagValues, LoadedConfig, LogFormat, SETTINGS, Setting, SettingShape,
+    },
     logs,
+    metrics_endpoint::{self, COMMIT},
 };
 
 /// The flags of one command line: as given, not the effective configuration.
@@ -52,6 +62,14 @@ impl Args for Flags {
 
     fn augment_args_for_update(command: Command) -> Command {
         Self::augment_args(command)
+    }
+}
+
+impl Flags {
+    /// Whether the flag or the variable asks for a log in JSON, where the configuration as a whole cannot be read.
+    fn log_format_is_json(&self) -> bool {
+        let given = self.given.get("log-format").cloned();
+        given.or_else(|| std::env::var("NUNCIO_LOG_FORMAT").ok()).as_deref() == Some("json")
     }
 }
 
@@ -97,28 +115,60 @@ impl FromArgMatches for Flags {
 
 pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     nuncio::raise_descriptor_limit();
-    let loaded = config::load(&flags.given, flags.config.as_deref())?;
+    let loaded = match config::load(&flags.given, flags.config.as_deref()) {
+        Ok(loaded) => loaded,
+        Err(error) if flags.log_format_is_json() => {
+            logs::start("info", LogFormat::Json, &Arc::default());
+            return Ok(CliError::Config(error).log());
+        }
+        Err(error) => return Err(error.into()),
+    };
     if flags.print_config {
         loaded.config.agents.specs(&loaded.config.data)?;
         output::text(&loaded.to_string())?;
         return Ok(ExitCode::SUCCESS);
     }
-    let mut config = loaded.config.clone();
-    config.server.settings = loaded.effective_settings();
+    let config = &loaded.config;
     logs::start(&config.log, config.log_format, &config.engine.access.redactor);
+    log_start(&loaded);
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    match serve(flags, &loaded).await {
+        Err(error) if config.log_format == LogFormat::Json => Ok(error.log()),
+        ended => ended,
+    }
+}
+
+/// The first line of the log: what was started, and with what.
+fn log_start(loaded: &LoadedConfig) {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let (version, commit) = (env!("CARGO_PKG_VERSION"), COMMIT);
+    let (store, data) = match loaded.config.store_location() {
+        StoreLocation::Sqlite(folder) if folder == loaded.config.data => ("sqlite", &loaded.config.data),
+        StoreLocation::Sqlite(_) => ("sqlite, in a folder of its own", &loaded.config.data),
+        StoreLocation::Postgres { .. } => ("postgres", &loaded.config.data),
+    };
+    let data = absolute(data);
+    let config = match loaded.file.is_file() {
+        true => absolute(&loaded.file).display().to_string(),
+        false => "none".to_owned(),
+    };
+    tracing::info!(version, commit, store, data = %data.display(), config, "starting");
+}
+
+async fn serve(flags: &Flags, loaded: &LoadedConfig) -> Result<ExitCode, CliError> {
+    let mut config = loaded.config.clone();
+    config.server.settings = loaded.effective_settings();
     let signals = ShutdownSignals::new()?;
     let hangup = signal(SignalKind::hangup()).map_err(CliError::Runtime)?;
-    let reload = ConfigReloader::new(&flags.given, &loaded);
+    let reload = ConfigReloader::new(&flags.given, loaded);
     let running = server(config)?.start().await.map_err(|error| match error {
         StartError::Configured(error) => CliError::Config(loaded.config.agents.wrong(&error)),
         error => CliError::Start(error),
     })?;
     tokio::spawn(reload.run(running.fleet().clone(), hangup));
-    let try_it = format!("\nTry it:\n  {} send -a {} \"Hello\"\n", program(), running.url());
-    output::text(&format!("{}{try_it}", running.places()))?;
+    announce(&running, loaded.config.log_format)?;
     match running.until(signals).await {
         ServerEnd::Stopped => Ok(ExitCode::SUCCESS),
         // 128 + SIGINT, as a shell would have it.
@@ -126,15 +176,33 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     }
 }
 
+/// Prints where the server is reached: for people, or as one line of JSON.
+fn announce(running: &RunningServer, format: LogFormat) -> Result<(), CliError> {
+    if format == LogFormat::Text {
+        let try_it = format!("\nTry it:\n  {} send -a {} \"Hello\"\n", program(), running.url());
+        return output::text(&format!("{}{try_it}", running.places()));
+    }
+    let catalog = running.engine().catalog();
+    let agents: Vec<String> = catalog.iter().map(|agent| agent.profile.name.clone()).collect();
+    let default = catalog.default_agent().map(|agent| agent.profile.name.clone());
+    let line = json!({
+        "timestamp": jiff::Timestamp::now().to_string(),
+        "level": "INFO",
+        "message": "listening",
+        "url": running.url(),
+        "public_url": running.base_url(),
+        "agents": agents,
+        "default_agent": default,
+    });
+    output::json_text(&line.to_string())
+}
+
 /// Builds the server of a configuration, without starting it.
 pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     let place = config.store_location();
     let configured = config.agents.specs(&config.data)?;
     let Config { mut server, .. } = config;
-    server.metrics = metrics().map(|handle| {
-        let render: Arc<dyn Fn() -> String + Send + Sync> = Arc::new(move || handle.render());
-        render
-    });
+    server.metrics = metrics_endpoint::start();
     let nuncio = match config.socket {
         Some(path) => Nuncio::new().socket(path),
         None => Nuncio::new(),
@@ -195,22 +263,6 @@ fn decoded(text: &str) -> String {
 fn agents(step: &Duration, bench: bool) -> Vec<Arc<dyn Agent>> {
     let bench = bench.then(|| Arc::new(BenchAgent) as Arc<dyn Agent>);
     bench.into_iter().chain(built_in(&AgentOptions { step: *step })).collect()
-}
-
-/// Starts to record the metrics of this process.
-fn metrics() -> Option<PrometheusHandle> {
-    let handle = PrometheusBuilder::new()
-        .install_recorder()
-        .inspect_err(|error| tracing::warn!(%error, "there will be no figures at /metrics"))
-        .ok()?;
-    let upkeep = handle.clone();
-    tokio::spawn(async move {
-        loop {
-            tokio::time::sleep(Duration::from_secs(5)).await;
-            upkeep.run_upkeep();
-        }
-    });
-    Some(handle)
 }
 
 #[cfg(test)]

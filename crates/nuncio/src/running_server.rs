@@ -309,6 +309,11 @@ impl RunningServer {
         &self.published.url
     }
 
+    /// The URL that callers use: the public one, where there is one.
+    pub fn base_url(&self) -> &str {
+        self.public_url.as_deref().unwrap_or(&self.published.url).trim_end_matches('/')
+    }
+
     /// The contents of `server.json` in the data folder.
     pub fn published(&self) -> &PublishedServer {
         &self.published
@@ -336,7 +341,7 @@ impl RunningServer {
 
     /// The server's addresses and folders, as text for people.
     pub fn places(&self) -> impl fmt::Display {
-        let base = self.public_url.as_deref().unwrap_or(&self.published.url).trim_end_matches('/');
+        let base = self.base_url();
         let default = self.engine.catalog().default_agent().map(|agent| agent.profile.name.clone());
         let mut agents = String::new();
         for agent in self.engine.catalog().iter() {

@@ -17,8 +17,8 @@ use async_trait::async_trait;
 use futures_util::future::try_join_all;
 use nuncio_client::model::{Model, ModelOptions, ModelReply, ModelTurn, Provider, StopReason};
 use nuncio_engine::{
-    Agent, AgentError, Level, List, MemoryLimits, Outcome, Probe, Profile, State, StepContext, TaskContext,
-    TaskId,
+    Agent, AgentError, Catalog, Level, List, MemoryLimits, Outcome, Probe, Profile, State, StepContext,
+    TaskContext, TaskId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +35,18 @@ const ANSWER: &str = "answer";
 const EARLIER_TASKS: usize = 10;
 /// Bytes of their text, newest first.
 const EARLIER_BYTES: usize = 64 * 1024;
+
+/// Why tools that the table names are not offered. A skill of an agent elsewhere is known only once that was reached, so it is
+/// not among them.
+pub(super) fn unoffered_tools(
+    catalog: &Catalog,
+    spec: &LlmSpec,
+    is_elsewhere: impl Fn(&str) -> bool,
+) -> Vec<String> {
+    let mut spec = spec.clone();
+    spec.tools.retain(|tool| tool.split_once('/').is_none_or(|(agent, _)| !is_elsewhere(agent)));
+    toolbox::available_tools(catalog, &spec, false).1
+}
 
 /// An agent that is a language model.
 struct LlmAgent {

@@ -11,7 +11,7 @@ mod slots;
 mod stderr;
 mod text_only;
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{fs::Metadata, os::unix::fs::MetadataExt as _, path::PathBuf, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use nuncio_engine::{Agent, AgentError, Level, Outcome, Probe, Profile, TaskContext};
@@ -172,21 +172,29 @@ impl Agent for ProcessAgent {
     }
 }
 
-/// Probes whether the program exists.
+/// Probes whether the program exists and can be executed.
 struct ProgramProbe(ProcessSpec);
 
 #[async_trait]
 impl Probe for ProgramProbe {
     async fn check_reachable(&self) -> Result<(), String> {
         let Some(program) = self.0.command.first() else { return Err("there is no command".into()) };
-        let beside = |dir: PathBuf| dir.join(program.expose()).is_file();
-        let found = if program.expose().contains('/') {
-            beside(self.0.dir.as_ref().map(|dir| dir.path().to_owned()).unwrap_or_default())
+        let beside = |dir: PathBuf| dir.join(program.expose());
+        let found: Vec<PathBuf> = if program.expose().contains('/') {
+            vec![beside(self.0.dir.as_ref().map(|dir| dir.path().to_owned()).unwrap_or_default())]
         } else {
             let path =
                 self.0.env.get("PATH").map(|path| path.expose().into()).or_else(|| std::env::var_os("PATH"));
-            std::env::split_paths(&path.unwrap_or_default()).any(beside)
+            std::env::split_paths(&path.unwrap_or_default()).map(beside).collect()
         };
-        if found { Ok(()) } else { Err(format!("there is no program {program:?}")) }
+        let found: Vec<Metadata> = found.iter().filter_map(|file| file.metadata().ok()).collect();
+        let mut files = found.iter().filter(|file| file.is_file()).peekable();
+        if files.peek().is_none() {
+            return Err(format!("there is no program {program:?}: install it, or write its path in command"));
+        }
+        match files.any(|file| file.mode() & 0o111 != 0) {
+            true => Ok(()),
+            false => Err(format!("the program {program:?} is not executable: chmod +x it")),
+        }
     }
 }

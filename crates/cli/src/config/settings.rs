@@ -225,6 +225,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("log-format", SettingShape::Text, "FORMAT", "How log lines look: text or json",
         |config| Some(match config.log_format { LogFormat::Text => "text", LogFormat::Json => "json" }.into()),
         |config, text| log_format(text).map(|value| config.log_format = value)),
+    field!("access-log", switch, "Log each request, with its path, status and time", server.access_log),
 
     field!("limits.events-per-task", whole, "Events in a task's log", engine.limits.events_per_task),
     field!("limits.bytes-per-task", whole, "Bytes of content in a task's log", engine.limits.bytes_per_task),

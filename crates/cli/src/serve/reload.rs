@@ -107,7 +107,9 @@ impl ConfigReloader {
             Err(error) => return tracing::error!("{error}; the agents stay as they were"),
         };
         match fleet.apply(specs).await {
-            Ok(applied) if applied.is_empty() => {}
+            Ok(applied) if applied.is_empty() => {
+                tracing::info!(file = %self.file.display(), "the configuration was read again; no agent has changed");
+            }
             Ok(applied) => tracing::info!(file = %self.file.display(), "agents: {applied}"),
             Err(FleetError::Spec(error)) => {
                 tracing::error!("{}; the agents stay as they were", config.agents.wrong(&error));

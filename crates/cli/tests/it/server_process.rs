@@ -50,7 +50,8 @@ impl Program {
     /// Whether what is printed at the start is complete with this line.
     fn is_last_of_greeting(&self, line: &str) -> bool {
         match self {
-            Self::Nuncio(_) => line.contains(" send "),
+            // With --log-format json it is one line.
+            Self::Nuncio(_) => line.contains(" send ") || line.starts_with('{'),
             Self::TestAgents(_) => line.starts_with("Data:"),
         }
     }
@@ -239,6 +240,9 @@ impl ServerProcess {
             let Ok(line) = self.lines.recv_timeout(left) else { return false };
             if let Some(endpoint) = line.strip_prefix("Endpoint:") {
                 self.url = endpoint.trim().trim_end_matches('/').to_owned();
+            }
+            if let Ok(line) = serde_json::from_str::<serde_json::Value>(&line) {
+                self.url = line["url"].as_str().unwrap_or_default().to_owned();
             }
             // The command to try names the real address, whatever the public one is.
             if let Some((_, after)) = line.split_once(" send -a ") {

@@ -118,6 +118,8 @@ fn one_trace_from_the_request_over_a_kill_to_the_webhook() {
     arrived.until("the whole task", |arrived| arrived.named("task travel_agent").len() == 1);
     let whole = arrived.named("task travel_agent").remove(0);
     assert_eq!((&whole["traceId"], &whole["parentSpanId"]), (&json!(TRACE), &json!(ASKER)));
+    let conventional = json!({ "key": "gen_ai.agent.name", "value": { "stringValue": "travel_agent" } });
+    assert!(whole["attributes"].as_array().unwrap().contains(&conventional), "{whole}");
     arrived.until("both runs", |arrived| arrived.named("run travel_agent").len() >= 2);
     arrived.until("a span for each webhook", |arrived| {
         let (hooks, known) = (arrived.hooks(), arrived.webhooks());
