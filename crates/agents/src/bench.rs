@@ -27,7 +27,8 @@ impl Agent for BenchAgent {
             "bench",
             "For measurements. A text that begins with \"stream\" gives one artifact in 100 chunks of 200 \
              bytes, \"wait\" works for 600 s or until it is canceled, anything else is echoed.",
-        );
+        )
+        .demo();
         profile.input_schema = Some(json!({
             "type": "object",
             "properties": {

@@ -17,7 +17,8 @@ impl Agent for EchoAgent {
             "echo",
             "Returns the parts of your message, unchanged, as one artifact. Good for a first call and for \
              checking a client.",
-        );
+        )
+        .demo();
         let modes = [
             "text/plain",
             "text/markdown",

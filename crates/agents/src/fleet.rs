@@ -7,10 +7,13 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use nuncio_engine::{Agent, Engine, catalog::CatalogError};
+use nuncio_engine::{Agent, Engine, Profile, catalog::CatalogError};
 use tokio::{sync::Mutex, task::JoinHandle};
 
 use crate::configured::{self, AgentSpec, BuiltAgent, ManagedAgent, SpecError};
@@ -22,6 +25,8 @@ pub struct Fleet(Arc<FleetInner>);
 struct FleetInner {
     members: Mutex<FleetMembers>,
     engine: OnceLock<Engine>,
+    /// Whether the first table's agent is the default agent, also after an update.
+    first_is_default: AtomicBool,
 }
 
 #[derive(Default)]
@@ -61,12 +66,14 @@ pub struct FleetChanges {
     pub replaced: Vec<String>,
     /// Agents whose tables were removed.
     pub removed: Vec<String>,
+    /// The new default agent, if it is another one.
+    pub default: Option<String>,
 }
 
 impl FleetChanges {
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
-        self.added.is_empty() && self.replaced.is_empty() && self.removed.is_empty()
+        self.added.is_empty() && self.replaced.is_empty() && self.removed.is_empty() && self.default.is_none()
     }
 }
 
@@ -81,6 +88,10 @@ impl fmt::Display for FleetChanges {
                 between = "; ";
             }
         }
+        if let Some(name) = &self.default {
+            write!(f, "{between}the root is {name}")?;
+            between = "; ";
+        }
         if between.is_empty() { f.write_str("nothing") } else { Ok(()) }
     }
 }
@@ -92,23 +103,23 @@ impl Fleet {
         for spec in unique(specs)?.into_iter().filter(|spec| spec.serve) {
             members.by_name.insert(spec.name.clone(), FleetMember::new(spec)?);
         }
-        Ok(Self(Arc::new(FleetInner { members: Mutex::new(members), engine: OnceLock::new() })))
+        Ok(Self(Arc::new(FleetInner {
+            members: Mutex::new(members),
+            engine: OnceLock::new(),
+            first_is_default: AtomicBool::new(false),
+        })))
+    }
+
+    /// Makes the agent of the first table the default one at every update, as it was at the start.
+    pub fn set_first_as_default(&self) {
+        self.0.first_is_default.store(true, Ordering::Relaxed);
     }
 
     /// The agents, for the catalog of an engine that has not started yet.
     pub fn agents(&self) -> Vec<Arc<dyn Agent>> {
-        self.of_each(|member| Arc::clone(&member.agent))
-    }
-
-    /// The tables that the agents were built from, in the same order.
-    pub fn specs(&self) -> Vec<AgentSpec> {
-        self.of_each(|member| member.spec.clone())
-    }
-
-    fn of_each<T>(&self, what: impl Fn(&FleetMember) -> T) -> Vec<T> {
         // Nothing else holds the lock before the start.
         let Ok(members) = self.0.members.try_lock() else { return vec![] };
-        members.by_name.values().map(what).collect()
+        members.by_name.values().map(|member| Arc::clone(&member.agent)).collect()
     }
 
     /// Starts watching the agents. To be called once.
@@ -151,10 +162,13 @@ impl Fleet {
         }
         let gone = members.by_name.keys().filter(|name| !specs.iter().any(|spec| spec.name == **name));
         applied.removed = gone.cloned().collect();
-        self.may_go(&members, &applied.removed)?;
+        applied.default = self.other_default(&specs);
+        if applied.default.is_none() {
+            self.may_go(&members, &applied.removed)?;
+        }
         if let Some(engine) = self.0.engine.get() {
             let put = made.iter().map(|member| Arc::clone(&member.agent)).collect();
-            engine.catalog().change(put, &applied.removed)?;
+            engine.catalog().change_with_default(put, &applied.removed, applied.default.as_deref())?;
         }
         let names = applied.replaced.iter().chain(&applied.removed);
         let old: Vec<FleetMember> = names.filter_map(|name| members.by_name.remove(name)).collect();
@@ -189,9 +203,19 @@ impl Fleet {
     /// A name belongs to one agent, and built-in agents take precedence.
     fn is_free(&self, spec: &AgentSpec) -> Result<(), SpecError> {
         match self.0.engine.get().map(|engine| engine.catalog().get(&spec.name)) {
-            Some(Ok(_)) => Err(spec.wrong("name", "there is an agent of that name already")),
+            Some(Ok(known)) => Err(name_taken(spec, &known.profile)),
             _ => Ok(()),
         }
+    }
+
+    /// The agent of the first table, where that is to be the default one and is not yet.
+    fn other_default(&self, specs: &[AgentSpec]) -> Option<String> {
+        if !self.0.first_is_default.load(Ordering::Relaxed) {
+            return None;
+        }
+        let first = specs.first()?;
+        let default = self.0.engine.get()?.catalog().default_agent();
+        default.is_none_or(|default| default.profile.name != first.name).then(|| first.name.clone())
     }
 
     /// The default agent cannot be removed: the server's root address would lead nowhere.
@@ -201,6 +225,10 @@ impl Fleet {
             return Ok(());
         };
         match members.by_name.get(&default.profile.name) {
+            Some(member) if self.0.first_is_default.load(Ordering::Relaxed) => Err(member.spec.wrong(
+                "name",
+                "the server would be left without an agent at its root: restart it to serve the built-in ones instead",
+            )),
             Some(member) => {
                 Err(member.spec.wrong("name", "it is the default agent, which stays while the server runs"))
             }
@@ -272,6 +300,18 @@ fn warn_about_tools(engine: &Engine, members: &FleetMembers) {
         for why in configured::unoffered_tools(engine.catalog(), &member.spec, is_elsewhere) {
             tracing::warn!(agent, "{why}; correct tools in its table, or add what it names");
         }
+    }
+}
+
+/// Why a table cannot have the name of an agent that the server already has.
+pub fn name_taken(spec: &AgentSpec, known: &Profile) -> SpecError {
+    match known.demo {
+        true => spec.wrong(
+            "name",
+            "it is the name of a built-in agent, which is served too: leave out --demo (builtin-agents), or restart \
+             if the server was started without an agent of its own",
+        ),
+        false => spec.wrong("name", "the server already has an agent of that name"),
     }
 }
 

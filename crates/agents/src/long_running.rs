@@ -39,7 +39,8 @@ impl Agent for LongRunningAgent {
             "long_running_agent",
             "Does 50 steps of simulated work, with progress and a log line for each. Disconnect, or restart \
              the server: it goes on where it was.",
-        );
+        )
+        .demo();
         profile.input_schema = Some(json!({
             "type": "object",
             "properties": {

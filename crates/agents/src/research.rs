@@ -40,7 +40,8 @@ impl Agent for ResearchAgent {
              comes from your own model, if it may be asked; otherwise the agent writes one and says so. Say \
              \"shorter, please\", \"topic: tides\" or \"stop after this step\" while it works.",
         )
-        .version("2");
+        .version("2")
+        .demo();
         profile.input_schema = Some(json!({
             "type": "object",
             "properties": {

@@ -44,7 +44,8 @@ impl Agent for TravelAgent {
              price, and books only after a yes. Your own model summarizes the trip, if it may be asked. Reports \
              progress from 0 to 100 percent; say \"destination: Oslo\" or \"stop\" while it works.",
         )
-        .version("2");
+        .version("2")
+        .demo();
         profile.input_schema = Some(json!({
             "type": "object",
             "properties": {

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::{
     content::{Message, Part, Role},
     context::TaskContext,
+    surface::ToolGroup,
     task::Task,
 };
 
@@ -117,6 +118,11 @@ pub struct Profile {
     pub extended_card: Option<ExtendedCard>,
     /// How long it may run, not counting time spent waiting. `None`: the server's default.
     pub time_limit: Option<Duration>,
+    /// The group by which it is listed as a tool.
+    pub tool_group: ToolGroup,
+    /// Whether it is a demonstration, whose results are not real work. The planner gives it nothing unless the
+    /// request names it.
+    pub demo: bool,
 }
 
 /// What an agent's extended card has beyond the public one. It is kept apart from the profile's own skills, so that no
@@ -174,7 +180,23 @@ impl Profile {
             extensions: vec![],
             extended_card: None,
             time_limit: None,
+            tool_group: ToolGroup::Agents,
+            demo: false,
         }
+    }
+
+    /// Sets the group by which the agent is listed as a tool.
+    #[must_use]
+    pub fn tool_group(mut self, group: ToolGroup) -> Self {
+        self.tool_group = group;
+        self
+    }
+
+    /// Marks the agent as a demonstration.
+    #[must_use]
+    pub fn demo(mut self) -> Self {
+        self.demo = true;
+        self
     }
 
     /// Sets the agent's version.

@@ -62,6 +62,13 @@ pub enum CatalogError {
     NoDefault(String, String),
 }
 
+impl AgentTable {
+    fn no_default(&self, name: &str) -> CatalogError {
+        let names: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
+        CatalogError::NoDefault(name.into(), names.join(", "))
+    }
+}
+
 impl RegisteredAgent {
     fn new(agent: Arc<dyn Agent>) -> Result<Self, CatalogError> {
         let profile = Arc::new(agent.profile());
@@ -93,8 +100,7 @@ impl Catalog {
     pub fn set_default(&mut self, name: &str) -> Result<(), CatalogError> {
         let mut agents = self.agents.write();
         if !agents.by_name.contains_key(name) {
-            let names: Vec<String> = agents.by_name.keys().cloned().collect();
-            return Err(CatalogError::NoDefault(name.into(), names.join(", ")));
+            return Err(agents.no_default(name));
         }
         agents.default = Some(name.into());
         Ok(())
@@ -103,12 +109,30 @@ impl Catalog {
     /// Removes agents, and adds or replaces others, atomically. Then notifies subscribers of the list of
     /// tools. On an error nothing has changed.
     pub fn change(&self, put: Vec<Arc<dyn Agent>>, remove: &[String]) -> Result<(), CatalogError> {
+        self.change_with_default(put, remove, None)
+    }
+
+    /// The same, and sets the agent that serves the root URL, if one is given.
+    pub fn change_with_default(
+        &self,
+        put: Vec<Arc<dyn Agent>>,
+        remove: &[String],
+        default: Option<&str>,
+    ) -> Result<(), CatalogError> {
         let put: Vec<RegisteredAgent> =
             put.into_iter().map(RegisteredAgent::new).collect::<Result<_, _>>()?;
-        if put.is_empty() && remove.is_empty() {
+        let mut agents = self.agents.write();
+        let default = default.filter(|name| agents.default.as_deref() != Some(name));
+        if put.is_empty() && remove.is_empty() && default.is_none() {
             return Ok(());
         }
-        let mut agents = self.agents.write();
+        if let Some(name) = default {
+            let is_kept = agents.by_name.contains_key(name) && !remove.iter().any(|removed| removed == name);
+            if !is_kept && !put.iter().any(|registered| registered.profile.name == name) {
+                return Err(agents.no_default(name));
+            }
+            agents.default = Some(name.to_owned());
+        }
         for name in remove {
             agents.by_name.remove(name);
         }

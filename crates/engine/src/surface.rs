@@ -12,6 +12,7 @@ mod meta;
 mod prompts;
 mod resources;
 mod schema;
+mod tool_group;
 mod tools;
 mod typed_tool;
 
@@ -38,6 +39,7 @@ pub use self::{
         MAX_SCHEMA_DEPTH, MAX_SUBSCHEMAS, SchemaError, VALIDATION_DEADLINE, check_foreign_cost, is_cheap,
         limit_foreign_cost, validate_off_worker,
     },
+    tool_group::ToolGroup,
     tools::{ContentBlock, Tool, ToolOutput, ToolProfile, tool},
     typed_tool::{ToolCall, TypedOutput, TypedReply, TypedTool, task_arguments, typed_reply, typed_tool},
 };

@@ -9,9 +9,10 @@ use std::{
 use nuncio_agents::{
     Fleet,
     configured::{AgentKind, AgentSpec, remote},
+    fleet,
 };
 use nuncio_client::model::ModelOptions;
-use nuncio_engine::{Agent, Catalog, Options, Surface, catalog::CatalogError, outbox::OutboxOptions};
+use nuncio_engine::{Agent, Catalog, Options, Surface, outbox::OutboxOptions};
 use nuncio_flows::{
     Flows, FlowsOptions,
     registry::{RegistryRemote, RemoteKind},
@@ -289,23 +290,26 @@ impl Nuncio {
         for agent in flows.into_iter().flat_map(Flows::agents) {
             catalog.add(agent)?;
         }
-        for (agent, spec) in fleet.agents().into_iter().zip(fleet.specs()) {
-            catalog.add(agent).map_err(|error| match error {
-                CatalogError::Twice(_) => {
-                    spec.wrong("name", "the server already has an agent of that name").into()
-                }
-                error => StartError::Catalog(error),
-            })?;
+        for spec in &self.configured {
+            if let Ok(known) = catalog.get(&spec.name) {
+                return Err(fleet::name_taken(spec, &known.profile).into());
+            }
         }
-        if let Some(spec) = self.configured.iter().find(|spec| !spec.serve && catalog.get(&spec.name).is_ok())
-        {
-            return Err(spec.wrong("name", "the server already has an agent of that name").into());
+        for agent in fleet.agents() {
+            catalog.add(agent)?;
         }
         catalog.set_surface(Arc::clone(&self.surface));
-        if let Some(name) = &self.default_agent {
+        if let Some(name) = self.default_agent.as_ref().or(self.first_configured()) {
             catalog.set_default(name)?;
         }
         Ok(catalog)
+    }
+
+    /// The configured agent that is the default one because it is the first of all: the program brings no agent, and
+    /// names no default.
+    pub(crate) fn first_configured(&self) -> Option<&String> {
+        let is_first = self.agents.is_empty() && self.default_agent.is_none();
+        self.configured.iter().find(|spec| is_first && spec.serve).map(|spec| &spec.name)
     }
 
     /// The address to listen on, unless it needs `allow_remote` and does not have it.

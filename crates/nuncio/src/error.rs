@@ -10,11 +10,17 @@ use nuncio_store::StoreOpenError;
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The server has no agent.
-    #[error("there is no agent to serve: give the builder at least one")]
+    #[error(
+        "there is no agent to serve: configure one ([[agent]] in nuncio.toml), or leave out builtin-agents = false; \
+         a program gives the builder at least one"
+    )]
     NoAgents,
     /// An agent cannot be served, or the default agent does not exist.
     #[error(transparent)]
     Catalog(#[from] CatalogError),
+    /// The list of tools names an agent that is not served.
+    #[error("mcp.tools: {0}")]
+    Tools(#[from] nuncio_server::ToolSelectionError),
     /// An agent cannot be built from its configuration.
     #[error(transparent)]
     Configured(#[from] SpecError),

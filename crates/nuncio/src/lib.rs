@@ -41,7 +41,10 @@ pub use nuncio_client as client;
 pub use nuncio_client::model::{ModelOptions, Provider, UnknownProvider};
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
-pub use nuncio_server::{EffectiveSetting, HttpLimits, McpOptions, ServerOptions, TlsOptions, TrustedProxy};
+pub use nuncio_server::{
+    EffectiveSetting, HttpLimits, McpOptions, ServerOptions, TlsOptions, ToolSelection, ToolSelectionError,
+    TrustedProxy,
+};
 pub use nuncio_store::{PostgresOptions, StoreLocation};
 pub use otlp::OtlpOptions;
 pub use running_server::{RunningServer, ServerEnd, ShutdownSignals};

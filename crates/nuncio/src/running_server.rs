@@ -86,11 +86,15 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
     }
     nuncio.options.access.audit = nuncio.security.audit_level(secured, nuncio.options.access.audit);
     let fleet = Fleet::new(nuncio.configured.clone())?;
+    if nuncio.first_configured().is_some() {
+        fleet.set_first_as_default();
+    }
     for spec in &nuncio.configured {
         nuncio.options.access.redactor.learn(&spec.known);
     }
     let flows = nuncio.shared_services()?;
     let catalog = nuncio.catalog(&fleet, flows.as_ref())?;
+    nuncio.server.mcp.tools.check(&catalog)?;
     let data = nuncio.data.clone();
     data_dir::make(&data)?;
     data_dir::warn_if_open(&data);

@@ -33,7 +33,7 @@ use crate::{
     cors::Cors,
     health,
     http_metrics::{HttpMetrics, HttpRoute, log_access},
-    mcp::{self, Mcp, sse::SseConnections},
+    mcp::{self, Mcp, McpEndpoint, sse::SseConnections},
     open_streams::{self, OpenStreams, StreamSlot},
     options::{HttpLimits, ServerOptions},
     proxies,
@@ -253,6 +253,7 @@ impl Site {
             .route("/agents/{name}/.well-known/agent.json", get(cards::named_legacy))
             .route(KEY_SET_PATH, get(cards::key_set))
             .route("/mcp", any(mcp_endpoint))
+            .route("/agents/{name}/mcp", any(mcp_endpoint))
             .route("/sse", get(mcp::sse::open))
             .route("/messages", post(mcp::sse::message))
             .route("/schemas/{name}", get(schema))
@@ -282,6 +283,7 @@ impl Site {
             .route("/admin/tenants/{name}/export", get(admin::tenants::export))
             .route("/.well-known/oauth-protected-resource", get(resource_metadata))
             .route("/.well-known/oauth-protected-resource/mcp", get(mcp_metadata))
+            .route("/.well-known/oauth-protected-resource/agents/{name}/mcp", get(agent_mcp_metadata))
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
             .with_state(Arc::clone(&app));
@@ -434,6 +436,15 @@ async fn mcp_metadata(State(app): State<Arc<App>>) -> Response<Body> {
     metadata_of(&app, "/mcp").await
 }
 
+/// The same for the endpoint of one agent, whether there is such an agent or not: a caller without a token does not
+/// learn which agents there are.
+async fn agent_mcp_metadata(State(app): State<Arc<App>>, Path(name): Path<String>) -> Response<Body> {
+    match McpEndpoint::path_of_agent(&name) {
+        Some(path) => metadata_of(&app, &path).await,
+        None => not_found().await,
+    }
+}
+
 /// RFC 9728: the metadata that names where clients get a token for the resource at that path.
 async fn metadata_of(app: &App, path: &str) -> Response<Body> {
     match &app.options.authenticator {
@@ -464,8 +475,8 @@ async fn schema(State(app): State<Arc<App>>, Path(file): Path<String>) -> Respon
 }
 
 pub(crate) async fn not_found() -> Response<Body> {
-    let message = "there is nothing here: agents are at / and /agents/{name}, MCP at /mcp, cards at \
-                   /.well-known/agent-card.json, health at /healthz and /readyz";
+    let message = "there is nothing here: agents are at / and /agents/{name}, MCP at /mcp and /agents/{name}/mcp, \
+                   cards at /.well-known/agent-card.json, health at /healthz and /readyz";
     responses::refuse(&HttpRefusal { status: StatusCode::NOT_FOUND, message: message.into() })
 }
 

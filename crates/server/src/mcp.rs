@@ -1,9 +1,10 @@
-//! The MCP binding, every revision at one endpoint: each agent is a tool, with the same durable task behind a
+//! The MCP binding, every revision at each endpoint: each agent is a tool, with the same durable task behind a
 //! call as behind an A2A message.
 //!
 //! `http`, `sse` and `pipe` are the transports; `dispatch` answers one request of any transport; `call` and
 //! `task_stream` carry a tool call from its arguments to its result. The store holds the sessions (to
-//! 2025-11-25), and the stream of a call is its task's log from a cursor, so that both survive a restart.
+//! 2025-11-25), and the stream of a call is its task's log from a cursor, so that both survive a restart. `endpoint`
+//! decides what a client reaches, `tool_selection` what is listed of it, and `tool_access` what the caller may use.
 
 mod batch;
 mod call;
@@ -11,6 +12,7 @@ mod call_stream;
 mod client;
 mod dispatch;
 pub(crate) mod duplex;
+mod endpoint;
 mod handler;
 mod header_match;
 pub(crate) mod http;
@@ -28,14 +30,22 @@ pub(crate) mod sse;
 mod task_resource;
 mod task_stream;
 mod tasks;
+mod tool_access;
+mod tool_selection;
 
 use std::sync::Arc;
 
 use nuncio_engine::{Engine, Surface};
 use nuncio_wire::mcp::Implementation;
 
-pub use self::{options::McpOptions, pipe::serve_pipe};
-pub(crate) use self::{progress_numbers::ProgressNumbers, session::SessionView, task_resource::task_of};
+pub(crate) use self::{
+    endpoint::McpEndpoint, progress_numbers::ProgressNumbers, session::SessionView, task_resource::task_of,
+};
+pub use self::{
+    options::McpOptions,
+    pipe::serve_pipe,
+    tool_selection::{ToolSelection, ToolSelectionError},
+};
 use self::{
     questions::{ClientQuestions, WrongAnswers},
     request_state::RequestStateSigner,
@@ -48,6 +58,8 @@ pub(crate) struct Mcp {
     pub(crate) engine: Engine,
     pub(crate) options: McpOptions,
     info: Implementation,
+    /// The tools that are listed where the client chooses none.
+    listed: Arc<ToolSelection>,
     state_signer: RequestStateSigner,
     pub(crate) sessions: McpSessions,
     client_questions: ClientQuestions,
@@ -73,6 +85,7 @@ impl Mcp {
         let sessions = McpSessions::new(engine.clone(), &options);
         Arc::new(Self {
             engine,
+            listed: Arc::new(options.tools.clone()),
             options,
             info,
             state_signer: seal,
@@ -81,6 +94,11 @@ impl Mcp {
             wrong_answers: WrongAnswers::default(),
             stateless_waiters: StatelessWaiters::default(),
         })
+    }
+
+    /// The endpoint of a connection that has no address: everything, with the configured lists.
+    pub(crate) fn endpoint(&self) -> McpEndpoint {
+        McpEndpoint::of_server(Arc::clone(&self.listed))
     }
 
     fn surface(&self) -> &Surface {

@@ -45,6 +45,7 @@ async fn what_changed_is_replaced_what_is_new_comes_what_is_gone_goes_and_the_re
         added: vec!["new".into()],
         replaced: vec!["other".into()],
         removed: vec!["gone".into()],
+        default: None,
     };
     assert_eq!(applied, expected);
     assert_eq!(applied.to_string(), "added new; replaced other; removed gone");
@@ -77,8 +78,11 @@ async fn tables_that_cannot_be_used_change_nothing() {
         spec(table)
     };
     check(vec![says("new", "1"), table("bad", json!({ "command": [] }))], "agent \"bad\": command").await;
-    check(vec![says("one", "2"), says("echo", "1")], "agent \"echo\": name: there is an agent of that name")
-        .await;
+    check(
+        vec![says("one", "2"), says("echo", "1")],
+        "agent \"echo\": name: it is the name of a built-in agent",
+    )
+    .await;
     check(vec![says("two", "1"), says("two", "2")], "agent \"two\": name: there are two").await;
     check(vec![table("a b", json!({}))], "an agent's name").await;
     check(vec![table("new", json!({ "input-schema": { "type": 7 } }))], "input schema").await;
@@ -94,6 +98,29 @@ async fn the_agent_at_the_root_stays() {
     assert!(why.contains("agent \"root\"") && why.contains("default agent"), "{why}");
     assert_eq!(fleet.apply(vec![says("root", "2")]).await.unwrap().replaced, ["root"]);
     assert_eq!(server.engine.catalog().default_agent().unwrap().profile.name, "root");
+}
+
+#[tokio::test]
+async fn the_root_is_the_first_table_after_every_update() {
+    let fleet = Fleet::new(vec![says("one", "1"), says("two", "1")]).unwrap();
+    fleet.set_first_as_default();
+    let server = Server::with(fleet.agents()).await;
+    fleet.start(&server.engine).await;
+    let root = || server.engine.catalog().default_agent().unwrap().profile.name.clone();
+    assert_eq!(root(), "one");
+    let generation = server.engine.catalog().generation();
+
+    let applied = fleet.apply(vec![says("two", "1"), says("one", "1")]).await.unwrap();
+    assert_eq!(applied.to_string(), "the root is two");
+    assert_eq!((root().as_str(), server.engine.catalog().generation()), ("two", generation + 1));
+    let applied = fleet.apply(vec![says("three", "1"), says("one", "1")]).await.unwrap();
+    assert_eq!(applied.to_string(), "added three; removed two; the root is three");
+    assert_eq!(root(), "three");
+    assert!(fleet.apply(vec![says("three", "1"), says("one", "1")]).await.unwrap().is_empty());
+
+    let why = fleet.apply(vec![]).await.unwrap_err().to_string();
+    assert!(why.contains("without an agent at its root"), "{why}");
+    assert_eq!(root(), "three");
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 
-use super::{HandlerError, HandlerReply, HandlerRequest, ResourceContent};
+use super::{HandlerError, HandlerReply, HandlerRequest, ResourceContent, ToolGroup};
 use crate::agent::TaskUse;
 
 /// A function that is called by name and answers within the call.
@@ -62,6 +62,8 @@ pub struct ToolProfile {
     pub tasks: TaskUse,
     /// Hints about its behaviour, by their MCP names (`readOnlyHint` and others).
     pub annotations: Map<String, Value>,
+    /// The group by which it is listed; a tool without one is always listed.
+    pub group: Option<ToolGroup>,
 }
 
 impl ToolProfile {
@@ -75,6 +77,7 @@ impl ToolProfile {
             output_schema: None,
             tasks: TaskUse::Never,
             annotations: Map::new(),
+            group: None,
         }
     }
 
@@ -89,6 +92,13 @@ impl ToolProfile {
     #[must_use]
     pub fn tasks(mut self, tasks: TaskUse) -> Self {
         self.tasks = tasks;
+        self
+    }
+
+    /// Sets the group by which it is listed.
+    #[must_use]
+    pub fn group(mut self, group: ToolGroup) -> Self {
+        self.group = Some(group);
         self
     }
 

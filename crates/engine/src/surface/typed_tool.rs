@@ -12,8 +12,8 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, Surface, Tool, ToolOutput,
-    ToolProfile,
+    ContentBlock, HandlerError, HandlerReply, HandlerRequest, SchemaError, Surface, Tool, ToolGroup,
+    ToolOutput, ToolProfile,
     derived_schema::{input_schema, limit_field, output_schema},
 };
 use crate::{access::Caller, agent::TaskUse};
@@ -140,8 +140,9 @@ impl TypedTool {
         self
     }
 
-    /// Registers it, replacing a tool of the same name.
-    pub fn install(self, surface: &Surface) -> Result<(), SchemaError> {
+    /// Registers it in a group, replacing a tool of the same name.
+    pub fn install(mut self, group: ToolGroup, surface: &Surface) -> Result<(), SchemaError> {
+        self.profile.group = Some(group);
         match self.fault {
             Some(fault) => Err(fault),
             None => surface.add_tool(BoxedTool { profile: self.profile, handler: self.handler }),
@@ -198,7 +199,7 @@ mod tests {
             .limit("number", "maximum", 21)
             .limit("words[]", "maxLength", 3)
             .read_only()
-            .install(&surface)
+            .install(ToolGroup::Tasks, &surface)
             .unwrap_or_else(|error| panic!("{error}"));
         let tool = surface.tool("double").unwrap_or_else(|| panic!("it is not there"));
         let input = &tool.profile.input_schema["properties"];
@@ -221,7 +222,7 @@ mod tests {
     #[test]
     fn a_limit_of_a_field_that_is_not_there_is_refused() {
         let tool = typed_tool("double", "Doubles.", &2, double).limit("nummer", "maximum", 21);
-        let refused = tool.install(&Surface::default());
+        let refused = tool.install(ToolGroup::Tasks, &Surface::default());
         let why = refused.err().map(|error| error.to_string()).unwrap_or_default();
         assert!(why.contains("double") && why.contains("nummer"), "{why}");
     }

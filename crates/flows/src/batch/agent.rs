@@ -7,7 +7,7 @@ use nuncio_engine::{
     Agent, AgentError, Caller, Chunk, Engine, Error, Outcome, Profile, Task, TaskContext, TaskFacts, TaskUse,
     access::{AccessKind, Action},
     access_control::AccessRequest,
-    surface::output_schema,
+    surface::{ToolGroup, output_schema},
 };
 use serde_json::Value;
 
@@ -52,7 +52,8 @@ impl Agent for BatchAgent {
              retries, as many at a time as the batch settings allow. What is finished is not done again after a \
              restart; the result tells what became of every operation, and how long it took.",
         )
-        .input(api::submit_schema(&self.core.options));
+        .input(api::submit_schema(&self.core.options))
+        .tool_group(ToolGroup::Batch);
         profile.output_schema = Some(output_schema::<BatchResult>());
         profile.tasks = TaskUse::Offered;
         profile.time_limit = Some(self.core.options.time_limit);

@@ -8,7 +8,8 @@ use nuncio_engine::{
     Caller, Content, Engine, Error, List, Message, Part, Role, State, Submit, Surface, Task, TaskId,
     access::Action,
     surface::{
-        HandlerError, HandlerReply, SchemaError, ToolCall, TypedOutput, TypedReply, typed_reply, typed_tool,
+        HandlerError, HandlerReply, SchemaError, ToolCall, ToolGroup, TypedOutput, TypedReply, typed_reply,
+        typed_tool,
     },
 };
 use serde::Deserialize;
@@ -59,26 +60,29 @@ pub(crate) fn install(core: &Arc<BatchCore>, engine: &Engine, surface: &Surface)
     for (field, keyword, limit) in limits(&core.options) {
         submit = submit.limit(field, keyword, limit);
     }
-    submit.install(surface)?;
+    submit.install(ToolGroup::Batch, surface)?;
     let about = "How far a batch is, and what it came to; with operations: true what became of each operation, in pages.";
-    typed_tool("batch_status", about, &tools, BatchTools::status).read_only().install(surface)?;
+    typed_tool("batch_status", about, &tools, BatchTools::status)
+        .read_only()
+        .install(ToolGroup::Batch, surface)?;
     let about = "Ends a batch. What is finished stays done; the rest is skipped.";
-    typed_tool("batch_cancel", about, &tools, BatchTools::cancel).install(surface)?;
+    typed_tool("batch_cancel", about, &tools, BatchTools::cancel).install(ToolGroup::Batch, surface)?;
     typed_tool(
         "batch_pause",
         "Lets no operation of a batch begin until batch_resume; those that run go on. Also holds after a restart.",
         &tools,
         BatchTools::pause,
     )
-    .install(surface)?;
-    typed_tool("batch_resume", "Lets a paused batch go on.", &tools, BatchTools::resume).install(surface)?;
+    .install(ToolGroup::Batch, surface)?;
+    typed_tool("batch_resume", "Lets a paused batch go on.", &tools, BatchTools::resume)
+        .install(ToolGroup::Batch, surface)?;
     let about = "Begins a new batch of only those operations of an ended one that failed or were skipped.";
-    typed_tool("batch_retry", about, &tools, BatchTools::retry).install(surface)?;
+    typed_tool("batch_retry", about, &tools, BatchTools::retry).install(ToolGroup::Batch, surface)?;
     let about =
         "Changes the settings of the batch engine, for all callers and at once; what is not given stays.";
-    typed_tool("batch_configure", about, &tools, BatchTools::configure).install(surface)?;
+    typed_tool("batch_configure", about, &tools, BatchTools::configure).install(ToolGroup::Batch, surface)?;
     let about = "Your batches, newest first, in pages.";
-    typed_tool("batch_list", about, &tools, BatchTools::list).read_only().install(surface)
+    typed_tool("batch_list", about, &tools, BatchTools::list).read_only().install(ToolGroup::Batch, surface)
 }
 
 impl BatchTools {

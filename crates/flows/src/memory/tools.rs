@@ -9,7 +9,9 @@ use nuncio_engine::{
     Surface,
     knowledge::ExpectedVersion,
     memory::{BankPageQuery, data_uri},
-    surface::{HandlerError, SchemaError, ToolCall, TypedReply, TypedTool, typed_reply, typed_tool},
+    surface::{
+        HandlerError, SchemaError, ToolCall, ToolGroup, TypedReply, TypedTool, typed_reply, typed_tool,
+    },
 };
 use serde_json::json;
 
@@ -41,7 +43,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     .limit("ttl", "maximum", limits.longest_ttl.as_secs())
     // The one argument that may be null: it says the same as its absence.
     .limit("ttl", "type", json!(["integer", "null"]))
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     reading(typed_tool(
         "memory_get",
         "Reads the value of a key, with its version, when it was written and read, and how often it was read (this \
@@ -51,7 +53,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     ))
     .limit("namespace", "maxLength", name)
     .limit("key", "maxLength", key)
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     overwriting(typed_tool(
         "memory_delete",
         "Deletes a key and its value. With expectedVersion only if the entry is at that version.",
@@ -60,7 +62,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     ))
     .limit("namespace", "maxLength", name)
     .limit("key", "maxLength", key)
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     reading(typed_tool(
         "memory_list",
         "Lists the keys of a namespace in their order, with their sizes in bytes and times; without a namespace, the \
@@ -70,7 +72,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     ))
     .limit("namespace", "maxLength", name)
     .limit("limit", "maximum", limits.keys_page)
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     reading(typed_tool(
         "memory_search",
         "Searches a namespace, either by pattern or by text. Pattern: keys that fit it; * stands for any characters, ? \
@@ -86,7 +88,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     .limit("pattern", "maxLength", limits.pattern_bytes)
     .limit("text", "maxLength", limits.pattern_bytes)
     .limit("limit", "maximum", limits.search_page)
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     overwriting(typed_tool(
         "memory_clear",
         "Deletes all keys of a namespace. This cannot be undone: memory_export keeps a copy.",
@@ -94,7 +96,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
         clear,
     ))
     .limit("namespace", "maxLength", name)
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     reading(typed_tool(
         "memory_export",
         "Returns entries of a namespace with their values as JSON Lines, one {key, value, ttl, created} per line, in \
@@ -106,7 +108,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     .limit("namespace", "maxLength", name)
     .limit("limit", "maximum", limits.keys_page)
     .limit("limit", "default", limits.keys_page)
-    .install(surface)?;
+    .install(ToolGroup::Memory, surface)?;
     overwriting(typed_tool(
         "memory_import",
         "Writes entries from JSON Lines as memory_export returns them: {key, value, ttl?, created?} per line; created is \
@@ -118,7 +120,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     ))
     .limit("namespace", "maxLength", name)
     .limit("lines", "maxLength", bank.options.import_bytes)
-    .install(surface)
+    .install(ToolGroup::Memory, surface)
 }
 
 /// The hints of a tool that only reads. No memory tool reaches outside this server.

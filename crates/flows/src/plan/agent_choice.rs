@@ -81,10 +81,15 @@ pub(crate) fn pick(
             .map(|agent| (agent.to_owned(), n));
     }
     // An agent that itself reported the failure is replaced only by the fallbacks of the plan. A target that
-    // names a skill already includes every agent with that skill and all requested tags.
-    if found.is_none() && tried.from == 0 && matches!(task.by, PlanTarget::Agent(_)) {
+    // names a skill already includes every agent with that skill and all requested tags. A demonstration replaces
+    // nothing but a demonstration.
+    if found.is_none()
+        && tried.from == 0
+        && let PlanTarget::Agent(named) = &task.by
+    {
+        let takes_demos = roster.get(named).is_some_and(|profile| profile.demo);
         let alike = |profile: &&std::sync::Arc<nuncio_engine::Profile>| {
-            profile.skills.iter().any(|skill| skills.contains(&skill.id))
+            (takes_demos || !profile.demo) && profile.skills.iter().any(|skill| skills.contains(&skill.id))
         };
         let mut alike = roster.agents().iter().filter(alike).map(|profile| profile.name.as_str());
         found = alike.find(|agent| is_well(agent)).map(|agent| (agent.to_owned(), 0));

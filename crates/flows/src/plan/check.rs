@@ -1,7 +1,10 @@
 //! Validation of a plan as a whole: unique ids, known dependencies without a cycle, references only to
 //! predecessors, and agents and skills that exist. All problems are reported at once.
 
-use std::{collections::HashMap, fmt};
+use std::{
+    collections::{HashMap, HashSet},
+    fmt,
+};
 
 use nuncio_engine::{Engine, Message, Part, Profile, Role, catalog::RegisteredAgent};
 use std::sync::Arc;
@@ -91,6 +94,18 @@ impl Roster {
         Self { profiles: profiles.into_iter().map(Arc::new).collect(), registered: vec![] }
     }
 
+    /// The agents to which a request may be given: demonstrations only where the request has their name as a word.
+    pub(super) fn for_request(&self, request: &str) -> Self {
+        let in_name = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let words: HashSet<String> = request.split(|c| !in_name(c)).map(str::to_ascii_lowercase).collect();
+        let is_meant =
+            |profile: &Profile| !profile.demo || words.contains(&profile.name.to_ascii_lowercase());
+        Self {
+            profiles: self.profiles.iter().filter(|profile| is_meant(profile)).cloned().collect(),
+            registered: self.registered.iter().filter(|agent| is_meant(&agent.profile)).cloned().collect(),
+        }
+    }
+
     /// The profiles of all agents.
     pub fn agents(&self) -> &[Arc<Profile>] {
         &self.profiles
@@ -101,7 +116,8 @@ impl Roster {
         self.profiles.iter().find(|profile| profile.name == name)
     }
 
-    /// The names of the agents that match a target.
+    /// The names of the agents that match a target. A skill is not that of a demonstration where another agent
+    /// has it.
     pub fn matching_agents(&self, target: &PlanTarget) -> Vec<&str> {
         let fits = |profile: &&Arc<Profile>| match target {
             PlanTarget::Agent(name) => profile.name == *name,
@@ -109,7 +125,10 @@ impl Roster {
                 known.id == *skill && tags.iter().all(|tag| known.tags.iter().any(|known| known == tag))
             }),
         };
-        self.profiles.iter().filter(fits).map(|profile| profile.name.as_str()).collect()
+        let found: Vec<&Arc<Profile>> = self.profiles.iter().filter(fits).collect();
+        let only_demos = found.iter().all(|profile| profile.demo);
+        let chosen = found.into_iter().filter(|profile| only_demos || !profile.demo);
+        chosen.map(|profile| profile.name.as_str()).collect()
     }
 
     /// Checks that an agent matches the target; otherwise reports the most similar name.

@@ -1,6 +1,7 @@
 //! The planner: makes a plan from a request. The request is divided into clauses (`clause.rs`), and each is
 //! assigned to the agent whose skills, tags, examples and description share most of its words
-//! (`skill_match.rs`). A part that matches no agent is reported, not guessed.
+//! (`skill_match.rs`). A part that matches no agent is reported, not guessed. An agent that is a demonstration is
+//! given nothing unless the request names it: its results look like real work, and are none.
 //!
 //! A model or an agent may make the plan instead; this module then writes the prompt, and extracts the plan
 //! file from the answer.
@@ -74,14 +75,19 @@ pub struct UnmatchedPart {
     pub part: String,
     /// The most similar agent, with its score, which is too low.
     pub nearest: Option<(String, f64)>,
+    /// The demonstration that would match, and is not named in the request.
+    pub demo: Option<String>,
 }
 
 fn nobody(parts: &[UnmatchedPart]) -> String {
     let mut out = String::from("nobody here fits these parts of the request:");
     for part in parts {
-        let near = match &part.nearest {
-            Some((agent, score)) => format!("nearest is {agent}, {score:.2}"),
-            None => "no agent has any of its words".to_owned(),
+        let near = match (&part.demo, &part.nearest) {
+            (Some(demo), _) => {
+                format!("{demo} would fit, and is a demonstration: name it in the request if it is meant")
+            }
+            (None, Some((agent, score))) => format!("nearest is {agent}, {score:.2}"),
+            (None, None) => "no agent has any of its words".to_owned(),
         };
         let _ = write!(out, "\n- {:?} ({near})", part.part);
     }
@@ -95,6 +101,7 @@ fn nobody(parts: &[UnmatchedPart]) -> String {
 
 /// Makes a plan by rules, without a model.
 pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<PlanDraft, PlanMakeError> {
+    let (everybody, roster) = (roster, &roster.for_request(request));
     let fits = SkillMatcher::new(roster);
     let clauses = clauses(request, |part| fits.best(part).is_some_and(|best| best.score >= options.fit));
     if clauses.is_empty() {
@@ -112,7 +119,7 @@ pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Pla
             Some(best) if best.score >= options.fit => best,
             other => {
                 let nearest = other.filter(|best| best.score > 0.0).map(|best| (best.agent, best.score));
-                unfit.push(UnmatchedPart { part: clause.text.clone(), nearest });
+                unfit.push(UnmatchedPart { part: clause.text.clone(), nearest, demo: None });
                 named.push(String::new());
                 continue;
             }
@@ -135,6 +142,11 @@ pub fn make(request: &str, roster: &Roster, options: &PlanOptions) -> Result<Pla
         });
     }
     if !unfit.is_empty() {
+        let fits = SkillMatcher::new(everybody);
+        for part in &mut unfit {
+            let best = fits.best(&part.part).filter(|best| best.score >= options.fit).map(|best| best.agent);
+            part.demo = best.filter(|agent| everybody.get(agent).is_some_and(|profile| profile.demo));
+        }
         return Err(PlanMakeError::Nobody(unfit));
     }
     let plan = Plan {
@@ -156,9 +168,10 @@ fn task(
 ) -> PlanTask {
     // Where several agents have the skill, any of them will do.
     let by_skill = PlanTarget::Skill { skill: best.skill.clone(), tags: vec![] };
-    let by = match roster.matching_agents(&by_skill).len() {
-        0 | 1 => PlanTarget::Agent(best.agent.clone()),
-        _ => by_skill,
+    let alike = roster.matching_agents(&by_skill);
+    let by = match alike.len() > 1 && alike.contains(&best.agent.as_str()) {
+        true => by_skill,
+        false => PlanTarget::Agent(best.agent.clone()),
     };
     let mut text = clause.text.clone();
     for need in &needs {
@@ -238,6 +251,7 @@ pub(super) fn prompt(request: &str, roster: &Roster) -> String {
          {{ request }} stands for the request and {{ tasks.ID.text }} for the result of a task that is needed; tasks that \
          do not need each other run at the same time; synthesis may be left out.\n\nAgents:\n",
     );
+    let roster = roster.for_request(request);
     for profile in roster.agents().iter().filter(|profile| profile.name != super::AGENT) {
         let _ = writeln!(out, "- {}: {}", profile.name, profile.description);
         for skill in &profile.skills {

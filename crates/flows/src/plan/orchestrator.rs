@@ -18,7 +18,9 @@ use async_trait::async_trait;
 use futures_util::{StreamExt as _, future::BoxFuture, stream::FuturesUnordered};
 use nuncio_engine::{
     Agent, AgentError, Answer, CallEnd, Chunk, Level, Message, Outcome, Part, Profile, Role, State,
-    TaskContext, TaskUse, clock::Timestamp, surface::input_schema,
+    TaskContext, TaskUse,
+    clock::Timestamp,
+    surface::{ToolGroup, input_schema},
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -71,7 +73,8 @@ impl Agent for Orchestrator {
              retries, timeouts and fallbacks, rerouted where an agent is down, and put together at the end with where \
              each part came from. Give it a plan, or a request of which it makes one.",
         )
-        .input(input());
+        .input(input())
+        .tool_group(ToolGroup::Plan);
         profile.tasks = TaskUse::Offered;
         profile.time_limit = Some(self.core.options.time_limit);
         let skill = &mut profile.skills[0];

@@ -7,8 +7,8 @@ use nuncio_engine::{
     AccessKind, Action, Caller, Content, Engine, List, Message, Surface, Task, TaskUse,
     access_control::AccessRequest,
     surface::{
-        HandlerError, HandlerReply, SchemaError, ToolCall, TypedReply, task_arguments, typed_reply,
-        typed_tool,
+        HandlerError, HandlerReply, SchemaError, ToolCall, ToolGroup, TypedReply, task_arguments,
+        typed_reply, typed_tool,
     },
 };
 use serde_json::{Map, Value};
@@ -48,7 +48,7 @@ pub(super) fn install(core: &Arc<PlanCore>, engine: &Engine, surface: &Surface) 
         PlanTools::make,
     )
     .tasks(TaskUse::Offered)
-    .install(surface)?;
+    .install(ToolGroup::Plan, surface)?;
     typed_tool(
         "plan_check",
         "Checks a plan as a whole: ids, needs, references, agents and skills. Everything that is wrong is said.",
@@ -56,9 +56,9 @@ pub(super) fn install(core: &Arc<PlanCore>, engine: &Engine, surface: &Surface) 
         PlanTools::check,
     )
     .read_only()
-    .install(surface)?;
+    .install(ToolGroup::Plan, surface)?;
     let about = "Draws a plan, or one that runs, as text, Mermaid or SVG.";
-    typed_tool("plan_show", about, &tools, PlanTools::show).read_only().install(surface)?;
+    typed_tool("plan_show", about, &tools, PlanTools::show).read_only().install(ToolGroup::Plan, surface)?;
     typed_tool(
         "plan_run",
         "Runs a plan, or makes one of a request and runs it, as one durable task of the orchestrator. plan_status \
@@ -68,13 +68,15 @@ pub(super) fn install(core: &Arc<PlanCore>, engine: &Engine, surface: &Surface) 
     )
     .tasks(TaskUse::Offered)
     .without_output_schema()
-    .install(surface)?;
+    .install(ToolGroup::Plan, surface)?;
     let about = "Where a plan stands: each of its tasks, who does it, and what it came to.";
-    typed_tool("plan_status", about, &tools, PlanTools::status).read_only().install(surface)?;
+    typed_tool("plan_status", about, &tools, PlanTools::status)
+        .read_only()
+        .install(ToolGroup::Plan, surface)?;
     let about = "Your plans that run or ran, newest first, in pages.";
-    typed_tool("plan_list", about, &tools, PlanTools::list).read_only().install(surface)?;
+    typed_tool("plan_list", about, &tools, PlanTools::list).read_only().install(ToolGroup::Plan, surface)?;
     let about = "Ends a plan, and all tasks that it has called.";
-    typed_tool("plan_cancel", about, &tools, PlanTools::cancel).install(surface)
+    typed_tool("plan_cancel", about, &tools, PlanTools::cancel).install(ToolGroup::Plan, surface)
 }
 
 impl PlanTools {

@@ -12,7 +12,7 @@ use nuncio_engine::{
     access_control::AccessRequest,
     surface::{
         HandlerError, HandlerReply, HandlerRequest, Resource, ResourceContent, ResourceProfile, SchemaError,
-        ToolCall, TypedReply, output_schema, typed_reply, typed_tool,
+        ToolCall, ToolGroup, TypedReply, output_schema, typed_reply, typed_tool,
     },
 };
 use serde_json::Value;
@@ -50,9 +50,9 @@ pub(super) fn install(
     let tools = RegistryTools { registry: Arc::clone(registry), engine: engine.clone() };
     surface.add_resource(RegistryResource(tools.clone()));
     let about = "Lists the agents of this server and the configured remotes, and how they are.";
-    typed_tool("agents_list", about, &tools, RegistryTools::list).install(surface)?;
+    typed_tool("agents_list", about, &tools, RegistryTools::list).install(ToolGroup::Registry, surface)?;
     let about = "Looks now how an agent is, instead of waiting for the next probe, and tells what it found.";
-    typed_tool("agents_probe", about, &tools, RegistryTools::probe).install(surface)
+    typed_tool("agents_probe", about, &tools, RegistryTools::probe).install(ToolGroup::Registry, surface)
 }
 
 impl RegistryTools {

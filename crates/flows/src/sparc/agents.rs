@@ -11,7 +11,8 @@ mod role;
 use std::sync::Arc;
 
 use nuncio_engine::{
-    Agent, AgentError, Engine, Profile, Skill, StepContext, TaskContext, surface::output_schema,
+    Agent, AgentError, Engine, Profile, Skill, StepContext, TaskContext,
+    surface::{ToolGroup, output_schema},
 };
 use serde_json::{Value, json};
 
@@ -130,7 +131,7 @@ async fn test(
 }
 
 fn profile(role: SparcRole, about: &str, skill: &str) -> Profile {
-    let mut profile = Profile::new(role.name(), about).input(json!({
+    let mut profile = Profile::new(role.name(), about).tool_group(ToolGroup::Sparc).input(json!({
         "type": "object",
         "properties": {
             "contextId": { "type": "string", "description": "The workflow; default: the conversation's own." },

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
@@ -134,13 +134,26 @@ pub struct WorkflowAnswer {
     pub context_id: String,
     pub current_phase: SparcPhase,
     pub done: bool,
+    #[schemars(schema_with = "phases")]
     pub phases: WorkflowPhases,
     pub artifacts: Vec<ArtifactSummary>,
     pub metadata: WorkflowMetadata,
 }
 
+/// The schema of [`WorkflowPhases`] with that of a phase written once: five copies of it would be most of the list of
+/// the workflow tools.
+fn phases(generator: &mut SchemaGenerator) -> Schema {
+    let names = SparcPhase::ALL.map(SparcPhase::name);
+    json_schema!({
+        "type": "object",
+        "propertyNames": { "enum": names },
+        "additionalProperties": generator.subschema_for::<PhaseAnswer>(),
+        "required": names,
+    })
+}
+
 /// The phases of a workflow, by name.
-#[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WorkflowPhases {
     pub specification: PhaseAnswer,
     pub pseudocode: PhaseAnswer,

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     Surface, TaskUse,
-    surface::{HandlerReply, SchemaError, ToolCall, TypedReply, task_arguments, typed_reply, typed_tool},
+    surface::{
+        HandlerReply, SchemaError, ToolCall, ToolGroup, TypedReply, task_arguments, typed_reply, typed_tool,
+    },
 };
 
 use super::{
@@ -25,9 +27,9 @@ const PAGE: usize = 50;
 /// Registers the tools.
 pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(), SchemaError> {
     let about = "Starts a SPARC workflow: five phases from specification to completion, each of which ends at a gate.";
-    typed_tool("sparc_start", about, workflows, start).install(surface)?;
+    typed_tool("sparc_start", about, workflows, start).install(ToolGroup::Sparc, surface)?;
     let about = "A workflow: its current phase, what the gates said, its artifacts.";
-    typed_tool("sparc_status", about, workflows, status).read_only().install(surface)?;
+    typed_tool("sparc_status", about, workflows, status).read_only().install(ToolGroup::Sparc, surface)?;
     typed_tool(
         "sparc_submit",
         "Submits the artifact of the current phase. Its gate decides at once whether the phase has passed, and names \
@@ -37,13 +39,13 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(
         submit,
     )
     .tasks(TaskUse::Offered)
-    .install(surface)?;
+    .install(ToolGroup::Sparc, surface)?;
     let about = "Goes back to an earlier phase. What comes after it is pending again; the artifacts stay.";
-    typed_tool("sparc_back", about, workflows, back).install(surface)?;
+    typed_tool("sparc_back", about, workflows, back).install(ToolGroup::Sparc, surface)?;
     let about = "The workflows that the caller may read, by name.";
-    typed_tool("sparc_list", about, workflows, list).read_only().install(surface)?;
+    typed_tool("sparc_list", about, workflows, list).read_only().install(ToolGroup::Sparc, surface)?;
     let about = "Who did what to a workflow and what came of it, oldest first.";
-    typed_tool("sparc_history", about, workflows, history).read_only().install(surface)?;
+    typed_tool("sparc_history", about, workflows, history).read_only().install(ToolGroup::Sparc, surface)?;
     typed_tool(
         "sparc_run",
         "Has the coordinator work on a workflow from where it stands to its completion, as one task with a child for \
@@ -52,7 +54,7 @@ pub(super) fn install(workflows: &Workflows, surface: &Arc<Surface>) -> Result<(
         run,
     )
     .tasks(TaskUse::Offered)
-    .install(surface)
+    .install(ToolGroup::Sparc, surface)
 }
 
 async fn start(workflows: Workflows, call: ToolCall<SparcStartRequest>) -> TypedReply<WorkflowAnswer> {

@@ -21,7 +21,7 @@ const MAX_EVENTS: usize = 500;
 #[derive(Debug, Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TaskSendRequest {
-    /// Who is to do it, as agents_list has it.
+    /// The agent that is to do it: each is a tool of its name.
     #[schemars(length(min = 1, max = MAX_NAME))]
     pub agent: String,
     /// What to do, in words.

@@ -3,7 +3,7 @@
 use nuncio_engine::{
     Engine, Error, Event, List, Next,
     event::Entry,
-    surface::{HandlerError, SchemaError, Surface, ToolCall, TypedReply, typed_reply, typed_tool},
+    surface::{HandlerError, SchemaError, Surface, ToolCall, ToolGroup, TypedReply, typed_reply, typed_tool},
 };
 use serde_json::Value;
 
@@ -25,12 +25,12 @@ const MAX_EVENT_BYTES: usize = 1024 * 1024;
 
 pub(super) fn install(engine: &Engine, surface: &Surface) -> Result<(), SchemaError> {
     let about = "Tells how a task stands, what it asks, and what has come of it.";
-    typed_tool("task_get", about, engine, get).install(surface)?;
+    typed_tool("task_get", about, engine, get).install(ToolGroup::Tasks, surface)?;
     let about = "Lists the caller's tasks, newest status first, in pages.";
-    typed_tool("task_list", about, engine, list).install(surface)?;
+    typed_tool("task_list", about, engine, list).install(ToolGroup::Tasks, surface)?;
     let about =
         "Reads a page of a task's log after a cursor: what was said, done, asked and answered, with numbers.";
-    typed_tool("task_events", about, engine, events).install(surface)
+    typed_tool("task_events", about, engine, events).install(ToolGroup::Tasks, surface)
 }
 
 async fn get(engine: Engine, call: ToolCall<TaskGetRequest>) -> TypedReply<TaskAnswer> {

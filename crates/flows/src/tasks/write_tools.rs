@@ -2,7 +2,7 @@
 
 use nuncio_engine::{
     Engine, Message, Part, Reply, Role, Submit,
-    surface::{HandlerError, SchemaError, Surface, ToolCall, TypedReply, typed_reply, typed_tool},
+    surface::{HandlerError, SchemaError, Surface, ToolCall, ToolGroup, TypedReply, typed_reply, typed_tool},
 };
 use serde_json::{Map, Value, json};
 
@@ -23,11 +23,11 @@ pub(super) fn install(engine: &Engine, surface: &Surface) -> Result<(), SchemaEr
         engine,
         send,
     )
-    .install(surface)?;
+    .install(ToolGroup::Tasks, surface)?;
     let about = "Says something to a task that has not ended: the answer, where it asks something.";
-    typed_tool("task_reply", about, engine, reply).install(surface)?;
+    typed_tool("task_reply", about, engine, reply).install(ToolGroup::Tasks, surface)?;
     let about = "Ends a task; returns when it has ended, or soon after.";
-    typed_tool("task_cancel", about, engine, cancel).install(surface)
+    typed_tool("task_cancel", about, engine, cancel).install(ToolGroup::Tasks, surface)
 }
 
 async fn send(engine: Engine, call: ToolCall<TaskSendRequest>) -> TypedReply<TaskSendAnswer> {

@@ -65,7 +65,9 @@ fn agents_take_what_the_golden_files_say() {
 }
 
 fn listed(profile: &ToolProfile) -> Value {
-    let ToolProfile { name, title, description, input_schema, output_schema, tasks, annotations } = profile;
+    let ToolProfile { name, title, description, input_schema, output_schema, tasks, annotations, group } =
+        profile;
+    assert!(group.is_some(), "{name} belongs to no group, so it could not be left out of a list");
     let tasks = match tasks {
         TaskUse::Never => "never",
         TaskUse::Offered => "offered",

@@ -72,7 +72,8 @@ impl Mcp {
             as_task: client.version == McpVersion::V2025_11_25 && call.task.is_some(),
             idempotency_key: request.meta.idempotency_key.clone(),
         };
-        let tool = self.surface().tool(&call.name);
+        let endpoint = &client.endpoint;
+        let tool = self.surface().tool(&call.name).filter(|tool| endpoint.reaches_tool(&tool.profile));
         // Computed only for a stateless call that may be repeated with answers: the arguments may be large.
         let digest = |arguments: &Map<String, Value>| match client.version.is_stateless() {
             true => digest("tools/call", &call.name, arguments),
@@ -93,12 +94,11 @@ impl Mcp {
         if let Some(tool) = tool {
             return self.call_tool(client, &request.id, tool, call, arguments, along).await;
         }
-        let agent = self.engine.catalog().get(&call.name).map_err(|_| {
-            McpFault::invalid_params(format!(
-                "there is no tool {:?}: tools/list names those that there are",
-                call.name
-            ))
-        })?;
+        let agent = self.engine.catalog().get(&call.name);
+        let agent = agent
+            .ok()
+            .filter(|agent| endpoint.reaches_agent(&agent.profile.name))
+            .ok_or_else(|| McpFault::invalid_params(endpoint.no_tool(&call.name)))?;
         if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }

@@ -6,7 +6,7 @@ use nuncio_engine::{Caller, Level, surface::Abilities};
 use nuncio_wire::mcp::{ClientCapabilities, McpFault, McpVersion, RequestMeta};
 use serde_json::Value;
 
-use super::session::McpSession;
+use super::{McpEndpoint, session::McpSession};
 
 /// The lowest level of log messages that is sent to a session which never set one.
 pub(super) const DEFAULT_LEVEL: Level = Level::Info;
@@ -16,6 +16,8 @@ pub(super) const DEFAULT_LEVEL: Level = Level::Info;
 pub(crate) struct McpClient {
     pub(super) version: McpVersion,
     pub(super) caller: Caller,
+    /// The endpoint that it uses.
+    pub(super) endpoint: McpEndpoint,
     pub(super) capabilities: ClientCapabilities,
     /// The session; `None` for a stateless request.
     pub(super) session: Option<Arc<McpSession>>,
@@ -70,7 +72,11 @@ impl McpClient {
 
     /// The client of a stateless request. The outer error means that the request is not a valid stateless one;
     /// the inner error is reported only if the headers match the body.
-    pub(super) fn stateless(caller: &Caller, meta: &RequestMeta) -> Result<Result<Self, McpFault>, McpFault> {
+    pub(super) fn stateless(
+        caller: &Caller,
+        endpoint: &McpEndpoint,
+        meta: &RequestMeta,
+    ) -> Result<Result<Self, McpFault>, McpFault> {
         let missing = |what: &str| {
             McpFault::invalid_params(format!(
                 "_meta: {what} is missing: MCP 2026-07-28 wants it with every request"
@@ -94,6 +100,7 @@ impl McpClient {
         }
         let (caller, capabilities) = (caller.clone().over(version.dialect()), meta.capabilities(version));
         let info = meta.client_info.as_ref().and_then(info_of);
-        Ok(Ok(Self { version, caller, capabilities, session: None, level: meta.level, info }))
+        let (endpoint, level) = (endpoint.clone(), meta.level);
+        Ok(Ok(Self { version, caller, endpoint, capabilities, session: None, level, info }))
     }
 }

@@ -18,7 +18,7 @@ use tokio::{
 };
 
 use super::{
-    Mcp,
+    Mcp, McpEndpoint,
     batch::batch_size,
     client::{McpClient, info_of},
     dispatch::{McpReply, McpRequest, McpResponse, cancelled_id, null_id},
@@ -34,6 +34,7 @@ const MAX_OPEN: usize = 64;
 pub(crate) struct McpDuplex {
     mcp: Arc<Mcp>,
     caller: Caller,
+    endpoint: McpEndpoint,
     out: mpsc::Sender<Vec<u8>>,
     client: Option<McpClient>,
     work: JoinSet<()>,
@@ -50,8 +51,13 @@ struct DuplexRequest {
 
 impl McpDuplex {
     /// A connection that writes to `out`, one message at a time.
-    pub(crate) fn new(mcp: Arc<Mcp>, caller: Caller, out: mpsc::Sender<Vec<u8>>) -> Self {
-        Self { mcp, caller, out, client: None, work: JoinSet::new(), open: Arc::default() }
+    pub(crate) fn new(
+        mcp: Arc<Mcp>,
+        caller: Caller,
+        endpoint: McpEndpoint,
+        out: mpsc::Sender<Vec<u8>>,
+    ) -> Self {
+        Self { mcp, caller, endpoint, out, client: None, work: JoinSet::new(), open: Arc::default() }
     }
 
     /// Handles a body: a message, or a batch where the revision has them.
@@ -158,11 +164,13 @@ impl McpDuplex {
     async fn request(&mut self, id: &RpcId, method: &str, params: Option<&RawValue>) -> Result<(), McpFault> {
         let meta = read_meta(params)?;
         let client = match (&meta.version, &self.client) {
-            (Some(_), _) => McpClient::stateless(&self.caller, &meta)??,
+            (Some(_), _) => McpClient::stateless(&self.caller, &self.endpoint, &meta)??,
             (None, _) if method == "initialize" => return self.initialize(id, read_params(params)?).await,
             (None, Some(client)) => client.clone(),
             // A client of 2026-07-28 omitted its revision; any other client has to send `initialize` first.
-            (None, None) if method == "server/discover" => McpClient::stateless(&self.caller, &meta)??,
+            (None, None) if method == "server/discover" => {
+                McpClient::stateless(&self.caller, &self.endpoint, &meta)??
+            }
             (None, None) => {
                 return Err(McpFault::invalid_request(format!(
                     "{method} came before initialize, and without the _meta of MCP 2026-07-28"
@@ -208,6 +216,7 @@ impl McpDuplex {
         let client = McpClient {
             version,
             caller: self.caller.clone().over(version.dialect()),
+            endpoint: self.endpoint.clone(),
             capabilities,
             session: Some(session),
             level: None,

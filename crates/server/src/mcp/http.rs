@@ -1,6 +1,7 @@
 //! The Streamable HTTP transport in both of its forms: with sessions (2025-03-26 to 2025-11-25) and stateless
 //! (2026-07-28).
 //!
+//! The server's endpoint and those of single agents are served alike; [`McpEndpoint`] is the difference.
 //! A request that names its revision, in a header or in its `_meta`, is stateless; any other opens a session or
 //! belongs to one.
 
@@ -30,7 +31,7 @@ use serde::Deserialize;
 use tokio::time::Instant;
 
 use super::{
-    Mcp,
+    Mcp, McpEndpoint,
     call_stream::{CallStream, McpFrame},
     client::{McpClient, info_of},
     dispatch::{McpReply, McpRequest, McpResponse, null_id},
@@ -47,11 +48,10 @@ use crate::{
     responses::event_stream,
 };
 
-const ENDPOINT: &str = "/mcp";
 const SESSION: &str = "mcp-session-id";
 const VERSION: &str = "mcp-protocol-version";
 
-/// Answers a request at the MCP endpoint.
+/// Answers a request at an MCP endpoint.
 pub(crate) async fn serve<B>(
     app: &Arc<App>,
     request: HttpRequest<B>,
@@ -74,14 +74,19 @@ where
         Ok(caller) => caller,
         Err(error) => {
             let mut response = responses::json(McpResponse::fault(None, auth::fault(&error)).body);
-            app.challenge.refuse(&mut response, ENDPOINT, &error);
+            app.challenge.refuse(&mut response, &McpEndpoint::protected_path(parts.uri.path()), &error);
             return response;
         }
     };
     if let Err(error) = app.admit_request(&caller).await {
         return responses::refuse_busy(&error);
     }
-    let exchange = McpExchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller };
+    let endpoint = match McpEndpoint::find(&app.mcp, &parts.uri, &caller) {
+        Ok(endpoint) => endpoint,
+        Err(refusal) => return responses::refuse(&refusal),
+    };
+    let caller = endpoint.limit(caller);
+    let exchange = McpExchange { app, mcp: &app.mcp, headers: &parts.headers, peer, caller, endpoint };
     let answered = async {
         match parts.method {
             Method::POST => exchange.post(body).await,
@@ -112,6 +117,7 @@ pub(super) struct McpExchange<'a> {
     headers: &'a HeaderMap,
     peer: &'a ConnectionPeer,
     caller: Caller,
+    endpoint: McpEndpoint,
 }
 
 impl McpExchange<'_> {
@@ -178,7 +184,7 @@ impl McpExchange<'_> {
         meta: Result<RequestMeta, McpFault>,
     ) -> Result<HttpResponse<Body>, McpFault> {
         let meta = meta.map_err(|fault| fault.with_status(400))?;
-        let client = McpClient::stateless(&self.caller, &meta)?;
+        let client = McpClient::stateless(&self.caller, &self.endpoint, &meta)?;
         let subject = header_match::check_headers(self.headers, request, &meta)?;
         let client = client?;
         let Some(id) = request.id.clone().filter(|id| *id != RpcId::null()) else {
@@ -234,7 +240,7 @@ impl McpExchange<'_> {
         let session = self
             .mcp
             .sessions
-            .create(&self.caller, version, capabilities, info_of(&params.client_info))
+            .create(&self.caller, &self.endpoint, version, capabilities, info_of(&params.client_info))
             .await?;
         let mut response = self.respond(McpResponse::result(self.mcp.initialized(version, id)));
         // Always valid: the id consists of hexadecimal digits.
@@ -255,10 +261,10 @@ impl McpExchange<'_> {
                  or speak MCP 2026-07-28 with its headers",
             ));
         };
-        let session = self.mcp.sessions.find(&self.caller, id).await?;
+        let session = self.mcp.sessions.find(&self.caller, &self.endpoint, id).await?;
         let session = session.ok_or_else(|| {
             McpFault::invalid_request(
-                "there is no such session, or it has ended: begin again with initialize",
+                "there is no such session at this endpoint, or it has ended: begin again with initialize",
             )
             .with_status(404)
         })?;
@@ -278,8 +284,9 @@ impl McpExchange<'_> {
             }
         }
         let capabilities = session.capabilities();
-        let caller = self.caller.clone().over(version.dialect());
-        Ok(McpClient { version, caller, capabilities, session: Some(session), level: None, info: None })
+        let (caller, endpoint) = (self.caller.clone().over(version.dialect()), self.endpoint.clone());
+        let session = Some(session);
+        Ok(McpClient { version, caller, endpoint, capabilities, session, level: None, info: None })
     }
 
     /// Opens the session's own stream, or resumes a disconnected one.
@@ -407,7 +414,7 @@ impl McpExchange<'_> {
         if fault.code == FORBIDDEN {
             let scope =
                 fault.data.as_ref().and_then(|data| data["requiredScope"].as_str()).unwrap_or_default();
-            self.app.challenge.forbid(&mut http, ENDPOINT, scope);
+            self.app.challenge.forbid(&mut http, &self.endpoint.path(), scope);
         }
         http
     }

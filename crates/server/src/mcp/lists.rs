@@ -1,5 +1,5 @@
 //! The lists of tools, resources and prompts, in pages, and the completion of arguments. A list contains only
-//! what the caller may use, so it differs by caller. Resources come from the current state: first those that
+//! what the caller may use, so it differs by caller, and only what the client's endpoint has. Resources come from the current state: first those that
 //! always exist, then the caller's workflows, namespaces and tasks, family by family.
 
 use nuncio_engine::{
@@ -15,7 +15,7 @@ use nuncio_wire::{
     },
 };
 
-use super::{Mcp, client::McpClient, task_resource};
+use super::{Mcp, client::McpClient, task_resource, tool_access::may_use};
 
 /// Maximum values in one completion.
 const MAX_VALUES: usize = 100;
@@ -28,15 +28,19 @@ impl Mcp {
         id: &RpcId,
         page: &ListParams,
     ) -> Result<Vec<u8>, McpFault> {
-        let version = client.version;
+        let (version, endpoint) = (client.version, &client.endpoint);
         let (agents, tools) = (self.engine.catalog(), self.surface().tools());
         let mut all: Vec<(String, Vec<u8>)> = vec![];
-        for tool in tools.iter().filter(|tool| may_use(&client.caller, &tool.profile.name)) {
+        let usable = tools.iter().filter(|tool| may_use(&client.caller, &tool.profile.name));
+        for tool in usable.filter(|tool| endpoint.lists_tool(&tool.profile)) {
             all.push((tool.profile.name.clone(), written(|out| write_tool(out, version, &tool.profile))));
         }
         let may_call = |name: &str| client.caller.may(Action::Execute, AccessKind::A2a, name);
-        let offered = |name: &str| self.surface().tool(name).is_none() && may_call(name);
-        for agent in agents.iter().filter(|agent| offered(&agent.profile.name)) {
+        let is_hidden =
+            |name: &str| self.surface().tool(name).is_some_and(|tool| endpoint.reaches_tool(&tool.profile));
+        let callable =
+            agents.iter().filter(|agent| may_call(&agent.profile.name) && !is_hidden(&agent.profile.name));
+        for agent in callable.filter(|agent| endpoint.lists_agent(&agent.profile)) {
             let name = agent.profile.name.clone();
             all.push((name, written(|out| write_agent_as_tool(out, version, &agent.profile))));
         }
@@ -52,12 +56,14 @@ impl Mcp {
         page: &ListParams,
     ) -> Result<Vec<u8>, McpFault> {
         let size = self.options.page_size.max(1);
+        let (mut shown, families) = (vec![], self.surface().templates());
+        // The last family is that of the tasks: the only one at the endpoint of an agent.
+        let first = if client.endpoint.agent().is_some() { families.len() + 1 } else { 0 };
         let (mut family, mut within) = match page.cursor.as_deref() {
-            None => (0, None),
+            None => (first, None),
             Some(cursor) => read_cursor(cursor)?,
         };
-        let (mut shown, families) = (vec![], self.surface().templates());
-        if family > families.len() + 1 {
+        if family < first || family > families.len() + 1 {
             return Err(McpFault::invalid_params("cursor: not one that this server gave"));
         }
         loop {
@@ -173,6 +179,7 @@ impl Mcp {
         let families = offered.iter().map(|template| template.profile.clone());
         let all = families
             .chain([task_resource::template()])
+            .filter(|family| client.endpoint.reaches_resource(&family.uri))
             .filter(|family| may_read_some(&client.caller, &family.uri))
             .flat_map(|family| self.with_aliases(&family))
             .map(write)
@@ -190,7 +197,11 @@ impl Mcp {
         let write = |profile: &PromptProfile| {
             (profile.name.clone(), written(|out| write_prompt(out, version, profile)))
         };
-        let all = self.surface().prompts().iter().map(|prompt| write(&prompt.profile)).collect();
+        let prompts = self.surface().prompts();
+        let all = match client.endpoint.agent() {
+            Some(_) => vec![],
+            None => prompts.iter().map(|prompt| write(&prompt.profile)).collect(),
+        };
         self.page(client, id, "prompts", all, page)
     }
 
@@ -236,7 +247,7 @@ impl Mcp {
         let (caller, argument, typed) = (&client.caller, &asked.argument.name, &asked.argument.value);
         let mut values = match &asked.reference {
             CompletionReference::Prompt { name } => {
-                let prompt = self.surface().prompt(name);
+                let prompt = self.prompt(client, name);
                 let prompt =
                     prompt.ok_or_else(|| McpFault::invalid_params(format!("there is no prompt {name:?}")))?;
                 prompt.handler.complete(caller, argument, typed, &known).await
@@ -249,7 +260,10 @@ impl Mcp {
             CompletionReference::Resource { uri } => {
                 let templates = self.surface().templates();
                 let meant = self.surface().canonical(uri);
-                let template = templates.iter().find(|template| template.profile.uri == meant);
+                let mut reached = templates
+                    .iter()
+                    .filter(|template| client.endpoint.reaches_resource(&template.profile.uri));
+                let template = reached.find(|template| template.profile.uri == meant);
                 let template = template.ok_or_else(|| {
                     McpFault::invalid_params(format!("there is no resource template {uri:?}"))
                 })?;
@@ -302,34 +316,6 @@ fn may_read_some(caller: &Caller, template: &str) -> bool {
     }
 }
 
-/// Whether the caller may use a tool for anything. Tools that are not built into this server are open to all
-/// callers.
-fn may_use(caller: &Caller, tool: &str) -> bool {
-    let some = |action, kind| caller.grants().allow_some(action, kind);
-    match tool {
-        "memory_get" | "memory_list" | "memory_search" | "memory_export" => {
-            some(Action::Read, AccessKind::Memory)
-        }
-        "memory_store" | "memory_delete" | "memory_clear" | "memory_import" => {
-            some(Action::Write, AccessKind::Memory)
-        }
-        "batch_status" | "batch_list" => some(Action::Read, AccessKind::Batchtools),
-        "batch_submit" | "batch_retry" => some(Action::Execute, AccessKind::Batchtools),
-        "batch_cancel" | "batch_pause" | "batch_resume" | "batch_configure" => {
-            some(Action::Write, AccessKind::Batchtools)
-        }
-        "task_get" | "task_list" | "task_events" => caller.may(Action::Read, AccessKind::A2a, TASKS),
-        "task_cancel" => caller.may(Action::Write, AccessKind::A2a, TASKS),
-        "task_send" => some(Action::Execute, AccessKind::A2a),
-        "a2a_streams" => caller.may(Action::Read, AccessKind::A2a, "streams"),
-        "agents_list" | "agents_probe" => caller.may(Action::Read, AccessKind::A2a, "registry"),
-        name if name.starts_with("sparc_") => {
-            Action::ALL.into_iter().any(|action| some(action, AccessKind::Sparc))
-        }
-        _ => true,
-    }
-}
-
 fn written(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     write(&mut out);
@@ -343,24 +329,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_what_the_caller_may_use() {
-        let caller = |scopes: &str| {
-            Caller::named("ada").limited_to(Grants::parse(scopes).unwrap_or_else(|why| panic!("{why}")))
-        };
-        let ada = caller("read:memory:team-* execute:a2a:echo");
-        for (tool, may) in [
-            ("memory_get", true),
-            ("memory_store", false),
-            ("batch_submit", false),
-            ("sparc_start", false),
-            ("task_send", true),
-            // A caller that may call an agent may read the resulting task.
-            ("task_get", true),
-            ("agents_list", false),
-            ("greet", true),
-        ] {
-            assert_eq!(may_use(&ada, tool), may, "{tool}");
-        }
+    fn a_list_has_the_resources_that_the_caller_may_read() {
+        let grants = Grants::parse("read:memory:team-* execute:a2a:echo");
+        let ada = Caller::named("ada").limited_to(grants.unwrap_or_else(|why| panic!("{why}")));
         assert!(may_read_some(&ada, "memory://data/{namespace}/{key}"));
         assert!(!may_read_some(&ada, "sparc://workflow/{contextId}"));
         assert!(may_read_some(&ada, "a2a://tasks/{taskId}"));

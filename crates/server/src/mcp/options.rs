@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::ToolSelection;
+
 /// Options and limits of the MCP binding.
 #[derive(Clone)]
 pub struct McpOptions {
@@ -10,6 +12,8 @@ pub struct McpOptions {
     pub secret: Vec<u8>,
     /// Instructions for clients on how to use this server, sent in the handshake.
     pub instructions: Option<String>,
+    /// The tools that the list at `/mcp` shows. All others can be called, too.
+    pub tools: ToolSelection,
     /// Maximum concurrent sessions of one caller.
     pub max_sessions: usize,
     /// Idle time after which a session is deleted.
@@ -35,6 +39,7 @@ impl Default for McpOptions {
         Self {
             secret: vec![],
             instructions: None,
+            tools: ToolSelection::default(),
             max_sessions: 10_000,
             session_idle: Duration::from_secs(24 * 3600),
             max_subscriptions: 256,

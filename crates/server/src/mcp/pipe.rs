@@ -35,7 +35,8 @@ pub async fn serve_pipe(
         }
         io::Result::Ok(())
     });
-    let mut duplex = McpDuplex::new(Arc::clone(&mcp), Caller::local(), out.clone());
+    let endpoint = mcp.endpoint();
+    let mut duplex = McpDuplex::new(Arc::clone(&mcp), Caller::local(), endpoint, out.clone());
     loop {
         let line = tokio::select! {
             line = read_line(&mut input, max_bytes) => line?,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use nuncio_engine::{
     Error, List,
-    surface::{ResourceContent, access_of, matches},
+    surface::{Prompt, PromptProfile, ResourceContent, SurfaceItem, access_of, matches},
 };
 use nuncio_wire::{
     jsonrpc::RpcId,
@@ -37,6 +37,9 @@ impl Mcp {
         // An alias names the same resource; the response uses the URI of the request.
         let asked = uri;
         let uri = self.surface().canonical(&asked).into_owned();
+        if !client.endpoint.reaches_resource(&uri) {
+            return Err(McpFault::no_resource(version, &asked));
+        }
         if let Some(task) = task_of(&uri) {
             let task = match self.engine.get(&client.caller, task).await {
                 Err(Error::NoSuchTask(_)) => return Err(McpFault::no_resource(version, &asked)),
@@ -123,7 +126,7 @@ impl Mcp {
         request: &McpRequest<'_>,
     ) -> Result<McpReply, McpFault> {
         let get: GetPromptParams = mcp::read_params(request.params)?;
-        let prompt = self.surface().prompt(&get.name).ok_or_else(|| {
+        let prompt = self.prompt(client, &get.name).ok_or_else(|| {
             McpFault::invalid_params(format!(
                 "there is no prompt {:?}: prompts/list names those that there are",
                 get.name
@@ -190,8 +193,20 @@ impl Mcp {
         Ok(self.result(client.version, id, |_| {}))
     }
 
+    /// The prompt of that name. The endpoint of an agent has none.
+    pub(super) fn prompt(
+        &self,
+        client: &McpClient,
+        name: &str,
+    ) -> Option<Arc<SurfaceItem<dyn Prompt, PromptProfile>>> {
+        self.surface().prompt(name).filter(|_| client.endpoint.agent().is_none())
+    }
+
     /// The last event that a subscriber would know by reading the resource now. The resource must exist.
     pub(super) async fn known_up_to(&self, client: &McpClient, uri: &str) -> Result<u64, McpFault> {
+        if !client.endpoint.reaches_resource(&self.surface().canonical(uri)) {
+            return Err(McpFault::no_resource(client.version, uri));
+        }
         check_subscription(&self.engine, &client.caller, uri).await.map_err(|refusal| match refusal {
             SubscriptionRefusal::TooLong => McpFault::invalid_params(format!("uri: at most {MAX_URI} bytes")),
             SubscriptionRefusal::NotFound => McpFault::no_resource(client.version, uri),

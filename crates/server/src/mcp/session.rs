@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use tokio::{sync::watch, task::AbortHandle};
 
-use super::McpOptions;
+use super::{McpEndpoint, McpOptions};
 
 /// How long a cached session of a shared store is used without reading it again.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -48,6 +48,8 @@ pub(crate) struct McpSession {
     context: String,
     version: McpVersion,
     capabilities: ClientCapabilities,
+    /// The agent at whose endpoint it was opened; `None`: the server's. It is used there alone.
+    agent: Option<String>,
     state: RwLock<McpSessionState>,
     /// The version of the stored session; 0: the store does not have this session.
     stored_version: AtomicU64,
@@ -117,6 +119,8 @@ pub(super) struct McpSessionState {
 struct StoredMcpSession {
     version: String,
     capabilities: ClientCapabilities,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
     #[serde(flatten)]
     state: McpSessionState,
 }
@@ -158,6 +162,7 @@ impl McpSession {
             context,
             version,
             capabilities,
+            agent: None,
             state: RwLock::new(state),
             stored_version: AtomicU64::new(kept),
             used: AtomicBool::new(false),
@@ -170,11 +175,18 @@ impl McpSession {
         }
     }
 
+    /// The same session, opened at the endpoint of that agent.
+    fn opened_at(self, agent: Option<String>) -> Self {
+        Self { agent, ..self }
+    }
+
     fn read(stored: store::Session) -> Result<Self, Error> {
         let damaged = |what: &dyn std::fmt::Display| Error::Internal(format!("a session is damaged: {what}"));
         let body: StoredMcpSession = serde_json::from_slice(&stored.body).map_err(|e| damaged(&e))?;
         let version = McpVersion::parse(&body.version).ok_or_else(|| damaged(&body.version))?;
-        Ok(Self::of(stored.id, stored.owner, version, body.capabilities, body.state, stored.version))
+        let session =
+            Self::of(stored.id, stored.owner, version, body.capabilities, body.state, stored.version);
+        Ok(session.opened_at(body.agent))
     }
 
     pub(crate) fn id(&self) -> &str {
@@ -258,7 +270,8 @@ impl McpSession {
 
     fn body(&self, state: &McpSessionState) -> Vec<u8> {
         let (version, capabilities) = (self.version.name().to_owned(), self.capabilities);
-        let body = StoredMcpSession { version, capabilities, state: state.clone() };
+        let body =
+            StoredMcpSession { version, capabilities, agent: self.agent.clone(), state: state.clone() };
         // Strings, numbers and string keys: it cannot fail.
         serde_json::to_vec(&body).unwrap_or_default()
     }
@@ -335,12 +348,14 @@ impl McpSessions {
     pub(super) async fn create(
         &self,
         caller: &Caller,
+        endpoint: &McpEndpoint,
         version: McpVersion,
         capabilities: ClientCapabilities,
         client: Option<String>,
     ) -> Result<McpSession, McpFault> {
         let (id, state) = (new_id(&self.engine), McpSessionState { client, ..McpSessionState::default() });
-        let session = McpSession::of(id, caller.owner().to_owned(), version, capabilities, state.clone(), 1);
+        let session = McpSession::of(id, caller.owner().to_owned(), version, capabilities, state.clone(), 1)
+            .opened_at(endpoint.agent().map(str::to_owned));
         let now = self.engine.clock().now();
         let stored = store::Session {
             id: session.id.clone(),
@@ -366,8 +381,16 @@ impl McpSessions {
         Ok(session)
     }
 
-    /// The session of that id, if it is the caller's.
-    pub(super) async fn find(&self, caller: &Caller, id: &str) -> Result<Option<Arc<McpSession>>, McpFault> {
+    /// The session of that id, if it is the caller's and was opened at this endpoint.
+    pub(super) async fn find(
+        &self,
+        caller: &Caller,
+        endpoint: &McpEndpoint,
+        id: &str,
+    ) -> Result<Option<Arc<McpSession>>, McpFault> {
+        let is_theirs = |session: &Arc<McpSession>| {
+            caller.sees(&session.owner) && session.agent.as_deref() == endpoint.agent()
+        };
         let shared = self.engine.is_shared();
         let remembered = self.known.lock().get(id).map(|known| (Arc::clone(&known.session), known.checked));
         let session = match remembered {
@@ -375,7 +398,7 @@ impl McpSessions {
             remembered => {
                 let is_new = remembered.is_none();
                 let session = self.load_session(id, remembered.map(|(session, _)| session)).await?;
-                if is_new && session.as_ref().is_some_and(|session| caller.sees(&session.owner)) {
+                if is_new && session.as_ref().is_some_and(is_theirs) {
                     // Recorded as used, so that it is not deleted to make space.
                     let now = self.engine.clock().now();
                     self.engine
@@ -387,7 +410,7 @@ impl McpSessions {
                 session
             }
         };
-        let session = session.filter(|session| caller.sees(&session.owner));
+        let session = session.filter(is_theirs);
         if let Some(session) = &session {
             session.used.store(true, Ordering::Relaxed);
         }

@@ -21,7 +21,7 @@ use tokio::sync::{
     watch,
 };
 
-use super::duplex::McpDuplex;
+use super::{McpEndpoint, duplex::McpDuplex};
 use crate::{
     app::{App, peer_of},
     auth::CredentialRecheck,
@@ -60,6 +60,10 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
         Ok(caller) => caller,
         Err(error) => return app.challenge.refusal("/mcp", &error),
     };
+    let endpoint = match McpEndpoint::find(&app.mcp, request.uri(), &caller) {
+        Ok(endpoint) => endpoint,
+        Err(refusal) => return responses::refuse(&refusal),
+    };
     let place = match app.admit_request(&caller).await.and_then(|()| app.reserve_stream_slot(&caller)) {
         Ok(place) => place,
         Err(Error::Forbidden(_)) => {
@@ -75,7 +79,7 @@ pub(crate) async fn open(State(app): State<Arc<App>>, request: HttpRequest<Body>
     let (inbox, mut messages) = mpsc::channel::<Bytes>(INBOX);
     let (out, outbox) = mpsc::channel::<Vec<u8>>(WAITING);
     app.connections.lock().insert(name.clone(), SseConnection { owner: caller.clone(), inbox });
-    let mut duplex = McpDuplex::new(Arc::clone(&app.mcp), caller, out);
+    let mut duplex = McpDuplex::new(Arc::clone(&app.mcp), caller, endpoint, out);
     let depth = app.options.limits.max_json_depth;
     // Ends when the input channel is closed, which happens when the output stream ends.
     tokio::spawn(async move {

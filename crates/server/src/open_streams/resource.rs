@@ -13,7 +13,7 @@ use nuncio_engine::{
     clock::Timestamp,
     surface::{
         CachePolicy, HandlerError, HandlerReply, HandlerRequest, ResourceContent, ResourceDescription,
-        ResourceProfile, SchemaError, Template, ToolOutput, ToolProfile, tool,
+        ResourceProfile, SchemaError, Template, ToolGroup, ToolOutput, ToolProfile, tool,
     },
 };
 use nuncio_wire::timestamp::format as iso;
@@ -42,7 +42,8 @@ pub(crate) fn register_stream_resources(streams: &Arc<OpenStreams>) -> Result<()
         "properties": { "streams": { "type": "array", "items": schema() } },
         "required": ["streams"],
         "additionalProperties": false,
-    }));
+    }))
+    .group(ToolGroup::Registry);
     surface.add_tool(tool(profile, move |request: HandlerRequest| {
         let streams = Arc::clone(&streams);
         async move {

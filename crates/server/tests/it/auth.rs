@@ -33,6 +33,10 @@ async fn nobody_gets_in_without_a_token_and_everybody_is_told_how_to() {
             ("/mcp", post("/mcp", &header, &call)),
             ("/mcp", bare("GET", "/mcp", &with(&[("mcp-session-id", "x"), ("accept", "text/event-stream")]))),
             ("/mcp", bare("DELETE", "/mcp", &with(&[("mcp-session-id", "x")]))),
+            ("/agents/actor/mcp", post("/agents/actor/mcp", &header, &call)),
+            // Which agents there are is not told.
+            ("/agents/nobody/mcp", post("/agents/nobody/mcp", &header, &call)),
+            ("/mcp", post("/agents/%22/mcp", &header, &call)),
             ("/mcp", get("/sse", &header)),
             ("/mcp", post("/messages?sessionId=x", &header, &call)),
             ("", get("/metrics", &header)),
@@ -104,7 +108,7 @@ async fn a_refusal_speaks_the_dialect_and_answers_the_request() {
 async fn metadata_and_cards_announce_the_scheme() {
     let site = site().await;
     let base = format!("http://{}", site.address);
-    for path in ["", "/mcp"] {
+    for path in ["", "/mcp", "/agents/actor/mcp", "/agents/nobody/mcp"] {
         let answer = site.get(&format!("/.well-known/oauth-protected-resource{path}"), &[]).await;
         let said = answer.json();
         assert_eq!(said["resource"], format!("{base}{path}"));
@@ -112,6 +116,8 @@ async fn metadata_and_cards_announce_the_scheme() {
         assert_eq!(said["bearer_methods_supported"], json!(["header"]));
         assert!(said["scopes_supported"].as_array().unwrap().contains(&json!("execute:a2a")), "{said}");
     }
+    let unnameable = site.get("/.well-known/oauth-protected-resource/agents/%22/mcp", &[]).await;
+    assert_eq!(unnameable.status, 404);
     let card = async |version: &str| {
         site.get("/.well-known/agent-card.json", &[("a2a-version", version)]).await.json()
     };

@@ -99,7 +99,12 @@ impl As<'_> {
     }
 
     /// A call of MCP: in a session, or without one where that is empty.
-    pub(crate) async fn mcp(&self, session: &str, method: &str, mut params: Value) -> Answer {
+    pub(crate) async fn mcp(&self, session: &str, method: &str, params: Value) -> Answer {
+        self.mcp_at("/mcp", session, method, params).await
+    }
+
+    /// The same at another endpoint.
+    pub(crate) async fn mcp_at(&self, path: &str, session: &str, method: &str, mut params: Value) -> Answer {
         let authorization = self.authorization();
         let named = ["name", "uri", "taskId"].iter().find_map(|member| params[*member].as_str());
         let named = named.unwrap_or_default().to_owned();
@@ -118,7 +123,7 @@ impl As<'_> {
             headers.push(("mcp-session-id", session));
         }
         let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params }).to_string();
-        self.site.send(post("/mcp", &headers, body)).await
+        self.site.send(post(path, &headers, body)).await
     }
 
     /// Begins a session of MCP; its id.

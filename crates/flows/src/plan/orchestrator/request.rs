@@ -103,14 +103,16 @@ pub(super) async fn begin(
                     SubmittedPlan::File(text) => Plan::parse(text, &core.options),
                     SubmittedPlan::Value(value) => Plan::read(value, &core.options),
                 };
-                Ok(admit_plan(cx, plan.map_err(|problems| problems.to_string())).await)
+                let roster = Roster::of(&cx.engine());
+                Ok(admit_plan(cx, plan.map_err(|problems| problems.to_string()), &roster).await)
             })
             .await
         }
         PlanRequest::Make { request, by: PlanMaker::Rules, .. } => {
             cx.step("plan", async |_| {
-                let made = make(&request, &Roster::of(&cx.engine()), &core.options);
-                Ok(admit_plan(cx, made.map(|made| made.plan).map_err(|error| error.to_string())).await)
+                let roster = Roster::of(&cx.engine());
+                let made = make(&request, &roster, &core.options).map(|made| made.plan);
+                Ok(admit_plan(cx, made.map_err(|error| error.to_string()), &roster).await)
             })
             .await
         }
@@ -119,14 +121,17 @@ pub(super) async fn begin(
 }
 
 /// Each of these checks takes up to a millisecond for hundreds of tasks, so it yields to other tasks in between.
-async fn admit_plan(cx: &TaskContext, plan: Result<Plan, String>) -> Result<AdmittedPlan, String> {
+async fn admit_plan(
+    cx: &TaskContext,
+    plan: Result<Plan, String>,
+    roster: &Roster,
+) -> Result<AdmittedPlan, String> {
     let engine = cx.engine();
     let plan = plan?;
     yield_now().await;
-    let roster = Roster::of(&engine);
-    plan.check(&roster).map_err(|problems| problems.to_string())?;
+    plan.check(roster).map_err(|problems| problems.to_string())?;
     yield_now().await;
-    let meant = |task: &crate::plan::PlanTask| (task.id.clone(), agent_choice::skills_of(task, &roster));
+    let meant = |task: &crate::plan::PlanTask| (task.id.clone(), agent_choice::skills_of(task, roster));
     let skills = plan.tasks.iter().map(meant).collect();
     yield_now().await;
     Ok(AdmittedPlan { plan: plan.to_value(), at: engine.clock().now(), skills })
@@ -182,7 +187,9 @@ async fn by_other(
                     plan.request.get_or_insert_with(|| request.to_owned());
                     plan
                 });
-                Ok(admit_plan(cx, plan.map_err(|problems| problems.to_string())).await)
+                // A demonstration that the request does not name is no agent that the plan may name.
+                let roster = Roster::of(&cx.engine()).for_request(request);
+                Ok(admit_plan(cx, plan.map_err(|problems| problems.to_string()), &roster).await)
             })
             .await?;
         match read {

@@ -4,7 +4,10 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use nuncio_engine::{Agent, AgentError, Chunk, Outcome, Profile, TaskContext, surface::output_schema};
+use nuncio_engine::{
+    Agent, AgentError, Chunk, Outcome, Profile, TaskContext,
+    surface::{ToolGroup, output_schema},
+};
 use serde_json::{Value, json};
 
 use super::{SparcTaskInput, submit, who, workflows};
@@ -35,7 +38,7 @@ impl Agent for GateAgent {
     fn profile(&self) -> Profile {
         let about = "Applies the gate of the refinement phase to an artifact: runs the configured tests and records \
                      what came of it. sparc_submit hands over to it.";
-        let mut profile = Profile::new(GATE, about).input(json!({
+        let mut profile = Profile::new(GATE, about).tool_group(ToolGroup::Sparc).input(json!({
             "type": "object",
             "properties": {
                 "contextId": { "type": "string", "description": "The workflow." },

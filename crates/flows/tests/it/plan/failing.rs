@@ -144,7 +144,9 @@ async fn whoever_is_known_to_be_down_is_not_even_called() {
     assert_eq!(calls.of("far"), 1);
     // Nobody else: it is said who is down, and why.
     let lonely = elsewhere("lonely", "alone", &health, async |_| Ok(Outcome::done()));
-    server.engine.catalog().change(vec![lonely], &[]).unwrap();
+    // A demonstration with the same skill is nobody: what it makes only looks like work.
+    let show = does("show", "alone", async |_| Ok(Outcome::done())).demo();
+    server.engine.catalog().change(vec![lonely, show], &[]).unwrap();
     server.registry.probe("lonely").await.unwrap();
     let ended = server.run(&task("agent = \"lonely\"")).await;
     assert_eq!(

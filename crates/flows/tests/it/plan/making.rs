@@ -8,13 +8,23 @@ use std::sync::{
 use nuncio_agents::{AgentOptions, built_in};
 use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Message, Outcome, Part, Profile, Reply, Role, State, TaskContext};
-use nuncio_flows::plan::{Plan, PlanMakeError, PlanOptions, Roster, make};
+use nuncio_flows::plan::{Plan, PlanMakeError, PlanOptions, PlanTarget, Roster, make};
 use serde_json::json;
 
 use super::world::{World, completed, does, result, said};
 
+/// The built-in agents as if their work were real.
 fn roster() -> Roster {
-    Roster::new(built_in(&AgentOptions::default()).iter().map(|agent| agent.profile()))
+    let agents = built_in(&AgentOptions::default());
+    Roster::new(agents.iter().map(|agent| Profile { demo: false, ..agent.profile() }))
+}
+
+/// The built-in agents as they are, and one that books as well.
+fn roster_with_demos() -> Roster {
+    let demos = built_in(&AgentOptions::default());
+    let mut books = Profile::new("bookings", "Books trips");
+    books.skills[0].id = "book_trip".into();
+    Roster::new(demos.iter().map(|agent| agent.profile()).chain([books]))
 }
 
 #[test]
@@ -68,6 +78,38 @@ fn what_nobody_fits_is_said() {
     let few = PlanOptions { tasks_per_plan: 1, ..PlanOptions::default() };
     let error = make("Research Rome. Research Oslo.", &roster(), &few).unwrap_err();
     assert_eq!(error, PlanMakeError::TooMany(2, 1));
+}
+
+#[test]
+fn a_demonstration_is_given_what_names_it_and_nothing_else() {
+    let (roster, options) = (roster_with_demos(), PlanOptions::default());
+    let by = |request: &str| -> Vec<String> {
+        let made = make(request, &roster, &options).unwrap_or_else(|error| panic!("{request}: {error}"));
+        assert!(made.matches.iter().all(|found| found.others.iter().all(|(agent, _)| agent != "echo")));
+        made.plan.tasks.iter().map(|task| task.by.to_string()).collect()
+    };
+    assert_eq!(by("Book a trip to Lisbon"), ["bookings"], "travel_agent is a demonstration");
+    assert_eq!(by("Book a trip to Lisbon with travel_agent")[0], "travel_agent");
+    assert_eq!(
+        by("Research tides (RESEARCH_AGENT), then book a trip to Oslo"),
+        ["research_agent", "bookings"]
+    );
+
+    // An agent is named by a whole word.
+    for request in ["Research tides", "Research tides, not research_agents"] {
+        let error = make(request, &roster, &options).unwrap_err();
+        let PlanMakeError::Nobody(unfit) = &error else { panic!("{error}") };
+        assert_eq!(unfit[0].demo.as_deref(), Some("research_agent"));
+        assert!(error.to_string().contains("research_agent would fit, and is a demonstration"), "{error}");
+    }
+}
+
+#[test]
+fn a_skill_is_not_that_of_a_demonstration_where_another_agent_has_it() {
+    let book = PlanTarget::Skill { skill: "book_trip".into(), tags: vec![] };
+    assert_eq!(roster_with_demos().matching_agents(&book), ["bookings"]);
+    let demos = Roster::new(built_in(&AgentOptions::default()).iter().map(|agent| agent.profile()));
+    assert_eq!(demos.matching_agents(&book), ["travel_agent"], "a plan that wants it has it");
 }
 
 #[test]
@@ -159,6 +201,24 @@ async fn an_agent_makes_the_plan_and_is_asked_once_more_where_it_is_wrong() {
     );
     let task = server.begin(Part::data(json!({ "request": "x", "by": "planer" }))).await;
     assert_eq!(said(&*server.ended(&task).await), "by: there is no agent \"planer\"; is \"planner\" meant?");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_that_makes_a_plan_is_not_told_of_demonstrations_and_may_not_use_them() {
+    let planner = does("planner", "plan", async |cx: TaskContext| {
+        let input = format!("told: {}", cx.text().contains("- show: "));
+        Ok(Outcome::said(json!({ "tasks": [{ "id": "a", "agent": "show", "input": input }] }).to_string()))
+    });
+    let show = does("show", "show", async |cx: TaskContext| Ok(Outcome::said(cx.text()))).demo();
+    let server = World::new(vec![planner, show]).serve().await;
+    let task = server.begin(Part::data(json!({ "request": "a picture", "by": "planner" }))).await;
+    let ended = server.ended(&task).await;
+    assert_eq!(ended.state, State::Rejected);
+    assert!(said(&ended).contains("there is no agent \"show\""), "{}", said(&ended));
+    let task = server.begin(Part::data(json!({ "request": "show a picture", "by": "planner" }))).await;
+    let ended = server.ended(&task).await;
+    completed(&ended);
+    assert!(result(&ended).contains("told: true"), "{}", result(&ended));
 }
 
 /// A stand-in for a model that makes plans: says the same to everybody, and counts how often it is asked.

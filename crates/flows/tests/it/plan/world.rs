@@ -35,6 +35,7 @@ pub(crate) struct Does {
     work: Box<dyn Fn(TaskContext) -> Work + Send + Sync>,
     probe: Option<Arc<dyn Probe>>,
     schema: Option<Value>,
+    demo: bool,
 }
 
 #[async_trait]
@@ -43,6 +44,7 @@ impl Agent for Does {
         let mut profile = Profile::new(&self.name, "does what a test says");
         let skill = Skill::new(&self.skill, &self.skill, "what a test says");
         profile.skills = vec![Skill { tags: self.tags.clone(), ..skill }];
+        profile.demo = self.demo;
         match &self.schema {
             Some(schema) => profile.input(schema.clone()).strict(),
             None => profile,
@@ -65,6 +67,12 @@ impl Does {
         Arc::new(Self { schema: Some(schema), ..does })
     }
 
+    /// The same, as a demonstration.
+    pub(crate) fn demo(self: Arc<Self>) -> Arc<Self> {
+        let Ok(does) = Arc::try_unwrap(self) else { panic!("it is served already") };
+        Arc::new(Self { demo: true, ..does })
+    }
+
     /// The same, with a tag.
     pub(crate) fn tagged(mut self, tag: &str) -> Self {
         self.tags.push(tag.to_owned());
@@ -82,7 +90,8 @@ where
     F: Future<Output = Result<Outcome, AgentError>> + Send + 'static,
 {
     let work = Box::new(move |cx| Box::pin(work(cx)) as Work);
-    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe: None, schema: None })
+    let (name, skill, tags) = (name.into(), skill.into(), vec![]);
+    Arc::new(Does { name, skill, tags, work, probe: None, schema: None, demo: false })
 }
 
 /// The same, for somebody elsewhere who is as well as that says.
@@ -97,7 +106,8 @@ where
 {
     let work = Box::new(move |cx| Box::pin(work(cx)) as Work);
     let probe = Some(Arc::clone(health) as Arc<dyn Probe>);
-    Arc::new(Does { name: name.into(), skill: skill.into(), tags: vec![], work, probe, schema: None })
+    let (name, skill, tags) = (name.into(), skill.into(), vec![]);
+    Arc::new(Does { name, skill, tags, work, probe, schema: None, demo: false })
 }
 
 /// How somebody elsewhere is.

@@ -23,6 +23,8 @@ pub(super) const RESOURCES_CHANGED: &str = "notifications/resources/list_changed
 /// One client: a session, or none (2026-07-28).
 pub(super) struct Client {
     at: SocketAddr,
+    /// The endpoint that it uses.
+    path: String,
     pub(super) version: String,
     /// The session; empty without one.
     pub(super) session: String,
@@ -36,8 +38,13 @@ pub(super) struct Client {
 impl Client {
     /// Begins a session.
     pub(super) async fn session(site: &Site, version: &str, capabilities: Value) -> Self {
-        let mut client = Self::unborn(site, version);
-        let answer = site.send(post("/mcp", &[ACCEPT], initialize(version, &capabilities).to_string())).await;
+        Self::session_at(site, "/mcp", version, capabilities).await
+    }
+
+    /// Begins a session at an endpoint of the server.
+    pub(super) async fn session_at(site: &Site, path: &str, version: &str, capabilities: Value) -> Self {
+        let mut client = Self::unborn(site, version).at(path);
+        let answer = site.send(post(path, &[ACCEPT], initialize(version, &capabilities).to_string())).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         client.session = answer.header("mcp-session-id").to_owned();
         client.began = answer.json()["result"].take();
@@ -55,12 +62,18 @@ impl Client {
     fn unborn(site: &Site, version: &str) -> Self {
         Self {
             at: site.address,
+            path: "/mcp".to_owned(),
             version: version.to_owned(),
             session: String::new(),
             began: Value::Null,
             capabilities: json!({}),
             next: AtomicU64::new(1),
         }
+    }
+
+    /// The same client at another endpoint.
+    pub(super) fn at(self, path: &str) -> Self {
+        Self { path: path.to_owned(), ..self }
     }
 
     /// The same session at another server.
@@ -117,7 +130,7 @@ impl Client {
 
     pub(super) async fn send_with(&self, message: &Value, headers: &[(&str, String)]) -> Reply {
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
-        self.exchange(&post("/mcp", &headers, message.to_string())).await
+        self.exchange(&post(&self.path, &headers, message.to_string())).await
     }
 
     /// Sends a whole request of HTTP.
@@ -214,7 +227,7 @@ impl Client {
         let mut all: Vec<(&str, &str)> =
             own.iter().filter(|(name, _)| *name != "accept").map(|(name, value)| (*name, &**value)).collect();
         all.extend(headers);
-        self.exchange(&bare(method, "/mcp", &all)).await
+        self.exchange(&bare(method, &self.path, &all)).await
     }
 }
 

@@ -8,6 +8,7 @@ mod bad_input;
 mod batches;
 mod client;
 mod discovery;
+mod endpoints;
 mod events;
 mod extension;
 mod live_streams;
