@@ -23,6 +23,7 @@ mod servers;
 mod session;
 mod split_line;
 mod updates;
+mod word_wrap;
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

@@ -106,6 +106,8 @@ pub(crate) struct ModelConfig {
     pub(crate) name: String,
     pub(crate) base_url: Option<String>,
     pub(crate) key_variable: Option<String>,
+    pub(crate) timeout: Option<Duration>,
+    pub(crate) retries: Option<u32>,
 }
 
 impl ModelConfig {
@@ -115,7 +117,14 @@ impl ModelConfig {
         if let (Some(name), None) = (&self.key_variable, &key) {
             tracing::warn!("model.key-variable: the variable {name} of the environment is not set");
         }
-        ModelOptions { url: self.base_url.clone(), key, ..ModelOptions::of(self.provider, &self.name) }
+        let default = ModelOptions::of(self.provider, &self.name);
+        ModelOptions {
+            url: self.base_url.clone(),
+            key,
+            timeout: self.timeout.unwrap_or(default.timeout),
+            retries: self.retries.unwrap_or(default.retries),
+            ..default
+        }
     }
 }
 

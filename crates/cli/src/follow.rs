@@ -3,14 +3,20 @@
 use std::collections::HashSet;
 
 use nuncio_client::a2a::{A2aClient, A2aTaskEvents};
-use nuncio_engine::{content::Content, event::ArtifactChunk, task::State};
+use nuncio_engine::{
+    content::{Content, Message},
+    event::ArtifactChunk,
+    task::State,
+};
 use nuncio_wire::a2a::{StreamEvent, TaskView};
 
 use super::{
     connection::AgentConnection,
     error::CliError,
+    form,
     output::{self, note},
     program,
+    server_connection::quoted,
     text::{self, TextOutput, shown_state},
 };
 
@@ -31,7 +37,7 @@ pub(crate) async fn show(
     mut events: A2aTaskEvents,
     ending: FollowUntil,
 ) -> Result<(), CliError> {
-    let (mut live, mut last) = (LiveText::default(), None);
+    let (mut live, mut last, mut said) = (LiveText::default(), None, None);
     loop {
         let next = events.next().await.map_err(|error| connection.failed(error))?;
         let Some(item) = next else {
@@ -46,10 +52,12 @@ pub(crate) async fn show(
         let state = match event {
             StreamEvent::Task(task) => {
                 connection.record_task(&task.id, task.context.as_deref(), item.cursor.as_deref());
+                said.clone_from(&task.message);
                 Some(task.state)
             }
             StreamEvent::Status(update) => {
                 connection.record_task(&update.task, update.context.as_deref(), item.cursor.as_deref());
+                said.clone_from(&update.message);
                 Some(update.state)
             }
             StreamEvent::Artifact(update) => {
@@ -80,7 +88,7 @@ pub(crate) async fn show(
         text.ids(task, seen.context.as_deref(), shown_state(state, None));
         output::text(&text.0)?;
     }
-    end(connection, task, state)
+    end(connection, task, state, said.as_ref())
 }
 
 /// Waits until the authorization is given, and follows the task from the last event on.
@@ -113,15 +121,25 @@ async fn waits_now(
 
 /// The report after a printed task: how to continue, and whether it succeeded.
 pub(crate) fn show_settled(connection: &AgentConnection, task: &TaskView) -> Result<(), CliError> {
-    end(connection, &task.id, task.state)
+    end(connection, &task.id, task.state, task.message.as_ref())
 }
 
-fn end(connection: &AgentConnection, task: &str, state: State) -> Result<(), CliError> {
+/// `said`: the message about the state, with the question that the task asks.
+fn end(
+    connection: &AgentConnection,
+    task: &str,
+    state: State,
+    said: Option<&Message>,
+) -> Result<(), CliError> {
     match state {
         State::InputRequired | State::AuthRequired if !connection.output.is_json() => {
-            let flags = &connection.target.flags;
+            let send = format!("{} send --task-id {task}{}", program(), connection.target.flags);
             let mut text = TextOutput::default();
-            text.field("Resume", &format!("{} send --task-id {task}{flags} \"<reply>\"", program()));
+            text.field("Resume", &format!("{send} \"<reply>\""));
+            let form = said.and_then(Message::data).and_then(text::asked_form);
+            if let Some(example) = form.and_then(form::example_answer) {
+                text.field("Answer", &format!("{send} --data {}", quoted(&example.to_string())));
+            }
             output::text(&text.0)?;
         }
         _ => {}
@@ -204,6 +222,8 @@ impl LiveText {
 /// Notes about a waiting command, on the standard error.
 pub(crate) struct WaitNotes {
     loud: bool,
+    /// The last note: what comes again, as after a reconnect, is not repeated.
+    last: String,
 }
 
 impl WaitNotes {
@@ -212,7 +232,7 @@ impl WaitNotes {
         if loud {
             note(&format!("waiting for task {task}"));
         }
-        Self { loud }
+        Self { loud, last: String::new() }
     }
 
     pub(crate) fn event(&mut self, event: &StreamEvent) {
@@ -220,7 +240,11 @@ impl WaitNotes {
             && let Some(message) = &update.message
         {
             let state = shown_state(update.state, update.unknown_state.as_ref());
-            note(&format!("{state}: {}", text::in_one_line(message)));
+            let line = format!("{state}: {}", text::in_one_line(message));
+            if line != self.last {
+                note(&line);
+                self.last = line;
+            }
         }
     }
 }

@@ -41,6 +41,16 @@ pub(crate) fn fields(schema: &Value) -> Vec<PromptField<'_>> {
         .collect()
 }
 
+/// An answer to a form that can be copied and changed: its required fields, or all if none is. `None`: it has none.
+pub(crate) fn example_answer(schema: &Value) -> Option<Value> {
+    let fields = fields(schema);
+    let only_required = fields.iter().any(|field| field.required);
+    let wanted = fields.iter().filter(|field| field.required || !only_required);
+    let content: serde_json::Map<_, _> =
+        wanted.map(|field| (field.name.to_owned(), field.example())).collect();
+    (!content.is_empty()).then_some(Value::Object(content))
+}
+
 /// The schema of a property: resolves a reference inside the schema, and skips `null` where the value may be
 /// missing.
 fn within<'a>(whole: &'a Value, property: &'a Value) -> &'a Value {
@@ -71,15 +81,30 @@ pub(crate) struct PromptField<'a> {
 impl PromptField<'_> {
     /// The prompt text.
     pub(crate) fn prompt(&self) -> String {
-        let text = |member: &str| self.member(member).and_then(Value::as_str).map(plain);
-        let title = text("title").unwrap_or_else(|| plain(self.name));
-        let about = text("description").map(|about| format!(" ({about})")).unwrap_or_default();
+        let title = plain(self.title());
+        let about = self.about().map(|about| format!(" ({})", plain(about))).unwrap_or_default();
+        let kind = self.wanted();
+        let kind = if kind.is_empty() { kind } else { format!(" [{kind}]") };
+        format!("{title}{about}{kind}: ")
+    }
+
+    /// The field in one line, by the name that it has in an answer.
+    pub(crate) fn in_one_line(&self) -> String {
+        let kind = Some(self.wanted()).filter(|kind| !kind.is_empty()).map(|kind| format!("[{kind}]"));
+        let title = Some(plain(self.title())).filter(|title| title != self.name);
+        let about = self.about().map(|about| format!("({})", plain(about)));
+        let words = [Some(plain(self.name)), kind, title, about].into_iter().flatten().collect::<Vec<_>>();
+        words.join(" ").replace('\n', " ")
+    }
+
+    /// What may be entered, in a few words; empty for any text.
+    fn wanted(&self) -> String {
         let mut kind = match self.kind() {
             "boolean" => "y/n".to_owned(),
             "array" if !self.choices().is_empty() => {
-                format!("any of {}, with commas", self.choices().join(", "))
+                format!("any of {}, with commas", self.choices_with_titles().join(", "))
             }
-            _ if !self.choices().is_empty() => self.choices().join(" | "),
+            _ if !self.choices().is_empty() => self.choices_with_titles().join(" | "),
             "array" => "a list in JSON, or words with commas".to_owned(),
             "object" => "JSON".to_owned(),
             "integer" => "a whole number".to_owned(),
@@ -97,8 +122,7 @@ impl PromptField<'_> {
             }
             None => {}
         }
-        let kind = if kind.is_empty() { kind } else { format!(" [{}]", plain(&kind)) };
-        format!("{title}{about}{kind}: ")
+        plain(&kind)
     }
 
     /// A member of the field's schema, from the property itself or from what it refers to.
@@ -136,11 +160,66 @@ impl PromptField<'_> {
 
     /// The allowed values, if it is a choice.
     pub(crate) fn choices(&self) -> Vec<String> {
+        self.titled_choices().into_iter().map(|(value, _)| value.to_owned()).collect()
+    }
+
+    /// The allowed values with their titles: `enum` with `enumNames`, or the constants of `oneOf` and `anyOf`.
+    fn titled_choices(&self) -> Vec<(&str, Option<&str>)> {
         let schema = if self.kind() == "array" { &self.schema["items"] } else { self.schema };
-        let named = schema["enum"].as_array().into_iter().flatten();
+        let named = schema["enum"].as_array().into_iter().flatten().enumerate();
+        let named = named.map(|(at, value)| (value, &schema["enumNames"][at]));
         let titled =
             ["oneOf", "anyOf"].into_iter().flat_map(|member| schema[member].as_array().into_iter().flatten());
-        named.chain(titled.map(|one| &one["const"])).filter_map(Value::as_str).map(str::to_owned).collect()
+        let choices = named.chain(titled.map(|one| (&one["const"], &one["title"])));
+        choices
+            .filter_map(|(value, title)| {
+                let value = value.as_str()?;
+                Some((value, title.as_str().filter(|title| *title != value && !title.trim().is_empty())))
+            })
+            .collect()
+    }
+
+    /// The allowed values for people: with the title behind the value, where there is one.
+    fn choices_with_titles(&self) -> Vec<String> {
+        let shown = |(value, title): (&str, Option<&str>)| match title {
+            Some(title) => format!("{value} ({title})"),
+            None => value.to_owned(),
+        };
+        self.titled_choices().into_iter().map(shown).collect()
+    }
+
+    /// The value of a choice that was typed: the value itself, or the title that only it has.
+    fn chosen<'t>(&'t self, typed: &'t str) -> Result<&'t str, String> {
+        let choices = self.titled_choices();
+        if choices.is_empty() || choices.iter().any(|(value, _)| *value == typed) {
+            return Ok(typed);
+        }
+        let is_title =
+            |title: Option<&str>| title.is_some_and(|title| title.to_lowercase() == typed.to_lowercase());
+        let mut titled = choices.iter().filter(|(_, title)| is_title(*title));
+        match (titled.next(), titled.next()) {
+            (Some((value, _)), None) => Ok(value),
+            _ => Err(format!("one of {}", plain(&self.choices_with_titles().join(", ")))),
+        }
+    }
+
+    /// An example of the value, for a command that is copied and changed.
+    pub(crate) fn example(&self) -> Value {
+        if let Some(default) = self.default() {
+            return default.clone();
+        }
+        let first = self.choices().into_iter().next();
+        match (self.kind(), first) {
+            ("array", first) => first.into_iter().collect::<Vec<_>>().into(),
+            (_, Some(first)) => first.into(),
+            ("boolean", None) => true.into(),
+            ("integer" | "number", None) => match &self.schema["minimum"] {
+                Value::Null => 1.into(),
+                least => least.clone(),
+            },
+            ("object", None) => Value::Object(serde_json::Map::new()),
+            _ => "…".into(),
+        }
     }
 
     /// Parses a line. `None`: it is empty, and the field is optional.
@@ -171,24 +250,12 @@ impl PromptField<'_> {
             "array" => {
                 let chosen: Vec<&str> =
                     line.split(',').map(str::trim).filter(|one| !one.is_empty()).collect();
-                chosen.iter().try_for_each(|one| self.is_choice(one))?;
-                chosen.into()
+                chosen.into_iter().map(|one| self.chosen(one)).collect::<Result<Vec<_>, _>>()?.into()
             }
-            _ => {
-                self.is_choice(line)?;
-                line.into()
-            }
+            _ => self.chosen(line)?.into(),
         };
         self.in_bounds(&value)?;
         Ok(Some(value))
-    }
-
-    fn is_choice(&self, line: &str) -> Result<(), String> {
-        let choices = self.choices();
-        match choices.is_empty() || choices.iter().any(|choice| choice == line) {
-            true => Ok(()),
-            false => Err(format!("one of {}", choices.join(", "))),
-        }
     }
 
     fn in_bounds(&self, value: &Value) -> Result<(), String> {
@@ -242,7 +309,15 @@ mod tests {
         check(json!({ "type": "number" }), "NaN", None);
         let choice = json!({ "type": "string", "oneOf": [{ "const": "a", "title": "A" }, { "const": "b" }] });
         check(choice.clone(), "b", Some(json!("b")));
+        check(choice.clone(), "A", Some(json!("a")));
         check(choice, "c", None);
+        let named = json!({ "type": "string", "enum": ["w", "a"], "enumNames": ["Window", "Aisle"] });
+        check(named.clone(), "aisle", Some(json!("a")));
+        check(named, "floor", None);
+        // A title that two have says nothing; one that is another's value is that value.
+        let same = json!({ "enum": ["x", "y", "z"], "enumNames": ["Same", "Same", "x"] });
+        check(same.clone(), "Same", None);
+        check(same, "x", Some(json!("x")));
         let some = json!({ "type": "array", "maxItems": 1, "items": { "enum": ["a", "b"] } });
         check(some.clone(), "a", Some(json!(["a"])));
         check(some.clone(), "a, b", None);
@@ -265,7 +340,47 @@ mod tests {
         check(json!({ "type": "string" }), false, "field [may be empty]: ");
         check(json!({ "type": "boolean", "default": true }), true, "field [y/n; default: true]: ");
         check(json!({ "enum": ["a", "b"] }), true, "field [a | b]: ");
+        check(
+            json!({ "enum": ["w", "a", "m"], "enumNames": ["Window", "Aisle\u{7}"] }),
+            true,
+            "field [w (Window) | a (Aisle\u{fffd}) | m]: ",
+        );
+        let seats = json!({ "oneOf": [{ "const": "w", "title": "Window" }, { "const": "a", "title": "a" }] });
+        check(seats.clone(), true, "field [w (Window) | a]: ");
+        check(
+            json!({ "type": "array", "items": { "anyOf": seats["oneOf"] } }),
+            true,
+            "field [any of w (Window), a, with commas]: ",
+        );
         check(json!({ "type": "string", "title": "\u{1b}[2J" }), true, "\u{fffd}[2J: ");
+    }
+
+    #[test]
+    fn a_field_and_an_answer_fit_into_a_line_each() {
+        let schema = json!({
+            "properties": {
+                "seat": { "enum": ["w", "a"], "enumNames": ["Window", "Aisle"], "title": "Seat" },
+                "confirm": { "type": "boolean", "description": "book it\nnow" },
+                "count": { "type": "integer", "minimum": 2 },
+                "notes": { "type": "string" },
+            },
+            "required": ["seat", "confirm", "count"],
+        });
+        let lines: Vec<_> = fields(&schema).iter().map(PromptField::in_one_line).collect();
+        let expected = [
+            "seat [w (Window) | a (Aisle)] Seat",
+            "confirm [y/n] (book it now)",
+            "count [a whole number]",
+            "notes [may be empty]",
+        ];
+        assert_eq!(
+            lines.iter().collect::<std::collections::BTreeSet<_>>(),
+            expected.map(String::from).iter().collect()
+        );
+        let example = example_answer(&schema).unwrap();
+        assert_eq!(example, json!({ "seat": "w", "confirm": true, "count": 2 }));
+        assert_eq!(example_answer(&json!({ "properties": { "note": {} } })), Some(json!({ "note": "…" })));
+        assert_eq!(example_answer(&json!({})), None);
     }
 
     #[test]

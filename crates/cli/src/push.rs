@@ -4,10 +4,14 @@
 //! A running server holds the folder, so the command calls it; without one it opens the store itself.
 
 use clap::Subcommand;
-use nuncio_engine::clock::{Clock as _, SystemClock};
+use nuncio_engine::{
+    admin::list_dead_letters,
+    clock::{Clock as _, SystemClock},
+};
 use serde_json::{Value, json};
 
 use super::{
+    config::Config,
     error::CliError,
     operator::{OperatorBackend, OperatorFlags},
     output::{self, Format},
@@ -69,9 +73,10 @@ impl Command {
             Self::Key { tenant, flags } => return key(flags, tenant, None).await,
             Self::RotateKey { tenant, overlap, flags } => return key(flags, tenant, Some(overlap)).await,
         };
-        let backend = OperatorBackend::find(&server::configured_for(flags.data)).await?;
+        let config = server::configured_for(flags.data);
+        let backend = OperatorBackend::find(&config).await?;
         let answer = match &delivery {
-            None => dead_letters(&backend).await?,
+            None => dead_letters(&backend, &config).await?,
             Some(delivery) => replay(&backend, delivery.as_deref()).await?,
         };
         backend.close().await;
@@ -129,13 +134,15 @@ async fn key(
     output::text(&text.0)
 }
 
-async fn dead_letters(backend: &OperatorBackend) -> Result<Value, CliError> {
+async fn dead_letters(backend: &OperatorBackend, config: &Config) -> Result<Value, CliError> {
     match backend {
         OperatorBackend::Server(server) => server.get("/admin/dead-letters", &[]).await,
-        OperatorBackend::Store(store) => match store.dead_letters(MOST).await {
-            Ok(letters) => Ok(json!({ "deadLetters": letters })),
-            Err(error) => Err(CliError::Store(error.to_string())),
-        },
+        OperatorBackend::Store(store) => {
+            match list_dead_letters(&**store, &config.engine.access.redactor, MOST).await {
+                Ok(letters) => Ok(json!({ "deadLetters": letters })),
+                Err(error) => Err(CliError::Store(error.to_string())),
+            }
+        }
     }
 }
 
@@ -158,10 +165,14 @@ fn show(text: &mut TextOutput, letters: &Value) {
             ("Delivery", "delivery"),
             ("Task", "task"),
             ("Webhook", "webhook"),
+            ("URL", "url"),
             ("Event", "seq"),
             ("Reason", "reason"),
         ] {
             let value = &letter[member];
+            if value.is_null() {
+                continue;
+            }
             text.field(label, value.as_str().map_or_else(|| value.to_string(), str::to_owned).as_str());
         }
         let at = letter["at"].as_i64().and_then(|at| jiff::Timestamp::from_millisecond(at).ok());

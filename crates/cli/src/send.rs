@@ -21,6 +21,7 @@ use super::{
     output::{self, note},
     parts::PartFlags,
     program,
+    task::download::SaveFlags,
     text::{self, TextOutput},
 };
 
@@ -58,6 +59,8 @@ pub(crate) struct Flags {
     )]
     webhook_token: Option<String>,
     #[command(flatten)]
+    files: SaveFlags,
+    #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
 
@@ -83,15 +86,21 @@ pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
         dialect: dialect.name().to_owned(),
     });
     let connection = flags.agent.resolve()?;
-    connection.bounded(deliver(&connection, send, flags.no_wait)).await
+    connection.bounded(deliver(&connection, send, flags.no_wait, &flags.files)).await
 }
 
-async fn deliver(connection: &AgentConnection, send: SendMessage, no_wait: bool) -> Result<(), CliError> {
+async fn deliver(
+    connection: &AgentConnection,
+    send: SendMessage,
+    no_wait: bool,
+    files: &SaveFlags,
+) -> Result<(), CliError> {
     let client = connection.client().await?;
     if connection.output.stream {
         if client.streams() {
             let events = client.send_streaming(send).await.map_err(|error| connection.failed(error))?;
-            return follow::show(connection, &client, events, FollowUntil::Turn).await;
+            follow::show(connection, &client, events, FollowUntil::Turn).await?;
+            return save_followed(connection, &client, files).await;
         }
         note("the agent does not stream: waiting for the result");
     }
@@ -114,23 +123,42 @@ async fn deliver(connection: &AgentConnection, send: SendMessage, no_wait: bool)
     connection.record_task(&task.id, task.context.as_deref(), None);
     let settled = connection.wait_options().is_idle(task.state);
     if settled || no_wait {
-        return print(connection, task, &sent.json, settled);
+        print(connection, task, &sent.json, settled)?;
+        return files.save_all(connection, &task.artifacts);
     }
     if let (State::AuthRequired, Some(message)) = (task.state, &task.message) {
         // Without a stream this is the only time that the link is shown.
         note(&format!("auth-required: {}", text::in_one_line(message)));
     }
-    wait(connection, &client, &task.id).await
+    wait(connection, &client, &task.id, files).await
+}
+
+/// Saves the artifacts of a task that was shown as it went on.
+async fn save_followed(
+    connection: &AgentConnection,
+    client: &A2aClient,
+    files: &SaveFlags,
+) -> Result<(), CliError> {
+    // An agent that answered with a message made no task.
+    let Some(task) = connection.resume_point().task.filter(|_| files.save.is_some()) else { return Ok(()) };
+    let found = client.get(&task, Some(0)).await.map_err(|error| connection.failed(error))?;
+    files.save_all(connection, &found.value.artifacts)
 }
 
 /// Waits for the task and prints it as the response to a blocking send.
-async fn wait(connection: &AgentConnection, client: &A2aClient, task: &str) -> Result<(), CliError> {
+async fn wait(
+    connection: &AgentConnection,
+    client: &A2aClient,
+    task: &str,
+    files: &SaveFlags,
+) -> Result<(), CliError> {
     let patience = connection.wait_options();
     let mut live = follow::WaitNotes::new(connection, task);
     let settled = client.wait_until_idle(task, patience, |event| live.event(event)).await;
     let settled = settled.map_err(|error| connection.failed(error))?;
     let json = client.as_sent(&settled.json).map_err(|error| connection.failed(error))?;
-    print(connection, &settled.value, &json, true)
+    print(connection, &settled.value, &json, true)?;
+    files.save_all(connection, &settled.value.artifacts)
 }
 
 fn print(

@@ -3,7 +3,7 @@
 mod authorize;
 mod cancel;
 mod delete;
-mod download;
+pub(crate) mod download;
 mod get;
 mod list;
 mod operator;

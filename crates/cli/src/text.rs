@@ -11,6 +11,8 @@ use nuncio_engine::{
 use nuncio_wire::a2a::{AddressedMessage, TaskList, TaskView};
 use serde_json::Value;
 
+use super::form::fields;
+
 #[derive(Default)]
 pub(crate) struct TextOutput(pub(crate) String);
 
@@ -112,6 +114,11 @@ impl TextOutput {
                 Content::Data(data) if !verbose && progress(data).is_some() => {
                     self.field("Progress", &progress(data).unwrap_or_default());
                 }
+                Content::Data(data) if !verbose && asked_form(data).is_some() => {
+                    for field in asked_form(data).map(fields).unwrap_or_default() {
+                        self.field("Field", &field.in_one_line());
+                    }
+                }
                 _ => self.part(part, verbose),
             }
         }
@@ -177,6 +184,12 @@ pub(crate) fn state_name(state: State) -> &'static str {
         State::Rejected => "rejected",
         State::Replied => "replied",
     }
+}
+
+/// The form that a question asks for, from the data of its message.
+pub(crate) fn asked_form(data: &Value) -> Option<&Value> {
+    data.get("questionId").filter(|id| id.is_string())?;
+    data.get("schema").filter(|schema| schema["properties"].as_object().is_some_and(|all| !all.is_empty()))
 }
 
 /// `25 of 100`, where the data contains only that.
@@ -262,6 +275,19 @@ mod tests {
         text.field("Message", "one line\n");
         text.field("Message", "two\nlines");
         assert_eq!(text.0, "Message: one line\nMessage:\ntwo\nlines\n\n");
+    }
+
+    #[test]
+    fn a_question_is_shown_as_its_fields() {
+        let schema = json!({ "properties": { "confirm": { "type": "boolean" } }, "required": ["confirm"] });
+        let asked = json!({ "questionId": "q1", "schema": schema });
+        let message = Message::of("m", Role::Agent, vec![Part::text("Sure?"), Part::data(asked)]);
+        let mut text = TextOutput::default();
+        text.status_message(&message, false);
+        assert_eq!(text.0, "Message: Sure?\nField: confirm [y/n]\n");
+        let mut text = TextOutput::default();
+        text.status_message(&message, true);
+        assert!(text.0.contains("Data:\n{") && !text.0.contains("Field:"), "{}", text.0);
     }
 
     #[test]

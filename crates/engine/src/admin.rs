@@ -10,6 +10,7 @@
 //! carries out. After a crash it continues at the next start, and a node that missed the notification finds
 //! it by polling.
 
+mod dead_letters;
 mod deliveries;
 mod erase;
 mod export;
@@ -30,6 +31,7 @@ use tokio::sync::Notify;
 
 pub(crate) use self::orders::orders_loop;
 pub use self::{
+    dead_letters::{ListedDeadLetter, list_dead_letters},
     deliveries::{
         DeliveryAct, DeliveryActResult, DeliveryList, DeliveryPage, FailedDeliveryView,
         MAX_DELIVERIES_PER_ACT, WebhookView,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use crate::{
     content::{Message, Part, Role},
     context::TaskContext,
+    question_limit::QuestionLimit,
     surface::ToolGroup,
     task::Task,
 };
@@ -123,6 +124,10 @@ pub struct Profile {
     /// Whether it is a demonstration, whose results are not real work. The planner gives it nothing unless the
     /// request names it.
     pub demo: bool,
+    /// How long its tasks may wait for an answer. `None`: the server's default.
+    pub question_limit: Option<QuestionLimit>,
+    /// How long its tasks are retained after they have ended. `None`: the server's default.
+    pub retention: Option<Duration>,
 }
 
 /// What an agent's extended card has beyond the public one. It is kept apart from the profile's own skills, so that no
@@ -182,6 +187,8 @@ impl Profile {
             time_limit: None,
             tool_group: ToolGroup::Agents,
             demo: false,
+            question_limit: None,
+            retention: None,
         }
     }
 

@@ -104,7 +104,9 @@ impl Engine {
         let whose = ("callback", SentBy::owner_over("callback"));
         match self.0.answer_past_client(&caller, &task, &question.id, &accepted, whose).await {
             Ok(_) => Ok(()),
-            Err(Error::Ended(_) | Error::NoSuchTask(_)) => Err(Error::NotAsked(question.id)),
+            Err(Error::Ended(_) | Error::Unanswered(_) | Error::NoSuchTask(_)) => {
+                Err(Error::NotAsked(question.id))
+            }
             Err(error) => Err(error),
         }
     }

@@ -59,6 +59,8 @@ pub(crate) enum Effect {
     NotifyRun,
     /// The run is canceled.
     CancelRun { by: Option<Box<SentBy>> },
+    /// The run is stopped because nobody answered the task's question.
+    StopUnanswered { reason: String },
     /// The run notifies the outbox of its commits, and the outbox reads the new webhooks.
     WatchWebhooks,
     /// The run gets the outcome of its question.
@@ -207,6 +209,11 @@ impl EngineCore {
             Effect::CancelRun { by } => {
                 if let Some(run) = local_run() {
                     run.cancel_by(by);
+                }
+            }
+            Effect::StopUnanswered { reason } => {
+                if let Some(run) = local_run() {
+                    run.stop_unanswered(reason);
                 }
             }
             Effect::WatchWebhooks => {

@@ -10,6 +10,7 @@ mod options;
 mod overview;
 pub(crate) mod pulse;
 mod queue;
+mod retention;
 mod selections;
 mod slots;
 mod store_access;
@@ -40,6 +41,7 @@ pub use overview::{
     OverviewScope, OverviewWatch, TaskFamily, TaskOverview,
 };
 pub use pulse::{MAX_PULSE_AGENTS, OTHER_AGENTS, PULSE_INTERVALS, PulseCounts, PulseInterval, PulseWatch};
+pub use retention::RetentionByState;
 pub(crate) use slots::{CalledSlot, Slot, TreeUse};
 pub use task_journal::{EffectKind, JournaledEffect, RunEnd, RunSpan, TaskJournal};
 pub use task_log::TASK_LOG_TARGET;
@@ -252,6 +254,7 @@ impl Engine {
         tokio::spawn(runner::claim_loop(Arc::clone(&inner)));
         tokio::spawn(admin::orders_loop(Arc::clone(&inner)));
         tokio::spawn(background::expiry_loop(Arc::clone(&inner)));
+        tokio::spawn(background::unanswered_loop(Arc::clone(&inner)));
         tokio::spawn(background::audit_loop(Arc::clone(&inner)));
         tokio::spawn(background::reads_loop(Arc::clone(&inner)));
         tokio::spawn(background::sweep_loop(Arc::clone(&inner)));
@@ -475,7 +478,7 @@ impl Engine {
     pub async fn get(&self, caller: &Caller, task: &str) -> Result<Arc<Task>, Error> {
         self.allow_task(caller, Action::Read, "task.get", task)?;
         let engine = &self.0;
-        if let Some(task) = TaskId::parse(task).and_then(|id| engine.ended.get(id, engine.kept_since()))
+        if let Some(task) = TaskId::parse(task).and_then(|id| engine.finished(id))
             && caller.sees_task(&task.origin.owner, &task.origin.agent)
         {
             return Ok(task);

@@ -24,6 +24,9 @@ pub enum Error {
         .0.name()
     )]
     Ended(State),
+    /// The task's question was open for longer than its limit. The task ends for that reason, which is the text.
+    #[error("{0}, and the task has ended: start a new task, in the same context if it belongs together")]
+    Unanswered(String),
     /// The task has ended; there is nothing to cancel.
     #[error("the task has ended ({}) and can no longer be canceled", .0.name())]
     NotCancelable(State),

@@ -1,8 +1,7 @@
 //! A FIFO cache of finished tasks, bounded by bytes.
 //!
 //! A finished task never changes, so an entry needs no validation with other nodes. An entry is removed to make
-//! room, when its task is deleted, or with all others when a notification of a deletion may have been lost. One
-//! past its retention is not returned.
+//! room, when its task is deleted, or with all others when a notification of a deletion may have been lost.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -10,7 +9,6 @@ use std::{
 };
 
 use crate::{
-    clock::Timestamp,
     content::{Message, Part},
     task::{State, Task, TaskId},
 };
@@ -43,9 +41,9 @@ impl FinishedTaskCache {
         Self { room, finished: Mutex::default() }
     }
 
-    /// The task, if it is cached and ended no earlier than `since`.
-    pub(crate) fn get(&self, id: TaskId, since: Timestamp) -> Option<Arc<Task>> {
-        self.finished.lock().tasks.get(&id).filter(|task| task.status_at >= since).cloned()
+    /// The task, if it is cached.
+    pub(crate) fn get(&self, id: TaskId) -> Option<Arc<Task>> {
+        self.finished.lock().tasks.get(&id).cloned()
     }
 
     /// Caches a task, if it has ended as a task and is not too large, and evicts the oldest to make room.
@@ -101,7 +99,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::{content::Role, task::Origin};
+    use crate::{clock::Timestamp, content::Role, task::Origin};
 
     fn task(n: u128, state: State, text: usize) -> Arc<Task> {
         let id = TaskId(Uuid::from_u128(n));
@@ -122,7 +120,7 @@ mod tests {
     }
 
     fn get(ended: &FinishedTaskCache, n: u128) -> bool {
-        ended.get(TaskId(Uuid::from_u128(n)), Timestamp(0)).is_some()
+        ended.get(TaskId(Uuid::from_u128(n))).is_some()
     }
 
     #[test]
@@ -149,14 +147,5 @@ mod tests {
         }
         ended.insert(&task(99, State::Replied, 10));
         assert!(!get(&ended, 99), "an answer by a message is no task");
-    }
-
-    #[test]
-    fn one_that_is_too_old_is_not_found() {
-        let ended = FinishedTaskCache::new(1 << 20);
-        ended.insert(&task(5, State::Failed, 10));
-        let id = TaskId(Uuid::from_u128(5));
-        assert!(ended.get(id, Timestamp(5)).is_some());
-        assert!(ended.get(id, Timestamp(6)).is_none());
     }
 }

@@ -99,6 +99,10 @@ struct RunState {
     journal: Vec<JournalRecord>,
     /// The record of this run's claim, until it is committed.
     claim: Option<JournalRecord>,
+    /// Whether the header alone waits for a commit.
+    header_waits: bool,
+    /// Whether a process died under the task, and no step has ended since.
+    was_cut: bool,
     /// Tickets issued since the start of the run, and how many of them are durable.
     queued: u64,
     durable: u64,
@@ -137,6 +141,13 @@ pub(crate) struct PendingCommit {
     /// answered before the commit.
     pub(crate) progress_at: Option<Timestamp>,
     ticket: u64,
+}
+
+impl PendingCommit {
+    /// Whether it has more than the header.
+    pub(crate) fn makes_progress(&self) -> bool {
+        !(self.entries.is_empty() && self.journal.is_empty())
+    }
 }
 
 /// A question, the state into which it puts its task, and since when.
@@ -185,6 +196,8 @@ impl TaskRun {
                 progress_at: None,
                 journal: vec![],
                 claim: None,
+                header_waits: false,
+                was_cut: false,
                 queued: 0,
                 durable: 0,
                 is_created: born,
@@ -320,6 +333,27 @@ impl TaskRun {
         Ok(ticket)
     }
 
+    /// Counts an attempt at the request of a step, over all runs, and returns its number. The first one of a task that was
+    /// never interrupted costs no commit; any other is durable before it begins.
+    pub(crate) async fn begin_attempt(&self, key: &str) -> u32 {
+        let (attempt, ticket) = {
+            let mut shared = self.lock();
+            // An attempt that the process died under before any commit is known by that alone.
+            let before = shared.head.attempts.get(key).copied().unwrap_or(u32::from(shared.was_cut));
+            let attempt = before.saturating_add(1);
+            shared.head.attempts.insert(key.to_owned(), attempt);
+            if attempt == 1 {
+                return attempt;
+            }
+            shared.header_waits = true;
+            shared.queued += 1;
+            (attempt, shared.queued)
+        };
+        self.driver.notify_one();
+        self.wait_until_durable(ticket).await;
+        attempt
+    }
+
     /// Waits until everything up to this ticket is durable.
     pub(crate) async fn wait_until_durable(&self, ticket: u64) {
         self.until(|shared| (shared.durable >= ticket).then_some(())).await;
@@ -385,6 +419,17 @@ impl TaskRun {
     /// The sender of the cancel request, for the event that ends the task.
     pub(crate) fn take_canceled_by(&self) -> Option<Box<SentBy>> {
         self.lock().head.canceled_by.take()
+    }
+
+    /// Like [`TaskRun::cancel`], because nobody answered the task's question. The end of the task has the reason.
+    pub(crate) fn stop_unanswered(&self, reason: String) {
+        self.lock().head.unanswered.get_or_insert(reason);
+        self.cancel();
+    }
+
+    /// Why the run is stopped, if nobody answered the task's question.
+    pub(crate) fn unanswered(&self) -> Option<String> {
+        self.lock().head.unanswered.clone()
     }
 
     /// Notifies the run that its task is to be canceled.
@@ -455,11 +500,14 @@ impl TaskRun {
     /// Takes everything that waits for a commit.
     pub(crate) fn take(&self) -> Option<PendingCommit> {
         let mut shared = self.lock();
-        if shared.entries.is_empty() && shared.journal.is_empty() {
+        let makes_progress = !(shared.entries.is_empty() && shared.journal.is_empty());
+        if !makes_progress && !shared.header_waits {
             return None;
         }
         // A run that makes progress is not to blame for the fate of its process.
-        shared.head.suspicion = None;
+        if makes_progress {
+            shared.head.suspicion = None;
+        }
         let work = shared.take();
         drop(shared);
         self.agent.notify_waiters();
@@ -499,6 +547,7 @@ impl TaskRun {
     pub(crate) fn record_claim(&self, epoch: u64, attempts: u32) {
         let (node, when) = (self.engine.node, self.engine.clock.now());
         let mut shared = self.lock();
+        shared.was_cut = attempts > 0;
         if shared.replay.records_runs() {
             shared.claim = Some(JournalEntry::Claimed { epoch, node, when, attempts }.encode());
         }
@@ -590,6 +639,10 @@ impl RunState {
 
     fn put(&mut self, record: JournalEntry, encoded: JournalRecord) {
         self.head.bytes += encoded.0.len() as u64;
+        if let JournalEntry::Step { at, .. } = &record {
+            self.head.attempts.retain(|key, _| !is_of_step(key, at));
+            self.was_cut = false;
+        }
         self.journal.push(encoded);
         self.replay.add(record);
         self.queued += 1;
@@ -597,6 +650,7 @@ impl RunState {
 
     fn take(&mut self) -> PendingCommit {
         self.entry_bytes = 0;
+        self.header_waits = false;
         // Only beside something else: to the store a record is progress, and a run that makes none is suspect.
         if !(self.entries.is_empty() && self.journal.is_empty())
             && let Some(claim) = self.claim.take()
@@ -619,6 +673,12 @@ impl RunState {
         let Self { open, replay, .. } = self;
         open.retain(|question| replay.outcome(question).is_none());
     }
+}
+
+/// Whether the idempotency key, `TASK/AT:NAME`, is that of the step at this position.
+fn is_of_step(key: &str, at: &str) -> bool {
+    let of_task = key.split_once('/').map(|(_, step)| step);
+    of_task.and_then(|step| step.strip_prefix(at)).is_some_and(|rest| rest.starts_with(':'))
 }
 
 /// Removes the agent's secrets from its progress and log lines.

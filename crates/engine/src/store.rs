@@ -177,6 +177,65 @@ pub trait TaskStore: Send + Sync + 'static {
 
     /// Deletes up to `limit` tasks that ended before `before`, with all their data. Returns how many.
     async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
+
+    /// A page of the tasks of all owners whose status is older than an age, in the store's own order. Reads an index, and
+    /// of it only what is older. A shared store counts the age by its own clock, so that a node whose clock is wrong
+    /// finds no task that is young.
+    async fn aged_tasks(&self, query: &AgedTaskQuery) -> Result<Vec<AgedTask>, StoreError>;
+
+    /// Deletes those of the tasks that ended at the time given with them, with all their data. Returns how many. A crash
+    /// on the way leaves the rest; repeating the call does no harm.
+    async fn delete_ended(&self, tasks: &[(TaskNo, Timestamp)]) -> Result<u64, StoreError>;
+}
+
+/// Which tasks to search by the age of their status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgedTaskQuery {
+    /// Ended tasks, or those in one state.
+    pub phase: AgedPhase,
+    /// The time now.
+    pub now: Timestamp,
+    /// Only tasks whose status is older than this.
+    pub older_than: Duration,
+    /// Continue after this task.
+    pub after: Option<AgedTaskCursor>,
+    /// The maximum number of tasks on the page.
+    pub limit: usize,
+}
+
+/// The part of the tasks that a search by age reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgedPhase {
+    /// Tasks that have ended, in any state.
+    Ended,
+    /// Tasks that have not ended, in this state.
+    Live(State),
+}
+
+/// A task that a search by age found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgedTask {
+    /// Its id.
+    pub id: TaskId,
+    /// Its agent.
+    pub agent: String,
+    /// Its state.
+    pub state: State,
+    /// The age of its status, by the clock of a store that is shared.
+    pub age: Duration,
+    /// Its position among the results.
+    pub cursor: AgedTaskCursor,
+}
+
+/// The position of a task in a search by age.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AgedTaskCursor {
+    /// The store's number of the owner.
+    pub owner: i64,
+    /// The time of the status.
+    pub status_at: Timestamp,
+    /// The task's number.
+    pub no: TaskNo,
 }
 
 /// Webhooks of tasks, their due deliveries, and the dead letters that were given up.

@@ -213,6 +213,14 @@ pub(crate) fn as_unreachable(mut message: Message) -> Message {
     message
 }
 
+/// Marks the final message of a task that ended because nobody answered its question.
+const UNANSWERED: &str = "nuncio/unanswered";
+
+pub(crate) fn as_unanswered(mut message: Message) -> Message {
+    message.metadata.get_or_insert_default().insert(UNANSWERED.into(), true.into());
+    message
+}
+
 /// A task as of some sequence number: the fold of its events.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Task {
@@ -294,6 +302,12 @@ impl Task {
     pub fn is_unreachable(&self) -> bool {
         let metadata = self.status_message.as_ref().and_then(|message| message.metadata.as_ref());
         self.state == State::Failed && metadata.is_some_and(|metadata| metadata.contains_key(UNREACHABLE))
+    }
+
+    /// Why it ended, if it ended because nobody answered its question.
+    pub fn unanswered(&self) -> Option<String> {
+        let message = self.status_message.as_ref().filter(|_| self.state == State::Failed)?;
+        message.metadata.as_ref()?.contains_key(UNANSWERED).then(|| message.joined_text())
     }
 
     /// Folds the given entries into the task.

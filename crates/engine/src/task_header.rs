@@ -83,6 +83,9 @@ pub(crate) struct TaskHeader {
     /// Per scope: how much of what the agent emitted is in the log.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) marks: BTreeMap<String, EmitCursor>,
+    /// Per step in progress, by its idempotency key: the attempts at its request that were begun, in all runs.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) attempts: BTreeMap<String, u32>,
     /// How long the agent has run, not counting time spent waiting.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(crate) ran_ms: u64,
@@ -95,6 +98,9 @@ pub(crate) struct TaskHeader {
     /// Who requested the cancelling, until the event that ends the task has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) canceled_by: Option<Box<SentBy>>,
+    /// Why it is being stopped, if nobody answered its question in time. The event that ends the task then has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) unanswered: Option<String>,
     /// Where it was forked off another task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) forked_from: Option<ForkPoint>,
@@ -133,10 +139,12 @@ impl Default for TaskHeader {
             called_by: vec![],
             first_node: None,
             marks: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             ran_ms: 0,
             bytes: 0,
             suspicion: None,
             canceled_by: None,
+            unanswered: None,
             forked_from: None,
         }
     }

@@ -26,6 +26,11 @@ use crate::{
     sparc::{SparcEngine, SparcOptions},
 };
 
+/// The host of aliases by default.
+const ALIAS_HOST: &str = "nuncio";
+/// The former host, which is accepted wherever the default one is.
+const FORMER_ALIAS_HOST: &str = "claude-20x";
+
 /// The options that an operator can set, by feature.
 #[derive(Debug, Clone)]
 pub struct FlowsOptions {
@@ -51,7 +56,7 @@ impl Default for FlowsOptions {
             batch: BatchOptions::default(),
             registry: RegistryOptions::default(),
             plan: PlanOptions::default(),
-            alias_hosts: vec!["nuncio".into(), "claude-20x".into()],
+            alias_hosts: vec![ALIAS_HOST.into()],
         }
     }
 }
@@ -93,7 +98,8 @@ impl Flows {
     /// until the engine stops.
     pub fn install(&self, engine: &Engine) -> Result<(), SchemaError> {
         let surface = engine.catalog().surface();
-        surface.set_aliases(&self.options.alias_hosts, &["sparc", "memory", "batchtools", "a2a"]);
+        surface
+            .set_aliases(&alias_hosts(&self.options.alias_hosts), &["sparc", "memory", "batchtools", "a2a"]);
         let bank = MemoryBank::new(engine.clone(), self.options.memory.clone());
         memory::install(&bank, surface)?;
         self.sparc.install(engine, surface)?;
@@ -101,5 +107,33 @@ impl Flows {
         self.registry.install(engine, surface)?;
         self.plans.install(engine, surface)?;
         tasks::install(engine, surface)
+    }
+}
+
+/// The hosts of aliases: as configured, and the former one.
+fn alias_hosts(configured: &[String]) -> Vec<String> {
+    let mut hosts = configured.to_vec();
+    let is_missing = !hosts.iter().any(|host| host == FORMER_ALIAS_HOST);
+    if is_missing && hosts.iter().any(|host| host == ALIAS_HOST) {
+        hosts.push(FORMER_ALIAS_HOST.to_owned());
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_former_host_is_accepted_beside_the_default_one() {
+        let check = |configured: &[&str], expected: &[&str]| {
+            let configured: Vec<String> = configured.iter().map(ToString::to_string).collect();
+            assert_eq!(alias_hosts(&configured), expected);
+        };
+        check(&["nuncio"], &["nuncio", "claude-20x"]);
+        check(&["claude-20x", "nuncio"], &["claude-20x", "nuncio"]);
+        // Whoever names other hosts, or none, means these.
+        check(&["here"], &["here"]);
+        check(&[], &[]);
     }
 }

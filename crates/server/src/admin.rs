@@ -216,6 +216,7 @@ pub(crate) fn refused(app: &App, error: &Error) -> Response<Body> {
         Error::NotCancelable(_)
         | Error::Limit(_)
         | Error::Ended(_)
+        | Error::Unanswered(_)
         | Error::NotAsked(_)
         | Error::NoAuthorization { .. } => (StatusCode::CONFLICT, None),
         Error::TooFast { retry_after, .. } => (StatusCode::TOO_MANY_REQUESTS, Some(*retry_after)),

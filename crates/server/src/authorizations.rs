@@ -44,7 +44,7 @@ fn refusal(error: &Error) -> Response<Body> {
             StatusCode::NOT_FOUND,
             "There is no authorization at this address: was it copied whole?".to_owned(),
         ),
-        Error::NotAsked(_) | Error::Ended(_) => (
+        Error::NotAsked(_) | Error::Ended(_) | Error::Unanswered(_) => (
             StatusCode::GONE,
             "This authorization is no longer awaited: it was completed, or the task has gone on without it."
                 .to_owned(),

@@ -33,7 +33,10 @@ pub use self::{
     },
     commit::{an_ended_task_rests, unfolded_bytes_are_counted},
     contention::{colliding_creates_make_one_task, sequence_has_no_gaps},
-    expiry::{expiry_frees_the_names, expiry_takes_all_of_what_ended},
+    expiry::{
+        aged_tasks_are_found_in_pages, expiry_frees_the_names, expiry_takes_all_of_what_ended,
+        only_what_ended_then_is_deleted,
+    },
     guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
     knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
@@ -103,6 +106,7 @@ macro_rules! for_each_check {
             a_settlement_beside_a_commit_loses_nothing
             a_task_is_deleted_whole
             a_touched_session_never_goes_back
+            aged_tasks_are_found_in_pages
             an_ended_task_rests
             an_entry_changes_under_its_version
             an_entry_reads_back_whole
@@ -132,6 +136,7 @@ macro_rules! for_each_check {
             namespaces_are_listed
             old_sessions_expire_in_pieces
             one_of_many_writers_wins
+            only_what_ended_then_is_deleted
             only_identities_of_audit_lines_change
             pages_go_by_key
             patterns_find_what_they_mean

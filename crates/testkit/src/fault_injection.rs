@@ -17,11 +17,11 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
-        OpenedTask, OwnerClaim, Session, SessionStore, Store, StoreError, StoreFigures, StoreNotification,
-        StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress,
-        WebhookStore,
+        AgedTask, AgedTaskQuery, Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter,
+        DeliveryOutcome, Digest, DueTasks, DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord,
+        ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Session, SessionStore, Store, StoreError,
+        StoreFigures, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally,
+        Webhook, WebhookError, WebhookProgress, WebhookStore,
     },
     tenant_store::TenantStore,
 };
@@ -229,6 +229,14 @@ impl TaskStore for HookedStore {
 
     async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         self.store.expire(before, limit).await
+    }
+
+    async fn aged_tasks(&self, query: &AgedTaskQuery) -> Result<Vec<AgedTask>, StoreError> {
+        self.store.aged_tasks(query).await
+    }
+
+    async fn delete_ended(&self, tasks: &[(TaskNo, Timestamp)]) -> Result<u64, StoreError> {
+        self.store.delete_ended(tasks).await
     }
 }
 

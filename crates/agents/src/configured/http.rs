@@ -87,7 +87,7 @@ impl HttpAgent {
         let said = cx.messages_until_answer();
         let mut input = protocol::render_input(cx, said, &self.profile.name, self.spec.tell_caller);
         input.insert("answers".into(), answers.into());
-        let response = self.deliver(cx, step, &step.idempotency_key(), &input).await?;
+        let response = self.deliver(cx, step, None, &input).await?;
         let mut body = HttpAnswerBody::new(response, self.spec.timeout, self.spec.max_answer_bytes);
         body.read_turn(step, || cx.receive_messages(), self.pass_messages(cx, step)).await
     }
@@ -106,8 +106,7 @@ impl HttpAgent {
             given += 1;
             let mut body = protocol::heading(cx, &self.profile.name, self.spec.tell_caller, "message");
             body.extend(protocol::caller_message(&message, given));
-            let key = format!("{}/message-{given}", step.idempotency_key());
-            if let Err(error) = self.deliver(cx, step, &key, &body).await {
+            if let Err(error) = self.deliver(cx, step, Some(given), &body).await {
                 let line = format!("the endpoint rejected message {given} while it worked: {error}");
                 if let Err(error) = step.report(Level::Warning, line).await {
                     return error;
@@ -116,18 +115,28 @@ impl HttpAgent {
         }
     }
 
-    /// Sends a request, with retries, and returns the response if it was accepted.
+    /// Sends a request, with retries, and returns the response if it was accepted. `message`: it delivers the message of
+    /// this number to a request that is being answered.
     async fn deliver(
         &self,
         cx: &TaskContext,
         step: &StepContext,
-        key: &str,
+        message: Option<u64>,
         body: &Map<String, Value>,
     ) -> Result<HttpResponse, AgentError> {
         let mut backoff = Backoff::unlimited(FIRST_BACKOFF, LONGEST_BACKOFF);
+        let key = match message {
+            None => step.idempotency_key(),
+            Some(number) => format!("{}/message-{number}", step.idempotency_key()),
+        };
         let mut attempt = 1;
         loop {
-            let (why, wait) = match self.request(cx, step, key, body, attempt).await {
+            let counted = match message {
+                // In all runs: the step is repeated until its request is answered.
+                None => step.begin_attempt().await,
+                Some(_) => attempt,
+            };
+            let (why, wait) = match self.request(cx, step, &key, body, counted).await {
                 Ok(response) => return Ok(response),
                 Err(HttpRequestFailure::Final(error)) => return Err(error),
                 Err(HttpRequestFailure::Passing(why, wait)) => (why, wait),

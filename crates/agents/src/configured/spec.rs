@@ -7,7 +7,7 @@
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use nuncio_client::peer::{PeerLocation, PeerProgram};
-use nuncio_engine::{ExtendedCard, Profile, Skill, redact::KnownSecrets};
+use nuncio_engine::{ExtendedCard, Profile, QuestionLimit, Skill, redact::KnownSecrets};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use url::Url;
@@ -43,6 +43,10 @@ pub struct AgentSpec {
     pub input_schema: Option<Value>,
     /// How long it may run, without the time it waits.
     pub time_limit: Option<Duration>,
+    /// How long its tasks may wait for an answer.
+    pub question_limit: Option<QuestionLimit>,
+    /// How long its tasks are retained after they have ended.
+    pub retention: Option<Duration>,
     /// Further values on its card.
     pub card: CardSpec,
     /// Whether callers of this server reach it. If not, it is only listed in the registry, with its health.
@@ -442,6 +446,10 @@ struct CommonAgentKeys {
     input_schema: Option<Value>,
     #[serde(default, deserialize_with = "optional_duration")]
     time_limit: Option<Duration>,
+    #[serde(default, deserialize_with = "optional_question_limit")]
+    question_limit: Option<QuestionLimit>,
+    #[serde(default, deserialize_with = "optional_duration")]
+    retention: Option<Duration>,
     #[serde(flatten)]
     card: CardSpec,
     #[serde(default = "yes")]
@@ -449,12 +457,14 @@ struct CommonAgentKeys {
 }
 
 /// The keys that all kinds share, beside `name` and `kind`.
-pub const COMMON: [&str; 16] = [
+pub const COMMON: [&str; 18] = [
     "description",
     "version",
     "skills",
     "input-schema",
     "time-limit",
+    "question-limit",
+    "retention",
     "serve",
     "input-modes",
     "output-modes",
@@ -481,6 +491,12 @@ fn optional_duration<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Durati
     duration(from).map(Some)
 }
 
+fn optional_question_limit<'de, D: Deserializer<'de>>(from: D) -> Result<Option<QuestionLimit>, D::Error> {
+    let text = String::deserialize(from)?;
+    let limit = QuestionLimit::parse(&text);
+    limit.map(Some).map_err(|why| serde::de::Error::custom(format!("expected a duration, or never: {why}")))
+}
+
 impl AgentSpec {
     /// Parses a table; `variable` looks up environment variables.
     pub fn read(
@@ -505,8 +521,9 @@ impl AgentSpec {
         }
         let (common, own): (Map<String, Value>, Map<String, Value>) =
             table.into_iter().partition(|(key, _)| is_common(&kind, key));
-        let CommonAgentKeys { description, version, skills, input_schema, time_limit, card, serve } =
-            read(&name, common)?;
+        let common: CommonAgentKeys = read(&name, common)?;
+        let CommonAgentKeys { description, version, skills, input_schema, card, serve, .. } = common;
+        let CommonAgentKeys { time_limit, question_limit, retention, .. } = common;
         card.check(&skills).map_err(|(key, why)| wrong(&name, key, why))?;
         let kind = match kind.as_str() {
             "process" => AgentKind::Process(read(&name, own)?),
@@ -519,8 +536,20 @@ impl AgentSpec {
                 return Err(wrong(&name, "kind", why));
             }
         };
-        let spec =
-            Self { name, description, version, skills, input_schema, time_limit, card, serve, kind, known };
+        let spec = Self {
+            name,
+            description,
+            version,
+            skills,
+            input_schema,
+            time_limit,
+            question_limit,
+            retention,
+            card,
+            serve,
+            kind,
+            known,
+        };
         match serve {
             true => Ok(spec),
             false => spec.check_listed().map(|()| spec),
@@ -540,6 +569,8 @@ impl AgentSpec {
         profile.input_schema.clone_from(&self.input_schema);
         profile.strict_input = self.input_schema.is_some();
         profile.time_limit = self.time_limit;
+        profile.question_limit = self.question_limit;
+        profile.retention = self.retention;
         // What a program or an endpoint understands is its own business, unless the table says otherwise.
         if matches!(self.kind, AgentKind::Process(_) | AgentKind::Http(_)) {
             profile.input_modes = vec!["*/*".into()];
@@ -665,11 +696,15 @@ mod tests {
     #[test]
     fn a_table_says_what_it_is_and_what_it_needs() {
         let table = json!({
-            "name": "shouter", "kind": "process", "command": ["python3", "shout.py"], "time-limit": "5m",
+            "name": "shouter", "kind": "process", "command": ["python3", "shout.py"], "time-limit": "5m", "question-limit": "never", "retention": "7d",
             "env": { "API": "${KEY}!" }, "skills": [{ "id": "shout", "tags": ["loud"] }],
         });
         let spec = spec(table).unwrap();
         assert_eq!(spec.time_limit, Some(Duration::from_secs(300)));
+        assert_eq!(spec.question_limit, Some(QuestionLimit::Never));
+        assert_eq!(spec.retention, Some(Duration::from_secs(7 * 24 * 3600)));
+        let profile = spec.profile("");
+        assert_eq!((profile.question_limit, profile.retention), (spec.question_limit, spec.retention));
         assert_eq!(spec.profile("a program").skills[0].tags, ["loud"]);
         let AgentKind::Process(process) = spec.kind else { panic!("a process") };
         assert_eq!((process.restarts, process.env["API"].expose()), (3, "k-1!"));

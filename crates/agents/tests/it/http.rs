@@ -19,7 +19,7 @@ use tokio::{io::AsyncReadExt as _, io::AsyncWriteExt as _, net::TcpListener};
 
 use crate::{
     program::{agent, extend},
-    server::{Server, ending, lines, percents, result_data, submit},
+    server::{Server, ending, lines, percents, result_data, submit, until},
 };
 
 /// One request that an endpoint got.
@@ -218,6 +218,37 @@ async fn a_request_that_a_stop_of_the_server_cut_is_made_again_under_its_key() {
     let [first, second] = &endpoint.got()[..] else { panic!("two requests") };
     assert_eq!(first.headers["idempotency-key"], second.headers["idempotency-key"]);
     assert_eq!(first.body, second.body, "under one key goes one body");
+    assert_eq!(attempts(&endpoint), ["1", "2"]);
+}
+
+/// What the requests say which attempt they are.
+fn attempts(endpoint: &Endpoint) -> Vec<String> {
+    let got = endpoint.got();
+    got.iter().map(|one| one.headers["nuncio-attempt"].to_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn attempts_are_counted_over_a_restart_and_anew_for_the_next_request() {
+    let endpoint = Endpoint::start(|number, _| match number {
+        1 | 3 => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+        // Accepted, and never answered.
+        2 => {
+            let body = Body::from_stream(futures_util::stream::pending::<Result<Bytes, std::io::Error>>());
+            ([("content-type", "application/x-ndjson")], body).into_response()
+        }
+        4 => as_json(&json!({ "type": "ask", "text": "Which?" })),
+        _ => as_json(&json!({ "text": "at last" })),
+    })
+    .await;
+    let server = endpoint.serve(json!({})).await;
+    let task = server.submit(submit("endpoint", Part::text("go"))).await;
+    until("the second request came", || endpoint.got().len() == 2).await;
+    let server = server.restart().await;
+    let task = server.settle(task).await;
+    assert_eq!(attempts(&endpoint), ["1", "2", "3", "4"]);
+    let task = server.answer(&task, Part::text("7")).await;
+    assert_eq!(ending(&task).1, "at last");
+    assert_eq!(attempts(&endpoint), ["1", "2", "3", "4", "1"]);
 }
 
 #[tokio::test]
@@ -237,8 +268,7 @@ async fn what_was_not_taken_is_sent_again_when_it_may_be() {
     assert_eq!(got.len(), 3);
     assert!(got.iter().all(|one| one.headers["idempotency-key"] == got[0].headers["idempotency-key"]));
     assert!(got.iter().all(|one| one.body == got[0].body), "under one key goes one body");
-    let attempts: Vec<_> = got.iter().map(|one| one.headers["nuncio-attempt"].to_str().unwrap()).collect();
-    assert_eq!(attempts, ["1", "2", "3"]);
+    assert_eq!(attempts(&endpoint), ["1", "2", "3"]);
     let log = server.log(&task).await;
     let warnings = lines(&log, Level::Warning);
     assert!(warnings[0].contains("429") && warnings[0].contains("slow down"), "{warnings:?}");

@@ -155,6 +155,8 @@ impl RunFollowerTask {
                 (Some(peer), None, Some(begin)) => peer.begin(begin.clone()).await,
                 (Some(_), None, None) => return,
             };
+            // A stream that ended, or was cut, is opened again at once: the server is away only if that fails.
+            let is_away = called.is_err();
             let (error, pause) = match called {
                 Ok(call) => {
                     if std::mem::take(&mut is_waiting) {
@@ -174,7 +176,7 @@ impl RunFollowerTask {
                 let kept = matches!(error, PeerError::Unauthorized { .. });
                 return self.send_update(RunUpdate::Lost { error, kept }).await;
             };
-            if !std::mem::replace(&mut is_waiting, true) {
+            if is_away && !std::mem::replace(&mut is_waiting, true) {
                 self.send_update(RunUpdate::Waiting(error.to_string())).await;
             }
             self.pause(pause).await;

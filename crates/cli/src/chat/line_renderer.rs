@@ -1,7 +1,7 @@
 //! The formatting of chat output: lines for people, JSON objects for programs. Prints nothing itself.
 //!
-//! Text of servers is shown without control characters. Text that arrives in pieces is shown line by line,
-//! each line once it is complete.
+//! Text of servers is shown without control characters. Text that arrives in pieces is shown line by line, each line
+//! once it is complete; on a terminal that shows nothing else, word by word.
 
 use std::{collections::HashMap, time::Duration};
 
@@ -14,8 +14,16 @@ use nuncio_engine::{
 };
 use serde_json::{Value, json};
 
-use super::run_store::UnfinishedText;
-use crate::text::{plain, state_name};
+use super::{
+    run_store::UnfinishedText,
+    word_wrap::{WrappedText, wrap},
+};
+use crate::{
+    form::{PromptField, example_answer, fields},
+    program,
+    server_connection::quoted,
+    text::{plain, state_name},
+};
 
 /// The most bytes of an incomplete line that are held back.
 const LONGEST_LINE: usize = 4096;
@@ -86,23 +94,127 @@ impl LineStyle {
     }
 }
 
-/// Formats lines, and buffers the incomplete last line of each text.
+/// Formats lines, and buffers the incomplete last line, or the last word, of each text.
 #[derive(Debug, Default)]
 pub(super) struct LineRenderer {
     look: LineStyle,
     open: HashMap<u32, OpenText>,
+    /// The run whose text ends within a line of the screen.
+    streaming: Option<u32>,
 }
 
 /// A text that arrives in pieces.
 #[derive(Debug)]
 struct OpenText {
     artifact: String,
+    /// What was not shown yet.
     rest: String,
+    /// Where it stands, while it is shown word by word.
+    shown: WrappedText,
+}
+
+impl OpenText {
+    fn new(artifact: &str, rest: String) -> Self {
+        Self { artifact: artifact.to_owned(), rest, shown: WrappedText::default() }
+    }
+}
+
+/// How an item is shown.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LineLayout {
+    /// The terminal's width, at which lines are broken; `None`: they are not.
+    pub(super) width: Option<usize>,
+    /// Whether a text may end within a line, until the next item.
+    pub(super) streams: bool,
 }
 
 impl LineRenderer {
     pub(super) fn new(look: LineStyle) -> Self {
-        Self { look, open: HashMap::new() }
+        Self { look, ..Self::default() }
+    }
+
+    /// The text of one item, with the end of a line that another item left open.
+    pub(super) fn render(&mut self, shown: &ScreenItem<'_>, layout: LineLayout) -> String {
+        if let ScreenItem::Run(who, RunEvent::Artifact(chunk)) = shown
+            && layout.streams
+        {
+            return self.stream(who, chunk, layout.width);
+        }
+        let ended = match shown {
+            ScreenItem::Run(
+                who,
+                RunEvent::Ended(..) | RunEvent::Lost(_) | RunEvent::Detached(_) | RunEvent::Asks(_),
+            ) => self.end_text(who.run, layout.width),
+            _ => String::new(),
+        };
+        let lines = self.render_item(shown);
+        if lines.is_empty() {
+            return ended;
+        }
+        let ended = if ended.is_empty() { self.end_line().to_owned() } else { ended };
+        // Tables and documents keep their columns.
+        let width = layout.width.filter(|_| !matches!(shown, ScreenItem::Answer { .. }));
+        lines.iter().fold(ended, |text, line| text + &wrap(line, width) + "\n")
+    }
+
+    /// Whether the last line on the screen is incomplete.
+    pub(super) fn is_within_line(&self) -> bool {
+        self.streaming.is_some()
+    }
+
+    /// Ends the incomplete line on the screen. Its text goes on in the next one.
+    pub(super) fn end_line(&mut self) -> &'static str {
+        let Some(run) = self.streaming.take() else { return "" };
+        if let Some(open) = self.open.get_mut(&run) {
+            open.shown.begin_line();
+        }
+        "\n"
+    }
+
+    /// Shows the last word of a run's text, and ends its line, if that is the line on the screen.
+    fn end_text(&mut self, run: u32, width: Option<usize>) -> String {
+        if self.streaming != Some(run) {
+            return String::new();
+        }
+        let mut text = String::new();
+        if let Some(open) = self.open.get_mut(&run) {
+            text = open.shown.write_all(std::mem::take(&mut open.rest).trim_end(), width);
+        }
+        text + self.end_line()
+    }
+
+    /// A piece of a text, to its last word.
+    fn stream(&mut self, who: &RunLabel, chunk: &ArtifactChunk, width: Option<usize>) -> String {
+        let goes_on = self.open.get(&who.run).is_some_and(|open| open.artifact == chunk.id) && chunk.append;
+        let mut text = match goes_on {
+            true if self.streaming == Some(who.run) => String::new(),
+            true => self.end_line().to_owned(),
+            false => self.end_text(who.run, width) + self.end_line(),
+        };
+        if !goes_on {
+            let head = self.close(who.run).into_iter().chain([self.artifact_head(who, chunk)]);
+            text.extend(head.map(|line| wrap(&line, width) + "\n"));
+        }
+        let open = self.open.entry(who.run).or_insert_with(|| OpenText::new(&chunk.id, String::new()));
+        for part in &chunk.parts {
+            if let Content::Text(piece) = &part.content {
+                open.rest.push_str(piece);
+                text.push_str(&open.shown.write(&mut open.rest, width, LONGEST_LINE));
+                continue;
+            }
+            text.push_str(&open.shown.write_all(&std::mem::take(&mut open.rest), width));
+            if open.shown.is_within_line() {
+                text.push('\n');
+                open.shown.begin_line();
+            }
+            text.extend(other(part).lines().map(|line| format!("  {line}\n")));
+        }
+        self.streaming = open.shown.is_within_line().then_some(who.run);
+        if chunk.last {
+            text.push_str(&self.end_text(who.run, width));
+            text.extend(self.close(who.run).into_iter().map(|line| wrap(&line, width) + "\n"));
+        }
+        text
     }
 
     /// The lines of one item.
@@ -130,7 +242,7 @@ impl LineRenderer {
     /// Continues a text that another process began to show.
     pub(super) fn restore_unfinished(&mut self, run: u32, unfinished: UnfinishedText) {
         let UnfinishedText { artifact, rest } = unfinished;
-        self.open.entry(run).or_insert(OpenText { artifact, rest });
+        self.open.entry(run).or_insert_with(|| OpenText::new(&artifact, rest));
     }
 
     fn about(&mut self, who: &RunLabel, event: &RunEvent<'_>) -> Vec<String> {
@@ -190,14 +302,9 @@ impl LineRenderer {
         let goes_on = self.open.get(&who.run).is_some_and(|open| open.artifact == chunk.id) && chunk.append;
         let mut lines = if goes_on { vec![] } else { self.close(who.run) };
         if !goes_on {
-            let name = chunk.name.as_deref().unwrap_or(&chunk.id);
-            let more = if chunk.append { " (continued)" } else { "" };
-            lines.push(format!("{} {}{more}:", self.look.head(who), self.look.painted("1", &plain(name))));
+            lines.push(self.artifact_head(who, chunk));
         }
-        let open = self
-            .open
-            .entry(who.run)
-            .or_insert_with(|| OpenText { artifact: chunk.id.clone(), rest: String::new() });
+        let open = self.open.entry(who.run).or_insert_with(|| OpenText::new(&chunk.id, String::new()));
         for part in &chunk.parts {
             match &part.content {
                 Content::Text(text) => {
@@ -222,6 +329,13 @@ impl LineRenderer {
             lines.extend(self.close(who.run));
         }
         lines
+    }
+
+    /// The line above a text.
+    fn artifact_head(&self, who: &RunLabel, chunk: &ArtifactChunk) -> String {
+        let name = chunk.name.as_deref().unwrap_or(&chunk.id);
+        let more = if chunk.append { " (continued)" } else { "" };
+        format!("{} {}{more}:", self.look.head(who), self.look.painted("1", &plain(name)))
     }
 
     /// The buffered rest of a text that has ended.
@@ -304,7 +418,8 @@ fn other(part: &Part) -> String {
 
 /// All details of a question, for a user who wants to know more before answering.
 pub(super) fn details(who: &RunLabel, task: Option<&str>, question: &Question) -> String {
-    let schema = match &question.ask {
+    let wanted = match &question.ask {
+        Ask::Form { schema } if !fields(schema).is_empty() => form_details(task, schema),
         Ask::Form { schema } => serde_json::to_string_pretty(schema).unwrap_or_default(),
         Ask::Sample { system, max_tokens } => {
             format!(
@@ -314,7 +429,7 @@ pub(super) fn details(who: &RunLabel, task: Option<&str>, question: &Question) -
         }
         Ask::Authorization { url } => format!("an authorization at {url}"),
     };
-    let indented: String = plain(&schema).lines().map(|line| format!("    {line}\n")).collect();
+    let indented: String = plain(&wanted).lines().map(|line| format!("    {line}\n")).collect();
     format!(
         "  Asked by: {} on {}\n  Task: {}\n  Question: {} ({})\n  Wanted:\n{indented}",
         plain(&who.offer),
@@ -323,6 +438,16 @@ pub(super) fn details(who: &RunLabel, task: Option<&str>, question: &Question) -
         plain(&question.text),
         plain(&question.id),
     )
+}
+
+/// The fields of a form, and how another terminal answers it.
+fn form_details(task: Option<&str>, schema: &Value) -> String {
+    let mut lines: Vec<String> = fields(schema).iter().map(PromptField::in_one_line).collect();
+    if let (Some(task), Some(example)) = (task, example_answer(schema)) {
+        let data = quoted(&example.to_string());
+        lines.push(format!("elsewhere: {} send --task-id {} --data {data}", program(), quoted(task)));
+    }
+    lines.join("\n")
 }
 
 /// Progress in one line.
@@ -416,6 +541,30 @@ mod tests {
             RunEvent::Ended(&PeerCallEnd::completed(), Duration::ZERO),
         ));
         assert_eq!(shown, ["  half", "[1 research_agent] completed in 0.0 s"]);
+    }
+
+    #[test]
+    fn a_text_that_is_watched_is_shown_word_by_word_and_other_lines_end_its_line() {
+        let mut lines = LineRenderer::default();
+        let (who, other) = (who(), RunLabel { run: 2, offer: "other".into(), server: "local".into() });
+        let layout = LineLayout { width: Some(30), streams: true };
+        let mut check = |who: &RunLabel, event: RunEvent<'_>, expected: &str| {
+            assert_eq!(lines.render(&ScreenItem::Run(who, event), layout), expected);
+        };
+        let begun = "[1 research_agent] Report:\n";
+        check(&who, RunEvent::Artifact(&chunk("Twice thr", false, false)), &format!("{begun}  Twice"));
+        check(&who, RunEvent::Artifact(&chunk("ee is six, as far", true, false)), " three is six, as");
+        // Another run's line ends it; the text goes on below, with the word that was held back.
+        check(&other, RunEvent::Task("t"), "\n[2 other] task t\n");
+        check(&who, RunEvent::Artifact(&chunk(" as anybody knows", true, false)), "  far as anybody");
+        let ended = PeerCallEnd::completed();
+        let expected = " knows\n[1 research_agent] completed\n  in 0.0 s\n";
+        check(&who, RunEvent::Ended(&ended, Duration::ZERO), expected);
+        check(
+            &who,
+            RunEvent::Artifact(&chunk("all at once\n", false, true)),
+            &format!("{begun}  all at once\n"),
+        );
     }
 
     #[test]

@@ -12,7 +12,9 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use nuncio_engine::event::{Level, Progress};
 
 use super::{
-    line_renderer::{LineRenderer, LineStyle, RunEvent, RunLabel, ScreenItem, measure, object, percent},
+    line_renderer::{
+        LineLayout, LineRenderer, LineStyle, RunEvent, RunLabel, ScreenItem, measure, object, percent,
+    },
     prompt_printer::PromptPrinter,
     run_store::UnfinishedText,
 };
@@ -48,13 +50,16 @@ struct TerminalScreen {
     /// Prints lines above the edited line.
     above: PromptPrinter,
     editing: bool,
+    /// The last line is incomplete: bars would be drawn over it.
+    within_line: bool,
 }
 
 impl Screen {
     /// A terminal; `above` prints lines while one is edited.
     pub(super) fn terminal(level: Level, colour: bool, above: PromptPrinter) -> Self {
         let bars = MultiProgress::with_draw_target(ProgressDrawTarget::stdout());
-        let terminal = TerminalScreen { bars, shown: BTreeMap::new(), above, editing: false };
+        let terminal =
+            TerminalScreen { bars, shown: BTreeMap::new(), above, editing: false, within_line: false };
         Self::new(ScreenKind::Terminal(terminal), level, colour)
     }
 
@@ -91,8 +96,7 @@ impl Screen {
             return;
         }
         if let ScreenKind::Json = self.kind {
-            let line = object(shown).to_string();
-            return self.print(&[line]);
+            return self.print(&format!("{}\n", object(shown)));
         }
         if let ScreenItem::Run(who, RunEvent::Progress(progress)) = shown {
             return self.progress(who, progress, watched);
@@ -100,8 +104,17 @@ impl Screen {
         if let ScreenItem::Run(who, RunEvent::Ended(..) | RunEvent::Lost(_) | RunEvent::Detached(_)) = shown {
             self.remove_progress_bar(who.run);
         }
-        let lines = self.lines.render_item(shown);
-        self.print(&lines);
+        let text = self.lines.render(shown, self.layout(watched));
+        self.print(&text);
+    }
+
+    fn layout(&self, watched: bool) -> LineLayout {
+        match &self.kind {
+            ScreenKind::Terminal(terminal) => {
+                LineLayout { width: Some(terminal_width()), streams: watched && !terminal.editing }
+            }
+            ScreenKind::Plain | ScreenKind::Json => LineLayout::default(),
+        }
     }
 
     fn progress(&mut self, who: &RunLabel, progress: &Progress, watched: bool) {
@@ -115,8 +128,9 @@ impl Screen {
                 let is_new = last.is_none_or(|(at, said)| *said != line && (is_end || at.elapsed() >= QUIET));
                 if is_new {
                     self.last_progress.insert(who.run, (Instant::now(), line));
-                    let lines = self.lines.render_item(&ScreenItem::Run(who, RunEvent::Progress(progress)));
-                    self.print(&lines);
+                    let shown = ScreenItem::Run(who, RunEvent::Progress(progress));
+                    let text = self.lines.render(&shown, LineLayout::default());
+                    self.print(&text);
                 }
             }
         }
@@ -160,32 +174,29 @@ impl Screen {
 
     /// Whether a line is being edited from now on.
     pub(super) fn editing(&mut self, editing: bool) {
+        // The prompt begins a line.
+        let end = self.lines.end_line();
+        self.print(end);
         if let ScreenKind::Terminal(terminal) = &mut self.kind {
             terminal.editing = editing;
-            if editing {
-                let _ = terminal.bars.clear();
-                terminal.bars.set_draw_target(ProgressDrawTarget::hidden());
-            } else {
-                terminal.bars.set_draw_target(ProgressDrawTarget::stdout());
-            }
+            terminal.draw_bars();
         }
     }
 
-    fn print(&mut self, lines: &[String]) {
-        if lines.is_empty() {
+    fn print(&mut self, text: &str) {
+        if text.is_empty() {
             return;
         }
-        let text = lines.iter().fold(String::new(), |text, line| text + line + "\n");
         match &mut self.held_output {
-            Some(held) => held.push_str(&text),
-            None => self.write(&text),
+            Some(held) => held.push_str(text),
+            None => self.write(text),
         }
     }
 
     fn write(&mut self, text: &str) {
-        let written = match &self.kind {
-            ScreenKind::Terminal(terminal) if terminal.editing => terminal.above.print(text),
-            ScreenKind::Terminal(terminal) => terminal.bars.suspend(|| write(text)),
+        let within_line = self.lines.is_within_line();
+        let written = match &mut self.kind {
+            ScreenKind::Terminal(terminal) => terminal.write(text, within_line),
             ScreenKind::Plain | ScreenKind::Json => write(text),
         };
         self.broken |= written.is_err();
@@ -193,8 +204,34 @@ impl Screen {
 }
 
 impl TerminalScreen {
+    /// Writes above the edited line, or the bars. `within_line`: the text ends within a line.
+    fn write(&mut self, text: &str, within_line: bool) -> io::Result<()> {
+        if self.editing {
+            return self.above.print(text);
+        }
+        if within_line {
+            self.within_line = true;
+            self.draw_bars();
+        }
+        let written = self.bars.suspend(|| write(text));
+        if !within_line && std::mem::take(&mut self.within_line) {
+            self.draw_bars();
+        }
+        written
+    }
+
+    /// Draws the bars where nothing else is at the bottom.
+    fn draw_bars(&self) {
+        if self.editing || self.within_line {
+            let _ = self.bars.clear();
+            self.bars.set_draw_target(ProgressDrawTarget::hidden());
+        } else {
+            self.bars.set_draw_target(ProgressDrawTarget::stdout());
+        }
+    }
+
     fn progress(&mut self, who: &RunLabel, progress: &Progress) {
-        let width = terminal_size::terminal_size().map_or(80, |(width, _)| width.0);
+        let width = terminal_width();
         let bar = self.shown.entry(who.run).or_insert_with(|| {
             let bar = self.bars.add(ProgressBar::new(PARTS));
             bar.set_prefix(format!("[{} {}]", who.run, plain(&who.offer)));
@@ -223,6 +260,10 @@ impl TerminalScreen {
             words
         });
     }
+}
+
+fn terminal_width() -> usize {
+    terminal_size::terminal_size().map_or(80, |(width, _)| usize::from(width.0))
 }
 
 fn style(template: &str) -> ProgressStyle {

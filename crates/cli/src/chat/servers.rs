@@ -63,8 +63,10 @@ pub(super) fn keep_connected(
         let mut told_away = false;
         let mut known = None;
         loop {
+            let mut was_up = false;
             let error = match connect(&dial, known.clone().filter(|_| !anew)).await {
                 Ok((peer, offers)) => {
+                    was_up = true;
                     told_away = false;
                     backoff.reset();
                     let up = ServerUpdate::Up { peer: Arc::clone(&peer), offers: offers.clone() };
@@ -88,7 +90,9 @@ pub(super) fn keep_connected(
                 backoff.reset();
                 continue;
             }
-            if !std::mem::replace(&mut told_away, true)
+            // One probe that failed is not an outage: it is one if the next attempt fails, too.
+            if !was_up
+                && !std::mem::replace(&mut told_away, true)
                 && tell.send((number, ServerUpdate::Away(error))).await.is_err()
             {
                 return;

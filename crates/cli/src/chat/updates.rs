@@ -31,8 +31,12 @@ impl ChatSession {
                     count => format!("{count} offers"),
                 };
                 let address = peer.address();
+                let is_unchanged = was_known && !was_away && server.offers == offers;
                 server.offers = offers;
                 server.peer.send_replace(Some(peer));
+                if is_unchanged {
+                    return;
+                }
                 match (was_known, was_away) {
                     (false, _) => ("up", format!("{count} at {address}")),
                     (true, true) => ("back", format!("it is back, with {count}")),

@@ -5,8 +5,8 @@ use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 use nuncio::{
     AuthMode, PostgresOptions, Provider, StoreLocation, TrustedProxy, UnknownProvider,
     engine::{
-        AccessKind, AuditLevel, Grants, MeteredResource, Share, access_control::RateError, memory::Privacy,
-        redact::Redactor,
+        AccessKind, AuditLevel, Grants, MeteredResource, QuestionLimit, Share, access_control::RateError,
+        memory::Privacy, redact::Redactor,
     },
 };
 
@@ -213,12 +213,27 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("cancel-grace", SettingShape::Text, "DURATION", "How long a canceled agent may clean up",
         |config| Some(duration::format(config.engine.cancel_grace)),
         |config, text| duration::parse(text).map(|value| config.engine.cancel_grace = value)),
+    row("question-limit", SettingShape::Text, "DURATION", "How long a task waits for an answer or an authorization that nobody gives, before it fails; or never",
+        |config| Some(config.engine.question_limit.to_string()),
+        |config, text| QuestionLimit::parse(text).map(|limit| config.engine.question_limit = limit)),
     field!("retention", duration, "How long ended tasks are kept", engine.retention),
+    row("retention-completed", SettingShape::Text, "DURATION", "The same for tasks that completed",
+        |config| config.engine.retention_by_state.completed.map(duration::format),
+        |config, text| positive(text).map(|kept| config.engine.retention_by_state.completed = Some(kept))),
+    row("retention-failed", SettingShape::Text, "DURATION", "The same for tasks that failed",
+        |config| config.engine.retention_by_state.failed.map(duration::format),
+        |config, text| positive(text).map(|kept| config.engine.retention_by_state.failed = Some(kept))),
+    row("retention-canceled", SettingShape::Text, "DURATION", "The same for tasks that were canceled",
+        |config| config.engine.retention_by_state.canceled.map(duration::format),
+        |config, text| positive(text).map(|kept| config.engine.retention_by_state.canceled = Some(kept))),
+    row("retention-rejected", SettingShape::Text, "DURATION", "The same for tasks that were rejected",
+        |config| config.engine.retention_by_state.rejected.map(duration::format),
+        |config, text| positive(text).map(|kept| config.engine.retention_by_state.rejected = Some(kept))),
     field!("ended-cache-bytes", whole, "Bytes of ended tasks that are cached in memory", engine.ended_cache_bytes),
     field!("stop-within", duration, "How long a graceful stop may take", engine.stop_within),
     field!("lease", duration, "How long a node keeps its tasks without a heartbeat", engine.lease),
     field!("claim-poll", duration, "The longest interval between two polls for due tasks", engine.claim_poll),
-    field!("expiry-poll", duration, "How often ended tasks are looked through", engine.expiry_poll),
+    field!("expiry-poll", duration, "How often tasks are searched that ended, or asked, too long ago", engine.expiry_poll),
     row("log", SettingShape::Text, "FILTER", "What is logged: error, warn, info, debug, trace, or a filter by module",
         |config| Some(config.log.clone()),
         |config, text| log_filter(text).map(|()| config.log = text.into())),
@@ -360,6 +375,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("model.key-variable", SettingShape::Text, "NAME", "The environment variable that holds its key",
         |config| config.model.as_ref().and_then(|model| model.key_variable.clone()),
         |config, text| { own_model(config).key_variable = Some(text.into()); Ok(()) }),
+    row("model.timeout", SettingShape::Text, "DURATION", "How long one reply of it may take, to its end; 5m where it is not set",
+        |config| config.model.as_ref().and_then(|model| model.timeout).map(duration::format),
+        |config, text| positive(text).map(|limit| own_model(config).timeout = Some(limit))),
+    row("model.retries", SettingShape::Whole, "N", "How often a request is sent again after an error that may be temporary, such as that limit; 5 where it is not set",
+        |config| config.model.as_ref().and_then(|model| model.retries).map(|retries| retries.to_string()),
+        |config, text| whole(text).map(|retries| own_model(config).retries = Some(retries))),
 
     row("sparc.test-command", SettingShape::Lines, "WORDS", "The command that decides whether refinement has passed, with its arguments; without one it cannot pass",
         |config| Some(config.flows.sparc.test_command.as_ref().map(|words| words.join("\n")).unwrap_or_default()),
@@ -459,6 +480,8 @@ fn own_model(config: &mut Config) -> &mut ModelConfig {
         name: String::new(),
         base_url: None,
         key_variable: None,
+        timeout: None,
+        retries: None,
     };
     config.model.get_or_insert_with(unset)
 }

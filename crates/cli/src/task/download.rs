@@ -42,6 +42,45 @@ pub(crate) struct Flags {
     pub(crate) agent: AgentFlags,
 }
 
+/// Where a command that prints a task also saves its artifacts.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct SaveFlags {
+    /// Save the artifacts as files in this folder, as `task download` does
+    #[arg(long, value_name = "DIR")]
+    pub(crate) save: Option<PathBuf>,
+    /// With --save: replace files that exist
+    #[arg(long, requires = "save")]
+    force: bool,
+}
+
+impl SaveFlags {
+    /// Saves all artifacts, if the user wants that. The files are named in the output, or beside JSON on the standard
+    /// error.
+    pub(crate) fn save_all(
+        &self,
+        connection: &AgentConnection,
+        artifacts: &[Artifact],
+    ) -> Result<(), CliError> {
+        let Some(dir) = &self.save else { return Ok(()) };
+        let folder = TargetFolder { dir, force: self.force };
+        let parts = artifacts.iter().flat_map(parts_of);
+        let mut text = TextOutput::default();
+        folder.save(parts)?.iter().for_each(|part| part.show(&mut text));
+        match connection.output.is_json() {
+            true => text.0.lines().for_each(output::note),
+            false => output::text(&text.0)?,
+        }
+        Ok(())
+    }
+}
+
+/// A folder that files are written to.
+struct TargetFolder<'f> {
+    dir: &'f Path,
+    /// Whether files that exist are replaced.
+    force: bool,
+}
+
 /// A part of an artifact, and the file it was saved in.
 struct SavedPart<'a> {
     artifact: &'a str,
@@ -71,11 +110,8 @@ async fn download(connection: &AgentConnection, flags: &Flags) -> Result<(), Cli
     let wanted = task.artifacts.iter();
     let wanted = wanted
         .filter(|artifact| flags.artifacts.is_empty() || flags.artifacts.contains(&artifact.id))
-        .flat_map(|artifact| artifact.parts.iter().enumerate().map(move |(n, part)| (artifact, n, part)));
-    let (mut saved, mut taken) = (vec![], HashSet::new());
-    for (artifact, number, part) in wanted {
-        saved.push(save(flags, artifact, number, part, &mut taken)?);
-    }
+        .flat_map(parts_of);
+    let saved = TargetFolder { dir: &flags.dir, force: flags.force }.save(wanted)?;
     if connection.output.is_json() {
         let files: Vec<Value> = saved.iter().map(SavedPart::json).collect();
         let document = json!({ "taskId": task.id, "contextId": task.context, "files": files });
@@ -84,23 +120,23 @@ async fn download(connection: &AgentConnection, flags: &Flags) -> Result<(), Cli
     let mut text = TextOutput::default();
     let state = shown_state(task.state, task.unknown_state.as_ref());
     text.ids(&task.id, task.context.as_deref(), state);
-    for part in &saved {
-        match (&part.file, part.url) {
-            (Some((path, bytes)), _) => {
-                text.field(
-                    "Saved",
-                    &format!("{} (artifact {}, {bytes} bytes)", path.display(), part.artifact),
-                );
-            }
-            (None, Some(url)) => text.field("Not fetched", &format!("{url} (artifact {})", part.artifact)),
-            (None, None) => {}
-        }
-    }
+    saved.iter().for_each(|part| part.show(&mut text));
     text.field("Files", &saved.iter().filter(|part| part.file.is_some()).count().to_string());
     output::text(&text.0)
 }
 
 impl SavedPart<'_> {
+    fn show(&self, text: &mut TextOutput) {
+        match (&self.file, self.url) {
+            (Some((path, bytes)), _) => {
+                let path = path.display();
+                text.field("Saved", &format!("{path} (artifact {}, {bytes} bytes)", self.artifact));
+            }
+            (None, Some(url)) => text.field("Not fetched", &format!("{url} (artifact {})", self.artifact)),
+            (None, None) => {}
+        }
+    }
+
     fn json(&self) -> Value {
         json!({
             "artifactId": self.artifact, "mediaType": self.media_type, "url": self.url,
@@ -109,37 +145,51 @@ impl SavedPart<'_> {
     }
 }
 
-fn save<'a>(
-    flags: &Flags,
-    artifact: &'a Artifact,
-    number: usize,
-    part: &'a Part,
-    taken: &mut HashSet<String>,
-) -> Result<SavedPart<'a>, CliError> {
-    let mut saved =
-        SavedPart { artifact: &artifact.id, media_type: part.media_type.as_deref(), file: None, url: None };
-    let (bytes, ending) = match &part.content {
-        Content::Text(text) => (text.clone().into_bytes(), "txt"),
-        Content::Data(data) => (serde_json::to_vec_pretty(data).unwrap_or_default(), "json"),
-        Content::Bytes(bytes) => (bytes.clone(), "bin"),
-        Content::Url(url) => {
-            saved.url = Some(url);
-            return Ok(saved);
-        }
-    };
-    let name = file_name(artifact, number, part, ending);
-    let name = unique_name(&name, taken);
-    let path = flags.dir.join(name);
-    fs::create_dir_all(&flags.dir).map_err(|error| cannot(&flags.dir, &error))?;
-    write_file(&path, &bytes, flags.force).map_err(|error| match error.kind() {
-        std::io::ErrorKind::AlreadyExists => CliError::Usage(format!(
-            "{} exists: --force replaces it, -d names another folder",
-            path.display()
-        )),
-        _ => cannot(&path, &error),
-    })?;
-    saved.file = Some((path, bytes.len()));
-    Ok(saved)
+/// The parts of an artifact, with their positions.
+fn parts_of(artifact: &Artifact) -> impl Iterator<Item = (&Artifact, usize, &Part)> {
+    artifact.parts.iter().enumerate().map(move |(number, part)| (artifact, number, part))
+}
+
+impl TargetFolder<'_> {
+    fn save<'a>(
+        &self,
+        parts: impl Iterator<Item = (&'a Artifact, usize, &'a Part)>,
+    ) -> Result<Vec<SavedPart<'a>>, CliError> {
+        let mut taken = HashSet::new();
+        parts.map(|(artifact, number, part)| self.save_part(artifact, number, part, &mut taken)).collect()
+    }
+
+    fn save_part<'a>(
+        &self,
+        artifact: &'a Artifact,
+        number: usize,
+        part: &'a Part,
+        taken: &mut HashSet<String>,
+    ) -> Result<SavedPart<'a>, CliError> {
+        let media_type = part.media_type.as_deref();
+        let mut saved = SavedPart { artifact: &artifact.id, media_type, file: None, url: None };
+        let (bytes, ending) = match &part.content {
+            Content::Text(text) => (text.clone().into_bytes(), "txt"),
+            Content::Data(data) => (serde_json::to_vec_pretty(data).unwrap_or_default(), "json"),
+            Content::Bytes(bytes) => (bytes.clone(), "bin"),
+            Content::Url(url) => {
+                saved.url = Some(url);
+                return Ok(saved);
+            }
+        };
+        let name = unique_name(&file_name(artifact, number, part, ending), taken);
+        let path = self.dir.join(name);
+        fs::create_dir_all(self.dir).map_err(|error| cannot(self.dir, &error))?;
+        write_file(&path, &bytes, self.force).map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => CliError::Usage(format!(
+                "{} exists: --force replaces it, or name another folder",
+                path.display()
+            )),
+            _ => cannot(&path, &error),
+        })?;
+        saved.file = Some((path, bytes.len()));
+        Ok(saved)
+    }
 }
 
 fn cannot(path: &Path, error: &std::io::Error) -> CliError {

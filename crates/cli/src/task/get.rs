@@ -5,7 +5,10 @@ use clap::Args;
 use nuncio_client::a2a::{A2aResponse, WaitOptions};
 use nuncio_wire::a2a::TaskView;
 
-use super::operator::{self, TenantTaskFlags};
+use super::{
+    download::SaveFlags,
+    operator::{self, TenantTaskFlags},
+};
 use crate::{
     connection::{AgentConnection, AgentFlags},
     error::CliError,
@@ -28,17 +31,24 @@ pub(crate) struct Flags {
     #[command(flatten)]
     operator: TenantTaskFlags,
     #[command(flatten)]
+    files: SaveFlags,
+    #[command(flatten)]
     pub(crate) agent: AgentFlags,
 }
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     if flags.operator.tenant.is_some() {
+        if flags.files.save.is_some() {
+            return Err(CliError::Usage(
+                "--save is for your own tasks, not for those of a tenant".to_owned(),
+            ));
+        }
         return operator::get(&flags.operator, flags.agent.output.format, &flags.task).await;
     }
-    let Flags { task, wait, history, agent, .. } = flags;
+    let Flags { task, wait, history, agent, files, .. } = flags;
     let connection = agent.resolve()?;
     connection.record_task(&task, None, None);
-    connection.bounded(get(&connection, &task, wait, history)).await
+    connection.bounded(get(&connection, &task, wait, history, &files)).await
 }
 
 async fn get(
@@ -46,6 +56,7 @@ async fn get(
     task: &str,
     wait: bool,
     history: Option<usize>,
+    files: &SaveFlags,
 ) -> Result<(), CliError> {
     let client = connection.client().await?;
     let found = if wait {
@@ -55,7 +66,9 @@ async fn get(
     } else {
         client.get(task, history).await
     };
-    print(connection, &found.map_err(|error| connection.failed(error))?, history.is_some())
+    let found = found.map_err(|error| connection.failed(error))?;
+    print(connection, &found, history.is_some())?;
+    files.save_all(connection, &found.value.artifacts)
 }
 
 /// Prints a task, and the notes about it.

@@ -8,6 +8,7 @@ mod signing;
 mod strangers;
 pub(crate) mod terminal;
 mod transcript;
+mod words;
 
 use std::{
     path::Path,
@@ -163,7 +164,8 @@ fn a_whole_conversation(way: Way) {
     chat.expect("Confirm (Whether to book at this price.) [y, n, d for details, !c]: ");
     chat.line("d");
     chat.expect("Asked by: travel_agent");
-    chat.expect("\"confirm\"");
+    chat.expect("confirm [y/n");
+    chat.expect("--data '{\"confirm\":true}'");
     chat.expect("!c]: ");
     chat.line("y");
     chat.expect("Notes (Anything the booking should say.)");

@@ -133,14 +133,44 @@ fn a_stream_shows_events_as_they_come() {
 }
 
 #[test]
+fn what_a_sent_task_makes_is_saved() {
+    let world = World::new(&[]);
+    let folder = |name: &str| world.dir.path().join(name).join("echo.txt");
+    for (name, flags) in
+        [("waited", &["--save", "waited"][..]), ("streamed", &["--stream", "--save", "streamed"])]
+    {
+        let ran = world.run(&[&["send", "Hello"], flags].concat()).exits(0);
+        assert!(
+            ran.field("Saved").starts_with(&format!("{name}/echo.txt (artifact echo, 5 bytes)")),
+            "{}",
+            ran.stdout
+        );
+        assert_eq!(std::fs::read_to_string(folder(name)).unwrap(), "Hello");
+        let again = world.run(&[&["send", "Other"], flags].concat()).exits(2);
+        assert!(again.stderr.contains("echo.txt exists: --force replaces it"), "{}", again.stderr);
+        assert_eq!(std::fs::read_to_string(folder(name)).unwrap(), "Hello");
+        world.run(&[&["send", "Other", "--force"], flags].concat()).exits(0);
+        assert_eq!(std::fs::read_to_string(folder(name)).unwrap(), "Other");
+    }
+}
+
+#[test]
 fn a_question_is_answered() {
     let world = World::new(&["--agent-step", "5ms"]);
     let asked = world.run(&["send", "--agent", "travel_agent", "Rome"]).exits(0);
     assert_eq!(asked.field("State"), "input-required");
     assert!(asked.stderr.contains("warning: the task waits for an answer"), "{}", asked.stderr);
     let task = asked.field("Task").to_owned();
+    assert!(asked.field("Field").starts_with("confirm [y/n"), "{}", asked.stdout);
 
-    // The command that is shown is the command that works.
+    // The commands that are shown are the commands that work.
+    let shown = world.run(&["task", "get", &task]).exits(0);
+    assert_eq!(shown.field("Answer"), asked.field("Answer"));
+    let other = world.run(&["send", "--agent", "travel_agent", "Rome"]).exits(0);
+    let answer = other.field("Answer");
+    assert!(answer.ends_with("--data '{\"confirm\":true}'"), "{answer}");
+    let answered = run(Command::new("sh").args(["-c", answer]).current_dir(world.dir.path())).exits(0);
+    assert_eq!(answered.field("State"), "completed");
     let resume = asked.field("Resume").replace("<reply>", "yes");
     let answered = run(Command::new("sh").args(["-c", &resume]).current_dir(world.dir.path())).exits(0);
     assert_eq!([answered.field("Task"), answered.field("State")], [task.as_str(), "completed"]);
@@ -156,7 +186,7 @@ fn a_question_is_answered() {
     let refused = world.run(&["send", "--task-id", &task, "more", "-o", "json"]).exits(1).json();
     assert_eq!(refused["error"]["code"], "UnsupportedOperationError");
     assert!(refused["error"]["hint"].as_str().unwrap().contains("--debug"), "{refused}");
-    assert_eq!(world.run(&["task", "list", "-o", "json"]).exits(0).json()["totalSize"], 1);
+    assert_eq!(world.run(&["task", "list", "-o", "json"]).exits(0).json()["totalSize"], 2);
 }
 
 #[test]

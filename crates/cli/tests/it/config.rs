@@ -43,6 +43,23 @@ fn a_flag_stands_before_the_environment_before_the_file_before_the_default() {
     check(file, &[], &[], "retention = \"2d\" # file nuncio.toml");
     check(file, &[], &["--retention", "90m"], "retention = \"90m\" # flag --retention");
 
+    check("", &[], &[], "question-limit = \"90d\" # default");
+    check("question-limit = \"never\"\n", &[], &[], "question-limit = \"never\" # file nuncio.toml");
+    check(
+        "",
+        &[("NUNCIO_QUESTION_LIMIT", "30d")],
+        &[],
+        "question-limit = \"30d\" # environment NUNCIO_QUESTION_LIMIT",
+    );
+    check("", &[], &[], "# retention-failed = # default");
+    check(file, &[], &["--retention-failed", "90d"], "retention-failed = \"90d\" # flag --retention-failed");
+    check(
+        "[model]\nname = \"m\"\ntimeout = \"30s\"\nretries = 0\n",
+        &[],
+        &[],
+        "timeout = \"30s\" # file nuncio.toml",
+    );
+
     check("", &[], &[], "strict-cards = false # default");
     check(file, &[], &[], "strict-cards = true # file nuncio.toml");
     check(file, &[], &["--strict-cards=false"], "strict-cards = false # flag --strict-cards");
@@ -127,6 +144,8 @@ fn what_is_wrong_is_named_with_its_place() {
         "nuncio.toml: max-running: expected a whole number, not \"many\"",
     );
     check("retention = 5", &[], &[], 1, "nuncio.toml: retention: \"5\" is no length of time");
+    check("question-limit = \"0s\"", &[], &[], 1, "question-limit: expected more than no time, or never");
+    check("retention-failed = \"never\"", &[], &[], 1, "retention-failed: \"never\" is no length of time");
     check("max-running =", &[], &[], 1, "nuncio.toml is not TOML");
     check("", &[("NUNCIO_RETENTION", "0s")], &[], 1, "NUNCIO_RETENTION: expected more than no time");
     check("", &[], &["--agent-step", "2"], 2, "--agent-step: \"2\" is no length of time");

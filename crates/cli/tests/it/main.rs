@@ -47,4 +47,5 @@ mod streams;
 mod test_agents;
 mod tls;
 mod traces;
+mod unanswered;
 mod webhook_keys;

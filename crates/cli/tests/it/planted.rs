@@ -267,7 +267,16 @@ fn a_variable_planted_in_any_key_of_an_agent_is_shown_nowhere() {
 fn a_key_that_takes_no_variable_is_refused_without_its_value() {
     let dir = tempfile::tempdir().unwrap();
     let value = format!("{PLANTED}-number");
-    for key in ["description", "version", "restarts", "time-limit", "speaks", "max-lines"] {
+    for key in [
+        "description",
+        "version",
+        "restarts",
+        "time-limit",
+        "question-limit",
+        "retention",
+        "speaks",
+        "max-lines",
+    ] {
         let table = format!(
             "[[agent]]\nname = \"a\"\nkind = \"process\"\ncommand = [\"true\"]\n{key} = \"${{P_VALUE}}\"\n"
         );

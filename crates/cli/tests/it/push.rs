@@ -27,7 +27,7 @@ fn dead_letters_are_listed_and_replayed() {
     // A webhook at which nobody listens.
     let params = json!({
         "message": { "messageId": "m", "role": "ROLE_USER", "parts": [{ "text": "x" }] },
-        "configuration": { "taskPushNotificationConfig": { "id": "h", "url": "http://127.0.0.1:1/hook" } },
+        "configuration": { "taskPushNotificationConfig": { "id": "h", "url": "http://me:s3cret@127.0.0.1:1/hook?key=t0ken" } },
     });
     let answer = http::rpc(server.url(), "SendMessage", &params);
     let task = answer["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
@@ -45,6 +45,8 @@ fn dead_letters_are_listed_and_replayed() {
     assert_eq!(letters[0]["webhook"], "h");
     let text = push(&["list"]).exits(0);
     assert_eq!(text.field("Webhook"), "h");
+    assert_eq!(text.field("URL"), "http://127.0.0.1:1/hook?(hidden)");
+    assert_eq!(letters[0]["url"], "http://127.0.0.1:1/hook?(hidden)");
 
     let delivery = letters[0]["delivery"].as_str().unwrap();
     assert_eq!(push(&["replay", delivery]).exits(0).field("Replayed"), "1");
@@ -59,4 +61,7 @@ fn dead_letters_are_listed_and_replayed() {
     server.terminate();
     let listed = push(&["list", "-o", "json"]).exits(0).json();
     assert!(listed["deadLetters"].is_array(), "{listed}");
+    for letter in listed["deadLetters"].as_array().unwrap() {
+        assert_eq!(letter["url"], "http://127.0.0.1:1/hook?(hidden)");
+    }
 }

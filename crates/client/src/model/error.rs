@@ -23,7 +23,19 @@ const FINAL_CODES: [&str; 5] = [
 pub enum ModelError {
     /// No connection, or no response.
     #[error("the model could not be asked: {0}")]
-    Outbound(#[from] OutboundError),
+    Outbound(OutboundError),
+    /// No whole reply within the limit for one.
+    #[error(
+        "the model at {to} gave no whole reply within {} s: check that it is up, or raise its timeout (`timeout` of the \
+         agent, or of [model])",
+        .limit.as_secs_f32()
+    )]
+    Timeout {
+        /// Scheme, host and port.
+        to: String,
+        /// The limit that passed.
+        limit: Duration,
+    },
     /// The key is not a valid header value.
     #[error("the model's key contains characters that are not allowed in a header")]
     Key,
@@ -63,6 +75,15 @@ pub enum ModelError {
     Answer(String),
 }
 
+impl From<OutboundError> for ModelError {
+    fn from(error: OutboundError) -> Self {
+        match error {
+            OutboundError::Timeout { to, limit } => Self::Timeout { to, limit },
+            error => Self::Outbound(error),
+        }
+    }
+}
+
 impl ModelError {
     /// Whether a retry may succeed.
     pub fn is_transient(&self) -> bool {
@@ -70,7 +91,7 @@ impl ModelError {
             Self::Outbound(error) => !error.is_permanent(),
             Self::Status { passing: Some(passing), .. } | Self::Broken { passing, .. } => *passing,
             Self::Status { status, .. } => is_passing(*status),
-            Self::Cut => true,
+            Self::Cut | Self::Timeout { .. } => true,
             Self::Key | Self::Answer(_) | Self::Wait { .. } => false,
         }
     }

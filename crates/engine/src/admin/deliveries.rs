@@ -312,7 +312,7 @@ impl<'a> NamedDelivery<'a> {
 }
 
 /// A URL without what stands before the host's `@`, and without its query and fragment.
-fn without_secrets(url: &str) -> String {
+pub(super) fn without_secrets(url: &str) -> String {
     let begin = url.find("://").map_or(0, |at| at + 3);
     let end = url[begin..].find(['/', '?', '#']).map_or(url.len(), |at| begin + at);
     let host = url[begin..end].rfind('@').map_or(begin, |at| begin + at + 1);

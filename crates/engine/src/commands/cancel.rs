@@ -100,7 +100,7 @@ impl EngineCore {
         by: SentBy,
     ) -> Result<bool, Error> {
         self.cancel_children(row.id).await;
-        let decision = decide_end(row, task, tell, by, self.clock.now());
+        let decision = decide_end(row, task, tell, ended_by_request(by, self.clock.now()));
         Ok(self.commit_command(&task.origin, &row.id.to_string(), decision).await?.is_some())
     }
 
@@ -179,9 +179,9 @@ pub(crate) enum Workplace {
 /// Decides the end of a task on which nothing works.
 ///
 /// `tell`: also withdraw the task's questions from its calling task.
-pub(super) fn decide_end(row: &TaskRow, task: &mut Task, tell: bool, by: SentBy, now: Timestamp) -> Decision {
+pub(super) fn decide_end(row: &TaskRow, task: &mut Task, tell: bool, end: Entry) -> Decision {
     let questions = open_questions(task);
-    let mut decision = Decision::on(row, task, vec![ended_by_request(by, now)]);
+    let mut decision = Decision::on(row, task, vec![end]);
     decision.change.run = RunChange::Rest;
     decision.effects.push(Effect::CancelRun { by: None });
     if let Some(parent) = row.parent.filter(|_| tell && !questions.is_empty()) {
@@ -223,7 +223,7 @@ fn open_questions(task: &Task) -> Vec<String> {
     task.questions.iter().map(|(_, question)| question.id.clone()).collect()
 }
 
-/// The event that ends a task on which no agent works.
+/// The event that ends a canceled task on which no agent works.
 pub(super) fn ended_by_request(by: SentBy, now: Timestamp) -> Entry {
     Entry(now, Event::Status(Status { state: State::Canceled, message: None, by: Some(Box::new(by)) }))
 }

@@ -34,7 +34,7 @@ impl EngineCore {
     ) -> Result<(), Error> {
         match self.answer(caller, &called.to_string(), &question.id, answer, false, None).await {
             // It has its answer already, the question was withdrawn, or the task has ended.
-            Ok(_) | Err(Error::NotAsked(_) | Error::Ended(_)) => Ok(()),
+            Ok(_) | Err(Error::NotAsked(_) | Error::Ended(_) | Error::Unanswered(_)) => Ok(()),
             // Any other error would be retried at once, forever.
             Err(Error::Invalid(why)) => {
                 Err(Error::Internal(format!("a called task refused its answer: {why}")))
@@ -84,7 +84,13 @@ impl EngineCore {
             match answered.await {
                 // It was not relayed, or has been answered.
                 Ok(_)
-                | Err(Error::NotAsked(_) | Error::Invalid(_) | Error::Ended(_) | Error::NoSuchTask(_)) => {}
+                | Err(
+                    Error::NotAsked(_)
+                    | Error::Invalid(_)
+                    | Error::Ended(_)
+                    | Error::Unanswered(_)
+                    | Error::NoSuchTask(_),
+                ) => {}
                 Err(error) => tracing::warn!(task = %parent, %error, "could not answer the relayed question"),
             }
         });

@@ -103,7 +103,7 @@ impl EngineCore {
         whole: bool,
         history: Option<usize>,
     ) -> Result<Option<OutlinedTask>, Error> {
-        if let Some(task) = self.ended.get(row.id, self.kept_since()) {
+        if let Some(task) = self.finished(row.id) {
             let mut task = if whole { Task::clone(&task) } else { task_header::outline_of(&task) };
             task_header::shorten(&mut task, history);
             return Ok(Some(OutlinedTask { task, read: 0 }));

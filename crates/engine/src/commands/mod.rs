@@ -12,6 +12,7 @@ mod reply_decision;
 pub mod submit;
 #[cfg(test)]
 mod tests;
+pub(crate) mod unanswered;
 pub mod webhooks;
 pub mod withdraw;
 

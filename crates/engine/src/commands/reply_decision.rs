@@ -114,6 +114,9 @@ fn check_reply(rules: &ReplyRules<'_>, task: &Task, row: &TaskRow, reply: &Reply
             reply.task, row.context
         )));
     }
+    if let Some(reason) = unanswered(task, row)? {
+        return Err(Error::Unanswered(reason));
+    }
     if task.state.is_terminal() {
         return Err(Error::Ended(task.state));
     }
@@ -133,6 +136,15 @@ fn check_reply(rules: &ReplyRules<'_>, task: &Task, row: &TaskRow, reply: &Reply
         check_webhook(profile, webhook, rules.limits, rules.webhook_policy)?;
     }
     check_message(&reply.message, profile, rules.limits)
+}
+
+/// Why the task takes no answer any more, if its question was open for too long: it has ended for that, or is being
+/// stopped.
+fn unanswered(task: &Task, row: &TaskRow) -> Result<Option<String>, Error> {
+    match task.unanswered() {
+        None if row.cancel && !task.state.is_terminal() => Ok(TaskHeader::decode(&row.head)?.unanswered),
+        reason => Ok(reason),
+    }
 }
 
 /// Whether the log has room for a message that is not an answer.

@@ -6,9 +6,10 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::{
-    cancel::{Workplace, decide_cancel_request, decide_end},
+    cancel::{Workplace, decide_cancel_request, decide_end, ended_by_request},
     reply::Reply,
     reply_decision::{ReplyRules, decide_reply},
+    unanswered::unanswered_end,
     withdraw::decide_withdrawal,
 };
 use crate::{
@@ -39,6 +40,8 @@ enum Command {
     /// A question, by its position among all that were ever asked.
     Withdraw(usize, Place),
     Cancel(Place),
+    /// The limit of its question has passed.
+    Unanswered(Place),
     /// The runner's actions: begin, emit, ask, end.
     Begin,
     Progress,
@@ -83,6 +86,7 @@ fn any_command() -> impl Strategy<Value = Command> {
             .prop_map(|(text, names, place)| Command::Reply { text, names, place }),
         2 => ((0..6_usize), any_place()).prop_map(|(question, place)| Command::Withdraw(question, place)),
         1 => any_place().prop_map(Command::Cancel),
+        1 => any_place().prop_map(Command::Unanswered),
         4 => Just(Command::Begin),
         2 => Just(Command::Progress),
         1 => Just(Command::Log),
@@ -119,7 +123,7 @@ impl Model {
                     self.decide(*place, now, |row, task| decide_reply(&rules(), row, task, &[], &reply, now));
                 match decided {
                     Ok(entries) => entries,
-                    Err(Error::Ended(_)) if self.task.state.is_terminal() => return,
+                    Err(Error::Ended(_) | Error::Unanswered(_)) if self.task.state.is_terminal() => return,
                     Err(Error::Answer(_) | Error::Invalid(_) | Error::NotAsked(_)) => return,
                     Err(other) => panic!("{command:?}: {other}"),
                 }
@@ -144,7 +148,16 @@ impl Model {
                 return;
             }
             Command::Cancel(place) => self
-                .decide(*place, now, |row, task| Ok(Some(decide_end(row, task, true, by(), now))))
+                .decide(*place, now, |row, task| {
+                    Ok(Some(decide_end(row, task, true, ended_by_request(by(), now))))
+                })
+                .unwrap(),
+            Command::Unanswered(_) if !self.task.state.is_interrupted() => return,
+            Command::Unanswered(place) => self
+                .decide(*place, now, |row, task| {
+                    let end = Entry(now, unanswered_end("end".into(), "nobody".into()));
+                    Ok(Some(decide_end(row, task, true, end)))
+                })
                 .unwrap(),
             Command::Begin if self.task.state != State::Submitted => return,
             Command::Begin => vec![Entry(now, status(State::Working))],

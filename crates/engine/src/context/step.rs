@@ -89,6 +89,12 @@ impl StepContext {
         self.run.allow_parking()
     }
 
+    /// Counts an attempt at the request that this step makes, and returns its number, from 1. It counts on when the step is
+    /// repeated, after a failure, a restart or a crash.
+    pub async fn begin_attempt(&self) -> u32 {
+        self.run.begin_attempt(&self.idempotency_key()).await
+    }
+
     /// A key that is the same whenever this step is repeated: for services that accept an idempotency key.
     pub fn idempotency_key(&self) -> String {
         format!("{}/{}", self.run.origin.id, self.scope)

@@ -1,5 +1,5 @@
 //! The background loops of an engine: heartbeat, notifications of other nodes, follower polling, usage exchange,
-//! list changes, the audit, and the deletion of expired data.
+//! list changes, the audit, the deletion of expired data, and the end of tasks that nobody answers.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -9,9 +9,8 @@ use std::{
 
 use tokio::{sync::mpsc, time::Instant};
 
-use super::{EngineCore, wait_until_closing};
+use super::{EngineCore, retention::RetentionWalk, wait_until_closing};
 use crate::{
-    clock::Timestamp,
     commit::{Decision, Effect, Writer},
     error::Error,
     memory::data_uri,
@@ -135,13 +134,27 @@ pub(super) async fn audit_loop(engine: Arc<EngineCore>) {
 
 /// Deletes finished tasks past their retention.
 pub(super) async fn expiry_loop(engine: Arc<EngineCore>) {
-    const AT_ONCE: usize = 256;
     let mut closing = engine.closing();
+    let mut walk = RetentionWalk::default();
     loop {
-        match engine.store.expire(engine.kept_since(), AT_ONCE).await {
-            Ok(deleted) if deleted as usize == AT_ONCE => continue,
+        match engine.expire_some(&mut walk).await {
+            Ok(true) if !engine.is_closing() => continue,
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "could not delete expired tasks; retrying"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(engine.options.expiry_poll) => {}
+            () = wait_until_closing(&mut closing) => return,
+        }
+    }
+}
+
+/// Ends tasks that wait for an answer longer than their limit.
+pub(super) async fn unanswered_loop(engine: Arc<EngineCore>) {
+    let mut closing = engine.closing();
+    loop {
+        if let Err(error) = engine.end_unanswered().await {
+            tracing::warn!(%error, "could not search for tasks that nobody answers; retrying");
         }
         tokio::select! {
             () = tokio::time::sleep(engine.options.expiry_poll) => {}
@@ -203,11 +216,6 @@ impl EngineCore {
             more |= knowledge.expire_audit(now.before(kept), AT_ONCE).await? as usize == AT_ONCE;
         }
         Ok(more)
-    }
-
-    /// Tasks that ended before this time are deleted, or will be.
-    pub(crate) fn kept_since(&self) -> Timestamp {
-        self.clock.now().before(self.options.retention)
     }
 
     /// Sends this node's heartbeat.

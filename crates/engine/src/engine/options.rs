@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use super::retention::RetentionByState;
 use crate::{
     access_control::AccessOptions,
     memory::{MemoryLimits, Privacy},
+    question_limit::QuestionLimit,
     usage::{MeteredResource, Share, UsageLimits},
 };
 
@@ -28,8 +30,12 @@ pub struct Options {
     pub missing_agent: Duration,
     /// How long a run must live, after processes died under it, before it counts as harmless to the process.
     pub probation: Duration,
-    /// How long finished tasks are retained.
+    /// How long a task may wait for an answer before it fails, unless its agent's profile sets another limit.
+    pub question_limit: QuestionLimit,
+    /// How long finished tasks are retained, unless their state or their agent's profile sets another time.
     pub retention: Duration,
+    /// How long finished tasks are retained, by the state in which they ended.
+    pub retention_by_state: RetentionByState,
     /// Bytes of the in-memory cache of finished tasks.
     pub ended_cache_bytes: usize,
     /// Bytes that all requests together hold in memory: request bodies, tasks being read, responses not sent yet.
@@ -37,7 +43,7 @@ pub struct Options {
     pub bytes_in_flight: u64,
     /// Bytes in flight of one caller, at most half of `bytes_in_flight`.
     pub bytes_in_flight_per_caller: u64,
-    /// How often finished tasks past their retention are deleted.
+    /// How often finished tasks past their retention are deleted, and tasks that nobody answers are ended.
     pub expiry_poll: Duration,
     /// The longest wait between two polls for due tasks.
     pub claim_poll: Duration,
@@ -124,7 +130,10 @@ impl Default for Options {
             time_limit: Duration::from_secs(3600),
             missing_agent: Duration::from_secs(300),
             probation: Duration::from_secs(5),
+            // An approval that nobody gave in a quarter is not coming, and a task that waits without end holds a row for ever.
+            question_limit: QuestionLimit::After(Duration::from_secs(90 * 24 * 3600)),
             retention: Duration::from_secs(30 * 24 * 3600),
+            retention_by_state: RetentionByState::default(),
             ended_cache_bytes: 32 * 1024 * 1024,
             bytes_in_flight: 512 * 1024 * 1024,
             bytes_in_flight_per_caller: 128 * 1024 * 1024,

@@ -8,9 +8,10 @@ use super::Engine;
 use crate::{
     AccessKind, AccessRequest, Action, Caller, Error,
     access::HOME_TENANT,
+    admin::{ListedDeadLetter, list_dead_letters},
     knowledge::{AuditEntry, AuditQuery},
     outbox::{Outbox, OutboxOptions, WebhookSender},
-    store::{DeadLetter, SessionStore, StoreError, TaskKey},
+    store::{SessionStore, StoreError, TaskKey},
     task::{State, TaskId},
 };
 
@@ -43,8 +44,8 @@ impl Engine {
     }
 
     /// Webhook deliveries that were given up, the newest first. For the operator.
-    pub async fn dead_letters(&self, limit: usize) -> Result<Vec<DeadLetter>, StoreError> {
-        self.0.store.dead_letters(limit).await
+    pub async fn dead_letters(&self, limit: usize) -> Result<Vec<ListedDeadLetter>, StoreError> {
+        list_dead_letters(&*self.0.store, &self.0.options.access.redactor, limit).await
     }
 
     /// Makes one dead letter due again, or all of them, and wakes the outbox; returns how many. For the operator.

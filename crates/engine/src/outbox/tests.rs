@@ -833,6 +833,14 @@ impl TaskStore for Memory {
     async fn expire(&self, _: Timestamp, _: usize) -> Result<u64, StoreError> {
         unreachable!("not for the outbox")
     }
+
+    async fn aged_tasks(&self, _: &AgedTaskQuery) -> Result<Vec<AgedTask>, StoreError> {
+        unreachable!("not for the outbox")
+    }
+
+    async fn delete_ended(&self, _: &[(TaskNo, Timestamp)]) -> Result<u64, StoreError> {
+        unreachable!("not for the outbox")
+    }
 }
 
 #[async_trait]

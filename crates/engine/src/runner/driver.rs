@@ -20,7 +20,7 @@ use crate::{
     cpu_share,
     engine::{RunRegistration, Slot, wait_until_closing},
     event::{Event, Status},
-    run::TaskRun,
+    run::{PendingCommit, TaskRun},
     store::RunChange,
     task::{self, State},
     trace::Trace,
@@ -228,7 +228,9 @@ impl Driver {
                     biased;
                     Some(written) = &mut commit, if work.is_some() => {
                         written?;
-                        self.trial = None;
+                        if work.as_ref().is_some_and(PendingCommit::makes_progress) {
+                            self.trial = None;
+                        }
                         break;
                     }
                     result = &mut self.agent, if ended.is_none() => {

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::{STORE_RETRY, Suspicion};
 use crate::{
     clock::Timestamp,
+    commands::unanswered::unanswered_end,
     commit::{Decision, Effect, Writer},
     engine::{EngineCore, ends},
     error::Error,
@@ -203,6 +204,10 @@ impl Lease {
         {
             status.state = State::Completed;
         }
+        let unanswered = run.unanswered();
+        if let Some(reason) = &unanswered {
+            end = unanswered_end(self.engine.clock.new_id().to_string(), reason.clone());
+        }
         let by = run.take_canceled_by();
         if let Event::Status(status) = &mut end
             && status.state == State::Canceled
@@ -219,7 +224,7 @@ impl Lease {
         // The calling task relays them, and would wait for answers that this task no longer takes. After a cancel the
         // command decides: the calling task may be canceled as well, and must not continue before that.
         let relayed = !run.called_by.is_empty() && !questions.is_empty();
-        if written.is_ok() && relayed && !run.is_canceled() {
+        if written.is_ok() && relayed && (unanswered.is_some() || !run.is_canceled()) {
             self.engine.withdraw_from_caller_of(run.origin.id, questions);
         }
         self.engine.cancel_children(run.origin.id).await;
@@ -309,7 +314,12 @@ impl Lease {
             run.learn_messages(messages);
         }
         if row.cancel && !run.is_canceled() {
-            run.cancel_by(TaskHeader::decode(&row.head).ok().and_then(|head| head.canceled_by));
+            let head = TaskHeader::decode(&row.head).ok();
+            let (by, unanswered) = head.map(|head| (head.canceled_by, head.unanswered)).unzip();
+            match unanswered.flatten() {
+                Some(reason) => run.stop_unanswered(reason),
+                None => run.cancel_by(by.flatten()),
+            }
         }
         self.version = row.version;
         self.behind = false;

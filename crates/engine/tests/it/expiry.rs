@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use nuncio_engine::{AgentError, Error, List, Outcome, State, TaskContext};
+use nuncio_engine::{
+    AgentError, Error, List, Outcome, State, Task, TaskContext, engine::RetentionByState, store::TaskKey,
+};
 use serde_json::json;
 
-use crate::world::{EngineExt, HandClock, World, me, said, to, until};
+use crate::world::{EngineExt, HandClock, Scripted, World, me, said, to, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ended_tasks_go_after_the_retention_and_live_ones_stay() {
@@ -92,4 +94,62 @@ async fn many_at_once_go_too() {
         (engine.list(&me(), list).await.unwrap().total == 0).then_some(())
     })
     .await;
+}
+
+async fn as_told(cx: TaskContext) -> Result<Outcome, AgentError> {
+    match cx.text().as_str() {
+        "fail" => Ok(Outcome::failed("so be it")),
+        "reject" => Ok(Outcome::rejected("not this")),
+        _ => Ok(Outcome::done()),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_and_states_have_their_own_retention() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let clock = HandClock::new();
+    let world = World::new()
+        .clock(&clock)
+        .options(|options| {
+            options.retention = 4 * DAY;
+            options.retention_by_state = RetentionByState {
+                completed: Some(DAY),
+                failed: Some(9 * DAY),
+                ..RetentionByState::default()
+            };
+            options.expiry_poll = Duration::from_millis(5);
+        })
+        .agent("any", as_told)
+        .scripted(Scripted::new("short", as_told).retained(2 * DAY));
+    let engine = world.start().await;
+    let mut tasks: Vec<(u32, Task)> = vec![];
+    for (days, agent, text) in [
+        (1, "any", "done"),
+        (2, "short", "done"),
+        (2, "short", "fail"),
+        (4, "any", "reject"),
+        (9, "any", "fail"),
+    ] {
+        let task = engine.run(to(agent, text)).await;
+        let retention = engine.retention_of(agent, task.state);
+        assert_eq!(retention, days * DAY, "{agent} {text}");
+        tasks.push((days, task));
+    }
+    // More than are read at once, and of the kind that stays longest: none of them hides those after it.
+    futures_util::future::join_all((0..600).map(|_| engine.send(to("any", "fail")))).await;
+    let last = engine.run(to("short", "done")).await;
+    tasks.push((2, last));
+    for day in 1..=9 {
+        clock.advance(DAY + Duration::from_millis(1));
+        until("what is past its retention is deleted, and nothing else", async || {
+            for (days, task) in &tasks {
+                let row = engine.store_for_tests().row(&TaskKey::Id(task.origin.id)).await.unwrap();
+                if row.is_some() != (*days > day) {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+    }
 }

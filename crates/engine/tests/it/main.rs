@@ -32,6 +32,7 @@ mod shares;
 mod states;
 mod stored;
 mod traces;
+mod unanswered;
 mod waiting;
 mod webhooks;
 mod world;

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::{FutureExt, future::BoxFuture};
 use nuncio_engine::{
     Agent, AgentError, Caller, Catalog, Engine, EngineParts, Error, Message, Next, Options, Outcome, Part,
-    Profile, Reply, Role, Submit, Task, TaskContext, TaskId,
+    Profile, QuestionLimit, Reply, Role, Submit, Task, TaskContext, TaskId,
     clock::{Clock, Timestamp},
     event::{self, Entry, Event},
     store::{Change, CommitError, Store, TaskKey, TaskRow},
@@ -63,6 +63,16 @@ impl Scripted {
     /// Lets it answer with a message instead of a task.
     pub(crate) fn replying(mut self) -> Self {
         self.profile = self.profile.replies();
+        self
+    }
+
+    pub(crate) fn question_limit(mut self, limit: QuestionLimit) -> Self {
+        self.profile.question_limit = Some(limit);
+        self
+    }
+
+    pub(crate) fn retained(mut self, time: Duration) -> Self {
+        self.profile.retention = Some(time);
         self
     }
 

@@ -4,7 +4,7 @@ use axum::{
     body::Body,
     http::{HeaderValue, Response, StatusCode, header},
 };
-use nuncio_engine::{Error, error::whole_seconds};
+use nuncio_engine::{Error, State, error::whole_seconds};
 use serde_json::{Map, Value, json};
 
 use crate::{
@@ -91,6 +91,9 @@ impl From<Error> for ConsoleProblem {
             Error::NotAsked(_) => problem(StatusCode::CONFLICT, "not_asked"),
             Error::Ended(state) | Error::NotCancelable(state) => {
                 problem(StatusCode::CONFLICT, "ended").with("state", state.name())
+            }
+            Error::Unanswered(_) => {
+                problem(StatusCode::CONFLICT, "ended").with("state", State::Failed.name())
             }
             Error::TooFast { retry_after, .. } => {
                 problem(StatusCode::TOO_MANY_REQUESTS, "too_fast").retry(retry_after)

@@ -148,7 +148,7 @@ pub(super) async fn answer(
     let answer = answer_of(action, content, note.as_deref())?;
     let task = match request.engine().answer(&request.caller, id, &question_id, &answer).await {
         Ok(task) => task,
-        Err(error @ (Error::NotAsked(_) | Error::Ended(_))) => {
+        Err(error @ (Error::NotAsked(_) | Error::Ended(_) | Error::Unanswered(_))) => {
             return Err(closed_problem(request, id, &question_id, error).await);
         }
         Err(error) => return Err(error.into()),

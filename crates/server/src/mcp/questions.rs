@@ -190,7 +190,7 @@ impl Mcp {
     ) -> Result<(), Error> {
         match self.engine.answer(&client.caller, task, question, &answer).await {
             // Another client answered first.
-            Ok(_) | Err(Error::Ended(_) | Error::NotAsked(_)) => Ok(()),
+            Ok(_) | Err(Error::Ended(_) | Error::Unanswered(_) | Error::NotAsked(_)) => Ok(()),
             Err(error) => Err(error),
         }
     }

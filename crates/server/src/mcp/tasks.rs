@@ -92,7 +92,7 @@ impl Mcp {
     pub(super) fn view(&self, client: &McpClient, task: &Task, detailed: bool) -> McpTaskView {
         let created_at = task.origin.id.made_at();
         // Retained for the retention time after its end; until then, without limit.
-        let retention = self.engine.options().retention.as_millis() as i64;
+        let retention = self.engine.retention_of(&task.origin.agent, task.state).as_millis() as i64;
         let ttl_ms = task
             .state
             .is_terminal()

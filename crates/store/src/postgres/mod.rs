@@ -5,6 +5,7 @@
 //! need a lock are made by functions in the database (`migrations/postgres`), and so is everything that depends
 //! on time: a node whose clock is wrong steals nothing.
 
+mod aged;
 mod archive;
 mod batch;
 mod clock;
@@ -32,11 +33,11 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
-        OpenedTask, OwnerClaim, Precondition, Session, SessionStore, Store, StoreError, StoreFigures,
-        StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook,
-        WebhookError, WebhookProgress, WebhookStore,
+        AgedTask, AgedTaskQuery, Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter,
+        DeliveryOutcome, Digest, DueTasks, DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord,
+        ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Precondition, Session, SessionStore,
+        Store, StoreError, StoreFigures, StoreNotification, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore,
+        TaskTally, Webhook, WebhookError, WebhookProgress, WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -261,6 +262,16 @@ impl TaskStore for PostgresStore {
 
     async fn expire(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError> {
         lease::expire(&self.pool, &self.clock, before, limit).await
+    }
+
+    async fn aged_tasks(&self, query: &AgedTaskQuery) -> Result<Vec<AgedTask>, StoreError> {
+        aged::tasks(&self.pool, &self.clock, query).await
+    }
+
+    async fn delete_ended(&self, tasks: &[(TaskNo, Timestamp)]) -> Result<u64, StoreError> {
+        // What has ended never changes, and a number is never used again.
+        let tasks: Vec<TaskNo> = tasks.iter().map(|(no, _)| *no).collect();
+        TenantStore::delete_tasks(self, &tasks).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! The deletion of tasks past their retention. The search runs beside the writer; the writer checks again
 //! before it deletes.
 
-use nuncio_engine::clock::Timestamp;
+use nuncio_engine::{clock::Timestamp, store::TaskNo};
 use rusqlite::{Connection, OptionalExtension, Result, params};
 
 use super::{read, write_session::WriteSession};
@@ -25,6 +25,20 @@ pub(super) fn delete(session: &mut WriteSession, before: Timestamp, tasks: &[i64
     let mut deleted = 0;
     for no in tasks {
         deleted += u64::from(delete_one(session, before, *no)?);
+    }
+    Ok(deleted)
+}
+
+/// Deletes those of the tasks that ended at the time given with them; returns how many. The number of a deleted task may be
+/// another's by now.
+pub(super) fn delete_ended(session: &mut WriteSession, tasks: &[(TaskNo, Timestamp)]) -> Result<u64> {
+    let mut deleted = 0;
+    for (TaskNo(no), ended_at) in tasks {
+        let found = session
+            .conn
+            .prepare_cached("SELECT 1 FROM task WHERE no = ?1 AND state >= 4 AND status_at = ?2")?
+            .exists(params![no, ended_at.0])?;
+        deleted += u64::from(found && delete_whole(session, *no)?);
     }
     Ok(deleted)
 }

@@ -4,6 +4,7 @@
 //! beside it; `checkpoint` keeps the write-ahead log short. Everything else here is SQL on one of those
 //! connections.
 
+mod aged;
 mod archive;
 mod checkpoint;
 mod commit;
@@ -40,11 +41,11 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::Knowledge,
     store::{
-        Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter, DeliveryOutcome, Digest, DueTasks,
-        DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord, ListPage, ListQuery, Load, NodeId,
-        OpenedTask, OwnerClaim, Session as ClientSession, SessionStore, Store, StoreError, StoreFigures,
-        StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally, Webhook, WebhookError, WebhookProgress,
-        WebhookStore,
+        AgedTask, AgedTaskQuery, Change, ClaimedTask, CommitError, CommitReceipt, DeadLetter,
+        DeliveryOutcome, Digest, DueTasks, DueWebhook, FailedDelivery, FailedDeliveryQuery, JournalRecord,
+        ListPage, ListQuery, Load, NodeId, OpenedTask, OwnerClaim, Session as ClientSession, SessionStore,
+        Store, StoreError, StoreFigures, StoredBatch, TaskKey, TaskNo, TaskRow, TaskStore, TaskTally,
+        Webhook, WebhookError, WebhookProgress, WebhookStore,
     },
     task::TaskId,
     tenant_store::TenantStore,
@@ -281,6 +282,20 @@ impl TaskStore for SqliteStore {
         for chunk in tasks.chunks(expire::CHUNK) {
             let chunk = chunk.to_vec();
             deleted += self.writer.write(0, move |session| expire::delete(session, before, &chunk)).await?;
+        }
+        Ok(deleted)
+    }
+
+    async fn aged_tasks(&self, query: &AgedTaskQuery) -> Result<Vec<AgedTask>, StoreError> {
+        let query = *query;
+        self.scan(move |conn, names| aged::tasks(conn, names, &query)).await
+    }
+
+    async fn delete_ended(&self, tasks: &[(TaskNo, Timestamp)]) -> Result<u64, StoreError> {
+        let mut deleted = 0;
+        for chunk in tasks.chunks(expire::CHUNK) {
+            let chunk = chunk.to_vec();
+            deleted += self.writer.write(0, move |session| expire::delete_ended(session, &chunk)).await?;
         }
         Ok(deleted)
     }

@@ -1,10 +1,13 @@
 //! Checks of the deletion of tasks past their retention.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use nuncio_engine::{
-    store::{DeliveryOutcome, JournalRecord, ListQuery, NewTask, RunChange, Store, TaskKey},
-    task::State,
+    store::{
+        AgedPhase, AgedTask, AgedTaskQuery, DeliveryOutcome, JournalRecord, ListQuery, NewTask, RunChange,
+        Store, TaskKey,
+    },
+    task::{State, TaskId},
 };
 
 use super::fixtures::{StoreFixtureExt, at, by_version, create_as, events, new_task, node, webhook};
@@ -64,6 +67,94 @@ pub async fn expiry_takes_all_of_what_ended(open: impl AsyncFn() -> Arc<dyn Stor
         assert_eq!((page.total, page.tasks.len()), (total, total as usize), "{owner} {state:?}");
     }
     assert_eq!(store.load().await.unwrap().live, 2);
+}
+
+async fn make(store: &Arc<dyn Store>, owner: &str, agent: &str, state: State, ms: i64) -> TaskId {
+    let new = NewTask { owner: owner.into(), agent: agent.into(), ..new_task() };
+    store.create_task(create_as(new.clone(), state, at(ms), RunChange::Rest)).await;
+    new.id
+}
+
+/// Every page of a search, each of two tasks.
+async fn aged(store: &Arc<dyn Store>, phase: AgedPhase, older_than: u64) -> Vec<AgedTask> {
+    let (mut found, mut after) = (vec![], None);
+    loop {
+        let older_than = Duration::from_millis(older_than);
+        let query = AgedTaskQuery { phase, now: at(1_000), older_than, after, limit: 2 };
+        let page = store.aged_tasks(&query).await.unwrap();
+        assert!(page.len() <= 2);
+        let Some(last) = page.last() else { return found };
+        after = Some(last.cursor);
+        found.extend(page);
+    }
+}
+
+/// Finds the tasks of all owners by the age of their status, each once, whatever the pages.
+pub async fn aged_tasks_are_found_in_pages(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let mut waiting = BTreeSet::new();
+    // More of one owner than a page holds, and times that are equal.
+    for (owner, agent, ms) in [
+        ("alice", "echo", 10),
+        ("alice", "other", 10),
+        ("alice", "echo", 10),
+        ("alice", "echo", 20),
+        ("bob", "echo", 5),
+        ("carl", "other", 30),
+        ("carl", "echo", 99),
+    ] {
+        waiting.insert((make(&store, owner, agent, State::InputRequired, ms).await, agent.to_owned()));
+    }
+    for state in [State::Submitted, State::Working, State::AuthRequired] {
+        make(&store, "alice", "echo", state, 10).await;
+    }
+    let young = make(&store, "alice", "echo", State::InputRequired, 100).await;
+    let mut ended = BTreeSet::new();
+    for (owner, state, ms) in [
+        ("alice", State::Completed, 10),
+        ("bob", State::Failed, 10),
+        ("bob", State::Canceled, 10),
+        ("carl", State::Rejected, 99),
+        ("carl", State::Replied, 1),
+    ] {
+        ended.insert((make(&store, owner, "echo", state, ms).await, state.code()));
+    }
+    make(&store, "bob", "echo", State::Completed, 100).await;
+
+    let found = aged(&store, AgedPhase::Live(State::InputRequired), 900).await;
+    let named: BTreeSet<_> = found.iter().map(|task| (task.id, task.agent.clone())).collect();
+    assert_eq!((named, found.len()), (waiting, 7), "each once, and none that is as old as the limit");
+    for task in &found {
+        let row = store.row_of(task.id).await;
+        assert_eq!((task.state, task.cursor.status_at, task.cursor.no), (row.state, row.status_at, row.no));
+        assert_eq!(task.age, Duration::from_millis((at(1_000).0 - row.status_at.0) as u64));
+    }
+    let all = aged(&store, AgedPhase::Live(State::InputRequired), 899).await;
+    assert!(all.len() == 8 && all.iter().any(|task| task.id == young));
+    assert_eq!(aged(&store, AgedPhase::Live(State::AuthRequired), 900).await.len(), 1);
+    let found = aged(&store, AgedPhase::Ended, 900).await;
+    let named: BTreeSet<_> = found.iter().map(|task| (task.id, task.state.code())).collect();
+    assert_eq!((named, found.len()), (ended, 5));
+}
+
+/// Deletes a task only if it ended when the search said: neither one that lives, nor one of another time.
+pub async fn only_what_ended_then_is_deleted(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let old = make(&store, "alice", "echo", State::Completed, 10).await;
+    let kept = make(&store, "bob", "echo", State::Failed, 10).await;
+    let found = aged(&store, AgedPhase::Ended, 900).await;
+    let due = found.iter().filter(|task| task.id == old);
+    let due: Vec<_> = due.map(|task| (task.cursor.no, task.cursor.status_at)).collect();
+    assert_eq!(store.delete_ended(&due).await.unwrap(), 1);
+    assert!(store.row(&TaskKey::Id(old)).await.unwrap().is_none());
+    assert_eq!(store.delete_ended(&due).await.unwrap(), 0, "a repeat does no harm");
+    // A store may give a free number to the next task.
+    let next = make(&store, "alice", "echo", State::Working, 500).await;
+    assert_eq!(store.delete_ended(&due).await.unwrap(), 0);
+    for id in [kept, next] {
+        store.row_of(id).await;
+    }
+    assert_eq!(store.list(&all_of("alice", None)).await.unwrap().total, 1);
 }
 
 /// Log, journal, snapshot, webhooks and dead letters are deleted too; client id and idempotency key can be used

@@ -154,7 +154,7 @@ impl Dialect {
             // By the specification, a missing webhook is reported as a missing task.
             Error::NoSuchTask(_) | Error::NoSuchWebhook(_) | Error::NoWebhooks(_) => A2aProblem::TaskNotFound,
             Error::NoSuchAgent(_) => A2aProblem::InvalidRequest,
-            Error::Ended(_) => A2aProblem::TaskEnded,
+            Error::Ended(_) | Error::Unanswered(_) => A2aProblem::TaskEnded,
             Error::NotCancelable(_) => A2aProblem::TaskNotCancelable,
             Error::Invalid(_)
             | Error::Answer(_)

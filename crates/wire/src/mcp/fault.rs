@@ -137,6 +137,7 @@ impl From<&Error> for McpFault {
             Error::NoSuchTask(_)
             | Error::NoSuchAgent(_)
             | Error::Ended(_)
+            | Error::Unanswered(_)
             | Error::NotCancelable(_)
             | Error::Invalid(_)
             | Error::Answer(_)

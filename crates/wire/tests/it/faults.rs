@@ -18,6 +18,7 @@ fn every_engine_error_has_its_code() {
         (Error::NoSuchTask(text()), [-32001, -32001, -32001]),
         (Error::NoSuchAgent(text()), [-32600, -32600, -32600]),
         (Error::Ended(State::Completed), [-32009, -32602, -32004]),
+        (Error::Unanswered(text()), [-32009, -32602, -32004]),
         (Error::NotCancelable(State::Completed), [-32002, -32002, -32002]),
         (Error::Invalid(text()), [-32602, -32602, -32602]),
         (Error::Answer(AnswerError::Schema(text())), [-32602, -32602, -32602]),

@@ -186,6 +186,25 @@ fn artifacts_are_saved_where_the_user_says_and_nowhere_else() {
     assert_eq!((fs::read(&precious).unwrap(), read("report.txt")), (b"mine".to_vec(), b"Hello".to_vec()));
     let missing = nuncio(&[&download[..], &["--artifact", "z"]].concat()).exits(2);
     assert!(missing.stderr.contains("the task has no artifact \"z\"; it has a, b"), "{}", missing.stderr);
+
+    // The same beside a task that is printed.
+    let shown = nuncio(&["task", "get", "t1", "--save", "shown"]).exits(0);
+    assert_eq!(
+        shown.stdout.lines().filter(|line| line.starts_with("Saved: ")).count(),
+        4,
+        "{}",
+        shown.stdout
+    );
+    assert!(shown.field("Not fetched").starts_with("https://files.example/big.iso"), "{}", shown.stdout);
+    let mut names: Vec<_> =
+        fs::read_dir(dir.path().join("shown")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["bashrc", "bashrc-2", "report-2.json", "report.txt"]);
+    let refused = nuncio(&["task", "get", "t1", "--save", "shown"]).exits(2);
+    assert!(refused.stderr.contains("exists: --force replaces it"), "{}", refused.stderr);
+    let json = nuncio(&["task", "get", "t1", "--save", "shown", "--force", "-o", "json"]).exits(0);
+    assert_eq!((json.json()["id"].as_str(), json.stderr.matches("Saved: ").count()), (Some("t1"), 4));
+    nuncio(&["task", "get", "t1", "--force"]).exits(2);
 }
 
 /// `A2ACLI_CONFORM_001`: this server passes, and an agent that gets it wrong does not.

@@ -44,6 +44,9 @@ fn what_is_wrong_is_named_with_its_file_and_its_agent() {
         "\"a\": name: there are two agents of that name",
     );
     check(&format!("{a}command = [\"x\"]\ntime-limit = \"5 days\""), "time-limit: expected a duration");
+    let limit = "question-limit: expected a duration, or never";
+    check(&format!("{a}command = [\"x\"]\nquestion-limit = \"forever\""), limit);
+    check(&format!("{a}command = [\"x\"]\nretention = \"0s\""), "retention: expected a duration above zero");
 }
 
 #[test]

@@ -1,5 +1,8 @@
 //! One task, several protocols: begun in one, followed in another, answered in a third.
 
+use std::time::Duration;
+
+use nuncio_engine::QuestionLimit;
 use serde_json::{Value, json};
 
 use super::{
@@ -306,4 +309,32 @@ async fn an_alias_is_read_and_followed_under_its_own_name() {
     let other =
         client.refused("resources/read", json!({ "uri": format!("mcp://other/a2a/tasks/{task}") })).await;
     assert_eq!(other.1["code"], -32002);
+}
+
+/// The end of a task that nobody answers, and its reason, in both protocols; an answer that is late reads it, too.
+#[tokio::test]
+async fn a_question_that_nobody_answers_ends_its_task_with_the_reason_in_every_protocol() {
+    let stage = Stage::with(|setup| {
+        setup.options.question_limit = QuestionLimit::After(Duration::from_millis(200));
+        setup.options.expiry_poll = Duration::from_millis(10);
+    })
+    .await;
+    let reason = "nobody answered within 200ms (question-limit)";
+    let task = stage.begin_player("ask").await;
+    let done = stage.until_state(&task, "FAILED").await;
+    assert_eq!(done["status"]["message"]["parts"][0]["text"], reason, "{done}");
+    let stateless = Client::stateless(&stage, with_tasks());
+    let got = stateless.ok("tasks/get", json!({ "taskId": task })).await;
+    assert_eq!(got["status"], "failed", "{got}");
+    assert!(got.to_string().contains(reason), "{got}");
+    let session = Client::session(&stage, V2025, json!({})).await;
+    let got = session.ok("tasks/get", json!({ "taskId": task })).await;
+    assert_eq!((&got["status"], &got["statusMessage"]), (&json!("failed"), &json!(reason)), "{got}");
+    let read = read(&session, &task).await;
+    assert_eq!(read["status"]["message"]["parts"][0]["text"], reason, "{read}");
+    let mut late = crate::site::message("yes");
+    late["taskId"] = task.as_str().into();
+    let refused = stage.call("1.0", "SendMessage", json!({ "message": late })).await;
+    assert_eq!(refused["error"]["code"], -32004, "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().starts_with(reason), "{refused}");
 }
