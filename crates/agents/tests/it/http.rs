@@ -377,7 +377,7 @@ async fn an_endpoint_that_listens_gets_messages_beside_its_stream_and_again_afte
     let task = server.submit(submit("endpoint", Part::text("go"))).await;
     server.log_until(&task, |event| matches!(event, Event::Progress(_))).await;
     server.tell(&task, "m-1", "shorter").await;
-    crate::server::until("the message is there", || endpoint.got().len() == 2).await;
+    until("the message is there", || endpoint.got().len() == 2).await;
     let server = server.restart().await;
     let task = server.settle(task).await;
     assert_eq!(ending(&task), (State::Completed, "shorter".into(), vec![]));
