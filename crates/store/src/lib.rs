@@ -9,7 +9,9 @@ mod knowledge;
 mod location;
 mod postgres;
 mod sqlite;
+mod statistics;
 
 pub use location::{StoreLocation, StoreOpenError, open};
 pub use postgres::{PostgresOpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{SqliteOpenError, SqliteOptions, SqliteStore};
+pub use statistics::{CompactionReport, KindStatistics, StoreStatistics};

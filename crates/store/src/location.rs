@@ -3,8 +3,8 @@
 use std::{fmt, path::PathBuf, sync::Arc};
 
 use crate::{
-    PostgresError, PostgresOptions, PostgresStore, SqliteOpenError, SqliteOptions, SqliteStore,
-    archive::Archive,
+    CompactionReport, PostgresError, PostgresOptions, PostgresStore, SqliteOpenError, SqliteOptions,
+    SqliteStore, StoreStatistics, archive::Archive, postgres, sqlite,
 };
 
 /// Where tasks are stored.
@@ -46,6 +46,31 @@ impl StoreLocation {
                 Ok(Self::Postgres { url: url.to_owned(), options })
             }
             _ => Err(StoreOpenError::Url(url.to_owned())),
+        }
+    }
+
+    /// Reads the store's size and what it holds. It may be in use; nothing is created or migrated.
+    pub async fn statistics(&self) -> Result<StoreStatistics, StoreOpenError> {
+        match self {
+            Self::Sqlite(dir) => Ok(sqlite::maintenance::statistics(dir)?),
+            Self::Postgres { url, options } => Ok(postgres::maintenance::statistics(url, options).await?),
+        }
+    }
+
+    /// Returns the room that holds nothing. A folder must not be in use; a database may be.
+    pub async fn compact(&self) -> Result<CompactionReport, StoreOpenError> {
+        match self {
+            Self::Sqlite(dir) => Ok(sqlite::maintenance::compact(dir)?),
+            Self::Postgres { url, options } => Ok(postgres::maintenance::compact(url, options).await?),
+        }
+    }
+
+    /// What the database itself finds wrong with its file. PostgreSQL checks its pages as it reads them, so there is
+    /// nothing to ask it.
+    pub fn file_problems(&self) -> Result<Vec<String>, StoreOpenError> {
+        match self {
+            Self::Sqlite(dir) => Ok(sqlite::maintenance::check(dir)?),
+            Self::Postgres { .. } => Ok(vec![]),
         }
     }
 

@@ -12,6 +12,9 @@ pub enum PostgresOpenError {
     /// The server is unreachable, or refuses the connection.
     #[error("cannot reach the database: {}", render_error(.0))]
     Connect(Error),
+    /// There is no store in the schema.
+    #[error("there is no store in the schema {0}: --store-schema names another one")]
+    NoStore(String),
     /// Acknowledged writes would not survive a crash of the server.
     #[error(
         "the database would not be durable: {name} is {value}. Turn it on, or name it in --allow-unsafe-store \

@@ -15,6 +15,7 @@ mod figures;
 mod knowledge;
 mod lease;
 mod list;
+pub(crate) mod maintenance;
 mod names;
 mod notifier;
 mod outbox;

@@ -16,6 +16,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0007_failed_deliveries.sql"),
 ];
 
+/// The newest version of the schema.
+pub(super) const KNOWN_SCHEMA: usize = MIGRATIONS.len();
+
 /// The advisory lock for schema changes; its second key is the schema's own number.
 const LOCK: i32 = 0x6e75_6e63;
 

@@ -16,6 +16,9 @@ pub enum SqliteOpenError {
         /// The error of the file system.
         source: std::io::Error,
     },
+    /// There is no database in the folder.
+    #[error("there is no store in {}: name the folder that has one", .0.display())]
+    NoStore(PathBuf),
     /// Another process has locked the folder.
     #[error("the data folder {} is in use by {}; stop that server first, or give this one another folder",
         dir.display(), holder.map_or("another process".to_owned(), |pid| format!("process {pid}")))]

@@ -17,6 +17,7 @@ mod knowledge;
 mod lease;
 mod list;
 mod lock;
+pub(crate) mod maintenance;
 mod names;
 mod outbox;
 mod read;

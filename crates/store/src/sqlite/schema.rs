@@ -26,6 +26,9 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0007_failed_deliveries.sql"),
 ];
 
+/// The newest version of the schema.
+pub(super) const KNOWN_SCHEMA: usize = MIGRATIONS.len();
+
 /// The page cache of a connection that writes. Allocated only as needed.
 const CACHE_KIB: i64 = 32 << 10;
 
