@@ -137,6 +137,7 @@ def settings(binary):
         "- A key without a dot is a flag as well (`--max-running 5`).",
         "- A duration is `500ms`, `30s`, `5m`, `2h`, `90d`; bytes are a plain number.",
         "- `nuncio serve --print-config` prints the values in force and where each comes from, and `nuncio serve --help` the flags.",
+        "- `nuncio init` writes a `nuncio.toml` with all of them as comments.",
     ]
     shown = None
     for key, value in values.items():

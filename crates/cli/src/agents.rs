@@ -68,10 +68,10 @@ impl AgentListFlags {
                 login::logout(self.server.data.as_deref(), &name, self.server.format)
             }
             Some(Command::Probe { name }) => {
-                self.server.run_with_server(async |shared| probe(shared, &name).await).await
+                self.server.run_to_read(async |shared| probe(shared, &name).await).await
             }
             None | Some(Command::List { .. }) => {
-                self.server.run_with_server(async |shared| list(shared, unhealthy).await).await
+                self.server.run_to_read(async |shared| list(shared, unhealthy).await).await
             }
         }
     }
@@ -109,7 +109,9 @@ async fn probe(shared: &ServerConnection, name: &str) -> Result<(), CliError> {
 }
 
 fn table(agents: &[AgentSummary]) -> String {
-    let mut table = Table::new(&["NAME", "KIND", "STATUS", "BREAKER", "LAST SEEN", "LATENCY ", "URL"]);
+    let mut table = Table::new(&["NAME", "KIND", "STATUS", "BREAKER", "LAST SEEN", "LATENCY ", "URL"])
+        .whole(&["NAME", "STATUS"])
+        .optional(&["BREAKER", "LATENCY", "KIND", "LAST SEEN", "URL"]);
     for agent in agents {
         table.row([
             agent.agent_type.clone(),

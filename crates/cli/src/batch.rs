@@ -87,14 +87,14 @@ impl BatchFlags {
                 return server.run_with_server(async |shared| submit.run(shared, asked).await).await;
             }
             Command::Watch { batch } => {
-                return server.run_with_server(async |shared| watch::run(shared, &batch).await).await;
+                return server.run_to_read(async |shared| watch::run(shared, &batch).await).await;
             }
             Command::Status { batch, operations } => {
-                server.run_with_server(async |shared| show::status(shared, &batch, operations).await).await
+                server.run_to_read(async |shared| show::status(shared, &batch, operations).await).await
             }
             Command::List { limit, page_token } => {
                 server
-                    .run_with_server(async |shared| show::list(shared, limit, page_token.as_deref()).await)
+                    .run_to_read(async |shared| show::list(shared, limit, page_token.as_deref()).await)
                     .await
             }
             Command::Pause { batch } => change(server, "batch_pause", batch).await,
@@ -103,9 +103,13 @@ impl BatchFlags {
             Command::Retry { batch } => retry(server, batch).await,
             Command::Config(config) => {
                 let changes = config.changes()?;
-                server.run_with_server(async |shared| config::run(shared, changes).await).await
+                if changes.is_empty() {
+                    server.run_to_read(async |shared| config::run(shared, changes).await).await
+                } else {
+                    server.run_with_server(async |shared| config::run(shared, changes).await).await
+                }
             }
-            Command::Metrics => server.run_with_server(async |shared| config::metrics(shared).await).await,
+            Command::Metrics => server.run_to_read(async |shared| config::metrics(shared).await).await,
         };
         done.map(|()| ExitCode::SUCCESS)
     }
@@ -114,7 +118,7 @@ impl BatchFlags {
 /// Calls a tool on a batch, and shows the state of the batch afterwards.
 async fn change(server: ServerFlags, tool: &str, batch_id: String) -> Result<(), CliError> {
     server
-        .run_with_server(async |shared| {
+        .run_to_read(async |shared| {
             let request = BatchIdRequest { batch_id };
             let changed = shared.call_typed::<BatchChangeAnswer>(tool, &request).await?;
             shared.print_typed(&changed, |changed| {
@@ -129,7 +133,7 @@ async fn change(server: ServerFlags, tool: &str, batch_id: String) -> Result<(),
 /// Begins a new batch of what failed in another, and shows how to follow it.
 async fn retry(server: ServerFlags, batch_id: String) -> Result<(), CliError> {
     server
-        .run_with_server(async |shared| {
+        .run_to_read(async |shared| {
             let request = BatchIdRequest { batch_id };
             let begun = shared.call_typed::<BatchSubmitAnswer>("batch_retry", &request).await?;
             shared.print_typed(&begun, |begun| {

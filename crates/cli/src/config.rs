@@ -8,6 +8,7 @@ mod agents;
 mod file;
 mod print;
 mod settings;
+mod template;
 mod trust;
 
 use std::{
@@ -25,11 +26,13 @@ use nuncio::{
 
 use crate::{
     card_folder::CARD_CACHE,
+    server::SERVER_VARIABLE,
     tls_flags::{CA_CERT, CLIENT_CERT, CLIENT_KEY},
 };
 
 pub(crate) use agents::AgentTables;
 pub(crate) use settings::{SETTINGS, Setting, SettingShape};
+pub(crate) use template::commented_settings;
 pub(crate) use trust::{is_trusted, trust, writable_by_others};
 
 #[derive(Clone)]
@@ -253,6 +256,11 @@ pub(crate) struct LoadedConfig {
 }
 
 impl LoadedConfig {
+    /// Whether a layer names the data folder or the store.
+    pub(crate) fn names_data(&self) -> bool {
+        ["data", "store"].iter().any(|key| self.sources.contains_key(key))
+    }
+
     /// Whether the file names programs to start, or tests to run.
     pub(crate) fn runs_code(&self) -> bool {
         self.config.agents.is_any_served()
@@ -355,7 +363,7 @@ fn same_setting(key: &str) -> String {
 /// The environment is shared with other programs, so an unknown variable is only a warning.
 fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().flat_map(Setting::environment).collect();
-    let client = ["NUNCIO_CONFIG", CARD_CACHE, CA_CERT, CLIENT_CERT, CLIENT_KEY];
+    let client = ["NUNCIO_CONFIG", SERVER_VARIABLE, CARD_CACHE, CA_CERT, CLIENT_CERT, CLIENT_KEY];
     let unknown = names.filter(|name| !client.contains(&name.as_str()) && !known.contains(name));
     unknown
         .map(|name| match nearest(name, known.iter().map(String::as_str)) {
@@ -366,7 +374,7 @@ fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String>
 }
 
 /// The known name most similar to an unknown one.
-fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<String> {
     known
         .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
         .filter(|(likeness, _)| *likeness > 0.75)

@@ -1,6 +1,12 @@
 //! The connection to an agent: the flags that all client commands share, and the client built from them.
 
-use std::{cell::RefCell, future::Future, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    cell::{Cell, RefCell},
+    future::Future,
+    path::PathBuf,
+    sync::Arc,
+    time::Duration,
+};
 
 use clap::Args;
 use http::{HeaderName, HeaderValue};
@@ -8,14 +14,17 @@ use nuncio_client::a2a::{
     A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardCache,
     CardFreshness, CardReference, InterfacePreference, WaitOptions,
 };
-use nuncio_engine::trace;
+use nuncio_engine::{task::State, trace};
 use nuncio_wire::a2a::Dialect;
+use tokio::sync::Notify;
 use url::Url;
 
 use super::{
+    agent_names::{UnknownAgent, list_agents},
     auth,
     card_folder::card_cache,
     client_config::{AGENT_CARD, API_KEY, BEARER, ClientSources, ShownSetting},
+    console_client::{ConsoleAccess, server_of_card},
     credential_origin::CredentialFlags,
     error::{CliError, TaskResumePoint},
     output::{OutputFlags, note},
@@ -33,9 +42,9 @@ pub(crate) struct AgentFlags {
     // First: the parser takes the values of the other fields out of the matches, and their sources with them.
     #[command(flatten)]
     sources: ClientSources,
-    /// The agent: a host, the URL of its card, a file, or CATALOG#NAME for an entry of a catalog. Default: the local
-    /// server
-    #[arg(short = 'a', long, env = "A2ACLI_AGENT_CARD", value_name = "REF")]
+    /// The agent: a host, the URL of its card, a file, or CATALOG#NAME for an entry of a catalog. Default: NUNCIO_SERVER,
+    /// else the local server
+    #[arg(short = 'a', long, alias = "server", env = "A2ACLI_AGENT_CARD", value_name = "REF")]
     agent_card: Option<String>,
     /// One of the agents of a Nuncio server, by its name
     #[arg(long, value_name = "NAME")]
@@ -122,12 +131,23 @@ pub(crate) struct AgentConnection {
     shows_certificate: bool,
     /// The address of the local server and its operator token, where the user named neither.
     operator: Option<(String, String)>,
+    /// The agent's name, where the user named one of a server's agents.
+    agent: Option<String>,
     timeout: Option<Duration>,
     /// Where to resume if the command ends early.
     seen: RefCell<TaskResumePoint>,
+    /// Notified when a task is recorded there.
+    recorded: Notify,
+    /// The state in which the command left the task.
+    final_state: Cell<Option<State>>,
 }
 
 impl AgentFlags {
+    /// The agent's name, where the user named one of a server's agents.
+    pub(crate) fn agent_name(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
     /// The requested protocol version.
     pub(crate) fn dialect(&self) -> Dialect {
         self.a2a_version
@@ -145,7 +165,15 @@ impl AgentFlags {
         let format = if self.output.is_json() { "json" } else { "text" };
         let transport = (!self.transport.is_empty()).then(|| self.transport.join(","));
         vec![
-            shown(AGENT_CARD, Some(self.agent_card.clone().unwrap_or_else(|| server::locate().0))),
+            shown(
+                AGENT_CARD,
+                Some(
+                    self.agent_card
+                        .clone()
+                        .or_else(server::from_environment)
+                        .unwrap_or_else(|| server::locate().0),
+                ),
+            ),
             shown("A2ACLI_A2A_VERSION", Some(self.a2a_version.version().to_owned())),
             shown("A2ACLI_TRANSPORT", transport),
             shown(BEARER, self.bearer.clone()),
@@ -175,8 +203,9 @@ impl AgentFlags {
         if let (Some(file), Some(card)) = (self.sources.found_agent(), &self.agent_card) {
             note(&format!("note: the agent is {card}, as {} says", file.display()));
         }
-        let (text, origin, token) = match &self.agent_card {
-            Some(text) => (text.clone(), TargetOrigin::Given, server::token_of(text)),
+        let named = self.agent_card.clone().or_else(server::from_environment);
+        let (text, origin, token) = match named {
+            Some(text) => (text.clone(), TargetOrigin::Given, server::token_of(&text)),
             None => server::locate(),
         };
         let operator = token.filter(|_| self.bearer.is_none()).map(|token| (text.clone(), token));
@@ -224,8 +253,11 @@ impl AgentFlags {
             shows_certificate: self.tls.shows_certificate(),
             http: A2aHttpOptions { insecure: self.insecure, tls, ..A2aHttpOptions::default() },
             operator,
+            agent: self.agent,
             timeout: self.timeout,
             seen,
+            recorded: Notify::new(),
+            final_state: Cell::new(None),
         })
     }
 }
@@ -240,6 +272,9 @@ impl AgentConnection {
     async fn find_card(&self, freshness: CardFreshness) -> Result<A2aResponse<AgentCard>, CliError> {
         let none = A2aCredentials::default();
         let open = self.cards.card(&self.reference, &self.http, &none, freshness).await;
+        if let (Err(error @ A2aClientError::NoCard { .. }), Some(agent)) = (&open, &self.agent) {
+            return Err(self.unknown_agent(agent, error.clone()).await);
+        }
         let (Some(url), Err(A2aClientError::Unauthorized { .. })) = (self.reference.url(), &open) else {
             return open.map_err(|error| self.failed(error));
         };
@@ -252,7 +287,56 @@ impl AgentConnection {
         self.check_credentials(url, Some(url))?;
         let credentials = A2aCredentials { bearer: Some(bearer), ..self.credentials.clone() };
         let closed = self.cards.card(&self.reference, &self.http, &credentials, freshness).await;
-        closed.map_err(|error| self.failed(error))
+        match (closed, &self.agent) {
+            (Err(error @ A2aClientError::NoCard { .. }), Some(agent)) => {
+                Err(self.unknown_agent(agent, error).await)
+            }
+            (closed, _) => closed.map_err(|error| self.failed(error)),
+        }
+    }
+
+    /// The error for an agent that the server does not have: with those that it has, if it lists them.
+    async fn unknown_agent(&self, agent: &str, error: A2aClientError) -> CliError {
+        let Some(url) = self.reference.url() else { return self.failed(error) };
+        let server = server_of_card(url);
+        let none = A2aCredentials::default();
+        let bearer = self.operator.as_ref().map(|(_, token)| token.clone());
+        let credentials =
+            A2aCredentials { bearer: self.credentials.bearer.clone().or(bearer), ..none.clone() };
+        for credentials in [none, credentials] {
+            if credentials.bearer.is_some() && self.check_credentials(url, Some(url)).is_err() {
+                break;
+            }
+            if let Ok(known) = list_agents(&server, &self.http, &credentials).await
+                && !known.is_empty()
+            {
+                return CliError::UnknownAgent(UnknownAgent::new(agent, server, known));
+            }
+        }
+        self.failed(error)
+    }
+
+    /// Where the console API of the agent's server is, and the token that it is called with.
+    pub(crate) async fn console_access(&self) -> Result<ConsoleAccess, CliError> {
+        let Some(url) = self.reference.url() else {
+            let why = "this needs a Nuncio server: give -a its address, not a file";
+            return Err(CliError::Usage(why.to_owned()));
+        };
+        let base = server_of_card(url);
+        let (bearer, folder) = match (&self.credentials.bearer, &self.operator) {
+            (Some(bearer), _) => {
+                self.check_credentials(url, Some(url))?;
+                (Some(bearer.clone()), None)
+            }
+            (None, Some((_, token))) => (Some(token.clone()), Some(server::configured().data)),
+            (None, None) => {
+                if self.shows_certificate {
+                    self.check_credentials(url, Some(url))?;
+                }
+                (auth::stored_token(url).await, None)
+            }
+        };
+        Ok(ConsoleAccess { base, bearer, folder, target: self.target.clone(), http: self.http.clone() })
     }
 
     /// The extended card. Only a credential of a scheme that the public card declares is sent for it (`a2a-cli`,
@@ -372,6 +456,32 @@ impl AgentConnection {
         if let Some(cursor) = cursor {
             seen.cursor = Some(cursor.to_owned());
         }
+        self.recorded.notify_one();
+    }
+
+    /// Waits until a task is recorded, and returns its id.
+    pub(crate) async fn recorded_task(&self) -> String {
+        loop {
+            if let Some(task) = self.resume_point().task {
+                return task;
+            }
+            self.recorded.notified().await;
+        }
+    }
+
+    pub(crate) fn record_final_state(&self, state: State) {
+        self.final_state.set(Some(state));
+    }
+
+    /// The state of the task at the end of the command; `None` where there is no task.
+    pub(crate) fn final_state(&self) -> Option<State> {
+        self.final_state.get()
+    }
+
+    /// Records the command that goes on from here, in case this one ends early.
+    pub(crate) fn record_command(&self, task: &str, command: String) {
+        let mut seen = self.seen.borrow_mut();
+        (seen.task, seen.command) = (Some(task.to_owned()), Some(command));
     }
 
     pub(crate) fn resume_point(&self) -> TaskResumePoint {

@@ -1,12 +1,12 @@
 //! `nuncio demo-server`: the built-in agents on this machine, to practise the client commands with. Nothing of it is
 //! left when it ends.
 
-use std::{fs, os::unix::fs::DirBuilderExt as _, process::ExitCode, sync::Arc};
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Args;
 use nuncio::{ServerEnd, ShutdownSignals};
 
-use super::{error::CliError, output, program, serve};
+use super::{error::CliError, output, program, scratch_folder::ScratchFolder, serve};
 use crate::{
     config::{Config, LogFormat},
     logs,
@@ -28,18 +28,17 @@ impl DemoServerFlags {
         }
         nuncio::raise_descriptor_limit();
         logs::start("warn", LogFormat::Text, &Arc::default());
-        let data = std::env::temp_dir().join(format!("nuncio-demo-{}", uuid::Uuid::now_v7()));
-        fs::DirBuilder::new().mode(0o700).create(&data).map_err(CliError::Runtime)?;
+        let folder = ScratchFolder::new().map_err(CliError::Runtime)?;
         let config = Config {
             listen: self.listen.to_string(),
-            data: data.clone(),
+            data: folder.path().to_owned(),
             // A webhook of a practising user is on this machine.
             allow_private_webhooks: true,
             ..Config::default()
         };
         let ended = serve_until_stopped(config).await;
-        // The next start begins anew in any case; a folder that cannot be removed is in the way of nothing.
-        let _ = fs::remove_dir_all(&data);
+        // Before the process may exit at once.
+        drop(folder);
         match ended? {
             ServerEnd::Stopped => Ok(ExitCode::SUCCESS),
             // 128 + SIGINT, as a shell would have it.

@@ -14,7 +14,10 @@ use nuncio_client::{a2a::A2aClientError, mcp::ToolError};
 use serde::Serialize;
 
 use super::{
+    agent_names::UnknownAgent,
+    command_words::in_command_words,
     connection::{AgentTarget, TargetOrigin},
+    console_client::ConsoleClientError,
     output::Format,
     program,
     text::plain,
@@ -37,6 +40,10 @@ pub(crate) enum CliError {
     Runtime(io::Error),
     /// The A2A client failed.
     Client { error: Box<A2aClientError>, target: AgentTarget },
+    /// The server does not have the agent that the user named.
+    UnknownAgent(UnknownAgent),
+    /// A request to a server's console API failed.
+    Console { error: Box<ConsoleClientError>, target: AgentTarget },
     /// A call of a server's tool failed.
     Tool { error: Box<ToolError>, target: AgentTarget },
     /// The card violates the protocol.
@@ -142,6 +149,11 @@ impl CliError {
         ExitCode::from(exit)
     }
 
+    /// The message alone, where the command goes on.
+    pub(crate) fn message(&self) -> String {
+        self.envelope().message
+    }
+
     fn envelope(&self) -> ErrorEnvelope {
         let ours = |code: &str, exit: u8, message: String, hint: Option<String>| ErrorEnvelope {
             code: code.to_owned(),
@@ -170,9 +182,16 @@ impl CliError {
                 ours("A2ACLI_ERR_INTERNAL", 1, format!("cannot start the runtime: {error}"), None)
             }
             Self::Client { error, target } => client_envelope(error, target),
+            Self::UnknownAgent(unknown) => {
+                ours("A2ACLI_ERR_CARD_NOT_FOUND", 3, unknown.message(), Some(unknown.hint()))
+            }
+            Self::Console { error, target } => {
+                let (code, exit, hint) = console_error_report(error, target);
+                ours(code, exit, error.to_string(), hint)
+            }
             Self::Tool { error, target } => {
                 let (code, exit, hint) = tool_error_report(error, target);
-                ours(code, exit, error.to_string(), hint)
+                ours(code, exit, in_command_words(&error.to_string()), hint)
             }
             Self::InvalidCard { at, problems } => {
                 let list = problems.join("; ");
@@ -238,13 +257,16 @@ fn client_envelope(error: &A2aClientError, target: &AgentTarget) -> ErrorEnvelop
             "A2ACLI_ERR_CREDENTIALS_MISSING",
             4,
             Some(format!(
-                "give a token with A2ACLI_BEARER, or a key with A2ACLI_API_KEY; `{} auth login{}` signs in where the \
-                 card names OAuth",
+                "give a token with A2ACLI_BEARER (or --bearer), or a key with A2ACLI_API_KEY; `{} auth login{}` signs in \
+                 where the card names OAuth; {}",
                 program(),
-                target.flags
+                target.flags,
+                new_token_hint()
             )),
         ),
-        A2aClientError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
+        A2aClientError::Unauthorized { status, .. } => {
+            ("A2ACLI_ERR_AUTH_FAILED", 4, Some(refused_hint(*status)))
+        }
         A2aClientError::Rpc(error) => (protocol_name(error.code), 1, Some(protocol_hint(error.code, target))),
         A2aClientError::Malformed(_) | A2aClientError::NotAStream => {
             ("InvalidAgentResponseError", 1, Some(debug_hint()))
@@ -283,9 +305,9 @@ fn tool_error_report(error: &ToolError, target: &AgentTarget) -> (&'static str, 
         ToolError::Unreachable { why, .. } => ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target, why)),
         ToolError::Timeout { .. } | ToolError::Cut { .. } => ("A2ACLI_ERR_UNREACHABLE", 3, None),
         ToolError::Unauthorized { supplied: false, status: 401, .. } => {
-            ("A2ACLI_ERR_CREDENTIALS_MISSING", 4, Some("give a token with A2ACLI_BEARER".to_owned()))
+            ("A2ACLI_ERR_CREDENTIALS_MISSING", 4, Some(missing_token_hint()))
         }
-        ToolError::Unauthorized { .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, None),
+        ToolError::Unauthorized { status, .. } => ("A2ACLI_ERR_AUTH_FAILED", 4, Some(refused_hint(*status))),
         ToolError::TooFast { .. } => ("NUNCIO_ERR_TOO_FAST", 1, None),
         ToolError::Rpc(error) if error.code == -32602 => ("InvalidParamsError", 1, None),
         ToolError::Rpc(_) => ("NUNCIO_ERR_SERVER", 1, Some(debug_hint())),
@@ -294,6 +316,59 @@ fn tool_error_report(error: &ToolError, target: &AgentTarget) -> (&'static str, 
             ("A2ACLI_ERR_INTERNAL", 1, Some(debug_hint()))
         }
     }
+}
+
+/// The report for a request to the console API that was refused or has no answer.
+fn console_error_report(
+    error: &ConsoleClientError,
+    target: &AgentTarget,
+) -> (&'static str, u8, Option<String>) {
+    match error {
+        ConsoleClientError::Unreachable(error) => {
+            ("A2ACLI_ERR_UNREACHABLE", 3, unreachable_hint(target, &error.to_string()))
+        }
+        ConsoleClientError::Absent { .. } => (
+            "UnsupportedOperationError",
+            1,
+            Some(format!("{} task get shows what any agent says of a task", program())),
+        ),
+        ConsoleClientError::Refused { status: 401, supplied: false, .. } => {
+            ("A2ACLI_ERR_CREDENTIALS_MISSING", 4, Some(missing_token_hint()))
+        }
+        ConsoleClientError::Refused { status: status @ (401 | 403), .. } => {
+            ("A2ACLI_ERR_AUTH_FAILED", 4, Some(refused_hint(*status)))
+        }
+        ConsoleClientError::Refused { status: 404, .. } => (
+            "TaskNotFoundError",
+            1,
+            Some(format!("{} task list{} shows the tasks there are", program(), target.flags)),
+        ),
+        ConsoleClientError::Refused { status: 429, .. } => ("NUNCIO_ERR_TOO_FAST", 1, None),
+        ConsoleClientError::Refused { .. } => ("NUNCIO_ERR_SERVER", 1, None),
+        ConsoleClientError::Malformed(_) => ("A2ACLI_ERR_INTERNAL", 1, None),
+    }
+}
+
+/// What to do where the server requires a token and none was sent.
+fn missing_token_hint() -> String {
+    format!("give a token with A2ACLI_BEARER (or --bearer); {}", new_token_hint())
+}
+
+/// What to do where the server refused a token.
+fn refused_hint(status: u16) -> String {
+    let (why, listed) = match status {
+        403 => ("the token does not allow this", "its scopes"),
+        _ => ("the token may have expired or been revoked", "its state"),
+    };
+    let program = program();
+    format!(
+        "{why}: on the server's machine `{program} token list` shows {listed}, and `{program} token create --name NAME` \
+         makes another"
+    )
+}
+
+fn new_token_hint() -> String {
+    format!("`{} token create --name NAME` on the server's machine makes a token", program())
 }
 
 /// Whether a connection failed because the server's certificate is not trusted, in the words of the TLS library.

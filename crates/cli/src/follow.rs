@@ -131,6 +131,7 @@ fn end(
     state: State,
     said: Option<&Message>,
 ) -> Result<(), CliError> {
+    connection.record_final_state(state);
     match state {
         State::InputRequired | State::AuthRequired if !connection.output.is_json() => {
             let send = format!("{} send --task-id {task}{}", program(), connection.target.flags);

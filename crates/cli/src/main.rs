@@ -3,6 +3,7 @@
 //! One file per subcommand, with its flags and its code. A command returns a [`CliError`]; only here does it
 //! become a message and an exit code.
 
+mod agent_names;
 mod agents;
 mod audit;
 mod auth;
@@ -12,17 +13,20 @@ mod card_folder;
 mod cert;
 mod chat;
 mod client_config;
+mod command_words;
 mod completion;
 mod config;
 mod conformance;
 mod connection;
 mod console;
+mod console_client;
 mod credential_origin;
 mod demo_server;
 mod error;
 mod follow;
 mod form;
 mod health;
+mod init;
 mod key;
 mod listen;
 mod logs;
@@ -36,6 +40,7 @@ mod plan;
 mod progress;
 mod push;
 mod questions;
+mod scratch_folder;
 mod send;
 mod serve;
 mod server;
@@ -78,6 +83,8 @@ struct Cli {
 enum Command {
     /// Run a server with agents
     Serve(serve::Flags),
+    /// Write a nuncio.toml with every setting, its default and what it does
+    Init(init::InitFlags),
     /// Serve MCP on standard input and output, for clients that start their servers as commands
     Mcp(serve::Flags),
     /// Send a message to an agent, to start a task or to continue one
@@ -125,7 +132,7 @@ enum Command {
     Tenant(tenant::Command),
     /// Show the audit log: who did what
     Audit(audit::AuditFlags),
-    /// Copy stores and back them up
+    /// Back stores up, restore, copy, measure, compact and check them
     #[command(subcommand)]
     Store(store::Command),
     /// Sign in at an agent whose card asks for OAuth, and out again
@@ -175,12 +182,13 @@ impl Command {
         match self {
             Self::Serve(_)
             | Self::Mcp(_)
-            | Self::Store(_)
+            | Self::Init(_)
             | Self::Trust(_)
             | Self::Cert(_)
             | Self::Completion(_)
             | Self::DemoServer(_)
             | Self::Man(_) => Format::Text,
+            Self::Store(command) => command.format(),
             Self::Conformance(flags) => flags.agent.output.format,
             Self::Auth(command) => command.agent().output.format,
             Self::Config(command) => command.agent().output.format,
@@ -230,7 +238,8 @@ impl Command {
             match self {
                 Self::Serve(flags) => serve::run(&flags).await,
                 Self::Mcp(flags) => mcp::run(&flags).await,
-                Self::Send(flags) => done(send::run(flags).await),
+                Self::Init(flags) => done(flags.run()),
+                Self::Send(flags) => send::run(flags).await,
                 Self::Listen(flags) => done(flags.run().await),
                 Self::Chat(flags) => flags.run().await,
                 Self::Task(command) => done(command.run().await),
@@ -247,7 +256,7 @@ impl Command {
                 Self::Token(command) => done(command.run().await),
                 Self::Tenant(command) => done(command.run().await),
                 Self::Audit(flags) => done(flags.run().await),
-                Self::Store(command) => done(command.run().await),
+                Self::Store(command) => command.run().await,
                 Self::Trust(flags) => done(flags.run()),
                 Self::Cert(command) => done(command.run()),
                 Self::Auth(command) => done(command.run().await),

@@ -43,21 +43,21 @@ impl MemoryFlags {
     pub(crate) async fn run(self) -> Result<(), CliError> {
         let server = self.server;
         match self.command {
-            Command::Get(get) => server.run_with_server(async |shared| get.run(shared).await).await,
+            Command::Get(get) => server.run_to_read(async |shared| get.run(shared).await).await,
             Command::Set(set) => {
                 // Invalid input is an error before the server is called.
                 let value = set.value()?;
                 server.run_with_server(async |shared| set.run(shared, value).await).await
             }
-            Command::Delete(delete) => server.run_with_server(async |shared| delete.run(shared).await).await,
-            Command::List(list) => server.run_with_server(async |shared| list.run(shared).await).await,
-            Command::Search(search) => server.run_with_server(async |shared| search.run(shared).await).await,
-            Command::Export(export) => server.run_with_server(async |shared| export.run(shared).await).await,
+            Command::Delete(delete) => server.run_to_read(async |shared| delete.run(shared).await).await,
+            Command::List(list) => server.run_to_read(async |shared| list.run(shared).await).await,
+            Command::Search(search) => server.run_to_read(async |shared| search.run(shared).await).await,
+            Command::Export(export) => server.run_to_read(async |shared| export.run(shared).await).await,
             Command::Import(import) => {
                 let input = import.open()?;
                 server.run_with_server(async |shared| import.run(shared, input).await).await
             }
-            Command::Clear(clear) => server.run_with_server(async |shared| clear.run(shared).await).await,
+            Command::Clear(clear) => server.run_to_read(async |shared| clear.run(shared).await).await,
         }
     }
 }

@@ -18,7 +18,12 @@ use nuncio_outbound::{
 use serde_json::Value;
 use url::Url;
 
-use super::{error::CliError, output::Format, server, text::plain};
+use super::{
+    error::CliError,
+    output::{Format, note},
+    server,
+    text::plain,
+};
 use crate::config::Config;
 
 /// The timeout of a request to the local server.
@@ -82,6 +87,7 @@ impl OperatorBackend {
             )));
         }
         let store = place.open().await.map_err(|error| CliError::Store(error.to_string()))?;
+        note(&server::note_of_direct_access(&place));
         Ok(Self::Store(store))
     }
 

@@ -85,29 +85,33 @@ impl PlanFlags {
         let done = match self.command {
             Command::Make(make) => {
                 let make = make.read()?;
+                if !make.is_a_task() {
+                    return server.run_to_read(async |shared| make.run(shared).await).await;
+                }
                 return server.run_with_server(async |shared| make.run(shared).await).await;
             }
             Command::Check { file } => {
                 let file = source::file(&file)?;
-                return server.run_with_server(async |shared| show::check(shared, &file).await).await;
+                return server.run_to_read(async |shared| show::check(shared, &file).await).await;
             }
             Command::Show { plan, drawing } => {
                 let plan = source::file_or_id(&plan)?;
-                server
-                    .run_with_server(async |shared| show::drawing(shared, &plan, drawing.drawing()).await)
-                    .await
+                server.run_to_read(async |shared| show::drawing(shared, &plan, drawing.drawing()).await).await
             }
             Command::Run(run) => {
                 let wanted = run.read()?;
+                if matches!(wanted, run::PlanRunCommand::Attach(_)) {
+                    return server.run_to_read(async |shared| wanted.run(shared).await).await;
+                }
                 return server.run_with_server(async |shared| wanted.run(shared).await).await;
             }
             Command::List { limit, page_token } => {
                 server
-                    .run_with_server(async |shared| show::list(shared, limit, page_token.as_deref()).await)
+                    .run_to_read(async |shared| show::list(shared, limit, page_token.as_deref()).await)
                     .await
             }
             Command::Cancel { plan } => {
-                server.run_with_server(async |shared| show::cancel(shared, &plan).await).await
+                server.run_to_read(async |shared| show::cancel(shared, &plan).await).await
             }
         };
         done.map(|()| ExitCode::SUCCESS)

@@ -7,7 +7,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use super::output::note;
+use super::{output::note, text::plain};
 
 /// The least time between two lines where there is no terminal.
 const QUIET: Duration = Duration::from_secs(1);
@@ -72,6 +72,15 @@ impl ProgressDisplay {
                     *last = Some((Instant::now(), line));
                 }
             }
+        }
+    }
+
+    /// Shows a sentence at once, which stays.
+    pub(crate) fn announce(&self, sentence: &str) {
+        match self {
+            Self::Silent => {}
+            Self::Bar(bar) => bar.println(plain(sentence)),
+            Self::Lines { .. } => note(sentence),
         }
     }
 

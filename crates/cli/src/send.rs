@@ -3,6 +3,10 @@
 //! Without `--stream` the request returns the task's id at once, and the command then waits on the task, by
 //! its stream or by polling. So a lost connection loses nothing, and the id is known in any case.
 
+mod log;
+
+use std::process::ExitCode;
+
 use clap::Args;
 use nuncio_client::a2a::A2aClient;
 use nuncio_engine::{
@@ -14,6 +18,7 @@ use nuncio_wire::a2a::{Dialect, SendMessage, StreamEvent, TaskView};
 use serde_json::value::RawValue;
 use url::Url;
 
+use self::log::LogPrinter;
 use super::{
     connection::{AgentConnection, AgentFlags},
     error::CliError,
@@ -25,7 +30,14 @@ use super::{
     text::{self, TextOutput},
 };
 
+/// The end of `nuncio send --help`.
+const EXIT_CODES: &str = "Exit codes: 0 the agent answered, whatever it decided: also a task that failed, was rejected or \
+                          asks (the rule of the a2a-cli specification); with --check 0 only if the task completed, \
+                          else 1. 1 it went wrong; 2 usage; 3 unreachable; 4 not authenticated or not allowed; 5 \
+                          --timeout; 130 Ctrl+C";
+
 #[derive(Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Flags {
     #[command(flatten)]
     parts: PartFlags,
@@ -42,6 +54,12 @@ pub(crate) struct Flags {
     /// Wait until the task has ended or asks a question. This is the default
     #[arg(long)]
     wait: bool,
+    /// End with 1 unless the task completed, or the agent answered with a message
+    #[arg(long, conflicts_with = "no_wait")]
+    check: bool,
+    /// Show the log lines of the agent as they come, on the standard error. Needs a Nuncio server
+    #[arg(long, conflicts_with = "no_wait")]
+    log: bool,
     /// Metadata of the request: a JSON object
     #[arg(long, env = "A2ACLI_METADATA", value_name = "JSON", value_parser = metadata)]
     metadata: Option<Metadata>,
@@ -64,7 +82,7 @@ pub(crate) struct Flags {
     pub(crate) agent: AgentFlags,
 }
 
-pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
+pub(crate) async fn run(flags: Flags) -> Result<ExitCode, CliError> {
     let message = Message::of(uuid::Uuid::now_v7().to_string(), Role::User, flags.parts.read()?);
     let mut send = SendMessage::new(message);
     send.blocking = false;
@@ -86,7 +104,18 @@ pub(crate) async fn run(flags: Flags) -> Result<(), CliError> {
         dialect: dialect.name().to_owned(),
     });
     let connection = flags.agent.resolve()?;
-    connection.bounded(deliver(&connection, send, flags.no_wait, &flags.files)).await
+    let work = async {
+        if !flags.log {
+            return deliver(&connection, send, flags.no_wait, &flags.files).await;
+        }
+        let printer = LogPrinter::new(&connection, send.task_id.clone().as_deref()).await;
+        printer.beside(deliver(&connection, send, flags.no_wait, &flags.files)).await
+    };
+    connection.bounded(work).await?;
+    // An answer without a task has no state.
+    let completed =
+        connection.final_state().is_none_or(|state| matches!(state, State::Completed | State::Replied));
+    Ok(if flags.check && !completed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 async fn deliver(

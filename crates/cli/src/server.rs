@@ -5,12 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-use nuncio::{RunningServer, StartError, data_dir::PublishedServer};
+use nuncio::{RunningServer, StartError, StoreLocation, data_dir::PublishedServer};
 use nuncio_outbound::TlsClientOptions;
 use tokio::net::TcpStream;
 
 use super::{connection::TargetOrigin, error::CliError, serve};
-use crate::config::{self, Config, ConfigError, FlagValues};
+use crate::config::{self, Config, ConfigError, FlagValues, LoadedConfig};
 
 /// The server that holds a data folder.
 pub(crate) enum LocalServer {
@@ -116,10 +116,47 @@ pub(crate) fn token_of(address: &str) -> Option<String> {
     (published.url == address.trim_end_matches('/')).then_some(published.admin_token)
 }
 
-/// The configuration that a server in this folder would have. An invalid one is left for the server to
-/// report.
+/// The variable that names the server of all commands.
+pub(crate) const SERVER_VARIABLE: &str = "NUNCIO_SERVER";
+
+/// The configuration of the service that the packages install.
+const SERVICE_CONFIG: &str = "/etc/nuncio/nuncio.toml";
+
+/// The server that the environment names.
+pub(crate) fn from_environment() -> Option<String> {
+    std::env::var(SERVER_VARIABLE).ok().filter(|url| !url.is_empty())
+}
+
+/// The configuration that a server in this folder would have, or the data folder of the installed service. An invalid
+/// one is left for the server to report.
 pub(crate) fn configured() -> Config {
-    config::load(&FlagValues::new(), None).map(|loaded| loaded.config).unwrap_or_default()
+    let Ok(loaded) = config::load(&FlagValues::new(), None) else { return Config::default() };
+    let service = service_folder(&loaded);
+    let mut config = loaded.config;
+    if let Some(folder) = service {
+        config.data = folder;
+        config.store = None;
+    }
+    config
+}
+
+/// The data folder of the installed service, where nothing here names another one and its server has published its
+/// address to this user. A folder without a server is left to the service: a store that another user opens has files
+/// that the service cannot write.
+pub(crate) fn service_folder(loaded: &LoadedConfig) -> Option<PathBuf> {
+    service_folder_of(loaded, Path::new(SERVICE_CONFIG))
+}
+
+fn service_folder_of(loaded: &LoadedConfig, file: &Path) -> Option<PathBuf> {
+    if loaded.names_data() || loaded.config.data.exists() || !file.is_file() {
+        return None;
+    }
+    if config::writable_by_others(file).ok()?.is_some() {
+        return None;
+    }
+    let data = config::load(&FlagValues::new(), Some(file)).ok()?.config.data;
+    // A relative one is relative to the service's folder.
+    (data.is_absolute() && published(&data).is_some()).then_some(data)
 }
 
 /// The configuration, with the data folder if one is given.
@@ -132,6 +169,49 @@ pub(crate) fn configured_for(data: Option<PathBuf>) -> Config {
     config
 }
 
+/// The note of a command that works on a store without a server.
+pub(crate) fn note_of_direct_access(place: &StoreLocation) -> String {
+    let place = match place {
+        StoreLocation::Sqlite(folder) => folder.display().to_string(),
+        // Its address may have a password.
+        StoreLocation::Postgres { .. } => "the database".to_owned(),
+    };
+    format!("note: no server runs: this command works on {place} itself")
+}
+
 fn default_address() -> String {
     format!("http://{}", Config::default().listen)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A client command finds the installed service from any folder, and only while its server runs.
+    #[test]
+    fn the_installed_service_is_found_while_it_publishes_its_address() {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, file) = (dir.path().join("lib"), dir.path().join("nuncio.toml"));
+        fs::create_dir(&data).unwrap();
+        let named = format!("data = {:?}\n", data.display().to_string());
+        fs::write(&file, &named).unwrap();
+        let here = |folder: &str| {
+            let flags = FlagValues::new();
+            let mut loaded = config::load(&flags, Some(&dir.path().join("empty.toml"))).unwrap();
+            loaded.config.data = dir.path().join(folder);
+            loaded
+        };
+        fs::write(dir.path().join("empty.toml"), "").unwrap();
+        assert_eq!(service_folder_of(&here("none"), &file), None, "no server has published itself");
+        let published = r#"{"url":"http://127.0.0.1:1","pid":1,"adminToken":"t"}"#;
+        fs::write(data.join("server.json"), published).unwrap();
+        assert_eq!(service_folder_of(&here("none"), &file), Some(data.clone()));
+        assert_eq!(service_folder_of(&here("lib"), &file), None, "there is a data folder here");
+        let loaded = config::load(&FlagValues::new(), Some(&file)).unwrap();
+        assert_eq!(service_folder_of(&loaded, &file), None, "the data folder is named here");
+        fs::write(&file, "data = \"lib\"\n").unwrap();
+        assert_eq!(service_folder_of(&here("none"), &file), None, "a relative folder is the service's own");
+    }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use clap::Args;
-use nuncio::{RunningServer, data_dir::PublishedServer};
+use nuncio::{RunningServer, StoreLocation, data_dir::PublishedServer};
 use nuncio_client::mcp::{ToolClient, ToolError, ToolOptions, ToolStart, ToolTaskView};
 use serde_json::{Map, Value, json};
 use tokio::time::Instant;
@@ -24,10 +24,11 @@ use super::{
     credential_origin::CredentialFlags,
     error::{CliError, TaskResumePoint},
     output::{self, Format, note},
+    scratch_folder::ScratchFolder,
     server::{self, LocalServer},
 };
 use crate::{
-    config::{self, AgentTables, FlagValues, LogFormat, TlsConfig},
+    config::{self, AgentTables, Config, FlagValues, LogFormat, TlsConfig},
     duration, logs,
     tls_flags::TlsFlags,
 };
@@ -39,9 +40,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// The flags that all commands for shared services have.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct ServerFlags {
-    /// The server, such as http://127.0.0.1:8080. Default: the local one; if none runs, one runs in this
-    /// process
-    #[arg(short = 'a', long, global = true, value_name = "URL")]
+    /// The server, such as http://127.0.0.1:8080. Default: NUNCIO_SERVER, else the one of the data folder; if none
+    /// runs, the command works on the folder itself
+    #[arg(short = 'a', long, alias = "agent-card", global = true, value_name = "URL")]
     server: Option<String>,
     /// The data folder of the local server. Default: the one that `nuncio serve` would use here
     #[arg(long, global = true, value_name = "DIR", conflicts_with = "server")]
@@ -93,6 +94,17 @@ struct ServerEndpoint {
     target: AgentTarget,
     own: Option<RunningServer>,
     folder: Option<PathBuf>,
+    /// The folder of a server in this process, where there was none. Dropped after the server has stopped.
+    scratch: Option<ScratchFolder>,
+}
+
+/// What a command does with the data folder where no server runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FolderAccess {
+    /// It creates what is missing.
+    Write,
+    /// It creates nothing: where there is no store, it sees an empty one.
+    Read,
 }
 
 impl ServerFlags {
@@ -101,30 +113,50 @@ impl ServerFlags {
         self,
         work: impl AsyncFnOnce(&ServerConnection) -> Result<T, CliError>,
     ) -> Result<T, CliError> {
+        self.run_with_access(FolderAccess::Write, work).await
+    }
+
+    /// The same for work that only reads: it creates neither a folder nor a store.
+    pub(crate) async fn run_to_read<T>(
+        self,
+        work: impl AsyncFnOnce(&ServerConnection) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
+        self.run_with_access(FolderAccess::Read, work).await
+    }
+
+    async fn run_with_access<T>(
+        self,
+        access: FolderAccess,
+        work: impl AsyncFnOnce(&ServerConnection) -> Result<T, CliError>,
+    ) -> Result<T, CliError> {
         let limit = self.timeout.unwrap_or(Duration::MAX);
-        let shared = self.open().await?;
+        let (shared, scratch) = self.open(access).await?;
         let done = shared.bounded(limit, work(&shared)).await;
         if let Some(own) = shared.own {
             own.stop().await;
         }
+        drop(scratch);
         done
     }
 
-    async fn open(self) -> Result<ServerConnection, CliError> {
+    async fn open(self, access: FolderAccess) -> Result<(ServerConnection, Option<ScratchFolder>), CliError> {
         // Warnings of an in-process server do not help a user who asked for something else.
         let filter = if self.debug { "warn,nuncio_client=debug" } else { "error" };
         logs::start(filter, LogFormat::Text, &Arc::default());
         let tls = self.tls.read()?;
-        let place = match &self.server {
+        // A folder that the user named comes before the environment's server.
+        let named =
+            self.server.clone().or_else(|| self.data.is_none().then(server::from_environment).flatten());
+        let place = match &named {
             Some(url) => {
                 let url = server_url(url)?;
                 if let (Some(_), Ok(address)) = (&self.bearer, Url::parse(&url)) {
                     self.credentials.check(&address, Some(&address)).map_err(CliError::Usage)?;
                 }
                 let target = AgentTarget { origin: TargetOrigin::Given, flags: format!(" -a {url}") };
-                ServerEndpoint { url, bearer: None, target, own: None, folder: None }
+                ServerEndpoint { url, bearer: None, target, own: None, folder: None, scratch: None }
             }
-            None => local(self.data).await?,
+            None => local(self.data, access, self.format).await?,
         };
         let tls = match &place.folder {
             Some(data) => server::trust_published(tls, data),
@@ -144,7 +176,7 @@ impl ServerFlags {
         // For suggested commands that do not have `--data`.
         let agent_flags = format!(" -a {}", place.url);
         let seen = RefCell::new(TaskResumePoint { agent_flags, ..TaskResumePoint::default() });
-        Ok(ServerConnection {
+        let connection = ServerConnection {
             tools,
             target,
             format: self.format,
@@ -152,14 +184,24 @@ impl ServerFlags {
             seen,
             reached: Cell::new(false),
             folder,
-        })
+        };
+        Ok((connection, place.scratch))
     }
 }
 
 /// The server that holds the data folder: another process, or this one.
-async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
+async fn local(
+    data: Option<PathBuf>,
+    access: FolderAccess,
+    format: Format,
+) -> Result<ServerEndpoint, CliError> {
     let loaded = config::load(&FlagValues::new(), None)?;
+    let service = server::service_folder(&loaded);
     let mut config = loaded.config;
+    if let Some(folder) = service {
+        config.data = folder;
+        config.store = None;
+    }
     if loaded.is_found {
         // A client command must not start programs that the current folder's configuration happens to name.
         config.agents = AgentTables::default();
@@ -178,14 +220,44 @@ async fn local(data: Option<PathBuf>) -> Result<ServerEndpoint, CliError> {
     config.listen = "127.0.0.1:0".into();
     // A server in this process is for this process: it needs no certificate, and no client shows one.
     config.tls = TlsConfig::default();
+    let scratch = match access {
+        FolderAccess::Read => scratch_for_missing(&mut config, format).await?,
+        FolderAccess::Write => None,
+    };
     let found = server::find_or_start(&config).await?;
+    if matches!(found, LocalServer::Own(_)) && scratch.is_none() && format == Format::Text {
+        note(&server::note_of_direct_access(&config.store_location()));
+    }
     let PublishedServer { url, admin_token, .. } = found.published().clone();
     let (origin, own) = match found {
         LocalServer::Own(running) => (TargetOrigin::Default, Some(*running)),
         LocalServer::Other(_) => (TargetOrigin::Published(config.data.join("server.json")), None),
     };
     let target = AgentTarget { origin, flags };
-    Ok(ServerEndpoint { url, bearer: Some(admin_token), target, own, folder: Some(config.data) })
+    Ok(ServerEndpoint { url, bearer: Some(admin_token), target, own, folder: Some(config.data), scratch })
+}
+
+/// A folder in place of the configured one, if no server runs there and there is nothing to read in it.
+async fn scratch_for_missing(config: &mut Config, format: Format) -> Result<Option<ScratchFolder>, CliError> {
+    let is_missing = match config.store_location() {
+        StoreLocation::Sqlite(folder) => !folder.join("nuncio.db").is_file(),
+        StoreLocation::Postgres { .. } => !config.data.is_dir(),
+    };
+    if !is_missing || server::find_running(&config.data).await.is_some() {
+        return Ok(None);
+    }
+    let scratch = ScratchFolder::new().map_err(CliError::Runtime)?;
+    if let StoreLocation::Sqlite(folder) = config.store_location() {
+        if format == Format::Text {
+            note(&format!(
+                "note: there is no server and no store in {}: -a names a server, --data a folder",
+                folder.display()
+            ));
+        }
+        config.store = None;
+    }
+    config.data = scratch.path().to_owned();
+    Ok(Some(scratch))
 }
 
 /// The base URL of a server, without the path of its endpoint.

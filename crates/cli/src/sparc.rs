@@ -88,21 +88,21 @@ impl SparcFlags {
                     .await
             }
             Command::List { limit, after } => {
-                server.run_with_server(async |shared| show::list(shared, limit, after.as_deref()).await).await
+                server.run_to_read(async |shared| show::list(shared, limit, after.as_deref()).await).await
             }
             Command::Show { context } => {
-                server.run_with_server(async |shared| show::workflow(shared, &context).await).await
+                server.run_to_read(async |shared| show::workflow(shared, &context).await).await
             }
             Command::History { context } => {
-                server.run_with_server(async |shared| show::history(shared, &context).await).await
+                server.run_to_read(async |shared| show::history(shared, &context).await).await
             }
             Command::Submit(submit) => {
                 let artifact = submit.read()?;
-                return server.run_with_server(async |shared| submit.run(shared, artifact).await).await;
+                return server.run_to_read(async |shared| submit.run(shared, artifact).await).await;
             }
             Command::Back { context, phase, reason } => {
                 server
-                    .run_with_server(async |shared| {
+                    .run_to_read(async |shared| {
                         let arguments = json!({ "contextId": context, "to": phase, "reason": reason });
                         let back = shared.call("sparc_back", arguments).await?;
                         shared.print(&back, |_| format!("{context} is back at {phase}.\n"))
@@ -110,11 +110,11 @@ impl SparcFlags {
                     .await
             }
             Command::Template(template) => {
-                server.run_with_server(async |shared| template.run(shared).await).await
+                server.run_to_read(async |shared| template.run(shared).await).await
             }
             Command::Run(run) => return server.run_with_server(async |shared| run.run(shared).await).await,
             Command::Follow(follow) => {
-                return server.run_with_server(async |shared| follow.run(shared).await).await;
+                return server.run_to_read(async |shared| follow.run(shared).await).await;
             }
         };
         done.map(|()| ExitCode::SUCCESS)

@@ -1,26 +1,23 @@
-//! `nuncio store …`: copies and backups of whole stores, for the operator.
+//! `nuncio store …`: whole stores in the operator's hands: copies, backups, sizes and checks.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+mod backup;
+mod check;
+mod copy;
+mod statistics;
 
-use clap::Subcommand;
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::{Args, Subcommand};
 use nuncio::{PostgresOptions, StoreLocation};
-use nuncio_store::{
-    SqliteStore,
-    archive::{Archive, copy},
-};
 
-use super::{error::CliError, output, server};
+use super::{error::CliError, output::Format, server};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Copy all tasks from one store to another, and compare them afterwards
     ///
-    /// No server may use either store meanwhile. An interrupted copy can be started again: tasks that were
-    /// copied already are not copied twice.
+    /// The secrets that sign webhooks and questions are copied with them. No server may use either store meanwhile. An
+    /// interrupted copy can be started again: tasks that were copied already are not copied twice.
     Copy {
         /// The source: sqlite:DIR or postgres://USER@HOST/DATABASE
         #[arg(value_name = "FROM")]
@@ -32,9 +29,10 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME", default_value_t = PostgresOptions::default().schema)]
         store_schema: String,
     },
-    /// Copy the SQLite store of a server, which may be running, into an empty folder
+    /// Copy the SQLite store of a server, which may be running, into an empty folder, with its secrets
     ///
-    /// The copy is a snapshot. A server started with `--data` on it has the tasks of that moment.
+    /// The copy is a snapshot. `nuncio store restore` puts it back; a server started with `--data` on it has the tasks of
+    /// that moment, too.
     Backup {
         /// The folder to create
         #[arg(value_name = "TO")]
@@ -43,69 +41,84 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         data: Option<PathBuf>,
     },
+    /// Put a backup into an empty data folder, with its secrets
+    Restore {
+        /// The backup
+        #[arg(value_name = "FROM")]
+        from: PathBuf,
+        /// The data folder to restore. Default: the one that `nuncio serve` would use here
+        #[arg(long, value_name = "DIR")]
+        data: Option<PathBuf>,
+    },
+    /// Show the size of the store and what it holds
+    Stats(StoreFlags),
+    /// Return the room of what was deleted. A folder must not be in use; a PostgreSQL database may be
+    Compact(StoreFlags),
+    /// Read everything in the store and check it; the exit code is 1 if anything is wrong
+    ///
+    /// The database file is checked also while a server uses it; the tasks of an SQLite store only while none does.
+    Check(StoreFlags),
 }
 
-impl Command {
-    pub(crate) async fn run(self) -> Result<(), CliError> {
-        match self {
-            Self::Copy { from, to, store_schema } => {
-                let (from, to) =
-                    (open(&from, &store_schema, true).await?, open(&to, &store_schema, false).await?);
-                let done = copy(&*from, &*to, |_| {}).await;
-                let _ = from.close().await;
-                let _ = to.close().await;
-                let done = done.map_err(|error| CliError::Store(error.to_string()))?;
-                output::text(&format!(
-                    "Copied {} tasks ({} were there already); {} compared, all the same.\n\
-                     With them {} sessions, {} entries of memory, {} records, {} lines of the audit.\n",
-                    done.copied,
-                    done.there,
-                    done.verified,
-                    done.sessions,
-                    done.memory,
-                    done.records,
-                    done.audit
-                ))
+/// The flags that name a store.
+#[derive(Args)]
+pub(crate) struct StoreFlags {
+    /// The store: sqlite:DIR or postgres://USER@HOST/DATABASE. Default: the one that `nuncio serve` would use here
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    store: Option<String>,
+    /// The schema of a PostgreSQL database
+    #[arg(long, value_name = "NAME")]
+    store_schema: Option<String>,
+    /// The data folder. Default: the one that `nuncio serve` would use here
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The output format
+    #[arg(
+        short = 'o',
+        long = "output",
+        env = "A2ACLI_OUTPUT",
+        default_value = "text",
+        value_name = "FORMAT"
+    )]
+    format: Format,
+}
+
+impl StoreFlags {
+    fn location(&self) -> Result<StoreLocation, CliError> {
+        let mut config = server::configured_for(self.data.clone());
+        if let Some(schema) = &self.store_schema {
+            config.postgres.schema.clone_from(schema);
+        }
+        match &self.store {
+            Some(url) => {
+                StoreLocation::parse(url, config.postgres).map_err(|error| CliError::Usage(error.to_string()))
             }
-            Self::Backup { to, data } => {
-                let config = server::configured_for(data);
-                let StoreLocation::Sqlite(dir) = config.store_location() else {
-                    return Err(CliError::Store(
-                        "the store is a PostgreSQL database: back it up with pg_dump or its own tools".into(),
-                    ));
-                };
-                back_up(&dir, &config.data, &to)?;
-                output::text(&format!("Backed up {} to {}.\n", dir.display(), to.display()))
-            }
+            None => Ok(config.store_location()),
         }
     }
 }
 
-async fn open(url: &str, schema: &str, must_exist: bool) -> Result<Arc<dyn Archive>, CliError> {
-    let options = PostgresOptions { schema: schema.to_owned(), ..PostgresOptions::default() };
-    let place = StoreLocation::parse(url, options).map_err(|error| CliError::Usage(error.to_string()))?;
-    if let StoreLocation::Sqlite(dir) = &place
-        && must_exist
-        && !dir.join("nuncio.db").is_file()
-    {
-        return Err(CliError::Store(format!("there is no store in {}", dir.display())));
+impl Command {
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Copy { .. } | Self::Backup { .. } | Self::Restore { .. } => Format::Text,
+            Self::Stats(flags) | Self::Compact(flags) | Self::Check(flags) => flags.format,
+        }
     }
-    place.open().await.map_err(|error| CliError::Store(error.to_string()))
+
+    pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
+        let done = match self {
+            Self::Copy { from, to, store_schema } => copy::run(&from, &to, &store_schema).await,
+            Self::Backup { to, data } => backup::run(data, &to),
+            Self::Restore { from, data } => backup::restore(&from, data),
+            Self::Stats(flags) => statistics::show(&flags.location()?, flags.format).await,
+            Self::Compact(flags) => statistics::compact(&flags.location()?, flags.format).await,
+            Self::Check(flags) => return check::run(&flags.location()?, flags.format).await,
+        };
+        done.map(|()| ExitCode::SUCCESS)
+    }
 }
 
-/// Copies the database, and the secret that signs webhooks.
-fn back_up(dir: &Path, data: &Path, to: &Path) -> Result<(), CliError> {
-    let failed = |what: &Path, error: io::Error| CliError::Store(format!("{}: {error}", what.display()));
-    if !dir.join("nuncio.db").is_file() {
-        return Err(CliError::Store(format!(
-            "there is no store in {}: --data names another folder",
-            dir.display()
-        )));
-    }
-    nuncio::data_dir::make(to).map_err(|error| CliError::Store(error.to_string()))?;
-    if fs::read_dir(to).map_err(|error| failed(to, error))?.next().is_some() {
-        return Err(CliError::Store(format!("{} is not empty", to.display())));
-    }
-    SqliteStore::back_up(dir, &to.join("nuncio.db")).map_err(|error| CliError::Store(error.to_string()))?;
-    nuncio::data_dir::copy_secret(data, to).map_err(|error| failed(to, error))
+fn failed(error: impl std::fmt::Display) -> CliError {
+    CliError::Store(error.to_string())
 }

@@ -1,7 +1,7 @@
 //! Tables for people: aligned columns, and numbers with units.
 //!
-//! On a terminal rows are clipped to its width; a file or a pipe gets every cell in full. Text of others is
-//! shown without control characters.
+//! On a terminal rows fit its width: cells are clipped, then columns are left out; names and ids stay whole. A file or a
+//! pipe gets every cell in full. Text of others is shown without control characters.
 
 use std::io::{IsTerminal as _, stdout};
 
@@ -18,6 +18,10 @@ const GAP: &str = "  ";
 pub(crate) struct Table {
     head: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    /// Columns whose cells are never clipped.
+    whole: &'static [&'static str],
+    /// Columns that are left out where a row would not fit, the first one first.
+    optional: &'static [&'static str],
 }
 
 /// How a table is laid out.
@@ -45,7 +49,19 @@ impl TableLayout {
 impl Table {
     /// A table with these columns. A column whose name ends in a space is aligned as numbers.
     pub(crate) fn new(head: &[&'static str]) -> Self {
-        Self { head: head.to_vec(), rows: vec![] }
+        Self { head: head.to_vec(), rows: vec![], whole: &[], optional: &[] }
+    }
+
+    /// Never clips the cells of these columns: a name or an id that is cut cannot be typed.
+    pub(crate) fn whole(mut self, columns: &'static [&'static str]) -> Self {
+        self.whole = columns;
+        self
+    }
+
+    /// Leaves these columns out where clipping is not enough, the first one first.
+    pub(crate) fn optional(mut self, columns: &'static [&'static str]) -> Self {
+        self.optional = columns;
+        self
     }
 
     pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -74,31 +90,59 @@ impl Table {
         out
     }
 
-    fn line(&self, cells: &[String], widths: &[usize]) -> String {
+    fn line(&self, cells: &[String], widths: &[Option<usize>]) -> String {
         let cell = |(at, cell): (usize, &String)| {
-            let cell = clipped(cell, widths[at]);
-            let room = " ".repeat(widths[at].saturating_sub(cell.chars().count()));
-            if self.head[at].ends_with(' ') { format!("{room}{cell}") } else { format!("{cell}{room}") }
+            let width = widths[at]?;
+            let cell = clipped(cell, width);
+            let room = " ".repeat(width.saturating_sub(cell.chars().count()));
+            Some(if self.head[at].ends_with(' ') { format!("{room}{cell}") } else { format!("{cell}{room}") })
         };
-        let cells: Vec<String> = cells.iter().take(self.head.len()).enumerate().map(cell).collect();
+        let cells: Vec<String> = cells.iter().take(self.head.len()).enumerate().filter_map(cell).collect();
         cells.join(GAP).trim_end().to_owned()
     }
 
     /// The width of each column: that of its widest cell, or less where the row would not fit. The widest
-    /// columns shrink first.
-    fn widths(&self, limit: Option<usize>) -> Vec<usize> {
+    /// columns shrink first; where that is not enough, optional columns are left out (`None`).
+    fn widths(&self, limit: Option<usize>) -> Vec<Option<usize>> {
         let widest = |at: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count());
             cells.chain([self.head[at].trim_end().chars().count()]).max().unwrap_or(0)
         };
-        let mut widths: Vec<usize> = (0..self.head.len()).map(widest).collect();
-        let gaps = GAP.len() * self.head.len().saturating_sub(1);
-        while limit.is_some_and(|limit| widths.iter().sum::<usize>() + gaps > limit) {
-            let Some(most) = widths.iter_mut().max().filter(|most| **most > NARROWEST) else { break };
+        let natural: Vec<usize> = (0..self.head.len()).map(widest).collect();
+        let mut shown: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
+        let mut optional = self.optional.iter();
+        loop {
+            let fitted = self.shrunk(&shown, limit);
+            if limit.is_none_or(|limit| total_width(&fitted) <= limit) {
+                return fitted;
+            }
+            let Some(dropped) = optional.next() else { return fitted };
+            for (at, name) in self.head.iter().enumerate() {
+                if name.trim_end() == *dropped {
+                    shown[at] = None;
+                }
+            }
+        }
+    }
+
+    /// The widths after the columns that may be clipped have shrunk, as far as they may.
+    fn shrunk(&self, widths: &[Option<usize>], limit: Option<usize>) -> Vec<Option<usize>> {
+        let mut widths = widths.to_vec();
+        while limit.is_some_and(|limit| total_width(&widths) > limit) {
+            let may_shrink = |at: usize| !self.whole.contains(&self.head[at].trim_end());
+            let shrinkable = widths.iter_mut().enumerate().filter(|(at, _)| may_shrink(*at));
+            let widest = shrinkable.filter_map(|(_, width)| width.as_mut()).max();
+            let Some(most) = widest.filter(|most| **most > NARROWEST) else { break };
             *most -= 1;
         }
         widths
     }
+}
+
+/// The width of a row, with the gaps.
+fn total_width(widths: &[Option<usize>]) -> usize {
+    let shown: Vec<usize> = widths.iter().copied().flatten().collect();
+    shown.iter().sum::<usize>() + GAP.len() * shown.len().saturating_sub(1)
 }
 
 fn clipped(cell: &str, width: usize) -> String {
@@ -111,7 +155,7 @@ fn clipped(cell: &str, width: usize) -> String {
 /// A table of JSON objects; each column has a heading and a member.
 pub(super) fn table(columns: &[(&'static str, &str)], rows: &[Value]) -> String {
     let heads: Vec<&'static str> = columns.iter().map(|(heading, _)| *heading).collect();
-    let mut table = Table::new(&heads);
+    let mut table = Table::new(&heads).whole(&["ID", "NAME", "TENANT"]);
     for row in rows {
         table.row(columns.iter().map(|(_, member)| words(&row[*member])));
     }
@@ -199,6 +243,12 @@ pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// The time since a timestamp, such as `5m`.
+pub(crate) fn time_since(value: &(impl Serialize + ?Sized)) -> String {
+    let shown = age(value);
+    shown.strip_suffix(" ago").unwrap_or(&shown).to_owned()
+}
+
 fn long(seconds: u64) -> String {
     let units = [("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)];
     let (unit, factor) = units.into_iter().find(|(_, factor)| seconds >= *factor).unwrap_or(("s", 1));
@@ -239,7 +289,27 @@ mod tests {
         assert!(shown.starts_with("\u{1b}[1mKEY"), "{shown:?}");
         let lines: Vec<&str> = shown.lines().skip(1).collect();
         assert_eq!(lines, ["short                5 B", "a key that go…  10.5 KiB"]);
-        assert_eq!(table().widths(Some(1)), [NARROWEST, NARROWEST], "there is an end to it");
+        assert_eq!(table().widths(Some(1)), [Some(NARROWEST); 2], "there is an end to it");
+    }
+
+    #[test]
+    fn names_stay_whole_and_optional_columns_are_left_out() {
+        let table = || {
+            let mut table = Table::new(&["NAME", "URL", "STATUS", "TIME "]).whole(&["NAME"]);
+            table.row(
+                ["a_name_that_is_long", "http://127.0.0.1:8080/agents", "healthy", "5 ms"].map(str::to_owned),
+            );
+            table.optional(&["TIME", "URL"])
+        };
+        let at = |width| {
+            let shown = table().render(TableLayout { width: Some(width), bold: false });
+            shown.lines().nth(1).unwrap().to_owned()
+        };
+        assert_eq!(at(80), "a_name_that_is_long  http://127.0.0.1:8080/agents  healthy  5 ms");
+        assert_eq!(at(50), "a_name_that_is_long  http://127.0.…  healthy  5 ms");
+        assert_eq!(at(40), "a_name_that_is_long  http://12…  healthy");
+        assert_eq!(at(30), "a_name_that_is_long  healthy");
+        assert_eq!(at(10), "a_name_that_is_long  healthy", "a name is never cut");
     }
 
     #[test]

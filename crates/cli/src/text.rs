@@ -210,7 +210,7 @@ pub(crate) fn in_one_line(message: &Message) -> String {
     plain(&texts.chain(figures).collect::<Vec<_>>().join(" ")).replace('\n', " ")
 }
 
-fn time(at: Timestamp) -> String {
+pub(crate) fn time(at: Timestamp) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())
 }
 

@@ -20,6 +20,17 @@ use crate::StartError;
 const SERVER_FILE: &str = "server.json";
 const SECRET_FILE: &str = "webhook-secret";
 const STATE_FILE: &str = "state-secret";
+/// The folder of what users granted to agents (`nuncio agents login`).
+pub const AGENT_TOKENS: &str = "agent-tokens";
+/// How deep folders of agent tokens are copied.
+const TOKEN_DEPTH: usize = 4;
+
+/// The secrets that sign: the file of each in a data folder, and its name in a store that many nodes share.
+pub const SIGNING_SECRETS: [(&str, &str); 2] = [(SECRET_FILE, WEBHOOK_SECRET), (STATE_FILE, STATE_SECRET)];
+/// The name in a shared store of the secret that signs webhooks.
+pub(crate) const WEBHOOK_SECRET: &str = "webhooks";
+/// The name in a shared store of the secret that signs the state of MCP clients.
+pub(crate) const STATE_SECRET: &str = "states";
 
 /// A running server, as `server.json` describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,13 +139,67 @@ fn secret(data: &Path, file: &str) -> Result<SigningSecret, StartError> {
     Ok(secret)
 }
 
-/// Copies the secret of one data folder into another, if it has one.
-pub fn copy_secret(from: &Path, to: &Path) -> io::Result<()> {
-    match fs::read(from.join(SECRET_FILE)) {
-        Ok(secret) => write_private(&to.join(SECRET_FILE), &secret),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+/// Copies the secrets of one data folder into another: those that sign, and the agent tokens. Returns the names of those
+/// that there are. Each is readable by its owner only, whatever its mode was; one that is there already is an error.
+pub fn copy_secrets(from: &Path, to: &Path) -> io::Result<Vec<&'static str>> {
+    let mut copied = vec![];
+    for (file, _) in SIGNING_SECRETS {
+        if copy_file(&from.join(file), &to.join(file))? {
+            copied.push(file);
+        }
+    }
+    if copy_folder(&from.join(AGENT_TOKENS), &to.join(AGENT_TOKENS), TOKEN_DEPTH)? {
+        copied.push(AGENT_TOKENS);
+    }
+    Ok(copied)
+}
+
+/// Copies a file, if there is one.
+fn copy_file(from: &Path, to: &Path) -> io::Result<bool> {
+    match fs::read(from) {
+        Ok(secret) => write_private(to, &secret).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Copies the files of a folder, if there is one. Links are left out: they could lead anywhere.
+fn copy_folder(from: &Path, to: &Path, depth: usize) -> io::Result<bool> {
+    let entries = match fs::read_dir(from) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+    };
+    DirBuilder::new().mode(0o700).create(to)?;
+    for entry in entries {
+        let entry = entry?;
+        let (kind, to) = (entry.file_type()?, to.join(entry.file_name()));
+        if kind.is_dir() && depth > 1 {
+            copy_folder(&entry.path(), &to, depth - 1)?;
+        } else if kind.is_file() {
+            copy_file(&entry.path(), &to)?;
+        }
+    }
+    Ok(true)
+}
+
+/// A signing secret of a data folder, by its file; `None` if it has none.
+pub fn read_secret(data: &Path, file: &str) -> io::Result<Option<String>> {
+    match fs::read_to_string(data.join(file)) {
+        Ok(text) => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes a signing secret into a data folder that has none.
+pub fn write_secret(data: &Path, file: &str, secret: &str) -> io::Result<()> {
+    write_private(&data.join(file), format!("{secret}\n").as_bytes())
+}
+
+/// A new signing secret, as it is stored.
+pub fn new_secret() -> Result<String, StartError> {
+    Ok(SigningSecret::from_random(random_bytes()?).reveal())
 }
 
 /// The operator's secret for one run of a server.

@@ -167,8 +167,8 @@ async fn open(nuncio: &Nuncio) -> Result<(Arc<dyn Store>, NodeSecrets), StartErr
     let place = nuncio.store.clone().unwrap_or_else(|| StoreLocation::Sqlite(nuncio.data.clone()));
     let store: Arc<dyn Store> = place.open().await?;
     let secrets = NodeSecrets {
-        webhooks: node_secret(&*store, "webhooks", own.webhooks).await?,
-        states: node_secret(&*store, "states", own.states).await?,
+        webhooks: node_secret(&*store, data_dir::WEBHOOK_SECRET, own.webhooks).await?,
+        states: node_secret(&*store, data_dir::STATE_SECRET, own.states).await?,
     };
     Ok((store, secrets))
 }

@@ -134,7 +134,9 @@ pub(super) async fn list(
             "FAILED ",
             "SKIPPED ",
             "CHANGED",
-        ]);
+        ])
+        .whole(&["BATCH"])
+        .optional(&["SKIPPED", "SUCCEEDED", "TOTAL", "CHANGED"]);
         for batch in &found.batches {
             table.row([
                 batch.batch_id.clone(),

@@ -14,6 +14,7 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     shared.record_task(batch);
     let mut progress = ProgressDisplay::new(shared.is_json());
     let (begun, mut before) = (Instant::now(), None);
+    let mut waiting = None;
     // The batch's task, and the queue: a batch that is paused has no event.
     let mut follower =
         TaskFollower::of_resources(shared, vec![format!("a2a://tasks/{batch}"), QUEUE_URI.to_owned()]);
@@ -30,6 +31,12 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
         if show::is_over(&status.value) {
             break status;
         }
+        if status.value.waiting != waiting {
+            waiting.clone_from(&status.value.waiting);
+            if let Some(why) = &waiting {
+                progress.announce(&why_it_waits(why));
+            }
+        }
         follower.next_change().await?;
     };
     drop(progress);
@@ -44,6 +51,14 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     Ok(if show::succeeded(&status.value) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Why no operation begins, and for how long that can be.
+fn why_it_waits(why: &str) -> String {
+    format!(
+        "the batch waits: {why}. After batch.load-wait it begins with one operation at a time; nuncio batch config \
+         shows the thresholds"
+    )
+}
+
 fn render_batch_progress(status: &BatchStatusAnswer, counts: BatchStatusCounts, rate: f64) -> String {
     let failed = match counts.failed {
         0 => String::new(),
@@ -51,5 +66,22 @@ fn render_batch_progress(status: &BatchStatusAnswer, counts: BatchStatusCounts, 
     };
     let rate = if rate > 0.0 { format!(", {rate:.1}/s") } else { String::new() };
     let paused = if status.paused { ", paused" } else { "" };
-    format!("done{failed}{rate}{paused}")
+    let waiting = if status.waiting.is_some() { ", waiting for the machine" } else { "" };
+    format!("done{failed}{rate}{paused}{waiting}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_says_why_nothing_moves() {
+        let counts = BatchStatusCounts { succeeded: 0, failed: 0, skipped: 0, total: Some(3) };
+        let waiting = BatchStatusAnswer { waiting: Some("busy".into()), ..BatchStatusAnswer::default() };
+        assert_eq!(render_batch_progress(&waiting, counts, 0.0), "done, waiting for the machine");
+        assert!(
+            why_it_waits("95 % of memory is in use")
+                .contains("waits: 95 % of memory is in use. After batch.load-wait")
+        );
+    }
 }

@@ -13,6 +13,7 @@ use nuncio::{
         AgentKind, AgentSpec, SpecError,
         spec::{COMMON, FilledText, path_beside},
     },
+    data_dir::AGENT_TOKENS,
     engine::redact::Redactor,
 };
 use nuncio_client::a2a::TrustedCardKeys;
@@ -28,8 +29,6 @@ const SERVE: &str = "serve";
 const MAX_NAME: usize = 64;
 /// Keys whose values are secrets, or tables of values that may be.
 const SECRETS: [&str; 5] = ["token", "api-key", "headers", "env", "client-secret"];
-/// The folder inside the data folder for tokens of agents that the user signed in for.
-const TOKENS: &str = "agent-tokens";
 /// Replaces a secret that is written in the file itself.
 const HIDDEN: &str = "(hidden)";
 
@@ -143,7 +142,7 @@ impl AgentTables {
             files.into_iter().for_each(beside_too);
             if let Some(oauth) = oauth {
                 beside_too(&mut oauth.client_secret_file);
-                oauth.tokens = Some(data.join(TOKENS).join(&spec.name));
+                oauth.tokens = Some(data.join(AGENT_TOKENS).join(&spec.name));
             }
         }
         match &mut spec.kind {

@@ -53,22 +53,27 @@ impl LoadedConfig {
     /// The value as TOML; `None` where there is none.
     fn value(&self, setting: &Setting) -> Option<String> {
         let text = (setting.get)(&self.config)?;
-        Some(match setting.shape {
-            SettingShape::Whole | SettingShape::Switch => text,
-            SettingShape::Text if setting.key == "store" => {
-                toml::Value::String(Redactor::default().text(&text).into_owned()).to_string()
-            }
-            SettingShape::Text => toml::Value::String(text).to_string(),
-            SettingShape::List | SettingShape::Lines => {
-                let mut list = String::from("[");
-                let between = if setting.shape == SettingShape::Lines { '\n' } else { ',' };
-                for (index, item) in text.split(between).filter(|item| !item.is_empty()).enumerate() {
-                    let comma = if index > 0 { ", " } else { "" };
-                    let _ = write!(list, "{comma}{}", toml::Value::String(item.to_owned()));
-                }
-                list + "]"
-            }
+        Some(match setting.key {
+            "store" => toml_value(setting, &Redactor::default().text(&text)),
+            _ => toml_value(setting, &text),
         })
+    }
+}
+
+/// The text of a value as TOML.
+pub(super) fn toml_value(setting: &Setting, text: &str) -> String {
+    match setting.shape {
+        SettingShape::Whole | SettingShape::Switch => text.to_owned(),
+        SettingShape::Text => toml::Value::String(text.to_owned()).to_string(),
+        SettingShape::List | SettingShape::Lines => {
+            let mut list = String::from("[");
+            let between = if setting.shape == SettingShape::Lines { '\n' } else { ',' };
+            for (index, item) in text.split(between).filter(|item| !item.is_empty()).enumerate() {
+                let comma = if index > 0 { ", " } else { "" };
+                let _ = write!(list, "{comma}{}", toml::Value::String(item.to_owned()));
+            }
+            list + "]"
+        }
     }
 }
 

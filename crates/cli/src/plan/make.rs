@@ -35,9 +35,21 @@ pub(super) struct PlanMakeFlags {
 }
 
 impl PlanMakeFlags {
+    /// Whether an agent or a model makes the plan, in a task.
+    pub(super) fn is_a_task(&self) -> bool {
+        self.by.is_some() || self.model
+    }
+
     pub(super) fn read(mut self) -> Result<Self, CliError> {
         if self.request == "-" {
             self.request = source::file("-")?;
+        } else if std::path::Path::new(&self.request).exists() {
+            let name = quoted(&self.request);
+            let why = format!(
+                "{name} is a file or a folder, not a request in words: {} plan make - <FILE reads a file",
+                program()
+            );
+            return Err(CliError::Usage(why));
         }
         Ok(self)
     }

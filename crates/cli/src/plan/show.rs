@@ -67,7 +67,7 @@ pub(super) async fn list(
     let request = PlanListRequest { page_size: Some(limit), page_token: page.map(str::to_owned) };
     let found = shared.call_typed::<PlanListAnswer>("plan_list", &request).await?;
     shared.print_typed(&found, |found| {
-        let mut table = Table::new(&["PLAN", "STATE", "OVER ", "TASKS ", "CHANGED", "NAME"]);
+        let mut table = Table::new(&["PLAN", "STATE", "OVER ", "TASKS ", "CHANGED", "NAME"]).whole(&["PLAN"]);
         for plan in &found.plans {
             table.row([
                 plan.plan_id.clone(),
@@ -111,7 +111,7 @@ pub(super) fn ended(
         if let Some(message) = &status.message {
             text.field("Message", message);
         }
-        let mut table = Table::new(&["TASK", "STATE", "AGENT", "TRIES ", "TIME ", "WHY"]);
+        let mut table = Table::new(&["TASK", "STATE", "AGENT", "TRIES ", "TIME ", "WHY"]).whole(&["TASK"]);
         for part in &status.parts {
             table.row([
                 part.id.clone(),

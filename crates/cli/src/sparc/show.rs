@@ -48,7 +48,7 @@ pub(super) async fn list(
     let request = SparcListRequest { prefix: None, after: after.map(str::to_owned), limit: Some(limit) };
     let found = shared.call_typed::<WorkflowListAnswer>("sparc_list", &request).await?;
     shared.print_typed(&found, |found| {
-        let mut table = Table::new(&["WORKFLOW", "PHASE", "STATUS", "STARTED", "GOAL"]);
+        let mut table = Table::new(&["WORKFLOW", "PHASE", "STATUS", "STARTED", "GOAL"]).whole(&["WORKFLOW"]);
         for workflow in &found.workflows {
             table.row([
                 workflow.context_id.clone(),

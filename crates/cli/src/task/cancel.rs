@@ -21,6 +21,7 @@ pub(crate) struct Flags {
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     if flags.operator.tenant.is_some() {
+        operator::refuse_agent(flags.agent.agent_name())?;
         return operator::cancel(&flags.operator, flags.agent.output.format, &flags.task).await;
     }
     let connection = flags.agent.resolve()?;

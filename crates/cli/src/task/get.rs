@@ -38,6 +38,7 @@ pub(crate) struct Flags {
 
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     if flags.operator.tenant.is_some() {
+        operator::refuse_agent(flags.agent.agent_name())?;
         if flags.files.save.is_some() {
             return Err(CliError::Usage(
                 "--save is for your own tasks, not for those of a tenant".to_owned(),

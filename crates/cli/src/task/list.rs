@@ -1,17 +1,24 @@
-//! `nuncio task list`: the caller's tasks, most recent status change first, in pages.
+//! `nuncio task list`: the caller's tasks, most recent status change first, in pages: a table, which for a server of ours
+//! names agents and requests; with `--verbose`, a block for each task.
 
 use clap::Args;
+use nuncio_client::a2a::A2aClient;
 use nuncio_engine::task::State;
-use nuncio_wire::a2a::ListTasks;
+use nuncio_wire::a2a::{ListTasks, TaskList};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::operator::{self, OperatorTaskQuery, TenantTaskFlags};
+use super::{
+    operator::{self, OperatorTaskQuery, TenantTaskFlags},
+    rows::{RowOwners, ShownTask, add_details, task_table},
+};
 use crate::{
     connection::{AgentConnection, AgentFlags},
+    console_client::ConsoleClient,
     error::CliError,
     output, program,
-    text::{TextOutput, state_name},
+    server_connection::quoted,
+    text::{TextOutput, shown_state, state_name, time},
 };
 
 #[derive(Args)]
@@ -20,10 +27,10 @@ pub(crate) struct Flags {
     #[arg(long, env = "A2ACLI_CONTEXT_ID", value_name = "ID")]
     context_id: Option<String>,
     /// Only tasks in this state, such as working or input-required
-    #[arg(long, visible_alias = "state", value_name = "STATE", value_parser = state)]
+    #[arg(long = "state", visible_alias = "status", value_name = "STATE", value_parser = state)]
     status: Option<State>,
-    /// The number of tasks per page, at most 100
-    #[arg(long, default_value_t = ListTasks::DEFAULT_PAGE_SIZE, value_name = "N", value_parser = page_size)]
+    /// The maximum number to list, at most 100
+    #[arg(long = "limit", visible_alias = "page-size", default_value_t = ListTasks::DEFAULT_PAGE_SIZE, value_name = "N", value_parser = page_size)]
     page_size: usize,
     /// The page to show: the page token that the previous page printed
     #[arg(long, value_name = "TOKEN")]
@@ -43,6 +50,7 @@ pub(crate) struct Flags {
 pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
     if flags.operator.tenant.is_some() {
         let wanted = OperatorTaskQuery {
+            agent: flags.agent.agent_name().map(str::to_owned),
             state: flags.status,
             page_size: flags.page_size,
             page_token: flags.page_token,
@@ -65,6 +73,7 @@ pub(super) async fn run(flags: Flags) -> Result<(), CliError> {
 
 async fn print(connection: &AgentConnection, list: ListTasks) -> Result<(), CliError> {
     let client = connection.client().await?;
+    let again = repeated_flags(&list);
     let page = client.list(list).await.map_err(|error| connection.failed(error))?;
     match (connection.output.is_json(), connection.output.stream) {
         (true, false) => return output::json(&page.json),
@@ -76,12 +85,57 @@ async fn print(connection: &AgentConnection, list: ListTasks) -> Result<(), CliE
         (false, _) => {}
     }
     let mut text = TextOutput::default();
-    text.list(&page.value);
+    if connection.output.verbose {
+        text.list(&page.value);
+    } else {
+        text.0.push_str(&table_of(connection, &client, &page.value).await);
+        if let Some(total) = page.value.total {
+            text.gap();
+            text.field("Total", &total.to_string());
+        }
+    }
     if let Some(next) = &page.value.next {
         let flags = &connection.target.flags;
-        text.field("Next", &format!("{} task list{flags} --page-token {next}", program()));
+        text.field("Next", &format!("{} task list{flags}{again} --page-token {next}", program()));
     }
     output::text(&text.0)
+}
+
+/// The flags that the next page needs, too.
+fn repeated_flags(list: &ListTasks) -> String {
+    let mut flags = String::new();
+    if let Some(context) = &list.context {
+        flags.push_str(&format!(" --context-id {}", quoted(context)));
+    }
+    if let Some(state) = list.state {
+        flags.push_str(&format!(" --state {}", state_name(state)));
+    }
+    if list.page_size != ListTasks::DEFAULT_PAGE_SIZE {
+        flags.push_str(&format!(" --limit {}", list.page_size));
+    }
+    flags
+}
+
+async fn table_of(connection: &AgentConnection, client: &A2aClient, page: &TaskList) -> String {
+    let mut rows: Vec<ShownTask> = page
+        .tasks
+        .iter()
+        .map(|task| ShownTask {
+            id: task.id.clone(),
+            context: task.context.clone(),
+            state: shown_state(task.state, task.unknown_state.as_ref()).to_owned(),
+            status_at: task.at.map(time),
+            ..ShownTask::default()
+        })
+        .collect();
+    // Only a server of ours declares cursors. Another one is not asked for what it does not have.
+    if client.has_cursors()
+        && !rows.is_empty()
+        && let Ok(console) = ConsoleClient::of_agent(connection).await
+    {
+        add_details(&console, &mut rows, RowOwners::Own).await;
+    }
+    task_table(&rows)
 }
 
 /// The tasks of a page, as raw JSON.

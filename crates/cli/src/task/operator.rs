@@ -1,5 +1,5 @@
 //! Tasks of any tenant, for the operator: `--tenant` calls the server of the data folder with the operator
-//! token.
+//! token. `rows` prints their list.
 
 use std::path::PathBuf;
 
@@ -7,19 +7,21 @@ use clap::Args;
 use nuncio_engine::task::State;
 use serde_json::Value;
 
+use super::rows::{RowOwners, ShownTask, add_details, task_table};
 use crate::{
+    console_client::ConsoleClient,
     error::CliError,
     operator::{OperatorBackend, OperatorServer},
     output::{self, Format},
     program, server,
-    table::table,
+    server_connection::quoted,
     text::{TextOutput, state_name},
 };
 
 #[derive(Args, Debug, Clone)]
 pub(crate) struct TenantTaskFlags {
     /// As the operator: all tasks of this tenant, of any owner. Calls the server of the data folder
-    #[arg(long, value_name = "TENANT", conflicts_with_all = ["agent_card", "agent", "bearer"])]
+    #[arg(long, value_name = "TENANT", conflicts_with_all = ["agent_card", "bearer"])]
     pub(super) tenant: Option<String>,
     /// The data folder of the server, with --tenant. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR", requires = "tenant")]
@@ -27,6 +29,7 @@ pub(crate) struct TenantTaskFlags {
 }
 
 pub(super) struct OperatorTaskQuery {
+    pub(super) agent: Option<String>,
     pub(super) state: Option<State>,
     pub(super) page_size: usize,
     pub(super) page_token: Option<String>,
@@ -39,6 +42,7 @@ pub(super) async fn list(
 ) -> Result<(), CliError> {
     let tenant = flags.tenant.clone().unwrap_or_default();
     let mut query = vec![("tenant", tenant.clone()), ("pageSize", wanted.page_size.to_string())];
+    query.extend(wanted.agent.clone().map(|agent| ("agent", agent)));
     query.extend(wanted.state.map(|state| ("state", state_name(state).to_owned())));
     query.extend(wanted.page_token.map(|token| ("pageToken", token)));
     let page = server(flags).await?.get("/admin/tasks", &query).await?;
@@ -46,19 +50,45 @@ pub(super) async fn list(
         return output::json_text(&page.to_string());
     }
     let tasks = page["tasks"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let columns = [
-        ("ID", "id"),
-        ("STATE", "state"),
-        ("AGENT", "agent"),
-        ("OWNER", "owner"),
-        ("SINCE", "statusAt"),
-        ("TOKEN", "token"),
-    ];
-    let mut text = TextOutput(table(&columns, tasks));
+    let text_of = |task: &Value, member: &str| task[member].as_str().map(str::to_owned);
+    let mut rows: Vec<ShownTask> = tasks
+        .iter()
+        .map(|task| ShownTask {
+            id: text_of(task, "id").unwrap_or_default(),
+            agent: text_of(task, "agent"),
+            owner: text_of(task, "owner"),
+            token: text_of(task, "token"),
+            state: text_of(task, "state").unwrap_or_default(),
+            status_at: text_of(task, "statusAt"),
+            ..ShownTask::default()
+        })
+        .collect();
+    let console = ConsoleClient::of_folder(flags.data.clone())?;
+    add_details(&console, &mut rows, RowOwners::All).await;
+    let mut text = TextOutput(task_table(&rows));
     if let Some(next) = page["nextPageToken"].as_str() {
-        text.field("Next", &format!("{} task list --tenant {tenant} --page-token {next}", program()));
+        let agent = wanted.agent.map(|agent| format!(" --agent {agent}")).unwrap_or_default();
+        let state = wanted.state.map(|state| format!(" --state {}", state_name(state))).unwrap_or_default();
+        let data = data_flag(flags);
+        let command = format!("{} task list --tenant {tenant}{data}{agent}{state}", program());
+        text.field("Next", &format!("{command} --limit {} --page-token {next}", wanted.page_size));
     }
     output::text(&text.0)
+}
+
+pub(super) fn data_flag(flags: &TenantTaskFlags) -> String {
+    let quote = |data: &PathBuf| format!(" --data {}", quoted(&data.display().to_string()));
+    flags.data.as_ref().map(quote).unwrap_or_default()
+}
+
+/// An agent names no task here: a tenant's task is named by its id alone.
+pub(super) fn refuse_agent(agent: Option<&str>) -> Result<(), CliError> {
+    match agent {
+        None => Ok(()),
+        Some(_) => {
+            Err(CliError::Usage("--agent and --tenant do not go together here: leave out --agent".into()))
+        }
+    }
 }
 
 pub(super) async fn get(flags: &TenantTaskFlags, format: Format, task: &str) -> Result<(), CliError> {

@@ -79,6 +79,14 @@ fn a_store_moves_to_postgres_and_its_questions_are_answered_there() {
             .contains("Copied 0 tasks (2 were there already); 2 compared")
     );
 
+    let maintain = |verb: &str| {
+        let place = ["--store", &url, "--store-schema", &schema, "-o", "json"];
+        run(nuncio_in(dir.path()).args(["store", verb]).args(place)).exits(0).json()
+    };
+    assert_eq!(maintain("stats")["kinds"][0]["count"], 2);
+    assert!(maintain("compact")["after"].as_u64() > Some(0));
+    assert_eq!((&maintain("check")["tasks"], &maintain("check")["problemCount"]), (&json!(2), &json!(0)));
+
     let flags = ["--agent-step", "1ms", "--store", &url, "--store-schema", &schema];
     let mut server = ServerProcess::start(&dir.path().join("node"), &flags);
     assert_eq!(state(&server, &done), "TASK_STATE_COMPLETED");
@@ -88,6 +96,9 @@ fn a_store_moves_to_postgres_and_its_questions_are_answered_there() {
     assert!(copy(&url, "sqlite:back").exits(1).stderr.contains("a server uses"));
     server.terminate();
     assert!(copy(&url, "sqlite:back").exits(0).stdout.contains("Copied 2 tasks"));
+    let secret =
+        |folder: &str| std::fs::read_to_string(dir.path().join(folder).join("webhook-secret")).unwrap();
+    assert_eq!(secret("data"), secret("back"), "receivers still know who signs, all the way");
     let server = ServerProcess::start(&dir.path().join("back"), &[]);
     assert_eq!(state(&server, &asks), "TASK_STATE_COMPLETED");
 }

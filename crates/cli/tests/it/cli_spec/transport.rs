@@ -128,7 +128,8 @@ fn tasks_are_read_streamed_listed_and_canceled_over_http_json() {
         task("COMPLETED")
     );
     assert_eq!(nuncio(&["task", "subscribe", "t1", "--stream"]).exits(0).field("State"), "completed");
-    assert_eq!(nuncio(&["task", "list"]).exits(0).field("Task"), "t1");
+    assert_eq!(nuncio(&["task", "list", "--verbose"]).exits(0).field("Task"), "t1");
+    assert!(nuncio(&["task", "list"]).exits(0).stdout.lines().nth(1).unwrap().starts_with("t1  completed"));
     let ended = nuncio(&["task", "cancel", "t1", "-o", "json"]).exits(1).json();
     assert_eq!(ended["error"]["code"], "TaskNotCancelableError");
     assert!(rest.asked().iter().all(|asked| asked.contains(" /a2a/acme/")), "{:?}", rest.asked());
