@@ -7,7 +7,7 @@ use crate::server_process::ServerProcess;
 
 /// Writes a part of a sentence, waits until it may go on, and writes the rest.
 const SCRIPT: &str = r#"read input
-echo '{"type":"artifact","text":"Twice three is"}'
+echo '{"type":"artifact","text":"Twice three is","last":false}'
 while [ ! -e may-go ]; do sleep 0.02; done
 echo '{"type":"artifact","text":" six, as far as anybody knows","append":true,"last":true}'
 echo '{"type":"done","text":"said"}'"#;
