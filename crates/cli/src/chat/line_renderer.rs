@@ -236,7 +236,10 @@ impl LineRenderer {
     /// The text of a run whose last line is incomplete.
     pub(super) fn unfinished(&self, run: u32) -> Option<UnfinishedText> {
         let open = self.open.get(&run)?;
-        Some(UnfinishedText { artifact: open.artifact.clone(), rest: open.rest.clone() })
+        // Where a line was begun on this screen, the next process begins another.
+        let is_begun = open.shown.is_within_line();
+        let rest = if is_begun { open.rest.trim_start() } else { &open.rest };
+        Some(UnfinishedText { artifact: open.artifact.clone(), rest: rest.to_owned() })
     }
 
     /// Continues a text that another process began to show.

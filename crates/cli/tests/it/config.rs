@@ -53,12 +53,6 @@ fn a_flag_stands_before_the_environment_before_the_file_before_the_default() {
     );
     check("", &[], &[], "# retention-failed = # default");
     check(file, &[], &["--retention-failed", "90d"], "retention-failed = \"90d\" # flag --retention-failed");
-    check(
-        "[model]\nname = \"m\"\ntimeout = \"30s\"\nretries = 0\n",
-        &[],
-        &[],
-        "timeout = \"30s\" # file nuncio.toml",
-    );
 
     check("", &[], &[], "strict-cards = false # default");
     check(file, &[], &[], "strict-cards = true # file nuncio.toml");
@@ -218,7 +212,8 @@ fn a_model_of_the_servers_own_is_known_and_whole() {
     check("[model]\nprovider = \"mistral\"\n", four);
     check("[model]\nprovider = \"ollama\"\n", "model.provider: a model also needs model.name");
     check("[model]\nname = \"m\"\nbase-url = \"nowhere\"\n", "model.base-url: expected a URL");
-    let whole = "[model]\nprovider = \"ollama\"\nname = \"m\"\n";
+    check("[model]\nname = \"m\"\ntimeout = \"0s\"\n", "model.timeout: expected more than no time");
+    let whole = "[model]\nprovider = \"ollama\"\nname = \"m\"\ntimeout = \"30s\"\nretries = 0\n";
     let printed = print_config(dir.path(), whole, &[], &[]).exits(0).stdout;
     assert_eq!(line(&printed, "provider"), "provider = \"ollama\" # file nuncio.toml");
 

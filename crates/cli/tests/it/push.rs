@@ -27,7 +27,7 @@ fn dead_letters_are_listed_and_replayed() {
     // A webhook at which nobody listens.
     let params = json!({
         "message": { "messageId": "m", "role": "ROLE_USER", "parts": [{ "text": "x" }] },
-        "configuration": { "taskPushNotificationConfig": { "id": "h", "url": "http://me:s3cret@127.0.0.1:1/hook?key=t0ken" } },
+        "configuration": { "taskPushNotificationConfig": { "id": "h", "url": "http://127.0.0.1:1/hook?key=t0ken" } },
     });
     let answer = http::rpc(server.url(), "SendMessage", &params);
     let task = answer["result"]["task"]["id"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
