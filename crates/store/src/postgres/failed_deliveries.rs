@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use nuncio_engine::{
+    access::tenant_of,
     clock::Timestamp,
     store::{FailedDelivery, FailedDeliveryQuery, StoreError, TaskNo, TaskRow, WebhookProgress},
 };
@@ -14,7 +15,6 @@ use super::{
     pool::PostgresPool,
     read::{number, select_row, task_row},
     tenant,
-    tenants::tenant_condition,
 };
 
 /// Deliveries that wait for a retry, or were given up, newest first.
@@ -23,27 +23,29 @@ pub(super) async fn list(
     clock: &DatabaseClock,
     query: &FailedDeliveryQuery,
 ) -> Result<Vec<FailedDelivery>, StoreError> {
-    let (within, of_tenant) = tenant_condition(query.tenant.as_deref());
-    let within = within.replace("o.name", "o.name COLLATE \"C\"");
-    let owner = if query.owner.is_some() { "o.name = $2" } else { "$2::text IS NULL" };
+    // Each scope has an index in the order of the list, which holds no other deliveries.
+    let (scope, named) = match (&query.tenant, &query.owner) {
+        (None, None) => ("$1::text IS NULL", None),
+        (Some(tenant), None) => ("x.tenant_name = $1", Some(tenant)),
+        (Some(tenant), Some(owner)) if tenant != tenant_of(owner) => return Ok(vec![]),
+        (_, Some(owner)) => ("x.tenant = (SELECT o.no FROM owner o WHERE o.name = $1)", Some(owner)),
+    };
     // Times of retries follow the database's clock; all others are compared with themselves only.
     let sql = match query.dead {
         false => format!(
-            "SELECT w.id, w.cursor, w.config, w.task, w.cursor + 1, w.attempts, w.due_at - time_or($8),
-               w.node IS NOT NULL, w.reason, w.failing_since
-             FROM webhook w JOIN owner o ON o.no = w.tenant
-             WHERE {within} AND {owner} AND w.failing_since IS NOT NULL
-               AND (w.failing_since, w.task, w.id COLLATE \"C\", 0) < ($3, $4, $5::text, least($6::bigint, 0))
-             ORDER BY w.failing_since DESC, w.task DESC, w.id COLLATE \"C\" DESC LIMIT $7"
+            "SELECT x.id, x.cursor, x.config, x.task, x.cursor + 1, x.attempts, x.due_at - time_or($7),
+               x.node IS NOT NULL, x.reason, x.failing_since
+             FROM webhook x
+             WHERE {scope} AND x.failing_since IS NOT NULL
+               AND (x.failing_since, x.task, x.id COLLATE \"C\", 0) < ($2, $3, $4::text, least($5::bigint, 0))
+             ORDER BY x.failing_since DESC, x.task DESC, x.id COLLATE \"C\" DESC LIMIT $6"
         ),
         true => format!(
-            "SELECT w.id, w.cursor, w.config, d.task, d.seq, d.attempts, d.due_at - time_or($8),
-               d.node IS NOT NULL, d.reason, d.at
-             FROM dead_letter d JOIN owner o ON o.no = d.tenant
-               JOIN webhook w ON w.tenant = d.tenant AND w.task = d.task AND w.id = d.webhook
-             WHERE {within} AND {owner}
-               AND (d.at, d.task, d.webhook COLLATE \"C\", d.seq) < ($3, $4, $5::text, $6)
-             ORDER BY d.at DESC, d.task DESC, d.webhook COLLATE \"C\" DESC, d.seq DESC LIMIT $7"
+            "SELECT w.id, w.cursor, w.config, x.task, x.seq, x.attempts, x.due_at - time_or($7),
+               x.node IS NOT NULL, x.reason, x.at
+             FROM dead_letter x JOIN webhook w ON w.tenant = x.tenant AND w.task = x.task AND w.id = x.webhook
+             WHERE {scope} AND (x.at, x.task, x.webhook COLLATE \"C\", x.seq) < ($2, $3, $4::text, $5)
+             ORDER BY x.at DESC, x.task DESC, x.webhook COLLATE \"C\" DESC, x.seq DESC LIMIT $6"
         ),
     };
     let (at, task, hook, seq) = match &query.after {
@@ -51,9 +53,7 @@ pub(super) async fn list(
         Some(after) => (after.at.0, after.task.0, after.hook.as_str(), after.seq as i64),
     };
     let limit = i64::try_from(query.limit).unwrap_or(i64::MAX);
-    let found = pool
-        .read(&sql, &[&of_tenant, &query.owner, &at, &task, &hook, &seq, &limit, &clock.test_time()])
-        .await?;
+    let found = pool.read(&sql, &[&named, &at, &task, &hook, &seq, &limit, &clock.test_time()]).await?;
     let tasks: Vec<i64> = found.iter().map(|row| row.get(3)).collect();
     let tenants: Vec<i32> = tasks.iter().map(|task| tenant(TaskNo(*task))).collect();
     let sql = select_row!(

@@ -14,6 +14,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0005_operator.sql"),
     include_str!("../../migrations/postgres/0006_due_by_owner.sql"),
     include_str!("../../migrations/postgres/0007_failed_deliveries.sql"),
+    include_str!("../../migrations/postgres/0008_failed_deliveries_by_tenant.sql"),
 ];
 
 /// The newest version of the schema.

@@ -3,7 +3,7 @@
 
 use async_trait::async_trait;
 use nuncio_engine::{
-    access::HOME_TENANT,
+    access::{HOME_TENANT, tenant_of},
     clock::Timestamp,
     knowledge::{AuditEntry, Record},
     store::{StoreError, TaskNo, TaskRow},
@@ -47,31 +47,17 @@ impl TenantStore for PostgresStore {
     }
 
     async fn tenant_tasks(&self, query: &TenantTasks) -> Result<Vec<TaskRow>, StoreError> {
-        let (within, tenant) = tenant_condition(query.tenant.as_deref());
-        let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
-        let when = |given: bool, condition: &'static str, unused: &'static str| {
-            if given { condition } else { unused }
+        let (within, named) = match (query.tenant.as_deref(), &query.owner) {
+            (Some(tenant), Some(owner)) if tenant != tenant_of(owner) => return Ok(vec![]),
+            (_, Some(owner)) => ("o.name = $1", owner.clone()),
+            (tenant, None) => tenant_condition(tenant),
         };
-        let sql = format!(
-            "{} WHERE {} AND {} AND {} AND {} AND {} AND {} ORDER BY t.status_at DESC, t.no DESC LIMIT $7",
-            select_row!("task t", ""),
-            within.replace("o.name", "o.name COLLATE \"C\""),
-            when(live, "t.state < 4", "true"),
-            when(query.owner.is_some(), "o.name = $2", "$2::text IS NULL"),
-            when(query.state.is_some(), "t.state = $3", "$3::smallint IS NULL"),
-            when(query.agent.is_some(), "a.name = $4", "$4::text IS NULL"),
-            when(
-                query.after.is_some(),
-                "(t.status_at, t.no) < ($5, $6)",
-                "$5::bigint IS NULL AND $6::bigint IS NULL"
-            ),
-        );
         let state = query.state.map(|state| i16::from(state.code()));
         let after = query.after.map(|after| (after.status_at.0, after.no.0)).unzip();
         let limit = whole(query.limit);
         let rows = self
             .pool
-            .read(&sql, &[&tenant, &query.owner, &state, &query.agent, &after.0, &after.1, &limit])
+            .read(&tasks_sql(query, within), &[&named, &state, &query.agent, &after.0, &after.1, &limit])
             .await?;
         rows.iter().map(task_row).collect()
     }
@@ -222,8 +208,59 @@ fn whole(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// A page of the tasks of several owners, merged from the list of each: that has an index, and one across owners would cost
+/// every commit. Only the owners with the newest tasks can be on the page, so first those are found by their newest one.
+fn tasks_sql(query: &TenantTasks, within: &str) -> String {
+    let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
+    let when = |given: bool, condition: &'static str, unused: &'static str| {
+        if given { condition } else { unused }
+    };
+    // Of tasks that live each state is a list of its own, in whose order their index is.
+    let matching = [
+        "t.tenant = l.tenant",
+        when(live, "t.state < 4 AND t.state = l.state", "true"),
+        when(!live && query.state.is_some(), "t.state = $2", "true"),
+        when(query.agent.is_some(), "t.agent = (SELECT g.no FROM agent g WHERE g.name = $3)", "true"),
+        when(query.after.is_some(), "(t.status_at, t.no) < ($4, $5)", "true"),
+    ]
+    .join(" AND ");
+    let counted = [
+        when(live, "x.state < 4", "true"),
+        when(query.state.is_some(), "x.state = $2", "$2::smallint IS NULL"),
+        when(
+            query.agent.is_some(),
+            "x.agent = (SELECT g.no FROM agent g WHERE g.name = $3)",
+            "$3::text IS NULL",
+        ),
+        when(query.after.is_some(), "true", "$4::bigint IS NULL AND $5::bigint IS NULL"),
+    ]
+    .join(" AND ");
+    let state = when(live, "x.state", "NULL::smallint");
+    // Ranges of names are those of bytes; one name is found by its index.
+    let within = match query.owner {
+        Some(_) => within.to_owned(),
+        None => within.replace("o.name", "o.name COLLATE \"C\""),
+    };
+    let page = select_row!("page p JOIN task t ON t.tenant = p.tenant AND t.no = p.no", "");
+    format!(
+        "WITH list AS MATERIALIZED (
+           SELECT DISTINCT o.no AS tenant, {state} AS state FROM owner o JOIN tally x ON x.tenant = o.no
+           WHERE {within} AND x.n > 0 AND {counted}
+         ), newest AS MATERIALIZED (
+           SELECT l.tenant, l.state FROM list l CROSS JOIN LATERAL (
+             SELECT t.status_at, t.no FROM task t WHERE {matching} ORDER BY t.status_at DESC, t.no DESC LIMIT 1) h
+           ORDER BY h.status_at DESC, h.no DESC LIMIT $6
+         ), page AS MATERIALIZED (
+           SELECT h.tenant, h.no FROM newest l CROSS JOIN LATERAL (
+             SELECT t.tenant, t.no, t.status_at FROM task t WHERE {matching}
+             ORDER BY t.status_at DESC, t.no DESC LIMIT $6) h
+           ORDER BY h.status_at DESC, h.no DESC LIMIT $6
+         ) {page} ORDER BY t.status_at DESC, t.no DESC"
+    )
+}
+
 /// A condition on `o.name`, ordered by bytes, that matches the owners of a tenant; its parameter is $1.
-pub(super) fn tenant_condition(tenant: Option<&str>) -> (&'static str, String) {
+fn tenant_condition(tenant: Option<&str>) -> (&'static str, String) {
     match tenant {
         None => ("$1::text IS NOT NULL", String::new()),
         Some(HOME_TENANT) => ("strpos(o.name, '/') = 0 AND $1::text IS NOT NULL", String::new()),

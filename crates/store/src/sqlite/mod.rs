@@ -25,6 +25,7 @@ mod readers;
 mod schema;
 mod session;
 mod snapshot;
+mod tenant_tasks;
 mod tenants;
 mod write_session;
 mod writer;
@@ -81,8 +82,8 @@ impl Default for SqliteOptions {
     }
 }
 
-/// Maximum concurrent scans, and maximum concurrent searches.
-const SCAN_READERS: usize = 2;
+/// Maximum concurrent scans, and maximum concurrent searches. There are more for scans than the lists of one tenant take.
+const SCAN_READERS: usize = 4;
 const SEARCH_READERS: usize = 2;
 
 /// The embedded backend of `Store`.

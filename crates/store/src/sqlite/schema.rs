@@ -24,6 +24,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0005_operator.sql"),
     include_str!("../../migrations/0006_due_by_owner.sql"),
     include_str!("../../migrations/0007_failed_deliveries.sql"),
+    include_str!("../../migrations/0008_failed_deliveries_by_tenant.sql"),
 ];
 
 /// The newest version of the schema.

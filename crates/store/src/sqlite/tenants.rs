@@ -7,7 +7,6 @@ use nuncio_engine::{
     clock::Timestamp,
     knowledge::{AuditEntry, Record},
     store::{StoreError, TaskNo, TaskRow},
-    task::State,
     tenant_store::{MeasuredTasks, OwnerTasks, TenantRecord, TenantStore, TenantTasks},
 };
 use rusqlite::{Connection, Result, params};
@@ -15,7 +14,8 @@ use rusqlite::{Connection, Result, params};
 use super::{
     SqliteStore, expire,
     names::SqliteNameCache,
-    read::{self, bytes, number},
+    read::{bytes, number},
+    tenant_tasks,
     write_session::WriteSession,
 };
 
@@ -38,7 +38,7 @@ impl TenantStore for SqliteStore {
 
     async fn tenant_tasks(&self, query: &TenantTasks) -> Result<Vec<TaskRow>, StoreError> {
         let query = query.clone();
-        self.scan(move |conn, names| tasks(conn, names, &query)).await
+        self.scan(move |conn, names| tenant_tasks::list(conn, names, &query)).await
     }
 
     async fn delete_tasks(&self, tasks: &[TaskNo]) -> Result<u64, StoreError> {
@@ -195,50 +195,6 @@ fn owners(conn: &Connection, tenant: &str, after: &str, limit: usize) -> Result<
     ))?
     .query_map(params![tenant, after, whole(limit)], |row| row.get(0))?
     .collect()
-}
-
-fn tasks(conn: &Connection, names: &mut SqliteNameCache, query: &TenantTasks) -> Result<Vec<TaskRow>> {
-    let _reading = conn.unchecked_transaction()?;
-    let (within, tenant) = within(query.tenant.as_deref());
-    let live = query.live || query.state.is_some_and(|state| !state.is_terminal());
-    let agent = match &query.agent {
-        None => None,
-        Some(agent) => match names.find_agent(conn, agent)? {
-            None => return Ok(vec![]),
-            found => found,
-        },
-    };
-    let when = |given: bool, condition: &'static str| if given { condition } else { "" };
-    let sql = format!(
-        "SELECT task.no FROM owner CROSS JOIN task INDEXED BY {} ON task.owner = owner.no
-         WHERE {within} {} {} {} {} {} ORDER BY task.status_at DESC, task.no DESC LIMIT ?7",
-        if live { "task_live" } else { "task_list" },
-        when(live, "AND task.state < 4"),
-        when(query.owner.is_some(), "AND owner.name = ?2"),
-        when(query.state.is_some(), "AND task.state = ?3"),
-        when(agent.is_some(), "AND task.agent = ?4"),
-        when(query.after.is_some(), "AND (task.status_at, task.no) < (?5, ?6)"),
-    );
-    let numbers: Vec<i64> = conn
-        .prepare_cached(&sql)?
-        .query_map(
-            params![
-                tenant,
-                query.owner,
-                query.state.map(State::code),
-                agent,
-                query.after.map(|after| after.status_at.0),
-                query.after.map(|after| after.no.0),
-                whole(query.limit)
-            ],
-            |row| row.get(0),
-        )?
-        .collect::<Result<_>>()?;
-    let mut rows = Vec::with_capacity(numbers.len());
-    for no in numbers {
-        rows.extend(read::row_no(conn, names, no)?);
-    }
-    Ok(rows)
 }
 
 fn records(

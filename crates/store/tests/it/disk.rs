@@ -104,7 +104,7 @@ fn a_newer_schema_is_refused() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 7"), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 8"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use nuncio_engine::{
     clock::Timestamp,
-    store::{Change, NodeId, OwnerClaim, Precondition, TaskNo},
+    store::{Change, FailedDeliveryQuery, NodeId, OwnerClaim, Precondition, TaskNo, WebhookStore as _},
     task::TaskId,
 };
 use nuncio_store::{
@@ -92,6 +92,54 @@ async fn a_store_of_schema_6_opens_with_all_that_it_holds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_of_schema_7_opens_with_all_that_it_holds() {
     holds_all_and_lets_claim(7, include_str!("golden/store-7.sql")).await;
+}
+
+/// The same, and whose deliveries fail.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_of_schema_8_opens_with_all_that_it_holds() {
+    holds_all_and_lets_claim(8, include_str!("golden/store-8.sql")).await;
+}
+
+/// What each version wrote, brought up to date, is the schema that a new store has, and its failed deliveries are listed by
+/// their tenant.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_stores_have_the_schema_of_new_ones() {
+    let fresh = tempfile::tempdir().unwrap();
+    drop(sqlite(fresh.path()));
+    let expected = objects(fresh.path());
+    for (version, sql) in [(7, include_str!("golden/store-7.sql")), (8, include_str!("golden/store-8.sql"))] {
+        let folder = tempfile::tempdir().unwrap();
+        let old = of_another_day(folder.path(), version, sql);
+        for (tenant, count) in [("home", 2), ("acme", 0)] {
+            let query = FailedDeliveryQuery {
+                dead: true,
+                tenant: Some(tenant.into()),
+                owner: None,
+                after: None,
+                limit: 10,
+            };
+            assert_eq!(old.failed_deliveries(&query).await.unwrap().len(), count, "{version}: {tenant}");
+        }
+        drop(old);
+        assert_eq!(objects(folder.path()), expected, "{version}");
+    }
+}
+
+/// The names and the declarations of everything in a database, without white space.
+fn objects(dir: &Path) -> Vec<(String, String)> {
+    let conn = rusqlite::Connection::open(dir.join("nuncio.db")).unwrap();
+    let sql = "SELECT name, ifnull(sql, '') FROM sqlite_master ORDER BY name";
+    let mut statement = conn.prepare(sql).unwrap();
+    let objects = statement.query_map([], |row| {
+        let declared: String = row.get(1)?;
+        // A dump quotes names differently.
+        Ok((row.get(0)?, declared.split_whitespace().collect::<Vec<_>>().join(" ").replace('"', "'")))
+    });
+    objects
+        .unwrap()
+        .map(Result::unwrap)
+        .filter(|(name, _): &(String, _)| !name.starts_with("memory_words"))
+        .collect()
 }
 
 async fn holds_all_and_lets_claim(version: i64, sql: &str) {

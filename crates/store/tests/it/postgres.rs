@@ -18,10 +18,11 @@ use nuncio_engine::{
     event::EncodedBatch,
     knowledge::{AuditEntry, AuditQuery, Knowledge as _},
     store::{
-        AddedWebhooks, Change, CommitError, NewTask, NodeId, Precondition, RunChange, Session, Store,
-        StoreNotification, TaskKey, Webhook,
+        AddedWebhooks, Change, CommitError, FailedDeliveryQuery, NewTask, NodeId, Precondition, RunChange,
+        Session, Store, StoreNotification, TaskKey, Webhook,
     },
     task::{State, TaskId},
+    tenant_store::TenantTasks,
 };
 use nuncio_store::{
     PostgresError, PostgresOptions, PostgresStore, TimeSource,
@@ -170,7 +171,85 @@ async fn a_schema_of_version_1_is_brought_up_to_date() {
     assert_eq!(again.session("a").await.unwrap(), Some(session("a", 5)));
     assert_eq!(again.row(&TaskKey::Id(new.id)).await.unwrap().unwrap().owner, "alice");
     let versions = client.query("SELECT version FROM schema_version ORDER BY version", &[]).await.unwrap();
-    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+}
+
+/// How many rows of a table were read through its indexes and without them, and how often its indexes were searched.
+async fn rows_read(client: &tokio_postgres::Client, schema: &str, table: &str) -> (i64, i64) {
+    let sql = "SELECT (sum(i.idx_tup_read) + max(t.seq_tup_read))::bigint, sum(i.idx_scan)::bigint
+         FROM pg_stat_user_indexes i JOIN pg_stat_user_tables t USING (relid)
+         WHERE i.schemaname = $1 AND i.relname = $2";
+    let row = client.query_one(sql, &[&schema, &table]).await.unwrap();
+    (row.get(0), row.get(1))
+}
+
+/// A list across owners costs what is on its page, however many tasks and failed deliveries others have.
+#[tokio::test]
+async fn lists_across_owners_read_little_more_than_their_page() {
+    let Some(url) = server() else { return };
+    let options = options();
+    let store = open(&url, options.clone()).await;
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    let fill = format!(
+        "SET search_path = {};
+         INSERT INTO agent (name) VALUES ('echo');
+         INSERT INTO owner (name) SELECT CASE n % 2 WHEN 0 THEN 'acme/' ELSE 'evil/' END || n FROM generate_series(1, 20) n;
+         INSERT INTO task (tenant, no, id, agent, state, status_at, created_at, seq, version, epoch, attempts, cancel,
+             stirred, snap_seq, unfolded, journaled, hooks, head)
+           SELECT o.no, (o.no::bigint << 40) + n, gen_random_uuid(), 1, 4, n * 20 + o.no, 1, 2, 1, 1, 0, false, false, 0, 0, 0,
+             0, '' FROM owner o, generate_series(1, 1000) n;
+         INSERT INTO tally (tenant, agent, state, slot, n) SELECT o.no, 1, 4, 0, 1000 FROM owner o;
+         INSERT INTO webhook (tenant, task, id, cursor, attempts, config) SELECT tenant, no, 'w', 1, 0, '' FROM task;
+         UPDATE webhook SET failing_since = task & 1048575, attempts = 1;
+         INSERT INTO dead_letter (tenant, task, webhook, seq, delivery, reason, at)
+           SELECT tenant, no, 'w', 1, no::text, 'gone', status_at FROM task;
+         ANALYZE owner; ANALYZE task; ANALYZE tally; ANALYZE webhook; ANALYZE dead_letter;",
+        options.schema
+    );
+    client.batch_execute(&fill).await.unwrap();
+    // What that has read is reported now, and not while the lists are counted.
+    client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    let failed = |dead, owner: Option<&str>| FailedDeliveryQuery {
+        dead,
+        tenant: Some("acme".into()),
+        owner: owner.map(str::to_owned),
+        after: None,
+        limit: 10,
+    };
+    let tasks = TenantTasks { tenant: Some("acme".into()), limit: 10, ..TenantTasks::default() };
+    // Of ten owners one search and their newest task each, and then the page of each, in the index and in the table.
+    for (table, most, read) in [
+        ("task", 400, None),
+        ("dead_letter", 50, Some(failed(true, None))),
+        ("dead_letter", 50, Some(failed(true, Some("acme/2")))),
+        ("webhook", 50, Some(failed(false, None))),
+        ("webhook", 50, Some(failed(false, Some("acme/2")))),
+    ] {
+        let (before, searches) = rows_read(&client, &options.schema, table).await;
+        let found = match &read {
+            None => {
+                store.tenants().tenant_tasks(&tasks).await.unwrap().into_iter().map(|row| row.owner).collect()
+            }
+            Some(query) => {
+                let found = store.failed_deliveries(query).await.unwrap();
+                found.into_iter().map(|failed| failed.row.owner).collect::<Vec<_>>()
+            }
+        };
+        assert_eq!(found.len(), 10, "{table}: {read:?}");
+        assert!(found.iter().all(|owner| owner.starts_with("acme/")), "{found:?}");
+        // A session reports what it has read a moment later.
+        let deadline = std::time::Instant::now() + Duration::from_secs(30);
+        let (after, _) = loop {
+            let now = rows_read(&client, &options.schema, table).await;
+            if now.1 > searches || now.0 > before {
+                break now;
+            }
+            assert!(std::time::Instant::now() < deadline, "{table}: nothing was read: {read:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        assert!(after - before <= most, "{table}: {} rows were read: {read:?}", after - before);
+    }
 }
 
 #[tokio::test]
