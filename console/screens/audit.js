@@ -163,7 +163,8 @@ class NuncioAudit extends OperatorList {
 
   /** @param {any} answer */
   content({ entries, next }) {
-    if (entries.length === 0) return [auditFilters(this.search).size > 0 ? this.none() : empty('The audit has no line', `The level in force is ${this.level || 'not known to you'}; the setting audit says what is recorded:`, 'nuncio serve --audit all')];
+    // A page for which the server has read many lines ends early, and may be empty: there are older lines.
+    if (entries.length === 0 && !next) return [auditFilters(this.search).size > 0 ? this.none() : empty('The audit has no line', `The level in force is ${this.level || 'not known to you'}; the setting audit says what is recorded:`, 'nuncio serve --audit all')];
     return [
       h('p', { class: 'list-head' }, `${entries.length} lines, newest first`, this.fresh.count > 0 && h('button', { type: 'button', class: 'pill', onclick: () => void this.load() }, `${this.fresh.count}${this.fresh.isMore ? ' or more' : ''} new`)),
       h('ol', { class: 'audit-lines', 'aria-label': 'Lines of the audit' }, ...entries.map((/** @type {any} */ entry) => this.line(entry))),

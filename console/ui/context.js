@@ -31,7 +31,10 @@ class ConsoleContext extends EventTarget {
 
   /** @param {string} scope @returns {boolean} */
   may(scope) {
-    return this.me?.may?.[scope] !== false;
+    const may = this.me?.may ?? {};
+    // Of agents only those are named that the caller may send to.
+    const isOther = scope.startsWith('execute:a2a:') && !(scope in may);
+    return may[isOther ? 'execute:a2a' : scope] !== false;
   }
 
   /** The caller as tasks name their owner. @returns {string} */

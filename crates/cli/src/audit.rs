@@ -78,8 +78,8 @@ impl AuditFlags {
 
     async fn follow(&self, backend: &OperatorBackend) -> Result<(), CliError> {
         let mut last = None;
+        let mut page = self.read(backend).await?;
         loop {
-            let page = self.read(backend).await?;
             let is_new = |line: &Value| line["number"].as_u64() > last;
             let lines: Vec<Value> = oldest_first(&page).into_iter().filter(is_new).collect();
             match self.format() {
@@ -89,20 +89,44 @@ impl AuditFlags {
             }
             last = lines.last().and_then(|line| line["number"].as_u64()).or(last);
             tokio::time::sleep(AGAIN).await;
+            // New lines are among the newest: older ones are not searched again.
+            page = self.read_page(backend, self.query()).await?;
         }
     }
 
+    /// As many lines as were asked for. A server ends a page early when it has read many lines for it.
     async fn read(&self, backend: &OperatorBackend) -> Result<Value, CliError> {
-        let query = self.query();
+        let mut page = self.read_page(backend, self.query()).await?;
+        loop {
+            let (found, next) = (page["entries"].as_array().map_or(0, Vec::len), page["next"].as_u64());
+            let Some(next) = next.filter(|_| found < self.limit) else { return Ok(page) };
+            let mut query = self.query();
+            query.retain(|(name, _)| *name != "limit");
+            query.extend([("limit", (self.limit - found).to_string()), ("before", next.to_string())]);
+            let mut more = self.read_page(backend, query).await?;
+            if let (Some(entries), Some(older)) =
+                (page["entries"].as_array_mut(), more["entries"].as_array_mut())
+            {
+                entries.append(older);
+            }
+            page["next"] = more["next"].take();
+        }
+    }
+
+    async fn read_page(
+        &self,
+        backend: &OperatorBackend,
+        query: Vec<(&'static str, String)>,
+    ) -> Result<Value, CliError> {
         match backend {
             OperatorBackend::Server(server) => server.get("/admin/audit", &query).await,
             OperatorBackend::Store(store) => {
                 let arguments: Map<String, Value> =
                     query.into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
                 let query = audit::read_query(&arguments).map_err(CliError::Usage)?;
-                let lines = store.knowledge().audit(&query).await;
-                let lines = lines.map_err(|error| CliError::Store(error.to_string()))?;
-                Ok(audit::page(&lines, query.limit))
+                let page = store.knowledge().audit(&query).await;
+                let page = page.map_err(|error| CliError::Store(error.to_string()))?;
+                Ok(audit::page(&page))
             }
         }
     }

@@ -131,12 +131,13 @@ fn path_of(tenant: &str, what: &str) -> String {
 }
 
 /// The columns of the usage table: a heading, the member, and whether it is bytes.
-const USAGE: [(&str, &str, bool); 9] = [
+const USAGE: [(&str, &str, bool); 10] = [
     ("RUNNING ", "runningTasks", false),
     ("WAITING ", "waitingTasks", false),
     ("STREAMS ", "streams", false),
     ("SESSIONS ", "sessions", false),
     ("SCANS ", "scans", false),
+    ("LISTS ", "lists", false),
     ("IN FLIGHT ", "bytesInFlight", true),
     ("STORED ", "storedBytes", true),
     ("WEBHOOKS ", "webhooks", false),

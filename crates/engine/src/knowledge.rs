@@ -92,8 +92,8 @@ pub trait Knowledge: Send + Sync {
     /// Appends to the audit. Only `expire_audit` ever removes an entry.
     async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError>;
 
-    /// A page of the audit, newest first, each entry with its number.
-    async fn audit(&self, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError>;
+    /// A page of the audit, newest first.
+    async fn audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError>;
 
     /// Deletes up to `limit` audit entries older than `before`; returns how many.
     async fn expire_audit(&self, before: Timestamp, limit: usize) -> Result<u64, StoreError>;
@@ -447,4 +447,30 @@ pub struct AuditQuery {
     pub before: Option<u64>,
     /// The maximum number of entries.
     pub limit: usize,
+    /// The maximum number of entries that are read for the page: of the tenant, if one is given, whatever the other filters.
+    /// `None`: no maximum.
+    pub max_read: Option<usize>,
+}
+
+impl AuditQuery {
+    /// Whether entries have to be read to decide whether they are on the page.
+    pub fn is_filtered(&self) -> bool {
+        let Self { caller, kind, refused, since, until, resource, .. } = self;
+        *refused
+            || caller.is_some()
+            || kind.is_some()
+            || since.is_some()
+            || until.is_some()
+            || resource.is_some()
+    }
+}
+
+/// A page of the audit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct AuditPage {
+    /// The entries with their numbers, newest first.
+    pub entries: Vec<(u64, AuditEntry)>,
+    /// [`AuditQuery::before`] of the next page; `None` if no entries are left. A page that ended because it has read as many
+    /// entries as it may is shorter than its limit, or empty.
+    pub next: Option<u64>,
 }

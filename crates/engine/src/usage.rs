@@ -1,5 +1,5 @@
 //! A ledger of what owners and tenants use on this node: running and waiting tasks, streams, sessions, scans,
-//! bytes.
+//! lists, bytes.
 //!
 //! A permit counts from the moment it is taken until it is dropped. A limit is per owner, per tenant or
 //! global; a request over a limit is refused with the limit's name. The ledger is in memory: what outlives a
@@ -41,8 +41,10 @@ pub enum MeteredResource {
     Streams,
     /// Client sessions.
     Sessions,
-    /// Searches and other scans in progress.
+    /// Searches of the memory bank in progress.
     Scans,
+    /// Lists in progress that read many rows: overviews and selections of tasks, failed deliveries, the audit.
+    Lists,
     /// Bytes of requests that were read, and of responses not sent yet.
     BytesInFlight,
     /// Bytes in the store.
@@ -55,12 +57,13 @@ pub enum MeteredResource {
 
 impl MeteredResource {
     /// All resources, in the order of their counters.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::RunningTasks,
         Self::WaitingTasks,
         Self::Streams,
         Self::Sessions,
         Self::Scans,
+        Self::Lists,
         Self::BytesInFlight,
         Self::StoredBytes,
         Self::Webhooks,
@@ -75,6 +78,7 @@ impl MeteredResource {
             Self::Streams => "streams",
             Self::Sessions => "sessions",
             Self::Scans => "scans",
+            Self::Lists => "lists",
             Self::BytesInFlight => "bytes-in-flight",
             Self::StoredBytes => "stored-bytes",
             Self::Webhooks => "webhooks",

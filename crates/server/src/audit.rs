@@ -4,7 +4,7 @@
 
 use nuncio_engine::{
     AccessKind, Action, Caller, Engine, Error,
-    knowledge::{AuditEntry, AuditQuery},
+    knowledge::{AuditEntry, AuditPage, AuditQuery},
 };
 use nuncio_wire::timestamp;
 use serde_json::{Map, Value, json};
@@ -61,14 +61,13 @@ pub fn read_query(arguments: &Map<String, Value>) -> Result<AuditQuery, String> 
 
 /// A page of the audit, for a caller that may read it.
 pub async fn read(engine: &Engine, caller: &Caller, query: AuditQuery) -> Result<Value, Error> {
-    let limit = query.limit;
-    Ok(page(&engine.audit_log(caller, query).await?, limit))
+    Ok(page(&engine.audit_log(caller, query).await?))
 }
 
 /// Renders a page as JSON; its `next` is the `before` of the following page.
-pub fn page(lines: &[(u64, AuditEntry)], limit: usize) -> Value {
-    let next = lines.last().filter(|_| lines.len() >= limit).map(|(number, _)| *number);
-    json!({ "entries": lines.iter().map(|(number, line)| entry(*number, line)).collect::<Vec<_>>(), "next": next })
+pub fn page(page: &AuditPage) -> Value {
+    let entries: Vec<Value> = page.entries.iter().map(|(number, line)| entry(*number, line)).collect();
+    json!({ "entries": entries, "next": page.next })
 }
 
 fn entry(number: u64, line: &AuditEntry) -> Value {
@@ -99,7 +98,7 @@ pub fn schema() -> Value {
         "required": ["entries", "next"],
         "additionalProperties": false,
         "properties": {
-            "next": { "type": ["integer", "null"], "description": "What `before` has to be for the next page; null on the last." },
+            "next": { "type": ["integer", "null"], "description": "What `before` has to be for the next page; null on the last. A page for which many lines were read ends early: it may be shorter than its limit, or empty." },
             "entries": { "type": "array", "items": {
                 "type": "object",
                 "required": ["number", "at", "tenant", "caller", "token", "from", "operation", "action", "type", "resource", "allowed", "reason"],

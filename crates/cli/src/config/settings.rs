@@ -249,6 +249,7 @@ pub(crate) static SETTINGS: &[Setting] = &[
     field!("limits.bytes-in-flight-per-caller", whole, "The same for one caller, at most half of all", engine.bytes_in_flight_per_caller),
     field!("limits.messages-per-task", whole, "Messages in a task's history", engine.limits.messages_per_task),
     field!("limits.parts-per-message", whole, "Parts of one message", engine.limits.parts_per_message),
+    field!("limits.metadata-bytes", whole, "Bytes of the metadata of a request, and of a message with its parts", engine.limits.metadata_bytes),
     field!("limits.webhooks-per-task", whole, "Webhooks of a task", engine.limits.webhooks_per_task),
     field!("limits.call-depth", whole, "Tasks that call each other in a row", engine.calls.call_depth),
     field!("limits.tasks-per-root", whole, "Tasks that are ever made below one that a caller sent, by calls within calls", engine.calls.tasks_per_root),

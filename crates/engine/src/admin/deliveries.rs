@@ -157,7 +157,9 @@ impl Engine {
         }
         // One more, to know whether there is a next page.
         let query = FailedDeliveryQuery { dead, tenant, owner, after, limit: limit + 1 };
+        let permit = self.0.list_permit(caller).await?;
         let mut found = self.0.store.failed_deliveries(&query).await?;
+        drop(permit);
         let more = found.len() > limit;
         found.truncate(limit);
         let next = found.last().filter(|_| more).map(FailedDelivery::cursor);

@@ -70,7 +70,7 @@ impl EngineCore {
         loop {
             let query =
                 AuditQuery { tenant: Some(tenant.to_owned()), limit: AT_ONCE, ..AuditQuery::default() };
-            let lines = store.knowledge().audit(&query).await?;
+            let lines = store.knowledge().audit(&query).await?.entries;
             if lines.is_empty() {
                 break;
             }

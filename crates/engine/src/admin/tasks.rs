@@ -113,7 +113,9 @@ impl Engine {
             // One more, to know whether there is a next page.
             limit: list.page_size + 1,
         };
+        let permit = self.0.list_permit(caller).await?;
         let mut rows = self.0.store.tenants().tenant_tasks(&query).await?;
+        drop(permit);
         let more = rows.len() > list.page_size;
         rows.truncate(list.page_size);
         let last = rows.last().filter(|_| more);

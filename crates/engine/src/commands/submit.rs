@@ -621,6 +621,7 @@ impl EngineCore {
     fn check(&self, submit: &Submit, profile: &Profile) -> Result<(), Error> {
         let limits = &self.options.limits;
         check_message(&submit.message, profile, limits)?;
+        check_metadata("a request", &submit.metadata, limits)?;
         if submit.webhooks.len() > limits.webhooks_per_task {
             return Err(Error::limit(
                 "limits.webhooks-per-task",
@@ -719,6 +720,8 @@ pub(super) fn check_message(message: &Message, profile: &Profile, limits: &Limit
             ),
         ));
     }
+    let of_parts = message.parts.iter().filter_map(|part| part.metadata.as_ref());
+    check_metadata("a message with its parts", message.metadata.iter().chain(of_parts), limits)?;
     if message.size() as u64 > limits.bytes_per_task {
         return Err(Error::limit(
             "limits.bytes-per-task",
@@ -732,6 +735,25 @@ pub(super) fn check_message(message: &Message, profile: &Profile, limits: &Limit
             Err(Error::ContentType(format!("the agent takes {}, not {mode}", profile.input_modes.join(", "))))
         }
         None => Ok(()),
+    }
+}
+
+/// Refuses metadata that is too large. That of a request is a part of the task's header, which every read of its row loads;
+/// that of a message is no content, so `limits.bytes-per-task` does not count it.
+fn check_metadata<'m>(
+    whose: &str,
+    metadata: impl IntoIterator<Item = &'m Metadata>,
+    limits: &Limits,
+) -> Result<(), Error> {
+    // As it is stored: characters that JSON escapes are up to six times as long. Maps with text keys: it cannot fail.
+    let length = |metadata: &Metadata| serde_json::to_vec(metadata).map_or(0, |json| json.len());
+    let bytes: usize = metadata.into_iter().map(length).sum();
+    match bytes > limits.metadata_bytes {
+        true => Err(Error::Limit(format!(
+            "limits.metadata-bytes: the metadata of {whose} has at most {} bytes, this has {bytes}",
+            limits.metadata_bytes
+        ))),
+        false => Ok(()),
     }
 }
 

@@ -94,10 +94,16 @@ pub struct Limits {
     pub messages_per_task: usize,
     /// Parts of one message.
     pub parts_per_message: usize,
+    /// Bytes of the metadata of a request, and of a message with its parts, as JSON.
+    pub metadata_bytes: usize,
     /// Webhooks of one task.
     pub webhooks_per_task: usize,
     /// Bytes of an id chosen by a client (task, context, message, key, webhook).
     pub id_bytes: usize,
+    /// How long a list waits for the end of its caller's, or its tenant's, others before it is refused.
+    pub list_wait: Duration,
+    /// Lines of the audit that are read for one page of it.
+    pub audit_lines_read: usize,
     /// Tasks of one selection.
     pub selected_tasks: usize,
     /// Selections of one caller; the oldest give way.
@@ -166,8 +172,11 @@ impl Default for Limits {
             bytes_per_task: 32 * 1024 * 1024,
             messages_per_task: 10_000,
             parts_per_message: 1_000,
+            metadata_bytes: 64 * 1024,
             webhooks_per_task: 16,
             id_bytes: 256,
+            list_wait: Duration::from_secs(5),
+            audit_lines_read: 20_000,
             selected_tasks: 10_000,
             selections_per_caller: 16,
             selection_reads: 100,
@@ -182,10 +191,12 @@ impl Default for CallLimits {
     }
 }
 
-/// A tenant runs at most two memory searches at once and queues its others. Tokens have a generous bound.
+/// A tenant runs at most two memory searches and two lists at once, a caller one list, and they queue their others. Tokens
+/// have a generous bound.
 fn default_usage() -> UsageLimits {
     let mut usage = UsageLimits::default();
     usage.set(MeteredResource::Tokens, Share { tenant: Some(10_000), ..Share::default() });
     usage.set(MeteredResource::Scans, Share { owner: Some(2), tenant: Some(2), total: None });
+    usage.set(MeteredResource::Lists, Share { owner: Some(1), tenant: Some(2), total: None });
     usage
 }

@@ -234,6 +234,7 @@ impl OverviewWatch {
         check(query)?;
         self.engine.admin.check_open(self.caller.tenant())?;
         let query = OverviewQuery { scope: self.scope.clone(), ..query.clone() };
+        let _permit = self.engine.list_permit(&self.caller).await?;
         self.engine.overview(&self.caller, &query).await
     }
 }

@@ -59,6 +59,7 @@ impl Engine {
         overview::check(query)?;
         // Allowed and audited as a list of these rows is.
         self.watch_overview(caller, query.scope.clone())?;
+        let permit = self.0.list_permit(caller).await?;
         let as_of = self.0.clock.now();
         let mut rows = SelectedRows::default();
         self.0.select_rows(caller, query.clone(), &mut rows).await?;
@@ -66,6 +67,7 @@ impl Engine {
         let since = query.since.map_or(as_of, |since| since.max(as_of));
         self.0.select_rows(caller, OverviewQuery { since: Some(since), ..query.clone() }, &mut rows).await?;
         let examples = self.0.overviews_of(rows.examples).await?;
+        drop(permit);
         let limits = &self.0.options.limits;
         let expires_at = as_of.after(limits.selection_life);
         let id = self.0.clock.new_id().to_string();

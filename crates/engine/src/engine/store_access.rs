@@ -4,16 +4,26 @@
 
 use std::sync::Arc;
 
-use super::Engine;
+use super::{Engine, EngineCore};
 use crate::{
     AccessKind, AccessRequest, Action, Caller, Error,
     access::HOME_TENANT,
     admin::{ListedDeadLetter, list_dead_letters},
-    knowledge::{AuditEntry, AuditQuery},
+    knowledge::{AuditPage, AuditQuery},
     outbox::{Outbox, OutboxOptions, WebhookSender},
     store::{SessionStore, StoreError, TaskKey},
     task::{State, TaskId},
+    usage::{MeteredResource, UsagePermit},
 };
+
+impl EngineCore {
+    /// A permit to read the rows of one list. A caller has one, so that it cannot occupy all connections that lists are
+    /// read on: its next list waits for it.
+    pub(crate) async fn list_permit(&self, caller: &Caller) -> Result<UsagePermit, Error> {
+        let within = self.options.limits.list_wait;
+        self.usage.acquire(caller.owner(), MeteredResource::Lists, 1, within).await
+    }
+}
 
 impl Engine {
     /// The sessions of clients.
@@ -55,13 +65,9 @@ impl Engine {
         Ok(replayed)
     }
 
-    /// A page of the audit log, newest first, with the number of each entry. A caller of another tenant than the home
-    /// tenant sees the entries of its own tenant only.
-    pub async fn audit_log(
-        &self,
-        caller: &Caller,
-        mut query: AuditQuery,
-    ) -> Result<Vec<(u64, AuditEntry)>, Error> {
+    /// A page of the audit log, newest first, for which at most `Limits::audit_lines_read` lines are read. A caller of another
+    /// tenant than the home tenant sees the entries of its own tenant only.
+    pub async fn audit_log(&self, caller: &Caller, mut query: AuditQuery) -> Result<AuditPage, Error> {
         let (action, kind, operation) = (Action::Read, AccessKind::Admin, "audit.read");
         self.allow(
             caller,
@@ -69,10 +75,12 @@ impl Engine {
         )?;
         if caller.tenant() != HOME_TENANT {
             if query.tenant.as_deref().is_some_and(|tenant| tenant != caller.tenant()) {
-                return Ok(vec![]);
+                return Ok(AuditPage::default());
             }
             query.tenant = Some(caller.tenant().to_owned());
         }
+        query.max_read = Some(self.0.options.limits.audit_lines_read);
+        let _permit = self.0.list_permit(caller).await?;
         self.flush_audit().await;
         Ok(self.0.store.knowledge().audit(&query).await?)
     }

@@ -28,7 +28,7 @@ pub(crate) async fn ended(engine: &Engine, caller: &Caller, task: &Task) -> Task
 async fn audited(engine: &Engine, operation: &str) -> Vec<AuditEntry> {
     engine.flush_audit().await;
     let query = AuditQuery { limit: 1_000, ..AuditQuery::default() };
-    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     lines.into_iter().map(|(_, line)| line).filter(|line| line.operation == operation).collect()
 }
 

@@ -140,6 +140,41 @@ async fn parts_per_message() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn metadata_bytes() {
+    let engine = greedy().options(|options| options.limits.metadata_bytes = 100).start().await;
+    // `{"k":"…"}` with so many bytes in all. A control character is six of them.
+    let metadata = |bytes: usize| {
+        let text = format!("\u{1}{}", "x".repeat(bytes - 8 - 6));
+        json!({ "k": text }).as_object().cloned()
+    };
+    let message = |of_message: usize, of_part: usize| {
+        let mut message = Message::of("m", Role::User, vec![Part::text("wait 1")]);
+        message.metadata = metadata(of_message);
+        message.parts[0].metadata = metadata(of_part);
+        message
+    };
+    let request = |bytes: usize| {
+        let mut submit = to("greedy", "wait 1");
+        submit.metadata = metadata(bytes);
+        submit
+    };
+    engine.send(request(100)).await;
+    let task = engine.send(Submit::new("greedy", message(70, 30))).await;
+    engine.say(&task, message(30, 70)).await.unwrap();
+    let before = engine.row(task.origin.id).await;
+    for (whose, refused) in [
+        ("a request", engine.submit(&me(), request(101)).await.unwrap_err()),
+        ("a message", engine.submit(&me(), Submit::new("greedy", message(70, 31))).await.unwrap_err()),
+        ("a message", engine.say(&task, message(31, 70)).await.unwrap_err()),
+    ] {
+        let expected = format!("limits.metadata-bytes: the metadata of {whose}");
+        let named = matches!(&refused, Error::Limit(why) if why.starts_with(&expected));
+        assert!(named && refused.to_string().ends_with("at most 100 bytes, this has 101"), "{refused}");
+    }
+    assert_eq!(engine.row(task.origin.id).await, before);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn id_bytes() {
     let engine = greedy().options(|options| options.limits.id_bytes = 10).start().await;
     let (fits, long) = ("x".repeat(10), "x".repeat(11));

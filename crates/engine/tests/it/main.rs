@@ -14,6 +14,7 @@ mod fork;
 mod golden;
 mod input;
 mod keys;
+mod list_permits;
 mod listing;
 mod memory;
 mod operator;

@@ -112,7 +112,7 @@ async fn an_agent_may_do_in_memory_what_its_caller_may() {
     assert!(words.starts_with("None Err(Failed(") && words.contains("read:memory:private"), "{words}");
     engine.flush_audit().await;
     let refused = AuditQuery { refused: true, limit: 10, ..AuditQuery::default() };
-    let lines = engine.store_for_tests().knowledge().audit(&refused).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&refused).await.unwrap().entries;
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(
         (lines[0].1.operation.as_str(), lines[0].1.resource.as_str()),
@@ -221,7 +221,7 @@ async fn what_has_expired_is_swept_and_its_followers_are_told() {
             .knowledge()
             .audit(&AuditQuery { limit: 10, ..AuditQuery::default() })
             .await;
-        lines.unwrap().is_empty().then_some(())
+        lines.unwrap().entries.is_empty().then_some(())
     })
     .await;
 }

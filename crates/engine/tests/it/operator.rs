@@ -69,7 +69,7 @@ async fn the_work_of_a_stopped_token_is_canceled_and_that_of_another_of_the_same
     until("it asks", async || (state(&engine, &asking).await == State::InputRequired).then_some(())).await;
     engine.flush_audit().await;
     let query = AuditQuery { tenant: Some("acme".into()), limit: 100, ..AuditQuery::default() };
-    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     let named = |id: &str| lines.iter().filter(|(_, line)| line.credential.as_deref() == Some(id)).count();
     assert_eq!((named("bad"), named("good"), lines.len()), (4, 1, 5), "{lines:?}");
 
@@ -178,7 +178,7 @@ async fn the_operator_reaches_tasks_of_every_tenant_and_others_find_nothing() {
 
     engine.flush_audit().await;
     let query = AuditQuery { caller: Some("local".into()), limit: 100, ..AuditQuery::default() };
-    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
+    let lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     for operation in ["admin.task.cancel", "admin.task.delete"] {
         assert!(lines.iter().any(|(_, line)| line.operation == operation), "{operation}");
     }
@@ -296,7 +296,7 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
     let lines = async |engine: &Engine| {
         engine.flush_audit().await;
         let query = AuditQuery { limit: 1_000, ..AuditQuery::default() };
-        let mut lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap();
+        let mut lines = engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
         lines.retain(|(_, line)| line.operation != "tenant.erase");
         lines
     };

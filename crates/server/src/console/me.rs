@@ -55,18 +55,19 @@ pub(super) fn show(request: &ConsoleRequest<'_>) -> Result<Value, ConsoleProblem
         };
         (scope, Value::from(may))
     });
-    let sends = engine.catalog().iter().map(|agent| {
-        let name = &agent.profile.name;
-        let may = caller.may(Action::Execute, AccessKind::A2a, name);
-        (format!("execute:a2a:{name}"), Value::from(may))
-    });
+    // Only the agents that this caller may send to: a name of another is not its business.
+    let names = engine.catalog().iter().map(|agent| agent.profile.name.clone());
+    let usable = names.filter(|name| caller.may(Action::Execute, AccessKind::A2a, name));
+    let sends = usable.map(|name| (format!("execute:a2a:{name}"), Value::from(true)));
+    // Agents that only other nodes serve.
+    let any = ("execute:a2a".to_owned(), Value::from(caller.may(Action::Execute, AccessKind::A2a, "*")));
     let owner = caller.owner();
     let scopes = caller.grants().to_string();
     Ok(json!({
         "caller": { "name": owner.split_once('/').map_or(owner, |(_, name)| name), "tenant": caller.tenant() },
         "by": by,
         "scopes": scopes.split_whitespace().collect::<Vec<_>>(),
-        "may": Map::from_iter(may.into_iter().chain(sends)),
+        "may": Map::from_iter(may.into_iter().chain(sends).chain([any])),
         "expires": expires,
         "node": engine.node().0.to_string(),
         "version": env!("CARGO_PKG_VERSION"),

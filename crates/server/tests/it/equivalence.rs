@@ -78,6 +78,15 @@ fn table(version: &str, tasks: &Tasks) -> Vec<Row> {
         rows.push(row(send, body.clone(), "POST", "/message:send".into(), body));
     }
     rows.push(row(send, json!({}), "POST", "/message:send".into(), json!({})));
+    let large = json!({ "k": "x".repeat(70_000) });
+    for task in [None, Some(waiting)] {
+        let mut body = sent(version, task, &text("hello"));
+        body["message"]["metadata"] = large.clone();
+        rows.push(row(send, body.clone(), "POST", "/message:send".into(), body));
+    }
+    let mut body = sent(version, None, &text("hello"));
+    body["metadata"] = large;
+    rows.push(row(send, body.clone(), "POST", "/message:send".into(), body));
     for (task, part) in
         [(None, text("chunks 2")), (None, text("ask")), (Some("nobody"), text("x")), (Some(ended), text("x"))]
     {
@@ -390,7 +399,7 @@ fn code_of(reason: &str, status: u16) -> i64 {
         "PUSH_NOTIFICATION_NOT_SUPPORTED" => (-32003, 400),
         "UNSUPPORTED_OPERATION" => (-32004, 400),
         "CONTENT_TYPE_NOT_SUPPORTED" => (-32005, 400),
-        "INVALID_PARAMS" => (-32602, 400),
+        "INVALID_PARAMS" | "LIMIT_REACHED" => (-32602, 400),
         other => panic!("no row for {other}"),
     };
     assert_eq!(status, expected, "{reason}");

@@ -155,6 +155,6 @@ impl As<'_> {
 pub(crate) async fn audit(site: &Site) -> Vec<nuncio_engine::knowledge::AuditEntry> {
     site.engine.flush_audit().await;
     let query = AuditQuery { limit: 10_000, ..AuditQuery::default() };
-    let lines = site.engine.store_for_tests().knowledge().audit(&query).await.unwrap();
+    let lines = site.engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     lines.into_iter().map(|(_, line)| line).collect()
 }

@@ -411,12 +411,12 @@ async fn the_audit_cannot_be_changed() {
         assert!(said.contains("only appended to"), "{sql}: {error}");
     }
     let everything = AuditQuery { limit: 10, ..AuditQuery::default() };
-    let lines = store.audit(&everything).await.unwrap();
+    let lines = store.audit(&everything).await.unwrap().entries;
     assert_eq!(lines.len(), 2);
     assert_eq!((&*lines[0].1.caller, &*lines[0].1.resource), ("acme/ada", "memory://data/n/k\u{fffd}"));
     assert_eq!(store.expire_audit(Timestamp(11), 1).await.unwrap(), 1, "age removes it");
     client.batch_execute("DELETE FROM audit").await.unwrap_err();
-    assert_eq!(store.audit(&everything).await.unwrap().len(), 1);
+    assert_eq!(store.audit(&everything).await.unwrap().entries.len(), 1);
 }
 
 /// What others write to a task is found by its runner also where nobody rang.

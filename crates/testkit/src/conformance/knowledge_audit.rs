@@ -42,7 +42,7 @@ pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>)
     let store = open().await;
     let known = store.knowledge();
     let lines = async |query: AuditQuery| {
-        let found = known.audit(&query).await.unwrap();
+        let found = known.audit(&query).await.unwrap().entries;
         assert!(found.windows(2).all(|pair| pair[0].0 > pair[1].0), "by number, downwards");
         found.into_iter().map(|(_, entry)| entry).collect::<Vec<_>>()
     };
@@ -72,14 +72,32 @@ pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>)
 
     let (mut seen, mut before) = (vec![], None);
     loop {
-        let page = known.audit(&AuditQuery { before, limit: 7, ..tenant("acme") }).await.unwrap();
+        let page = known.audit(&AuditQuery { before, limit: 7, ..tenant("acme") }).await.unwrap().entries;
         let Some((last, _)) = page.last() else { break };
         before = Some(*last);
         seen.extend(page.into_iter().map(|(_, entry)| entry));
     }
     assert_eq!(seen, like(|line| line.tenant == "acme"), "page by page");
 
-    let newest = known.audit(&everything()).await.unwrap()[0].0;
+    // A page ends when it has read as many lines of its tenant as it may, and says where the next one begins.
+    let rare = AuditQuery { resource: Some("/12/".into()), max_read: Some(7), ..tenant("acme") };
+    assert!(line(12).tenant == "acme");
+    let (mut seen, mut pages, mut before) = (vec![], 0, None);
+    loop {
+        let page = known.audit(&AuditQuery { before, ..rare.clone() }).await.unwrap();
+        pages += 1;
+        seen.extend(page.entries.into_iter().map(|(_, entry)| entry));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, [line(12)]);
+    assert_eq!(pages, like(|line| line.tenant == "acme").len() / 7 + 1);
+    let page = known.audit(&AuditQuery { limit: 3, max_read: Some(7), ..tenant("acme") }).await.unwrap();
+    assert_eq!((page.entries.len(), page.next), (3, Some(page.entries[2].0)), "a full page");
+
+    let newest = known.audit(&everything()).await.unwrap().entries[0].0;
     assert_eq!(known.expire_audit(at(0), 100).await.unwrap(), 0, "before, not at");
     assert_eq!(known.expire_audit(at(10), 4).await.unwrap(), 4, "as many as asked for");
     assert_eq!(known.expire_audit(at(10), 100).await.unwrap(), 6);
@@ -87,7 +105,7 @@ pub async fn the_audit_is_read_backwards(open: impl AsyncFn() -> Arc<dyn Store>)
     assert_eq!(known.expire_audit(Timestamp(i64::MAX), 1_000).await.unwrap(), 50);
     assert_eq!(lines(everything()).await, []);
     known.append_audit(vec![line(1)]).await.unwrap();
-    assert!(known.audit(&everything()).await.unwrap()[0].0 > newest, "a number is never used again");
+    assert!(known.audit(&everything()).await.unwrap().entries[0].0 > newest, "a number is never used again");
 }
 
 /// Concurrent appends: every line is stored once.
@@ -100,7 +118,7 @@ pub async fn audit_lines_of_many_are_all_kept(open: impl AsyncFn() -> Arc<dyn St
         writers.spawn(async move { store.knowledge().append_audit(lines).await.unwrap() });
     }
     writers.join_all().await;
-    let mut lines = store.knowledge().audit(&everything()).await.unwrap();
+    let mut lines = store.knowledge().audit(&everything()).await.unwrap().entries;
     lines.sort_by_key(|(_, entry)| entry.at);
     let found: Vec<_> = lines.into_iter().map(|(_, entry)| entry).collect();
     assert_eq!(found, (0..400).map(line).collect::<Vec<_>>());

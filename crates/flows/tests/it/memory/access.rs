@@ -61,7 +61,7 @@ async fn a_caller_reads_what_it_was_granted_and_is_refused_the_rest_whether_it_i
 
     bank.engine.flush_audit().await;
     let query = AuditQuery { caller: Some("ada".into()), refused: true, limit: 100, ..AuditQuery::default() };
-    let lines = bank.engine.store_for_tests().knowledge().audit(&query).await.unwrap();
+    let lines = bank.engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     assert_eq!(lines.len(), 2 * (5 + 4) + 4 + 1, "each of them is in the audit");
     let said: Vec<(&str, &str)> =
         lines.iter().map(|(_, line)| (line.operation.as_str(), line.resource.as_str())).collect();

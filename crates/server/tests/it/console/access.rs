@@ -147,11 +147,20 @@ async fn callers_show_tokens_in_the_header_and_nowhere_else() {
         (&json!("ada"), &json!("acme"), &json!("token"))
     );
     assert_eq!((&me["may"]["read:a2a:tasks"], &me["may"]["write:a2a:tasks"]), (&json!(true), &json!(false)));
-    // Every agent has its scope, so that a page can grey out what would be refused.
-    assert_eq!(me["may"]["execute:a2a:actor"], false, "{me}");
-    let sender = [("Authorization", "Bearer acme/ada;read:a2a+execute:a2a:actor")];
-    let may = site.console("me", &sender).await.json()["may"].take();
-    assert_eq!((&may["execute:a2a:actor"], &may["execute:a2a:unpushed"]), (&json!(true), &json!(false)));
+    // The agents that a caller may send to are named to it, and no others.
+    let agents = async |token: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers = [("Authorization", bearer.as_str())];
+        let may = site.console("me", &headers).await.json()["may"].take();
+        let named = may.as_object().unwrap().keys().filter_map(|scope| scope.strip_prefix("execute:a2a:"));
+        (named.map(str::to_owned).collect::<Vec<_>>(), may["execute:a2a"].clone())
+    };
+    for token in ["acme/ada;nothing", "acme/ada;read:a2a"] {
+        assert_eq!(agents(token).await, (vec![], json!(false)), "{token}");
+    }
+    assert_eq!(agents("acme/ada;execute:a2a:actor").await, (vec!["actor".to_owned()], json!(false)));
+    let (all, any) = agents("acme/ada").await;
+    assert!(all.len() > 1 && any == true, "{all:?}");
     let error = site.console_refuses("tasks?owner=all", &ada, 403, "scope_missing").await;
     assert_eq!(error["scope"], "read:admin:tasks");
     let cancel = site.console_post("tasks/x/cancel", &ada, &json!({})).await;

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::guests::{As, site};
+use crate::guests::{self, As, site, site_with};
 
 #[tokio::test]
 async fn the_audit_is_filtered_and_read_in_pages_by_administrators_of_its_tenant() {
@@ -73,4 +73,35 @@ async fn the_audit_is_filtered_and_read_in_pages_by_administrators_of_its_tenant
         let refusal = site.console_refuses(&format!("audit?{query}"), &headers, 400, "bad_request").await;
         assert_eq!(refusal["field"], field, "{query}");
     }
+}
+
+/// A filter that few lines pass is no way to have the whole audit read by one request.
+#[tokio::test]
+async fn a_page_reads_no_more_lines_than_it_may_and_says_where_the_next_begins() {
+    const READ: usize = 5;
+    let site = site_with(|setup| setup.options.limits.audit_lines_read = READ).await;
+    let (task, ada) = (As { site: &site, token: "acme/ada" }.begin("hello").await, "Bearer acme/ada");
+    site.console(&format!("tasks/{task}"), &[("authorization", ada)]).await;
+    for _ in 0..4 * READ {
+        site.console("tasks/none", &[("authorization", ada)]).await;
+    }
+    site.engine.flush_audit().await;
+    let all = guests::audit(&site).await;
+    let about = all.iter().filter(|line| line.resource.contains(&task)).count();
+    assert!(about > 0 && all.len() > 4 * READ, "{all:?}");
+    let headers = [("authorization", "Bearer root;read:admin:audit")];
+    let (mut lines, mut sizes, mut cursor) = (vec![], vec![], String::new());
+    loop {
+        let page = site.console(&format!("audit?resource={task}{cursor}"), &headers).await.json();
+        let entries = page["entries"].as_array().unwrap();
+        sizes.push(entries.len());
+        lines.extend(entries.iter().cloned());
+        match page["next"].as_str() {
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(lines.len(), about, "each once: {lines:?}");
+    assert_eq!(sizes[0], 0, "the newest lines are about something else");
+    assert!(sizes.len() > all.len() / READ && sizes.iter().all(|size| *size <= READ), "{sizes:?}");
 }

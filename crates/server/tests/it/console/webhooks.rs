@@ -226,7 +226,7 @@ async fn webhooks_of_a_task_are_shown_and_removed_by_its_owner_and_administrator
     assert_eq!(post.get(ADMIN, &path).await["webhooks"], json!([]));
     assert_eq!(post.failed(ROOT, "retrying").await, Vec::<Value>::new(), "what it had to deliver is gone");
     let query = AuditQuery { resource: Some(task.clone()), limit: 100, ..AuditQuery::default() };
-    let log = post.site.engine.audit_log(&Caller::local(), query).await.unwrap();
+    let log = post.site.engine.audit_log(&Caller::local(), query).await.unwrap().entries;
     let line =
         log.iter().find(|(_, line)| line.operation == "admin.webhook.delete" && line.refused.is_none());
     assert_eq!(line.unwrap().1.resource, format!("admin://tasks/{task}/webhooks/w"));

@@ -4,13 +4,16 @@
 use nuncio_engine::{
     access::{AccessKind, Action},
     clock::Timestamp,
-    knowledge::{AuditEntry, AuditQuery},
+    knowledge::{AuditEntry, AuditPage, AuditQuery},
     store::StoreError,
 };
 use tokio_postgres::Row;
 
 use super::{
-    super::{pool::PostgresPool, read::number},
+    super::{
+        pool::{Param, PostgresPool},
+        read::number,
+    },
     whole,
 };
 
@@ -54,37 +57,56 @@ pub(in crate::postgres) fn plain(text: &str) -> String {
 pub(super) const LINE: &str = "a.no, a.at, o.name, a.caller, a.origin, a.operation, a.action, a.kind, a.resource, a.refused, \
      a.credential";
 
-/// Audit lines, newest first.
-pub(super) async fn query(
-    pool: &PostgresPool,
-    query: &AuditQuery,
-) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+/// A page of the audit.
+pub(super) async fn query(pool: &PostgresPool, query: &AuditQuery) -> Result<AuditPage, StoreError> {
     // Unneeded comparisons are left out, so that the right index gives the order.
     let when =
         |given: bool, condition: &'static str, unused: &'static str| if given { condition } else { unused };
-    let sql = format!(
-        "SELECT {LINE} FROM audit a JOIN owner o ON o.no = a.tenant
-         WHERE a.no < $1 AND {} AND {} AND {} AND {} AND {} AND {} AND {} ORDER BY a.no DESC LIMIT $6",
-        when(
-            query.tenant.is_some(),
-            "a.tenant = (SELECT x.no FROM owner x WHERE x.name = $2)",
-            "$2::text IS NULL"
-        ),
+    let filters = [
         when(query.caller.is_some(), "a.caller = $3", "$3::text IS NULL"),
         when(query.kind.is_some(), "a.kind = $4", "$4::text IS NULL"),
         when(query.since.is_some(), "a.at >= $5", "$5::bigint IS NULL"),
         when(query.refused, "a.refused IS NOT NULL", "true"),
         when(query.until.is_some(), "a.at < $7", "$7::bigint IS NULL"),
         when(query.resource.is_some(), "strpos(a.resource, $8) > 0", "$8::text IS NULL"),
+    ]
+    .join(" AND ");
+    let of_tenant = when(
+        query.tenant.is_some(),
+        "a.tenant = (SELECT x.no FROM owner x WHERE x.name = $2)",
+        "$2::text IS NULL",
+    );
+    // The first row has the count of the lines that were read and the last of them, and nothing else if no line matches.
+    let sql = format!(
+        "WITH scanned AS MATERIALIZED (
+           SELECT a.* FROM audit a WHERE a.no < $1 AND {of_tenant} ORDER BY a.no DESC LIMIT $9
+         ), ends AS (SELECT count(*) AS lines, min(s.no) AS last FROM scanned s)
+         SELECT f.*, ends.lines, ends.last FROM ends LEFT JOIN (
+           SELECT {LINE} FROM scanned a JOIN owner o ON o.no = a.tenant
+           WHERE {filters} ORDER BY a.no DESC LIMIT $6
+         ) f ON true ORDER BY f.no DESC"
     );
     let before = query.before.map_or(i64::MAX, whole);
     let (kind, since) = (query.kind.map(AccessKind::name), query.since.map(|since| since.0));
     let limit = whole(query.limit as u64);
     let (until, resource) = (query.until.map(|until| until.0), query.resource.as_deref().map(plain));
-    let rows = pool
-        .read(&sql, &[&before, &query.tenant, &query.caller, &kind, &since, &limit, &until, &resource])
-        .await?;
-    rows.iter().map(line).collect()
+    // Without a filter each line that is read is on the page.
+    let most = match query.is_filtered() {
+        true => query.max_read,
+        false => Some(query.max_read.map_or(query.limit, |most| most.min(query.limit))),
+    };
+    let most = most.map(|most| whole(most as u64));
+    let params: [Param<'_>; 9] =
+        [&before, &query.tenant, &query.caller, &kind, &since, &limit, &until, &resource, &most];
+    let rows = pool.read(&sql, &params).await?;
+    let found = rows.iter().filter(|row| row.get::<_, Option<i64>>(0).is_some());
+    let entries = found.map(line).collect::<Result<Vec<_>, _>>()?;
+    let read_until = rows.first().filter(|row| most.is_some_and(|most| row.get::<_, i64>(11) >= most));
+    let next = match entries.last() {
+        Some((last, _)) if entries.len() >= query.limit => Some(*last),
+        _ => read_until.map(|row| number(row, 12)),
+    };
+    Ok(AuditPage { entries, next })
 }
 
 pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {

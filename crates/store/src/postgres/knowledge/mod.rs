@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        AuditEntry, AuditQuery, ExpectedVersion, Knowledge, MemoryEntry, MemoryError, MemoryKey,
+        AuditEntry, AuditPage, AuditQuery, ExpectedVersion, Knowledge, MemoryEntry, MemoryError, MemoryKey,
         MemoryPageQuery, MemoryPut, MemoryReads, MemorySearch, MemorySearchPage, MemoryStats,
         MemoryWriteResult, Record, RecordError, RecordKey, RecordQuery, RecordWrite,
     },
@@ -111,7 +111,7 @@ impl Knowledge for PostgresStore {
         audit::append(&self.pool, &entries).await
     }
 
-    async fn audit(&self, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+    async fn audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
         audit::query(&self.pool, query).await
     }
 

@@ -4,9 +4,12 @@
 use nuncio_engine::{
     access::{AccessKind, Action},
     clock::Timestamp,
-    knowledge::{AuditEntry, AuditQuery},
+    knowledge::{AuditEntry, AuditPage, AuditQuery},
 };
-use rusqlite::{Connection, Error, Result, Row, params, types::Type};
+use rusqlite::{
+    Connection, Error, Result, Row, params,
+    types::{Type, ValueRef},
+};
 
 use super::{
     super::{names::SqliteNameCache, read::number, write_session::WriteSession},
@@ -45,46 +48,50 @@ pub(super) fn insert(session: &mut WriteSession, no: Option<i64>, entry: &AuditE
     Ok(())
 }
 
-/// Audit lines, newest first.
-pub(super) fn query(
-    conn: &Connection,
-    names: &mut SqliteNameCache,
-    query: &AuditQuery,
-) -> Result<Vec<(u64, AuditEntry)>> {
+/// A page of the audit. Filters are decided here and not by SQLite, so that the lines that are read can be counted.
+pub(super) fn query(conn: &Connection, names: &mut SqliteNameCache, query: &AuditQuery) -> Result<AuditPage> {
     let owner = match &query.tenant {
         None => None,
         Some(tenant) => match names.find_owner(conn, tenant)? {
-            None => return Ok(vec![]),
+            None => return Ok(AuditPage::default()),
             owner => owner,
         },
     };
-    // A comparison that is left out costs nothing, and lets the right index give the order.
-    let when = |given: bool, condition: &'static str| if given { condition } else { "" };
-    conn.prepare_cached(&format!(
-        "SELECT {LINE} FROM audit
-         WHERE no < ?1 {} {} {} {} {} {} {} ORDER BY no DESC LIMIT ?8",
-        when(owner.is_some(), "AND owner = ?2"),
-        when(query.caller.is_some(), "AND caller = ?3"),
-        when(query.kind.is_some(), "AND kind = ?4"),
-        when(query.since.is_some(), "AND at >= ?5"),
-        when(query.refused, "AND refused IS NOT NULL"),
-        when(query.until.is_some(), "AND at < ?6"),
-        when(query.resource.is_some(), "AND instr(resource, ?7) > 0"),
-    ))?
-    .query_map(
-        params![
-            query.before.map_or(i64::MAX, whole),
-            owner,
-            query.caller,
-            query.kind.map(AccessKind::name),
-            query.since.map(|since| since.0),
-            query.until.map(|until| until.0),
-            query.resource,
-            whole(query.limit as u64)
-        ],
-        |row| line(conn, names, row),
-    )?
-    .collect()
+    let of_tenant = if owner.is_some() { "AND owner = ?2" } else { "AND ?2 IS NULL" };
+    let sql = format!("SELECT {LINE} FROM audit WHERE no < ?1 {of_tenant} ORDER BY no DESC LIMIT ?3");
+    let most = query.max_read.map_or(i64::MAX, |most| whole(most as u64));
+    let mut statement = conn.prepare_cached(&sql)?;
+    let mut rows = statement.query(params![query.before.map_or(i64::MAX, whole), owner, most])?;
+    let (mut page, mut read) = (AuditPage::default(), 0);
+    while let Some(row) = rows.next()? {
+        read += 1;
+        if is_wanted(query, row)? {
+            page.entries.push(line(conn, names, row)?);
+        }
+        if page.entries.len() >= query.limit || read == most {
+            page.next = Some(number(row, 0)?);
+            break;
+        }
+    }
+    Ok(page)
+}
+
+/// Whether a line passes the filters. Compares what SQLite holds, without a copy.
+fn is_wanted(query: &AuditQuery, row: &Row<'_>) -> Result<bool> {
+    let at = Timestamp(row.get(1)?);
+    Ok(query.since.is_none_or(|since| at >= since)
+        && query.until.is_none_or(|until| at < until)
+        && !(query.refused && row.get_ref(9)? == ValueRef::Null)
+        && query.caller.as_deref().map_or(Ok(true), |caller| text(row, 3).map(|found| found == caller))?
+        && query.kind.map_or(Ok(true), |kind| text(row, 7).map(|found| found == kind.name()))?
+        && query
+            .resource
+            .as_deref()
+            .map_or(Ok(true), |part| text(row, 8).map(|found| found.contains(part)))?)
+}
+
+fn text<'row>(row: &'row Row<'_>, column: usize) -> Result<&'row str> {
+    Ok(row.get_ref(column)?.as_str()?)
 }
 
 pub(super) fn line(

@@ -14,9 +14,9 @@ use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
     knowledge::{
-        AuditEntry, AuditQuery, Knowledge, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery, MemoryPut,
-        MemoryReads, MemorySearch, MemorySearchPage, MemoryStats, MemoryWriteResult, Record, RecordError,
-        RecordKey, RecordQuery, RecordWrite,
+        AuditEntry, AuditPage, AuditQuery, Knowledge, MemoryEntry, MemoryError, MemoryKey, MemoryPageQuery,
+        MemoryPut, MemoryReads, MemorySearch, MemorySearchPage, MemoryStats, MemoryWriteResult, Record,
+        RecordError, RecordKey, RecordQuery, RecordWrite,
     },
     store::StoreError,
 };
@@ -142,7 +142,7 @@ impl Knowledge for SqliteStore {
         self.writer.write(256 * entries.len(), move |session| audit::append(session, &entries)).await
     }
 
-    async fn audit(&self, query: &AuditQuery) -> Result<Vec<(u64, AuditEntry)>, StoreError> {
+    async fn audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError> {
         let query = query.clone();
         self.scan(move |conn, names| audit::query(conn, names, &query)).await
     }
