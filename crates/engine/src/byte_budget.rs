@@ -34,7 +34,7 @@ pub(crate) struct ByteBudget {
 }
 
 /// Bytes that a caller holds, until this is dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct BytePermit(Option<UsagePermit>);
 
 impl ByteBudget {

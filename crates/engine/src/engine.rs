@@ -32,7 +32,7 @@ use tokio::{
 };
 
 pub use inbox::{ClosedQuestion, Inbox, InboxQuestion, InboxWatch, MAX_WAITING_TASKS, QuestionClosure};
-pub use log_page::{LogPage, LogRange};
+pub use log_page::{LogPage, LogRange, TaskAt};
 pub use measure::StorageMeter;
 pub use nodes::{MAX_NODES, NodeDescription, NodeList, NodeStatus};
 pub use options::{CallLimits, Limits, Options};

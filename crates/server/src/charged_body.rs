@@ -19,15 +19,20 @@ use crate::{options::HttpLimits, request_checks, responses};
 /// Maximum bytes per chunk that is passed to the connection.
 const PIECE: usize = 64 * 1024;
 
+/// Marks a response whose chunks bring their charges: each ends when its chunk is dropped.
+#[derive(Clone, Copy)]
+pub(crate) struct ChargedChunks;
+
 /// Wraps the response so that its body is charged to that caller.
 pub(crate) fn charge_response(engine: &Engine, caller: &Caller, response: Response<Body>) -> Response<Body> {
     // Most responses are small and need no wrapper.
     if response.body().size_hint().upper().is_some_and(|most| most <= PIECE as u64) {
         return response;
     }
-    let charge = (engine.clone(), caller.clone());
+    let is_charged = response.extensions().get::<ChargedChunks>().is_some();
+    let charge = (!is_charged).then(|| (engine.clone(), caller.clone()));
     // A body of a known length is in memory already, whether or not the connection takes it.
-    let held = response.body().size_hint().exact();
+    let held = response.body().size_hint().exact().filter(|_| !is_charged);
     let permit = held.map(|bytes| engine.charge_bytes(caller, bytes));
     response.map(|inner| Body::new(ChargedBody { inner, charge, rest: Bytes::new(), permit }))
 }
@@ -64,7 +69,8 @@ where
 
 struct ChargedBody {
     inner: Body,
-    charge: (Engine, Caller),
+    /// `None`: the chunks bring their charges.
+    charge: Option<(Engine, Caller)>,
     /// The rest of the chunk that was last taken from `inner`.
     rest: Bytes,
     permit: Option<BytePermit>,
@@ -86,9 +92,10 @@ impl HttpBody for ChargedBody {
             };
             match frame.into_data() {
                 Ok(data) if data.len() > PIECE => {
-                    let (engine, caller) = &self.charge;
-                    self.permit = Some(engine.charge_bytes(caller, data.len() as u64));
-                    self.rest = data;
+                    let charge = self.charge.as_ref();
+                    let permit =
+                        charge.map(|(engine, caller)| engine.charge_bytes(caller, data.len() as u64));
+                    (self.permit, self.rest) = (permit, data);
                 }
                 Ok(data) => return Poll::Ready(Some(Ok(Frame::data(data)))),
                 Err(trailers) => return Poll::Ready(Some(Ok(trailers))),

@@ -10,6 +10,7 @@ use std::{
 
 use crate::{
     access::{Action, Caller},
+    byte_budget::BytePermit,
     clock::Timestamp,
     engine::{Engine, EngineCore, LogRange},
     error::Error,
@@ -26,6 +27,8 @@ pub const MAX_WAITING_TASKS: usize = 500;
 const MAX_ROWS: usize = 10_000;
 /// Rows that are read at once.
 const PAGE: usize = 100;
+/// How many bytes of questions are read before they are charged to the caller.
+const MAX_UNCHARGED: u64 = 1024 * 1024;
 
 /// An open question, with the task at which it is answered.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,18 +46,20 @@ pub struct InboxQuestion {
     /// When that task began to wait.
     pub asked_at: Timestamp,
     /// The question.
-    pub question: Question,
+    pub question: Arc<Question>,
     /// The tasks that passed it on, outermost first, and at last the task whose agent asks.
     pub path: Vec<(TaskId, String)>,
 }
 
 /// The open questions of a caller.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Inbox {
     /// The questions, oldest first.
     pub questions: Vec<InboxQuestion>,
     /// Whether more tasks wait than were read.
     pub is_cut: bool,
+    /// The charge for the questions, unless the watch that read them has it.
+    _permit: BytePermit,
 }
 
 /// What became of a question.
@@ -115,48 +120,71 @@ impl QuestionClosure {
 }
 
 impl Engine {
-    /// The open questions of the caller's tasks.
+    /// The open questions of the caller's tasks. What they hold is charged to the caller until they are dropped.
     pub async fn open_questions(&self, caller: &Caller) -> Result<Inbox, Error> {
-        self.watch_questions(caller)?.read().await
+        let mut watch = self.watch_questions(caller)?;
+        let found = watch.read().await?;
+        Ok(Inbox { _permit: watch.charged.permit, ..found })
     }
 
     /// Access to the open questions for as long as a stream lasts: allowed and audited once, and not with each read.
     pub fn watch_questions(&self, caller: &Caller) -> Result<InboxWatch, Error> {
         self.allow_task(caller, Action::Read, "task.list", "")?;
-        Ok(InboxWatch { engine: Arc::clone(&self.0), caller: caller.clone(), cache: HashMap::new() })
+        let (engine, caller) = (Arc::clone(&self.0), caller.clone());
+        Ok(InboxWatch { engine, caller, cache: HashMap::new(), charged: ChargedBytes::default() })
     }
 }
 
-/// A caller's access to its open questions. It remembers the questions of tasks that have not changed between two reads.
+/// A caller's access to its open questions. It remembers the questions of tasks that have not changed between two reads, and
+/// what they hold is charged to the caller.
 pub struct InboxWatch {
     engine: Arc<EngineCore>,
     caller: Caller,
     cache: HashMap<TaskId, CachedQuestions>,
+    charged: ChargedBytes,
+}
+
+/// The charge for the questions of a cache.
+#[derive(Default)]
+struct ChargedBytes {
+    bytes: u64,
+    permit: BytePermit,
 }
 
 #[derive(Debug)]
 struct CachedQuestions {
     /// The version of the row that they were read from.
     version: u64,
-    questions: Vec<(u64, Question)>,
+    questions: Vec<(u64, Arc<Question>)>,
+}
+
+impl CachedQuestions {
+    fn bytes(&self) -> u64 {
+        self.questions.iter().map(|(_, question)| question.size() as u64).sum()
+    }
 }
 
 impl InboxWatch {
     /// The open questions. Reads the logs of those tasks only that have changed since the last time.
     pub async fn read(&mut self) -> Result<Inbox, Error> {
-        let Self { engine, caller, cache } = self;
-        engine.admin.check_open(caller.tenant())?;
-        let (rows, is_cut) = engine.waiting_rows(caller).await?;
+        self.engine.admin.check_open(self.caller.tenant())?;
+        let (rows, is_cut) = self.engine.waiting_rows(&self.caller).await?;
         let known: HashSet<TaskId> = rows.iter().map(|row| row.id).collect();
-        cache.retain(|id, _| known.contains(id));
+        self.cache.retain(|id, _| known.contains(id));
+        let mut uncharged = 0;
         for row in &rows {
-            if cache.get(&row.id).is_none_or(|cached| cached.version != row.version) {
-                let _permit = engine.reserve_for(caller, row).await?;
-                let outlined = engine.outline(row, Some(0)).await?;
-                let questions = outlined.map(|outlined| outlined.task.questions).unwrap_or_default();
-                cache.insert(row.id, CachedQuestions { version: row.version, questions });
+            if self.cache.get(&row.id).is_none_or(|cached| cached.version != row.version) {
+                let cached = self.read_questions(row).await?;
+                uncharged += cached.bytes();
+                self.cache.insert(row.id, cached);
+            }
+            if uncharged >= MAX_UNCHARGED {
+                self.charge().await?;
+                uncharged = 0;
             }
         }
+        self.charge().await?;
+        let Self { engine, cache, .. } = &*self;
         let relayed = relayed_questions(cache);
         let mut questions = vec![];
         for row in &rows {
@@ -170,13 +198,41 @@ impl InboxWatch {
                         context: row.context.clone(),
                         seq: *seq,
                         asked_at: row.status_at,
-                        question: question.clone(),
+                        question: Arc::clone(question),
                         path: engine.path_of(row, question).await?,
                     });
                 }
             }
         }
-        Ok(Inbox { questions, is_cut })
+        Ok(Inbox { questions, is_cut, _permit: BytePermit::default() })
+    }
+
+    async fn read_questions(&self, row: &TaskRow) -> Result<CachedQuestions, Error> {
+        let _permit = self.engine.reserve_for(&self.caller, row).await?;
+        let outlined = self.engine.outline(row, Some(0)).await?;
+        let questions = outlined.map(|outlined| outlined.task.questions).unwrap_or_default();
+        let questions = questions.into_iter().map(|(seq, question)| (seq, Arc::new(question))).collect();
+        Ok(CachedQuestions { version: row.version, questions })
+    }
+
+    /// Charges what the cache holds to the caller. Where the caller has no bytes left for it, the cache is emptied.
+    async fn charge(&mut self) -> Result<(), Error> {
+        let bytes = self.cache.values().map(CachedQuestions::bytes).sum();
+        if bytes == self.charged.bytes {
+            return Ok(());
+        }
+        // The old charge is given back first, or a watch of more than half of the caller's bytes would wait for itself.
+        self.charged = ChargedBytes::default();
+        match self.engine.bytes.reserve(&self.caller, bytes).await {
+            Ok(permit) => {
+                self.charged = ChargedBytes { bytes, permit };
+                Ok(())
+            }
+            Err(error) => {
+                self.cache.clear();
+                Err(error)
+            }
+        }
     }
 }
 
@@ -189,8 +245,7 @@ impl Engine {
         question: &str,
         after: u64,
     ) -> Result<Option<ClosedQuestion>, Error> {
-        let range =
-            |_| LogRange { after, until: u64::MAX, limit: 1, max_bytes: usize::MAX, max_read: usize::MAX };
+        let range = |_| LogRange { after, limit: 1, ..LogRange::default() };
         let closes = |event: &Event| QuestionClosure::of(event, question).is_some();
         let page = self.log_page(caller, task, range, closes).await?;
         let closed = page.entries.into_iter().next();

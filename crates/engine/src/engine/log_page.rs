@@ -12,13 +12,13 @@ use crate::{
     event::{self, Entry, Event},
     store::TaskRow,
     task::{Origin, State, Task},
-    task_header::TaskHeader,
+    task_header::{self, TaskHeader},
 };
 
 /// How many bytes of the log are read from the store at once.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Which part of a log a page has.
+/// Which part of a log a page has. The default is the whole log.
 #[derive(Debug, Clone, Copy)]
 pub struct LogRange {
     /// Events after this sequence number.
@@ -31,6 +31,22 @@ pub struct LogRange {
     pub max_bytes: usize,
     /// The maximum number of events that are read for the page.
     pub max_read: usize,
+    /// Whether the page has the last events of the range that match, and not the first: one that is full continues, and its
+    /// first events are dropped.
+    pub backward: bool,
+}
+
+impl Default for LogRange {
+    fn default() -> Self {
+        Self {
+            after: 0,
+            until: u64::MAX,
+            limit: usize::MAX,
+            max_bytes: usize::MAX,
+            max_read: usize::MAX,
+            backward: false,
+        }
+    }
 }
 
 /// A page of a log. What it holds is charged to its reader until it is dropped.
@@ -51,37 +67,27 @@ pub struct LogPage {
     _permit: BytePermit,
 }
 
+/// A task as of an event. What it holds is charged to its reader until it is dropped.
+#[derive(Debug)]
+pub struct TaskAt {
+    /// The task.
+    pub task: Task,
+    /// The event; `None` before the first.
+    pub event: Option<Entry>,
+    /// The last sequence number of the log.
+    pub last: u64,
+    _permit: BytePermit,
+}
+
 impl Engine {
-    /// A page of a task's events that match, each asked for once and in order. [`Error::UnknownCursor`] if it would begin beyond the log.
+    /// A page of a task's events that match, each asked for once and in order. `range` is told the last number of the log.
+    /// [`Error::UnknownCursor`] if the page would begin beyond the log.
     pub async fn log_page(
         &self,
         caller: &Caller,
         task: &str,
         range: impl FnOnce(u64) -> LogRange,
-        matches: impl FnMut(&Event) -> bool,
-    ) -> Result<LogPage, Error> {
-        self.read_page(caller, task, range, matches, false).await
-    }
-
-    /// Like [`Engine::log_page`], but of the last events of the range that match: a page that is full continues, and its
-    /// first events are dropped.
-    pub async fn log_page_backward(
-        &self,
-        caller: &Caller,
-        task: &str,
-        range: impl FnOnce(u64) -> LogRange,
-        matches: impl FnMut(&Event) -> bool,
-    ) -> Result<LogPage, Error> {
-        self.read_page(caller, task, range, matches, true).await
-    }
-
-    async fn read_page(
-        &self,
-        caller: &Caller,
-        task: &str,
-        range: impl FnOnce(u64) -> LogRange,
         mut matches: impl FnMut(&Event) -> bool,
-        backward: bool,
     ) -> Result<LogPage, Error> {
         self.allow_task(caller, Action::Read, "task.events", task)?;
         let row = self.0.find_row(caller, task).await?;
@@ -91,8 +97,7 @@ impl Engine {
         }
         let origin = TaskHeader::decode(&row.head)?.origin(&row);
         let permit = self.0.reserve_for(caller, &row).await?;
-        let mut page =
-            PageEntries { backward, range, entries: VecDeque::new(), bytes: 0, begins_after: range.after };
+        let mut page = PageEntries { range, entries: VecDeque::new(), bytes: 0, begins_after: range.after };
         let (mut read_until, mut read) = (range.after, 0);
         let until = range.until.min(row.seq);
         'log: while read_until < until {
@@ -125,25 +130,23 @@ impl Engine {
         })
     }
 
-    /// The task as it was after its first `seq` events, and the last number of its log.
-    pub async fn task_at(&self, caller: &Caller, task: &str, seq: u64) -> Result<(Task, u64), Error> {
-        let (folded, _, last) = self.task_and_event_at(caller, task, seq).await?;
-        Ok((folded, last))
-    }
-
-    /// Like [`Engine::task_at`], with the last one of those events; `None` before the first.
-    pub async fn task_and_event_at(
+    /// The task as it was after its first `seq` events. `more`: how many further bytes its reader needs until it drops it,
+    /// by the approximate size of the whole task; they are reserved with those of the task, before it is read.
+    pub async fn task_at(
         &self,
         caller: &Caller,
         task: &str,
         seq: u64,
-    ) -> Result<(Task, Option<Entry>, u64), Error> {
+        more: impl FnOnce(u64) -> u64,
+    ) -> Result<TaskAt, Error> {
         self.allow_task(caller, Action::Read, "task.get", task)?;
         let row = self.0.find_row(caller, task).await?;
         if seq > row.seq {
             return Err(Error::UnknownCursor { asked: seq, last: row.seq });
         }
-        let _permit = self.0.reserve_for(caller, &row).await?;
+        // As `reserve_for` does, in one reservation: nothing is held that another request of the caller waits for.
+        let size = task_header::weight(&row.head);
+        let permit = self.0.bytes.reserve(caller, (3 * size).saturating_add(more(size))).await?;
         let (mut folded, mut event) = (Task::new(TaskHeader::decode(&row.head)?.origin(&row)), None);
         while folded.seq < seq {
             let mut entries = self.read_entries(&row, folded.seq).await?;
@@ -155,7 +158,7 @@ impl Engine {
             event = entries.pop();
             tokio::task::yield_now().await;
         }
-        Ok((folded, event, row.seq))
+        Ok(TaskAt { task: folded, event, last: row.seq, _permit: permit })
     }
 
     async fn read_entries(&self, row: &TaskRow, after: u64) -> Result<Vec<Entry>, Error> {
@@ -173,8 +176,6 @@ impl Engine {
 /// The events of a page while it is read, bounded by the range's limits.
 struct PageEntries {
     range: LogRange,
-    /// Whether the last events of the range are wanted, and not the first.
-    backward: bool,
     entries: VecDeque<(u64, Entry)>,
     bytes: usize,
     begins_after: u64,
@@ -182,13 +183,13 @@ struct PageEntries {
 
 impl PageEntries {
     fn is_full(&self) -> bool {
-        !self.backward && self.entries.len() >= self.range.limit
+        !self.range.backward && self.entries.len() >= self.range.limit
     }
 
     /// Adds an event, unless the page is full.
     fn add(&mut self, seq: u64, entry: Entry) -> bool {
         let size = entry.event().size();
-        if !self.backward && !self.entries.is_empty() && self.bytes + size > self.range.max_bytes {
+        if !self.range.backward && !self.entries.is_empty() && self.bytes + size > self.range.max_bytes {
             return false;
         }
         self.bytes += size;

@@ -99,7 +99,7 @@ async fn an_inbox_lists_a_question_once_with_the_path_that_it_came() {
         let fresh = engine.open_questions(&me()).await.unwrap();
         assert_eq!(open.questions, fresh.questions, "what a watch remembers is what the store has");
         let [question] = &open.questions[..] else { panic!("{:?}", open.questions) };
-        assert_eq!((question.task, &question.question), (task.origin.id, &asking.questions[0].1));
+        assert_eq!((question.task, &*question.question), (task.origin.id, &asking.questions[0].1));
         // The same way from the other end.
         let (child, _) = question.path[2];
         let family = engine.task_family(&me(), &child.to_string()).await.unwrap();

@@ -55,7 +55,7 @@ pub(super) async fn rerun(
         let why = format!("task {task} is a batch: submit its operations as a batch of their own");
         return Err(OperationFailure::lasting(why));
     }
-    let first = |_| LogRange { after: 0, until: 1, limit: 1, max_bytes: usize::MAX, max_read: 1 };
+    let first = |_| LogRange { until: 1, ..LogRange::default() };
     let page = engine.log_page(&reader, task, first, |_| true).await.map_err(failure)?;
     let message = page.entries.first().and_then(|(_, entry)| match entry.event() {
         Event::Message(message) if message.role == Role::User => Some(message.clone()),

@@ -5,13 +5,13 @@ use axum::{
     http::{HeaderValue, Response, StatusCode, header},
 };
 use nuncio_engine::{
-    Event,
+    Event, Task,
     engine::{LogPage, LogRange},
     event::Entry,
 };
 use nuncio_wire::timestamp;
 use serde::Serialize;
-use serde_json::{Value, json, value::RawValue};
+use serde_json::{Value, value::RawValue};
 
 use super::{
     api::ConsoleRequest,
@@ -85,7 +85,7 @@ impl EventView {
 
 /// The content of an event as compact JSON. Serde writes an event as an object with one member, under its own name. Its
 /// sender is left out: [`Senders`] knows who may read the name.
-fn data_of(event: &Event) -> String {
+pub(super) fn data_of(event: &Event) -> String {
     match serde_json::to_value(event) {
         Ok(Value::Object(named)) => {
             let mut data = named.into_values().next().unwrap_or_default();
@@ -141,14 +141,11 @@ pub(super) async fn page(request: &ConsoleRequest<'_>, id: &str) -> Result<Respo
             (after, None) => after.unwrap_or_default(),
         };
         let limit = limit as usize;
-        LogRange { after, until, limit, max_bytes: PAGE_BYTES, max_read: scan }
+        LogRange { after, until, limit, max_bytes: PAGE_BYTES, max_read: scan, backward: before.is_some() }
     };
     let shown = |event: &Event| kinds.is_empty() || kinds.contains(&kind_of(event));
     let reader = request.reader_of(id).await?;
-    let found = match before {
-        Some(_) => request.engine().log_page_backward(&reader, id, range, shown).await?,
-        None => request.engine().log_page(&reader, id, range, shown).await?,
-    };
+    let found = request.engine().log_page(&reader, id, range, shown).await?;
     let senders = Senders { viewer: &request.caller, origin: &found.origin };
     let events = found.entries.iter().map(|(seq, entry)| EventView::of(*seq, entry, preview, &senders));
     let events: Vec<EventView> = events.collect();
@@ -204,13 +201,7 @@ pub(super) async fn event_at(
 ) -> Result<(Entry, LogPage), ConsoleProblem> {
     let missing = || ConsoleProblem::not_found(format!("the task has no event {seq}"));
     let after = seq.checked_sub(1).ok_or_else(missing)?;
-    let range = |last: u64| LogRange {
-        after: after.min(last),
-        until: seq,
-        limit: 1,
-        max_bytes: usize::MAX,
-        max_read: 1,
-    };
+    let range = |last: u64| LogRange { after: after.min(last), until: seq, ..LogRange::default() };
     let reader = request.reader_of(id).await?;
     let mut page = request.engine().log_page(&reader, id, range, |_| true).await?;
     let entry = page.entries.pop().filter(|(found, _)| *found == seq);
@@ -222,10 +213,18 @@ pub(super) async fn task_at(
     request: &ConsoleRequest<'_>,
     id: &str,
     seq: u64,
-) -> Result<Value, ConsoleProblem> {
+) -> Result<Response<Body>, ConsoleProblem> {
+    #[derive(Serialize)]
+    struct TaskAtView<'a> {
+        at: u64,
+        last: u64,
+        task: &'a Task,
+    }
+
     request.check_parameters(&[])?;
-    let (task, last) = request.engine().task_at(&request.reader_of(id).await?, id, seq).await?;
-    Ok(json!({ "at": seq, "last": last, "task": task }))
+    let found = request.engine().task_at(&request.reader_of(id).await?, id, seq, |_| 0).await?;
+    let body = TaskAtView { at: seq, last: found.last, task: &found.task };
+    Ok(responses::json(serde_json::to_vec(&body).unwrap_or_default()))
 }
 
 /// The bytes, or the range of them that the request names. A range that cannot be read or kept means the whole.

@@ -42,6 +42,7 @@ use super::{
 use crate::{
     app::App,
     auth::{AuthError, ConnectionPeer},
+    charged_body::ChargedChunks,
     open_streams::OpenStream,
     responses,
 };
@@ -100,16 +101,27 @@ struct RowFilter {
     owner: Option<String>,
 }
 
-/// A frame that waits for the reader, and its charge to the caller.
+/// A frame that waits for the reader, and its charge to the caller: until the last byte of it is sent.
 struct QueuedFrame {
     bytes: Bytes,
-    _charge: Arc<[BytePermit]>,
+    charge: Arc<[BytePermit]>,
 }
 
 impl QueuedFrame {
     /// A frame that is too small to be counted.
     fn small(bytes: impl Into<Bytes>) -> Self {
-        Self { bytes: bytes.into(), _charge: Arc::default() }
+        Self { bytes: bytes.into(), charge: Arc::default() }
+    }
+
+    /// The bytes, with the charge: it ends when they are dropped, and so are all pieces that were split off them.
+    fn into_bytes(self) -> Bytes {
+        if self.charge.is_empty() { self.bytes } else { Bytes::from_owner(self) }
+    }
+}
+
+impl AsRef<[u8]> for QueuedFrame {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -133,7 +145,7 @@ impl FrameSender {
     pub(super) async fn send(&self, kind: &'static str, data: &impl Serialize) -> Result<(), ReaderGone> {
         let bytes = render(kind, data);
         let permit = self.reserve(bytes.len()).await;
-        let frame = QueuedFrame { bytes, _charge: [permit].into() };
+        let frame = QueuedFrame { bytes, charge: [permit].into() };
         self.queue.send(frame).await.map_err(|_| ReaderGone)?;
         self.stream.record_event(kind.into(), None, None);
         Ok(())
@@ -180,7 +192,7 @@ impl BatchPermit<'_> {
         let more = engine.charge_bytes(caller, bytes.saturating_sub(self.bytes) as u64);
         let charge: Arc<[BytePermit]> = [self.permit, more].into();
         for (seq, bytes) in frames {
-            let frame = QueuedFrame { bytes, _charge: Arc::clone(&charge) };
+            let frame = QueuedFrame { bytes, charge: Arc::clone(&charge) };
             queue.send(frame).await.map_err(|_| ReaderGone)?;
             stream.record_event("events".into(), Some(task), Some(seq));
         }
@@ -240,10 +252,11 @@ pub(super) async fn open(
     };
     tokio::spawn(context.run(topics));
     let body = futures_util::stream::unfold(reader, async |mut reader: mpsc::Receiver<QueuedFrame>| {
-        // From here on the body charges what the connection has not taken.
-        reader.recv().await.map(|frame| (Ok::<_, Infallible>(frame.bytes), reader))
+        reader.recv().await.map(|frame| (Ok::<_, Infallible>(frame.into_bytes()), reader))
     });
-    Ok(responses::event_stream(Body::from_stream(body)))
+    let mut response = responses::event_stream(Body::from_stream(body));
+    response.extensions_mut().insert(ChargedChunks);
+    Ok(response)
 }
 
 fn check_topics(topics: &[NewTopic]) -> Result<(), ConsoleProblem> {
@@ -280,7 +293,7 @@ fn check_tasks(topics: &[LiveTopic]) -> Result<(), ConsoleProblem> {
 enum LiveTopic {
     Task(Box<TaskTopic>),
     Rows(RowTopic),
-    Questions(QuestionTopic),
+    Questions(Box<QuestionTopic>),
     Resource(ResourceTopic),
     Pulse(PulseTopic),
 }
@@ -334,7 +347,7 @@ impl LiveTopic {
             TopicKind::Questions => {
                 let mut watch = engine.watch_questions(&caller)?;
                 let open = watch.read().await?;
-                Ok(Self::Questions(QuestionTopic { key, engine, caller, after, open, watch }))
+                Ok(Self::Questions(Box::new(QuestionTopic { key, engine, caller, after, open, watch })))
             }
             TopicKind::Resource => {
                 let uri = uri.ok_or_else(|| refused("uri", "the topic resource needs it"))?;
@@ -348,7 +361,7 @@ impl LiveTopic {
         match self {
             Self::Task(topic) => topic.run(frames).await,
             Self::Rows(topic) => live_rows::run_rows(topic, frames).await,
-            Self::Questions(topic) => live_rows::run_questions(topic, frames).await,
+            Self::Questions(topic) => live_rows::run_questions(*topic, frames).await,
             Self::Resource(topic) => topic.run(frames).await,
             Self::Pulse(topic) => topic.run(frames).await,
         }

@@ -1,8 +1,9 @@
 //! One event in every protocol: the frame that a follower of each dialect gets for it, or why it gets none.
 
+use axum::{body::Body, http::Response};
 use nuncio_engine::{
     Event, State, Task,
-    engine::LogRange,
+    engine::{LogRange, TaskAt},
     event::{Entry, Progress},
 };
 use nuncio_wire::{
@@ -10,61 +11,100 @@ use nuncio_wire::{
     jsonrpc::{self, RpcId},
     mcp::{self, ClientCapabilities, McpQuestion, McpVersion, ProgressToken, text_of_parts},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
     api::ConsoleRequest,
-    events::{event_at, kind_of},
+    events::{data_of, event_at, kind_of},
     problem::ConsoleProblem,
 };
-use crate::mcp::{Mcp, ProgressNumbers};
+use crate::{
+    mcp::{Mcp, ProgressNumbers},
+    responses,
+};
 
 const WEBHOOK: &str = "webhook";
+/// How many times as long as its content a frame is held: itself, and as text in the answer, which escapes its quotes.
+const COPIES: u64 = 3;
 const A2A: [Dialect; 3] = [Dialect::V0_1, Dialect::V0_3, Dialect::V1];
 
 /// `GET /tasks/{id}/wire/{seq}`
-pub(super) async fn show(request: &ConsoleRequest<'_>, id: &str, seq: u64) -> Result<Value, ConsoleProblem> {
+pub(super) async fn show(
+    request: &ConsoleRequest<'_>,
+    id: &str,
+    seq: u64,
+) -> Result<Response<Body>, ConsoleProblem> {
     request.check_parameters(&["as"])?;
-    let names: Vec<String> = A2A
+    let known: Vec<String> = A2A
         .map(|dialect| dialect.name().replace('/', "-"))
         .into_iter()
         .chain(McpVersion::ALL.map(|version| version.dialect().replace('/', "-")))
         .chain([WEBHOOK.to_owned()])
         .collect();
     let wanted = request.parameters("as");
-    if let Some(unknown) = wanted.iter().find(|name| !names.iter().any(|known| known == *name)) {
-        let message = format!("as: {unknown:?} is none of {}", names.join(", "));
+    if let Some(unknown) = wanted.iter().find(|name| !known.iter().any(|known| known == *name)) {
+        let message = format!("as: {unknown:?} is none of {}", known.join(", "));
         return Err(ConsoleProblem::bad_request("as", message));
     }
+    let names: Vec<(usize, &str)> = known
+        .iter()
+        .map(String::as_str)
+        .enumerate()
+        .filter(|(_, name)| wanted.is_empty() || wanted.contains(name))
+        .collect();
     // Three reads, of which none holds anything while the next one waits for its reservation.
-    let kind = kind_of(event_at(request, id, seq).await?.0.event());
+    let (kind, size, is_older) = {
+        let (entry, page) = event_at(request, id, seq).await?;
+        let is_older = page.origin.dialect != Dialect::V1.name();
+        (kind_of(entry.event()), data_of(entry.event()).len() as u64, is_older)
+    };
     let progress = match kind {
         "progress" | "artifact" => progress_at(request, id, seq).await?,
         _ => None,
     };
     let reader = request.reader_of(id).await?;
-    let (task, Some(entry), _) = request.engine().task_and_event_at(&reader, id, seq).await? else {
+    let room = |whole: u64| {
+        let holds_task = |name: &str| kind == "status" || (name == WEBHOOK && is_older);
+        let frame = |name: &str| size + if holds_task(name) { whole } else { 0 };
+        names.iter().map(|(_, name)| COPIES * frame(name)).sum()
+    };
+    let found = request.engine().task_at(&reader, id, seq, room).await?;
+    let TaskAt { task, event: Some(entry), .. } = &found else {
         return Err(ConsoleProblem::not_found(format!("the task has no event {seq}")));
     };
-    let event = LoggedEvent { seq, entry: &entry, task: &task, progress, mcp: &request.app.mcp };
-    let mut frames = vec![];
-    for (index, name) in names.iter().enumerate() {
-        if !wanted.is_empty() && !wanted.contains(&name.as_str()) {
-            continue;
-        }
+    let event = LoggedEvent { seq, entry, task, progress, mcp: &request.app.mcp };
+    let named_frame = |(index, name): (usize, _)| {
         let frame = match (A2A.get(index), McpVersion::ALL.get(index.wrapping_sub(A2A.len()))) {
             (Some(dialect), _) => event.in_a2a(*dialect),
             (None, Some(version)) => event.in_mcp(*version),
             (None, None) => event.as_webhook(),
         };
-        frames.push(json!({ "as": name, "text": frame.text, "why": frame.why, "headers": frame.headers }));
-    }
-    Ok(json!({
-        "seq": seq,
-        "type": kind,
-        "createdIn": task.origin.dialect,
-        "frames": frames,
-    }))
+        NamedFrame { name, frame }
+    };
+    let frames = names.into_iter().map(named_frame).collect();
+    let body = WireView { seq, kind, created_in: &task.origin.dialect, frames };
+    // Types of ours with text keys: it cannot fail.
+    Ok(responses::json(serde_json::to_vec(&body).unwrap_or_default()))
+}
+
+/// The frames of an event.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WireView<'a> {
+    seq: u64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    created_in: &'a str,
+    frames: Vec<NamedFrame<'a>>,
+}
+
+#[derive(Serialize)]
+struct NamedFrame<'a> {
+    #[serde(rename = "as")]
+    name: &'a str,
+    #[serde(flatten)]
+    frame: WireFrame,
 }
 
 /// The number and the total of the progress notification that a plain call of MCP gets for this event, which follow from
@@ -74,7 +114,7 @@ async fn progress_at(
     id: &str,
     seq: u64,
 ) -> Result<Option<(f64, Option<f64>)>, ConsoleProblem> {
-    let range = |_| LogRange { after: 0, until: seq, limit: 1, max_bytes: usize::MAX, max_read: usize::MAX };
+    let range = |_| LogRange { until: seq, ..LogRange::default() };
     let (mut numbers, mut number, mut at) = (ProgressNumbers::default(), None, 0);
     // One pass that keeps no event.
     let count = |event: &Event| {
@@ -91,6 +131,7 @@ async fn progress_at(
 }
 
 /// A frame, or the reason why there is none.
+#[derive(Serialize)]
 struct WireFrame {
     text: Option<String>,
     why: Option<&'static str>,

@@ -2,7 +2,12 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use nuncio_engine::{AuditLevel, Engine, MeteredResource};
+use async_trait::async_trait;
+use futures_util::FutureExt as _;
+use nuncio_engine::{
+    Agent, AgentError, AuditLevel, Caller, Engine, Message, MeteredResource, Outcome, Profile, Role, Submit,
+    TaskContext,
+};
 use serde_json::{Value, json};
 
 use super::refused;
@@ -266,17 +271,43 @@ async fn topics_of_large_tasks(caller: As<'_>, count: usize, bytes: usize) -> Ve
     topics
 }
 
+/// Ends at once and says nothing, so that a log has one large event: the message.
+struct Silent;
+
+#[async_trait]
+impl Agent for Silent {
+    fn profile(&self) -> Profile {
+        Profile::new("silent", "Says nothing.")
+    }
+
+    async fn run(&self, _: TaskContext) -> Result<Outcome, AgentError> {
+        Ok(Outcome::done())
+    }
+}
+
+/// Topics of as many tasks of that agent, each with a message of that many bytes.
+async fn topics_of_silent_tasks(site: &Site, owner: &str, count: usize, bytes: usize) -> Vec<Value> {
+    let mut topics = vec![];
+    for n in 0..count {
+        let submit = Submit::new("silent", Message::text("", Role::User, "x".repeat(bytes)));
+        let id = site.engine.submit(&Caller::named(owner), submit).await.unwrap().origin.id.to_string();
+        topics.push(json!({ "key": format!("t{n}"), "topic": "task", "id": id }));
+    }
+    topics
+}
+
 /// Frames that no reader takes are charged to their caller, and no further frames are made when it holds all its bytes.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_frames_of_readers_that_stall_are_bounded_by_the_bytes_of_their_caller() {
     const BUDGET: u64 = 6 * MIB;
     let site = site_with(|setup| {
+        setup.agents.push(Arc::new(Silent));
         setup.options.bytes_in_flight = 4 * BUDGET;
         setup.options.bytes_in_flight_per_caller = BUDGET;
     })
     .await;
     let eve = As { site: &site, token: "acme/eve" };
-    let topics = topics_of_large_tasks(eve, 12, 900_000).await;
+    let topics = topics_of_silent_tasks(&site, "acme/eve", 12, 900_000).await;
     let mut stalled = StalledStreams::connect(&site).await;
     assert_eq!(stalled.open(eve.token, &topics).await, 200);
     // A caller that holds all its bytes may be refused.
@@ -290,10 +321,10 @@ async fn the_frames_of_readers_that_stall_are_bounded_by_the_bytes_of_their_call
         }
     })
     .await;
-    // What a connection takes from the queue is charged anew: meanwhile another frame may take its room.
+    // What a connection takes from the queue keeps its charge.
     for _ in 0..100 {
         let used = site.engine.bytes_in_flight();
-        assert!(used <= BUDGET + 2 * MIB, "{used} bytes in flight");
+        assert!(used <= BUDGET, "{used} bytes in flight");
         tokio::task::yield_now().await;
     }
     // Other callers are served.
@@ -359,4 +390,73 @@ async fn a_task_is_followed_once_on_a_stream() {
     assert_eq!(error["field"], "topics/2/id");
     let mut stream = site.live(json!([topic("a", &one), topic("b", &two)])).await;
     assert!(next(&mut stream, &["events"]).await.is_some());
+}
+
+/// Asks a question as long as the message says.
+struct Verbose;
+
+#[async_trait]
+impl Agent for Verbose {
+    fn profile(&self) -> Profile {
+        Profile::new("verbose", "Asks a long question.")
+    }
+
+    async fn run(&self, cx: TaskContext) -> Result<Outcome, AgentError> {
+        let length: usize = cx.text().parse().map_err(AgentError::failed)?;
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "boolean" } } });
+        cx.ask("?".repeat(length), schema).await?;
+        Ok(Outcome::done())
+    }
+}
+
+/// The questions that a stream remembers, to notice which are closed, are charged to its caller for as long as it is open.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_questions_that_a_stream_remembers_are_charged_to_its_caller() {
+    const QUESTION: u64 = 200_000;
+    let site = site_with(|setup| {
+        setup.agents.push(Arc::new(Verbose));
+        setup.options.bytes_in_flight = 16 * MIB;
+        setup.options.bytes_in_flight_per_caller = 4 * MIB;
+    })
+    .await;
+    let eve = Caller::named("acme/eve");
+    for _ in 0..6 {
+        let submit = Submit::new("verbose", Message::text("", Role::User, QUESTION.to_string()));
+        site.engine.submit(&eve, submit).await.unwrap();
+    }
+    within("all questions", async {
+        while site.engine.open_questions(&eve).await.unwrap().questions.len() < 6 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let in_flight = async |expected: &dyn Fn(u64) -> bool| {
+        within("the charge", async {
+            while !expected(site.engine.bytes_in_flight()) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+    };
+    in_flight(&|used| used == 0).await;
+    let (headers, topics) =
+        ([("Authorization", "Bearer acme/eve")], json!([{ "key": "q", "topic": "questions" }]));
+    let open = async || {
+        let mut stream = site.live_as(&headers, topics.clone()).await;
+        assert!(next(&mut stream, &["caught-up"]).await.is_some());
+        stream
+    };
+    let (first, second) = (open().await, open().await);
+    in_flight(&|used| (2 * 6 * QUESTION..2 * 6 * QUESTION + MIB).contains(&used)).await;
+    // A third one finds no room, and other callers do.
+    let rest = site.engine.charge_bytes(&eve, 2 * MIB);
+    let held: Vec<_> = (0..256).map(|_| Box::pin(site.engine.reserve_bytes(&eve, 4 * MIB))).collect();
+    let mut held = futures_util::future::join_all(held);
+    assert!((&mut held).now_or_never().is_none(), "as many as may wait");
+    let answer = site.console_post("live", &headers, &json!({ "topics": topics })).await;
+    refused(&answer, 503, "busy");
+    let ada = [("Authorization", "Bearer acme/ada")];
+    assert!(next(&mut site.live_as(&ada, topics.clone()).await, &["caught-up"]).await.is_some());
+    drop((held, rest, first, second));
+    in_flight(&|used| used == 0).await;
 }

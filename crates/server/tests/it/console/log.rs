@@ -234,6 +234,38 @@ async fn a_page_is_bounded_by_the_content_of_its_events() {
     }
 }
 
+/// An event in every dialect is as many frames, which are in memory together.
+#[tokio::test]
+async fn the_frames_of_an_event_are_reserved_before_they_are_made() {
+    let (site, id) = large_log(1, |setup| {
+        setup.options.bytes_in_flight = 16 * MIB;
+        setup.options.bytes_in_flight_per_caller = 4 * MIB;
+    })
+    .await;
+    let caller = Caller::local();
+    let events = site.shown(&format!("tasks/{id}/events")).await["events"].take();
+    let artifact = events.as_array().unwrap().iter().find(|event| event["type"] == "artifact").unwrap();
+    let wire = format!("tasks/{id}/wire/{}", artifact["seq"]);
+    // What is left has room for the reading of the log, and for some of the frames.
+    let held = site.engine.charge_bytes(&caller, 3 * MIB);
+    let mut waiting: Vec<_> =
+        (0..256).map(|_| Box::pin(site.engine.reserve_bytes(&caller, 4 * MIB))).collect();
+    assert!(waiting.iter_mut().all(|reservation| reservation.as_mut().now_or_never().is_none()));
+    let one = site.shown(&format!("{wire}?as=webhook")).await;
+    assert_eq!(one["frames"].as_array().unwrap().len(), 1);
+    let error = site.console_refuses(&wire, &[], 503, "busy").await;
+    assert!(error["message"].as_str().unwrap().contains("bytes-in-flight"), "{error}");
+    drop((held, waiting));
+    let all = site.shown(&wire).await;
+    assert!(all["frames"].to_string().len() > 500_000, "many frames of 100 kB");
+    within("the release of all bytes", async {
+        while site.engine.bytes_in_flight() > 0 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 /// What is read of a log, and the body of a request, is counted before it is in memory.
 #[tokio::test]
 async fn a_caller_that_holds_all_its_bytes_reads_no_log_and_sends_no_body() {
