@@ -47,7 +47,7 @@ class ConsoleServer(Server):
             settings = data.parent / "nuncio.toml"
             settings.write_text(SETTINGS)
             listen = ["--config", str(settings), "--listen", f"127.0.0.1:{port}", "--data", str(data), "--log", "warn"]
-            return [str(ours), "serve", *listen, *store, "--bench-agent"]
+            return [str(ours), "serve", *listen, *store, "--demo", "--bench-agent"]
 
         super().__init__(Spec(OURS, "", command, ()), load, scratch)
         self.root = f"http://127.0.0.1:{self.port}"

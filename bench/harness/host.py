@@ -155,7 +155,7 @@ def measure(bridge: Bridge, programs: Programs, rep: int, size: Size, into: Meas
         def here(port: int, data: Path) -> list[str]:
             table = f'[[agent]]\nname = "{FAR}"\n{bridge.table.format(port=there.port)}\n'
             (data.parent / "nuncio.toml").write_text(table)
-            return [str(programs.ours), "serve", "--listen", f"127.0.0.1:{port}", "--data", str(data)]
+            return [str(programs.ours), "serve", "--demo", "--listen", f"127.0.0.1:{port}", "--data", str(data)]
 
         with programs.server(bridge.name, our_dialect, here) as ours:
             ways = [

@@ -63,7 +63,7 @@ class RealServer:
 
     def start(self):
         command = [BINARY, "serve", "--config", str(self.config), "--listen", f"127.0.0.1:{self.port}", "--data", str(self.data)]
-        command += ["--agent-step", "20ms", *self.flags]
+        command += ["--demo", "--agent-step", "20ms", *self.flags]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         printed = []
         for line in self.process.stdout:

@@ -67,7 +67,8 @@ async function loadTools() {
   const tools = [];
   let cursor;
   for (let page = 0; page < MAX_PAGES; page += 1) {
-    const result = await mcpRequest('tools/list', cursor === undefined ? {} : { cursor });
+    // All of them, whichever the operator chose for the lists of other clients.
+    const result = await mcpRequest('tools/list', cursor === undefined ? {} : { cursor }, { query: '?tools=all' });
     tools.push(...result.tools);
     cursor = result.nextCursor;
     if (cursor === undefined) break;

@@ -29,9 +29,10 @@ export function mcpBody(method, params) {
   return { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta: { ...meta(), ...params._meta } } };
 }
 
-/** @param {string} method @param {{[name: string]: any}} params @param {{signal?: AbortSignal, onNotification?: (message: any) => void}} [options]
+/** @param {string} method @param {{[name: string]: any}} params
+ * @param {{signal?: AbortSignal, onNotification?: (message: any) => void, query?: string}} [options] `query`: of the endpoint's address
  * @returns {Promise<any>} the result */
-export async function mcpRequest(method, params, { signal, onNotification } = {}) {
+export async function mcpRequest(method, params, { signal, onNotification, query = '' } = {}) {
   const subject = params.name ?? params.uri;
   const sent = headers({
     'content-type': 'application/json',
@@ -42,7 +43,7 @@ export async function mcpRequest(method, params, { signal, onNotification } = {}
   });
   let response;
   try {
-    response = await fetch(mcpUrl(), { method: 'POST', headers: sent, body: writeJson(mcpBody(method, params)), credentials: 'omit', cache: 'no-store', redirect: 'error', signal: signal ?? null });
+    response = await fetch(mcpUrl() + query, { method: 'POST', headers: sent, body: writeJson(mcpBody(method, params)), credentials: 'omit', cache: 'no-store', redirect: 'error', signal: signal ?? null });
   } catch (error) {
     if (error instanceof DOMException && error.name === 'AbortError') throw error;
     throw new ApiError(0, { message: 'the server is unreachable' });

@@ -20,7 +20,7 @@ use std::{
 
 use nuncio::{
     FlowsOptions, ModelOptions, OtlpOptions, PostgresOptions, Provider, SecurityOptions, ServerOptions,
-    StoreLocation, TlsOptions,
+    StoreLocation, TlsOptions, ToolListFilter,
     engine::{Options, outbox::OutboxOptions},
 };
 
@@ -47,6 +47,7 @@ pub(crate) struct Config {
     pub(crate) default_agent: Option<String>,
     pub(crate) agent_step: Duration,
     pub(crate) bench_agent: bool,
+    pub(crate) builtin_agents: BuiltinAgents,
     pub(crate) allow_private_webhooks: bool,
     pub(crate) https_only_webhooks: bool,
     pub(crate) log: String,
@@ -131,6 +132,16 @@ impl ModelConfig {
     }
 }
 
+/// Whether the built-in agents, which are demonstrations, are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BuiltinAgents {
+    /// Where the configuration has no agent.
+    Auto,
+    /// Beside those of the configuration.
+    On,
+    Off,
+}
+
 /// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LogFormat {
@@ -153,6 +164,7 @@ impl Default for Config {
             default_agent: None,
             agent_step: nuncio_agents::AgentOptions::default().step,
             bench_agent: false,
+            builtin_agents: BuiltinAgents::Auto,
             allow_private_webhooks: false,
             https_only_webhooks: false,
             log: "info".into(),
@@ -171,6 +183,23 @@ impl Default for Config {
 }
 
 impl Config {
+    /// Whether the built-in agents are served.
+    pub(crate) fn serves_builtin_agents(&self) -> bool {
+        match self.builtin_agents {
+            BuiltinAgents::Auto => !self.agents.is_any_served(),
+            BuiltinAgents::On => true,
+            BuiltinAgents::Off => false,
+        }
+    }
+
+    /// Leaves out the agents of the file, and the settings that name them.
+    pub(crate) fn forget_agents(&mut self) {
+        self.agents = AgentTables::default();
+        self.default_agent = None;
+        self.builtin_agents = BuiltinAgents::Auto;
+        self.server.mcp.tools = ToolListFilter::default();
+    }
+
     /// Where the tasks are stored.
     pub(crate) fn store_location(&self) -> StoreLocation {
         match &self.store {

@@ -29,6 +29,10 @@ use crate::{
     metrics_endpoint::{self, COMMIT},
 };
 
+/// The flag that serves the built-in agents, and the setting that it stands for.
+const DEMO: &str = "demo";
+const BUILTIN_AGENTS: &str = "builtin-agents";
+
 /// The flags of one command line: as given, not the effective configuration.
 pub(crate) struct Flags {
     pub(super) given: FlagValues,
@@ -56,6 +60,11 @@ impl Args for Flags {
                  nuncio.toml (max-running); a flag overrides both. --print-config shows all of them, \
                  with those that have no flag.",
             );
+        let command = command.arg(
+            Arg::new(DEMO).long(DEMO).action(ArgAction::SetTrue).conflicts_with(BUILTIN_AGENTS).help(
+                "Serve the built-in agents beside those of nuncio.toml: short for --builtin-agents true",
+            ),
+        );
         let defaults = Config::default();
         with_flags().fold(command, |command, setting| command.arg(flag(setting, &defaults)))
     }
@@ -97,9 +106,12 @@ fn flag(setting: &'static Setting, defaults: &Config) -> Arg {
 
 impl FromArgMatches for Flags {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let given = with_flags()
+        let mut given = with_flags()
             .filter_map(|setting| Some((setting.key, matches.get_one::<String>(setting.key)?.clone())))
             .collect::<BTreeMap<_, _>>();
+        if matches.get_flag(DEMO) {
+            given.insert(BUILTIN_AGENTS, "true".to_owned());
+        }
         Ok(Self {
             given,
             config: matches.get_one::<String>("config").map(PathBuf::from),
@@ -201,6 +213,7 @@ fn announce(running: &RunningServer, format: LogFormat) -> Result<(), CliError> 
 pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     let place = config.store_location();
     let configured = config.agents.specs(&config.data)?;
+    let agents = built_in_agents(&config);
     let Config { mut server, .. } = config;
     server.metrics = metrics_endpoint::start();
     let nuncio = match config.socket {
@@ -213,7 +226,7 @@ pub(super) fn server(config: Config) -> Result<Nuncio, ConfigError> {
     };
     let nuncio = nuncio
         .configured(configured)
-        .agents(agents(&config.agent_step, config.bench_agent))
+        .agents(agents)
         .listen(config.listen)
         .allow_remote(config.allow_remote)
         .data(config.data)
@@ -259,10 +272,11 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
 }
 
-/// The built-in agents, the default one first.
-fn agents(step: &Duration, bench: bool) -> Vec<Arc<dyn Agent>> {
-    let bench = bench.then(|| Arc::new(BenchAgent) as Arc<dyn Agent>);
-    bench.into_iter().chain(built_in(&AgentOptions { step: *step })).collect()
+/// The built-in agents that the configuration wants, the default one first.
+fn built_in_agents(config: &Config) -> Vec<Arc<dyn Agent>> {
+    let bench = config.bench_agent.then(|| Arc::new(BenchAgent) as Arc<dyn Agent>);
+    let demo = config.serves_builtin_agents().then(|| built_in(&AgentOptions { step: config.agent_step }));
+    bench.into_iter().chain(demo.into_iter().flatten()).collect()
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ use super::{
     server::{self, LocalServer},
 };
 use crate::{
-    config::{self, AgentTables, Config, FlagValues, LogFormat, TlsConfig},
+    config::{self, Config, FlagValues, LogFormat, TlsConfig},
     duration, logs,
     tls_flags::TlsFlags,
 };
@@ -204,7 +204,7 @@ async fn local(
     }
     if loaded.is_found {
         // A client command must not start programs that the current folder's configuration happens to name.
-        config.agents = AgentTables::default();
+        config.forget_agents();
         if !config::is_trusted(&loaded.file) {
             config.flows.sparc.test_command = None;
         }

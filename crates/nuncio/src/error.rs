@@ -20,7 +20,7 @@ pub enum StartError {
     Catalog(#[from] CatalogError),
     /// The list of tools names an agent that is not served.
     #[error("mcp.tools: {0}")]
-    Tools(#[from] nuncio_server::ToolSelectionError),
+    Tools(#[from] nuncio_server::ToolListFilterError),
     /// An agent cannot be built from its configuration.
     #[error(transparent)]
     Configured(#[from] SpecError),

@@ -42,7 +42,7 @@ pub use nuncio_client::model::{ModelOptions, Provider, UnknownProvider};
 pub use nuncio_engine as engine;
 pub use nuncio_flows::{self as flows, FlowsOptions};
 pub use nuncio_server::{
-    EffectiveSetting, HttpLimits, McpOptions, ServerOptions, TlsOptions, ToolSelection, ToolSelectionError,
+    EffectiveSetting, HttpLimits, McpOptions, ServerOptions, TlsOptions, ToolListFilter, ToolListFilterError,
     TrustedProxy,
 };
 pub use nuncio_store::{PostgresOptions, StoreLocation};

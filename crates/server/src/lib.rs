@@ -41,7 +41,7 @@ use std::{future::Future, io, sync::Arc};
 pub use admin::tenants::order as order_json;
 use app::{App, Site};
 pub use auth::{AuthError, Authenticator};
-pub use mcp::{McpOptions, ToolSelection, ToolSelectionError, serve_pipe};
+pub use mcp::{McpOptions, ToolListFilter, ToolListFilterError, serve_pipe};
 use nuncio_engine::Engine;
 pub use options::{EffectiveSetting, HttpLimits, ServerOptions};
 pub use proxies::{Network, TrustedProxy};

@@ -4,7 +4,7 @@
 //! `http`, `sse` and `pipe` are the transports; `dispatch` answers one request of any transport; `call` and
 //! `task_stream` carry a tool call from its arguments to its result. The store holds the sessions (to
 //! 2025-11-25), and the stream of a call is its task's log from a cursor, so that both survive a restart. `endpoint`
-//! decides what a client reaches, `tool_selection` what is listed of it, and `tool_access` what the caller may use.
+//! decides what a client reaches, `tool_list_filter` what is listed of it, and `tool_access` what the caller may use.
 
 mod batch;
 mod call;
@@ -31,7 +31,7 @@ mod task_resource;
 mod task_stream;
 mod tasks;
 mod tool_access;
-mod tool_selection;
+mod tool_list_filter;
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ pub(crate) use self::{
 pub use self::{
     options::McpOptions,
     pipe::serve_pipe,
-    tool_selection::{ToolSelection, ToolSelectionError},
+    tool_list_filter::{ToolListFilter, ToolListFilterError},
 };
 use self::{
     questions::{ClientQuestions, WrongAnswers},
@@ -59,7 +59,7 @@ pub(crate) struct Mcp {
     pub(crate) options: McpOptions,
     info: Implementation,
     /// The tools that are listed where the client chooses none.
-    listed: Arc<ToolSelection>,
+    listed: Arc<ToolListFilter>,
     state_signer: RequestStateSigner,
     pub(crate) sessions: McpSessions,
     client_questions: ClientQuestions,

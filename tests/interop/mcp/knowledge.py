@@ -244,7 +244,8 @@ async def check_refusals(client, ns):
 
 
 async def story(server, mode):
-    async with connect(server.url, mode) as client:
+    # Every tool is called, also those that a list does not have by default.
+    async with connect(f"{server.url}?tools=all", mode) as client:
         ns, resources, called = await seed(client, mode)
         for uri in resources:
             await check_resource(client, uri)

@@ -130,6 +130,8 @@ impl ChatServerAddress {
         match self {
             Self::Local(data) => Some(server::address_of(data).trim_end_matches('/').to_owned()),
             Self::Url { url, .. } => {
+                let mut url = url.clone();
+                url.set_query(None);
                 let text = url.as_str().trim_end_matches('/');
                 Some(text.strip_suffix("/mcp").unwrap_or(text).to_owned())
             }
@@ -222,7 +224,7 @@ impl ChatServerAddress {
                         // running calls.
                         options.protocol = Some(PeerProtocol::Mcp);
                         options.revision.get_or_insert_with(|| McpVersion::V2025_11_25.name().to_owned());
-                        let text = format!("{}/mcp", server::address_of(&data));
+                        let text = format!("{}/mcp?tools=all", server::address_of(&data));
                         let no_url = |error: url::ParseError| PeerError::Unreachable {
                             at: text.clone(),
                             why: error.to_string(),
@@ -402,6 +404,7 @@ mod tests {
             assert_eq!(ChatServerAddress::parse(text).unwrap().base().as_deref(), Some(base));
         };
         check("http://a:1/mcp", "http://a:1");
+        check("http://a:1/mcp?tools=all", "http://a:1");
         check("http://a:1/", "http://a:1");
     }
 }

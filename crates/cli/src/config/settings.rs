@@ -3,14 +3,14 @@
 use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use nuncio::{
-    AuthMode, PostgresOptions, Provider, StoreLocation, TrustedProxy, UnknownProvider,
+    AuthMode, PostgresOptions, Provider, StoreLocation, ToolListFilterError, TrustedProxy, UnknownProvider,
     engine::{
         AccessKind, AuditLevel, Grants, MeteredResource, QuestionLimit, Share, access_control::RateError,
         memory::Privacy, redact::Redactor,
     },
 };
 
-use super::{Config, LogFormat, ModelConfig};
+use super::{BuiltinAgents, Config, LogFormat, ModelConfig};
 use crate::duration;
 
 pub(crate) struct Setting {
@@ -171,9 +171,12 @@ pub(crate) static SETTINGS: &[Setting] = &[
     row("allowed-hosts", SettingShape::List, "NAMES", "Further host names under which the server answers, with commas between",
         |config| Some(config.server.allowed_hosts.join(",")),
         |config, text| { config.server.allowed_hosts = list(text); Ok(()) }),
-    row("default-agent", SettingShape::Text, "NAME", "The agent that answers at the root",
+    row("default-agent", SettingShape::Text, "NAME", "The agent that answers at the root; by default the first one of nuncio.toml, or echo where the built-in agents are served",
         |config| config.default_agent.clone(),
         |config, text| { config.default_agent = Some(text.into()); Ok(()) }),
+    row("builtin-agents", SettingShape::Text, "WHEN", "Whether the built-in agents are served, which are demonstrations: true (or --demo), false, or auto (where no [[agent]] is served)",
+        |config| Some(match config.builtin_agents { BuiltinAgents::Auto => "auto", BuiltinAgents::On => "true", BuiltinAgents::Off => "false" }.into()),
+        |config, text| builtin_agents(text).map(|when| config.builtin_agents = when)),
     row("agent-step", SettingShape::Text, "DURATION", "How long one step of the built-in agents takes",
         |config| Some(duration::format(config.agent_step)),
         |config, text| duration::parse(text).map(|value| config.agent_step = value)),
@@ -336,6 +339,9 @@ pub(crate) static SETTINGS: &[Setting] = &[
         |config| Some(config.security.default_scopes.join("\n")),
         |config, text| scopes(text).map(|scopes| config.security.default_scopes = scopes)),
 
+    row("mcp.tools", SettingShape::List, "NAMES", "What tools/list at /mcp shows: groups of tools (agents, tasks, registry, memory, batch, plan, sparc), agent:NAME for one agent, or all or none alone; what is not listed can still be called",
+        |config| Some(config.server.mcp.tools.to_string()),
+        |config, text| text.parse().map(|tools| config.server.mcp.tools = tools).map_err(|error: ToolListFilterError| error.to_string())),
     field!("mcp.max-sessions", whole, "Sessions of one caller at once", server.mcp.max_sessions),
     field!("mcp.session-idle", duration, "How long a session may be unused before it is deleted", server.mcp.session_idle),
     field!("mcp.max-subscriptions", whole, "Resources and tasks that one session, or one subscription, may follow", server.mcp.max_subscriptions),
@@ -604,6 +610,15 @@ fn set_rate(config: &mut Config, kind: AccessKind, text: &str) -> Result<(), Str
         rates.push((kind, text.parse().map_err(|error: RateError| error.to_string())?));
     }
     Ok(())
+}
+
+fn builtin_agents(text: &str) -> Result<BuiltinAgents, String> {
+    match switch(text) {
+        Ok(true) => Ok(BuiltinAgents::On),
+        Ok(false) => Ok(BuiltinAgents::Off),
+        Err(_) if text == "auto" => Ok(BuiltinAgents::Auto),
+        Err(_) => Err(format!("expected true, false or auto, not {text:?}")),
+    }
 }
 
 fn log_filter(text: &str) -> Result<(), String> {

@@ -118,6 +118,13 @@ impl ConfigReloader {
                 tracing::error!("{}: {error}; the agents stay as they were", self.file.display());
             }
         }
+        if config.serves_builtin_agents() != self.config.serves_builtin_agents() {
+            tracing::info!(
+                "{}: the built-in agents are {} after a restart (builtin-agents)",
+                self.file.display(),
+                if config.serves_builtin_agents() { "served" } else { "not served any more" }
+            );
+        }
         let changed = self.changed(&config);
         if !changed.is_empty() {
             tracing::warn!(

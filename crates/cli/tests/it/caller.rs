@@ -86,7 +86,12 @@ impl Caller {
     }
 
     /// A request of MCP: the whole response. Asked by a client that has a model, shows forms and takes tasks.
-    pub(crate) fn mcp(&self, method: &str, mut params: Value) -> Value {
+    pub(crate) fn mcp(&self, method: &str, params: Value) -> Value {
+        self.mcp_at("/mcp", method, params).message()
+    }
+
+    /// The same at any of the server's endpoints, as it comes over HTTP.
+    pub(crate) fn mcp_at(&self, path: &str, method: &str, mut params: Value) -> Answer {
         let version = "2026-07-28";
         params["_meta"] = json!({
             "io.modelcontextprotocol/protocolVersion": version,
@@ -110,7 +115,7 @@ impl Caller {
         }
         let headers: Vec<(&str, &str)> = headers.iter().map(|(name, value)| (*name, &**value)).collect();
         let request = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
-        self.send("POST", "/mcp", &headers, Some(&request)).message()
+        self.send("POST", path, &headers, Some(&request))
     }
 
     /// The result of a request of MCP, which there has to be.

@@ -40,6 +40,7 @@ mod secrets;
 mod security;
 mod serve;
 mod server_choice;
+mod served;
 mod server_process;
 mod sparc_crash;
 mod store_maintenance;

@@ -111,7 +111,7 @@ fn the_examples_run_as_they_are_written() {
 #[test]
 fn a_plan_is_made_looked_at_and_run_by_commands() {
     let world = World::new("5ms");
-    let request = "Research agent protocols and research SQLite, then echo the results";
+    let request = "Research agent protocols (research_agent) and research SQLite, then echo the results";
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).unwrap();
     assert!(readme.contains(&format!("nuncio plan make {request:?}")), "the README's plan is run here");
@@ -145,6 +145,8 @@ fn a_plan_is_made_looked_at_and_run_by_commands() {
     assert!(bad["error"]["message"].as_str().unwrap().contains("is \"echo\" meant?"), "{bad}");
     let nobody = world.run(&["make", "Paint the garage green"]).exits(1);
     assert!(nobody.stderr.contains("nobody here fits these parts"), "{}", nobody.stderr);
+    let demo = world.run(&["make", "Book a trip to Lisbon"]).exits(1);
+    assert!(demo.stderr.contains("travel_agent would fit, and is a demonstration"), "{}", demo.stderr);
     world.run(&["run", "missing.toml"]).exits(2);
     world.file(
         "fails.toml",
@@ -199,9 +201,13 @@ fn an_agent_makes_a_plan_whose_file_is_whole() {
         "env": { "SAYS": says },
     });
     std::fs::write(&config, toml::to_string(&json!({ "agent": [agent] })).unwrap()).unwrap();
-    let server = ServerProcess::start(&dir.path().join("data"), &["--config", config.to_str().unwrap()]);
+    let flags = ["--demo", "--config", config.to_str().unwrap()];
+    let server = ServerProcess::start(&dir.path().join("data"), &flags);
     let world = World { server, dir };
-    let made = world.run(&["make", "whatever", "--by", "planner", "--to", "made.toml"]).exits(0);
+    // The plan may use a demonstration only where the request names it.
+    let refused = world.run(&["make", "whatever", "--by", "planner"]).exits(1);
+    assert!(refused.stderr.contains("there is no agent \"echo\""), "{}", refused.stderr);
+    let made = world.run(&["make", "echo whatever", "--by", "planner", "--to", "made.toml"]).exits(0);
     assert!(made.stderr.contains("wrote made.toml"), "{}", made.stderr);
     let ran = world.run(&["run", "made.toml"]).exits(0);
     assert!(ran.stdout.contains(input), "{}", ran.stdout);

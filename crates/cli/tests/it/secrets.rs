@@ -70,8 +70,11 @@ struct Planted {
 impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join("nuncio.toml"), "redact = [\"ACME-[0-9]+-[A-Z]+\"]\naudit = \"all\"\n")
-            .unwrap();
+        fs::write(
+            dir.path().join("nuncio.toml"),
+            "redact = [\"ACME-[0-9]+-[A-Z]+\"]\naudit = \"all\"\nmcp.tools = \"all\"\n",
+        )
+        .unwrap();
         let server =
             ServerProcess::start(&dir.path().join("nuncio-data"), &["--auth", "on", "--log", "trace"]);
         let place = Self { dir, server };

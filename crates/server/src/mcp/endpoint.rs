@@ -3,7 +3,7 @@
 //! An endpoint decides what a client reaches there, and which of it the lists show; the caller's scopes decide what the
 //! caller may use of that. At an agent's endpoint exist the agent as the only tool, and its tasks of the caller. The task
 //! tools can be called there, without being listed: a client that cannot be asked, because it has neither elicitation nor
-//! the task methods, has no other way to answer what a task asks.
+//! the task methods, has no other way to answer what its background call asks.
 
 use std::{borrow::Cow, sync::Arc};
 
@@ -14,12 +14,12 @@ use nuncio_engine::{
 };
 use percent_encoding::percent_decode_str;
 
-use super::{Mcp, task_resource::task_of, tool_selection::ToolSelection};
+use super::{Mcp, task_resource::task_of, tool_list_filter::ToolListFilter};
 use crate::{request_checks::HttpRefusal, similar_name::similar_name};
 
 /// The path of the server's endpoint.
 const PATH: &str = "/mcp";
-/// The parameter of the server's endpoint that replaces the configured selection, for one client.
+/// The parameter of the server's endpoint that replaces the configured filter of tools, for one client.
 const TOOLS: &str = "tools";
 /// The task tool that names an agent: not reached at the endpoint of one agent.
 const TASK_SEND: &str = "task_send";
@@ -29,21 +29,21 @@ const TASK_SEND: &str = "task_send";
 pub(crate) struct McpEndpoint {
     /// The only agent; `None` at the server's endpoint.
     agent: Option<Arc<str>>,
-    tools: Arc<ToolSelection>,
+    tools: Arc<ToolListFilter>,
 }
 
 impl McpEndpoint {
     /// The server's endpoint.
-    pub(crate) fn of_server(tools: Arc<ToolSelection>) -> Self {
+    pub(crate) fn of_server(tools: Arc<ToolListFilter>) -> Self {
         Self { agent: None, tools }
     }
 
     /// The endpoint of a request. The caller is known by now: who may not call an agent does not learn its name.
     pub(super) fn find(mcp: &Mcp, uri: &Uri, caller: &Caller) -> Result<Self, HttpRefusal> {
         let refused = |status, message| Err(HttpRefusal { status, message });
-        let tools = selection_in(uri.query().unwrap_or_default());
+        let tools = filter_in(uri.query().unwrap_or_default());
         let Some(name) = agent_in(uri.path()) else {
-            return match tools.map(|names| names.parse::<ToolSelection>()) {
+            return match tools.map(|names| names.parse::<ToolListFilter>()) {
                 None => Ok(Self::of_server(Arc::clone(&mcp.listed))),
                 Some(Ok(tools)) => Ok(Self::of_server(Arc::new(tools))),
                 Some(Err(error)) => refused(StatusCode::BAD_REQUEST, format!("{TOOLS}: {error}")),
@@ -156,8 +156,8 @@ fn is_agent_name(name: &str) -> bool {
     (1..=64).contains(&name.len()) && name.bytes().all(legal)
 }
 
-/// The selection of tools that the query of a URL names.
-fn selection_in(query: &str) -> Option<Cow<'_, str>> {
+/// The filter of tools that the query of a URL names.
+fn filter_in(query: &str) -> Option<Cow<'_, str>> {
     let mut pairs = query.split('&').map(|pair| pair.split_once('=').unwrap_or((pair, "")));
     let (_, names) = pairs.find(|(key, _)| *key == TOOLS)?;
     Some(percent_decode_str(names).decode_utf8_lossy())
@@ -194,7 +194,7 @@ mod tests {
             ("x=1&tools=agent%3Aecho%2Ctasks", Some("agent:echo,tasks")),
             ("tools", Some("")),
         ] {
-            assert_eq!(selection_in(query).as_deref(), tools, "{query}");
+            assert_eq!(filter_in(query).as_deref(), tools, "{query}");
         }
     }
 }

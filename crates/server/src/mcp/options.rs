@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::ToolSelection;
+use super::ToolListFilter;
 
 /// Options and limits of the MCP binding.
 #[derive(Clone)]
@@ -13,7 +13,7 @@ pub struct McpOptions {
     /// Instructions for clients on how to use this server, sent in the handshake.
     pub instructions: Option<String>,
     /// The tools that the list at `/mcp` shows. All others can be called, too.
-    pub tools: ToolSelection,
+    pub tools: ToolListFilter,
     /// Maximum concurrent sessions of one caller.
     pub max_sessions: usize,
     /// Idle time after which a session is deleted.
@@ -39,7 +39,7 @@ impl Default for McpOptions {
         Self {
             secret: vec![],
             instructions: None,
-            tools: ToolSelection::default(),
+            tools: ToolListFilter::default(),
             max_sessions: 10_000,
             session_idle: Duration::from_secs(24 * 3600),
             max_subscriptions: 256,

@@ -76,7 +76,7 @@ fn call(server: &ServerProcess, agent: &str, tool: &str) -> Value {
 fn a_tool_whose_schema_nobody_can_apply_is_refused_with_words_and_the_server_stays_responsive() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "");
-    let server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let server = ServerProcess::start(&dir.path().join("data"), &["--demo"]);
     for agent in ["both", "alone"] {
         let task = call(&server, agent, "dear");
         let (state, words) = ending(&task);
@@ -93,7 +93,7 @@ fn a_tool_whose_schema_nobody_can_apply_is_refused_with_words_and_the_server_sta
 fn what_a_schema_may_cost_is_the_operators() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), "[limits]\nschema-cost = 2\n\n");
-    let server = ServerProcess::start(&dir.path().join("data"), &[]);
+    let server = ServerProcess::start(&dir.path().join("data"), &["--demo"]);
     let task = call(&server, "both", "fair");
     let (state, words) = ending(&task);
     assert_eq!(state, "TASK_STATE_REJECTED", "{task}");

@@ -56,14 +56,18 @@ fn what_only_the_server_finds_wrong_is_named_in_the_same_way() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("nuncio.toml"), table).unwrap();
         let mut command = nuncio_in(dir.path());
-        let ran = run(command.args(["serve", "--listen", "127.0.0.1:0", "--data", "d"])).exits(1);
+        let ran = run(command.args(["serve", "--demo", "--listen", "127.0.0.1:0", "--data", "d"])).exits(1);
         assert!(ran.stderr.contains(expected), "{}", ran.stderr);
     }
     let agent =
         |name: &str, rest: &str| format!("[[agent]]\nname = \"{name}\"\nkind = \"process\"\n{rest}\n");
     check(
         &agent("echo", "command = [\"x\"]"),
-        "nuncio.toml: [[agent]]: \"echo\": name: the server already has an agent of that name",
+        "nuncio.toml: [[agent]]: \"echo\": name: it is the name of a built-in agent, which is served too: leave out --demo",
+    );
+    check(
+        &agent("batch", "command = [\"x\"]"),
+        "nuncio.toml: [[agent]]: \"batch\": name: the server already has an agent of that name",
     );
     check(&agent("a", "command = []"), "nuncio.toml: [[agent]]: \"a\": command: expected a program");
     let http = "[[agent]]\nname = \"a\"\nkind = \"http\"\nurl = \"http://u:p@127.0.0.1/\"\n";

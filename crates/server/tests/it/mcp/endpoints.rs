@@ -1,4 +1,4 @@
-//! What is listed, and what is reached: the server's endpoint with a selection of tools, and the endpoint of one agent.
+//! What is listed, and what is reached: the server's endpoint with a filter of its tools, and the endpoint of one agent.
 
 use nuncio_engine::{
     Surface,

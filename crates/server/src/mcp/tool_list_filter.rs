@@ -1,6 +1,6 @@
 //! The tools that `tools/list` shows, chosen by group and by agent.
 //!
-//! A selection hides and does not forbid: the command line, and programs that know a tool's name, call it all the same.
+//! A filter hides and does not forbid: the command line, and programs that know a tool's name, call it all the same.
 //! What a caller may use is decided by its scopes alone (`tool_access`).
 
 use std::{collections::BTreeSet, fmt, str::FromStr};
@@ -17,20 +17,20 @@ const NONE: &str = "none";
 /// The prefix of one agent's name.
 const AGENT: &str = "agent:";
 
-/// A selection of tools: groups, and single agents.
+/// Which tools a list shows: groups, and single agents.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToolSelection {
+pub struct ToolListFilter {
     groups: BTreeSet<ToolGroup>,
     agents: BTreeSet<String>,
 }
 
-/// Why a selection cannot be used.
+/// Why a filter cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ToolSelectionError {
+pub enum ToolListFilterError {
     /// It is empty.
     #[error("expected at least one of: {}", known())]
     Empty,
-    /// A word that stands for a whole selection stands beside others.
+    /// A word that stands for a whole filter stands beside others.
     #[error("{0:?} stands alone: leave out the other names, or {0:?}")]
     NotAlone(String),
     /// There is no such group.
@@ -51,7 +51,7 @@ pub enum ToolSelectionError {
     },
 }
 
-/// Everything that a selection may name.
+/// Everything that a filter may name.
 fn known() -> String {
     format!("{}, {AGENT}NAME, {ALL}, {NONE}", ToolGroup::ALL.map(ToolGroup::name).join(", "))
 }
@@ -60,14 +60,14 @@ fn meant(similar: Option<&str>) -> String {
     similar.map(|similar| format!(" (is {similar:?} meant?)")).unwrap_or_default()
 }
 
-impl Default for ToolSelection {
+impl Default for ToolListFilter {
     /// What a client of an editor needs: the agents, and the tools for their tasks.
     fn default() -> Self {
         Self { groups: BTreeSet::from([ToolGroup::Agents, ToolGroup::Tasks]), agents: BTreeSet::new() }
     }
 }
 
-impl ToolSelection {
+impl ToolListFilter {
     /// Every group.
     pub fn all() -> Self {
         Self { groups: ToolGroup::ALL.into(), agents: BTreeSet::new() }
@@ -79,11 +79,11 @@ impl ToolSelection {
     }
 
     /// Checks that the agents which it names are served.
-    pub fn check(&self, catalog: &Catalog) -> Result<(), ToolSelectionError> {
+    pub fn check(&self, catalog: &Catalog) -> Result<(), ToolListFilterError> {
         let Some(name) = self.agents.iter().find(|name| catalog.get(name).is_err()) else { return Ok(()) };
         let served: Vec<_> = catalog.iter().collect();
         let similar = similar_name(name, served.iter().map(|agent| agent.profile.name.as_str()));
-        Err(ToolSelectionError::NoAgent { name: name.clone(), similar: similar.map(str::to_owned) })
+        Err(ToolListFilterError::NoAgent { name: name.clone(), similar: similar.map(str::to_owned) })
     }
 
     /// Whether the tool is listed. A tool of no group was added by the embedding program and always is.
@@ -97,37 +97,37 @@ impl ToolSelection {
     }
 }
 
-impl FromStr for ToolSelection {
-    type Err = ToolSelectionError;
+impl FromStr for ToolListFilter {
+    type Err = ToolListFilterError;
 
-    fn from_str(text: &str) -> Result<Self, ToolSelectionError> {
+    fn from_str(text: &str) -> Result<Self, ToolListFilterError> {
         let names: Vec<&str> = text.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
-        let mut selection = Self::none();
+        let mut filter = Self::none();
         for name in &names {
             match *name {
                 ALL if names.len() == 1 => return Ok(Self::all()),
                 NONE if names.len() == 1 => return Ok(Self::none()),
-                ALL | NONE => return Err(ToolSelectionError::NotAlone((*name).to_owned())),
+                ALL | NONE => return Err(ToolListFilterError::NotAlone((*name).to_owned())),
                 name => match (ToolGroup::parse(name), name.strip_prefix(AGENT)) {
-                    (Some(group), _) => drop(selection.groups.insert(group)),
+                    (Some(group), _) => drop(filter.groups.insert(group)),
                     (None, Some(agent)) if !agent.is_empty() => {
-                        selection.agents.insert(agent.to_owned());
+                        filter.agents.insert(agent.to_owned());
                     }
                     (None, _) => return Err(no_group(name)),
                 },
             }
         }
-        if names.is_empty() { Err(ToolSelectionError::Empty) } else { Ok(selection) }
+        if names.is_empty() { Err(ToolListFilterError::Empty) } else { Ok(filter) }
     }
 }
 
-fn no_group(name: &str) -> ToolSelectionError {
+fn no_group(name: &str) -> ToolListFilterError {
     let known = ToolGroup::ALL.iter().map(|group| group.name()).chain([ALL, NONE]);
     let similar = similar_name(name, known).map(str::to_owned);
-    ToolSelectionError::NoGroup { name: name.to_owned(), similar }
+    ToolListFilterError::NoGroup { name: name.to_owned(), similar }
 }
 
-impl fmt::Display for ToolSelection {
+impl fmt::Display for ToolListFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if *self == Self::all() {
             return f.write_str(ALL);
@@ -144,9 +144,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_selection_is_read_as_it_is_written() {
+    fn a_filter_is_read_as_it_is_written() {
         let check = |text: &str, written: &str| {
-            let read: ToolSelection = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
+            let read: ToolListFilter = text.parse().unwrap_or_else(|error| panic!("{text}: {error}"));
             assert_eq!(read.to_string(), written);
             assert_eq!(written.parse(), Ok(read));
         };
@@ -156,13 +156,13 @@ mod tests {
         check("all", "all");
         check("none", "none");
         check("agents,tasks,registry,memory,batch,plan,sparc", "all");
-        assert_eq!(ToolSelection::default().to_string(), "agents,tasks");
+        assert_eq!(ToolListFilter::default().to_string(), "agents,tasks");
     }
 
     #[test]
-    fn a_selection_that_means_nothing_is_refused_with_what_there_is() {
+    fn a_filter_that_means_nothing_is_refused_with_what_there_is() {
         let check = |text: &str, words: &str| {
-            let why = text.parse::<ToolSelection>().map_err(|error| error.to_string());
+            let why = text.parse::<ToolListFilter>().map_err(|error| error.to_string());
             assert!(why.as_ref().is_err_and(|why| why.contains(words)), "{text}: {why:?}");
         };
         check(
@@ -184,9 +184,9 @@ mod tests {
     fn an_agent_is_listed_by_its_group_or_its_name() {
         let agent = |name: &str, group| Profile::new(name, "Works.").tool_group(group);
         let check = |text: &str, listed: [bool; 2]| {
-            let selection: ToolSelection = text.parse().unwrap_or_else(|error| panic!("{error}"));
+            let filter: ToolListFilter = text.parse().unwrap_or_else(|error| panic!("{error}"));
             let found = [("writer", ToolGroup::Agents), ("batch", ToolGroup::Batch)]
-                .map(|(name, group)| selection.lists_agent(&agent(name, group)));
+                .map(|(name, group)| filter.lists_agent(&agent(name, group)));
             assert_eq!(found, listed, "{text}");
         };
         check("agents", [true, false]);
@@ -201,7 +201,7 @@ mod tests {
     fn a_tool_of_the_embedding_program_is_always_listed() {
         let own = ToolProfile::new("greet", "Greets.");
         let memory = ToolProfile::new("memory_get", "Reads.").group(ToolGroup::Memory);
-        let (none, all) = (ToolSelection::none(), ToolSelection::all());
+        let (none, all) = (ToolListFilter::none(), ToolListFilter::all());
         assert_eq!((none.lists_tool(&own), none.lists_tool(&memory)), (true, false));
         assert_eq!((all.lists_tool(&own), all.lists_tool(&memory)), (true, true));
     }
