@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::{HeaderValue, header};
-use nuncio_client::a2a::{A2aCredentials, A2aHttpOptions};
+use nuncio_client::a2a::A2aHttpOptions;
 use nuncio_outbound::{
     HttpClient, HttpClientOptions, HttpDestination, HttpRequest, OutboundError, ProxyRule, RedirectRule,
 };
@@ -54,7 +54,7 @@ impl UnknownAgent {
 pub(crate) async fn list_agents(
     server: &str,
     http: &A2aHttpOptions,
-    credentials: &A2aCredentials,
+    bearer: Option<&str>,
 ) -> Result<Vec<String>, OutboundError> {
     let url = Url::parse(&format!("{server}/")).map_err(|error| OutboundError::Url(error.to_string()))?;
     let client = HttpClient::new(HttpClientOptions {
@@ -68,7 +68,7 @@ pub(crate) async fn list_agents(
     })?;
     let mut request =
         HttpRequest::get(url).header(header::ACCEPT, HeaderValue::from_static("application/json"));
-    let bearer = credentials.bearer.as_ref().map(|bearer| HeaderValue::try_from(format!("Bearer {bearer}")));
+    let bearer = bearer.map(|bearer| HeaderValue::try_from(format!("Bearer {bearer}")));
     if let Some(Ok(mut bearer)) = bearer {
         bearer.set_sensitive(true);
         request = request.header(header::AUTHORIZATION, bearer);

@@ -299,19 +299,17 @@ impl AgentConnection {
     async fn unknown_agent(&self, agent: &str, error: A2aClientError) -> CliError {
         let Some(url) = self.reference.url() else { return self.failed(error) };
         let server = server_of_card(url);
-        let none = A2aCredentials::default();
-        let bearer = self.operator.as_ref().map(|(_, token)| token.clone());
-        let credentials =
-            A2aCredentials { bearer: self.credentials.bearer.clone().or(bearer), ..none.clone() };
-        for credentials in [none, credentials] {
-            if credentials.bearer.is_some() && self.check_credentials(url, Some(url)).is_err() {
-                break;
-            }
-            if let Ok(known) = list_agents(&server, &self.http, &credentials).await
-                && !known.is_empty()
-            {
-                return CliError::UnknownAgent(UnknownAgent::new(agent, server, known));
-            }
+        let bearer = self.credentials.bearer.as_deref();
+        let bearer = bearer.or(self.operator.as_ref().map(|(_, token)| token.as_str()));
+        let bearer = bearer.filter(|_| self.check_credentials(url, Some(url)).is_ok());
+        let open = list_agents(&server, &self.http, None).await.unwrap_or_default();
+        let known = match (open.is_empty(), bearer) {
+            // A server may show its agents only to callers that it knows.
+            (true, Some(bearer)) => list_agents(&server, &self.http, Some(bearer)).await.unwrap_or_default(),
+            _ => open,
+        };
+        if !known.is_empty() {
+            return CliError::UnknownAgent(UnknownAgent::new(agent, server, known));
         }
         self.failed(error)
     }

@@ -108,6 +108,8 @@ pub struct ModelOptions {
     pub url: Option<String>,
     /// The model's name at the provider.
     pub name: String,
+    /// Its name in metrics, where `name` is not to be shown: it may come from the environment.
+    pub shown_name: Option<String>,
     /// The API key.
     pub key: Option<String>,
     /// Limit for one attempt, from the connection to the end of the reply.
@@ -132,6 +134,7 @@ impl ModelOptions {
             provider,
             url: None,
             name: name.into(),
+            shown_name: None,
             key: None,
             timeout: Duration::from_secs(300),
             max_answer: 4 * 1024 * 1024,
@@ -195,7 +198,7 @@ impl Model {
             value.set_sensitive(true);
             headers.insert(name, value);
         }
-        let metrics = ModelMetrics::new(&options.name);
+        let metrics = ModelMetrics::new(options.shown_name.as_deref().unwrap_or(&options.name));
         Ok(Self { http, url, headers, options: options.clone(), metrics })
     }
 

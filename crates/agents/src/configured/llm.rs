@@ -84,6 +84,7 @@ pub(super) fn make(spec: &AgentSpec, llm: &LlmSpec) -> Result<BuiltAgent, SpecEr
         key: llm.api_key.as_ref().map(|key| key.0.clone()),
         timeout: llm.timeout,
         retries: llm.retries,
+        shown_name: Some(llm.model.to_string()),
         ..ModelOptions::of(provider, llm.model.expose())
     };
     let model = Model::new(&options).map_err(|error| spec.wrong("base-url", error.to_string()))?;

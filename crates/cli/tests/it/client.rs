@@ -166,7 +166,7 @@ fn a_question_is_answered() {
 
     // The commands that are shown are the commands that work.
     let shown = world.run(&["task", "get", &task]).exits(0);
-    assert_eq!(shown.field("Answer"), asked.field("Answer"));
+    assert!(shown.field("Answer").ends_with("--data '{\"confirm\":true}'"), "{}", shown.stdout);
     let other = world.run(&["send", "--agent", "travel_agent", "Rome"]).exits(0);
     let answer = other.field("Answer");
     assert!(answer.ends_with("--data '{\"confirm\":true}'"), "{answer}");

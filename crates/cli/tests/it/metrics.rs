@@ -11,6 +11,7 @@ use std::{
 };
 
 use nuncio_engine::metric::{FAMILIES, MetricKind};
+use nuncio_testkit::model_provider::{StandIn, StandInReply};
 use serde_json::{Value, json};
 
 use crate::{
@@ -358,6 +359,36 @@ fn what_the_dashboard_the_alerts_and_the_page_name_is_in_a_scrape() {
     }
     serde_json::from_str::<Value>(&fs::read_to_string(root().join("ops/grafana-dashboard.json")).unwrap())
         .unwrap();
+}
+
+#[test]
+fn model_calls_and_tokens_are_those_of_the_provider() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let replies = [StandInReply::text("one", (30, 8)), StandInReply::text("two", (12, 5))];
+    let stand_in = runtime.block_on(StandIn::start(replies));
+    let table = |name: &str, url: &str| {
+        format!(
+            "[[agent]]\nname = \"{name}\"\nkind = \"llm\"\nprovider = \"openai\"\nmodel = \"{name}-model\"\nbase-url = \"{url}\"\n\
+             retries = 0\n"
+        )
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let tables = table("answers", &stand_in.url) + &table("silent", "http://127.0.0.1:9");
+    fs::write(dir.path().join("nuncio.toml"), tables).unwrap();
+    let site = Observed { server: ServerProcess::start(&dir.path().join("data"), &[]), dir };
+    site.send("answers");
+    site.send("answers");
+    assert_eq!(site.send("silent")["status"]["state"], "TASK_STATE_FAILED");
+    let calls = |scrape: &Scrape, model: &str, outcome: &str| {
+        scrape.value("nuncio_model_calls_total", &[("model", model), ("outcome", outcome)])
+    };
+    let scrape = site.scrape_until("three calls", |scrape| scrape.sum("nuncio_model_calls_total") == 3.0);
+    assert_eq!((calls(&scrape, "answers-model", "ok"), calls(&scrape, "silent-model", "error")), (2.0, 1.0));
+    let tokens = |direction: &str| {
+        scrape.value("nuncio_model_tokens_total", &[("model", "answers-model"), ("direction", direction)])
+    };
+    assert_eq!((tokens("input"), tokens("output")), (42.0, 13.0));
+    assert_eq!(scrape.sum("nuncio_model_call_duration_seconds_count"), 3.0);
 }
 
 /// Prometheus' own checker takes the alerts and a scrape: where tests/interop/environments has fetched it, or it is installed.
