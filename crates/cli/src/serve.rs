@@ -8,7 +8,6 @@ use std::{
     path::{Path, PathBuf},
     process::ExitCode,
     sync::Arc,
-    time::Duration,
 };
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};

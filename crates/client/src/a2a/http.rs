@@ -18,6 +18,7 @@ use nuncio_outbound::{
     RedirectRule, TlsClientOptions, origin,
 };
 use nuncio_wire::a2a::Dialect;
+use serde_json::Value;
 use url::Url;
 
 use super::{A2aClientError, AgentCard};
@@ -463,13 +464,20 @@ impl ReadResponse {
     /// The error of a response that has none of the protocol.
     pub(super) fn refused(&self) -> A2aClientError {
         let (at, status) = (self.at.clone(), self.head.status.as_u16());
-        let body = lossy(&self.body).trim().chars().take(200).collect();
+        let said = said_in(&self.body).unwrap_or_else(|| lossy(&self.body).trim().to_owned());
+        let body = said.chars().take(200).collect();
         if self.is_about_access() {
             let (supplied, challenge) = (self.supplied, self.head.challenge.clone());
             return A2aClientError::Unauthorized { at, status, supplied, body, challenge };
         }
         A2aClientError::Http { at, status, body, retry_after: self.head.retry_after }
     }
+}
+
+/// The message of an error in the form of JSON-RPC, of REST and of many others; else there is nothing to pick out.
+fn said_in(body: &[u8]) -> Option<String> {
+    let body: Value = serde_json::from_slice(body).ok()?;
+    body["error"]["message"].as_str().filter(|message| !message.is_empty()).map(str::to_owned)
 }
 
 /// The parts of a response's head that are needed later.
