@@ -243,7 +243,9 @@ async fn scratch_for_missing(config: &mut Config, format: Format) -> Result<Opti
         StoreLocation::Sqlite(folder) => !folder.join("nuncio.db").is_file(),
         StoreLocation::Postgres { .. } => !config.data.is_dir(),
     };
-    if !is_missing || server::find_running(&config.data).await.is_some() {
+    // A file in the folder's place is an error of the server that would be started there.
+    let is_no_folder = config.data.exists() && !config.data.is_dir();
+    if !is_missing || is_no_folder || server::find_running(&config.data).await.is_some() {
         return Ok(None);
     }
     let scratch = ScratchFolder::new().map_err(CliError::Runtime)?;
