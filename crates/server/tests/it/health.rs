@@ -100,7 +100,9 @@ async fn a_full_disk_refuses_work_and_recovers() {
     let plain =
         |kind: &str| json!({ "messageId": "m", "role": "user", "parts": [{ kind: "text", "text": large }] });
     let mut answer = message("yes");
-    (answer["taskId"], answer["parts"][0]["metadata"]) = (asking.as_str().into(), json!({ "more": large }));
+    // Within limits.metadata-bytes.
+    let metadata = json!({ "more": large[..60_000] });
+    (answer["taskId"], answer["parts"][0]["metadata"]) = (asking.as_str().into(), metadata);
     let refused = async || {
         for (version, method, params, code) in [
             ("1.0", "SendMessage", json!({ "message": message(&large) }), -32603),
