@@ -121,7 +121,7 @@ def cyclic_plan_is_refused(page, server):
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".checked")).to_contain_text("Valid: 1 subtask")
     expect(page.locator(".checked pre")).to_contain_text("line (1 task")
-    page.get_by_label("Request in words").fill("Research agent protocols, then echo the results")
+    page.get_by_label("Request in words").fill("Research agent protocols (research_agent), then echo the results")
     page.get_by_role("button", name="Make").click()
     expect(page.get_by_label("Plan as TOML or JSON")).to_have_value(re.compile("research_agent"))
     assert server.api("tasks?agent=orchestrator")["total"] == before

@@ -214,12 +214,12 @@ fn log_lines_come_as_they_are_written() {
 #[test]
 fn a_checked_send_succeeds_only_where_the_task_completes() {
     let world = World::new(
-        &["--agent-step", "5ms"],
+        &["--demo", "--agent-step", "5ms"],
         "[[agent]]\nname = \"fails\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", \"exit 3\"]\nspeaks = \"lines\"\n",
     );
     for stream in [&[][..], &["--stream"]] {
         let send = |args: &[&str]| world.run(&[&["send"], args, stream].concat());
-        send(&["--check", "Hello"]).exits(0);
+        send(&["--agent", "echo", "--check", "Hello"]).exits(0);
         send(&["--agent", "travel_agent", "Lisbon"]).exits(0);
         send(&["--agent", "travel_agent", "Lisbon", "--check"]).exits(1);
         send(&["--agent", "fails", "x"]).exits(0);
