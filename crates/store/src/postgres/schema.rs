@@ -15,6 +15,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0006_due_by_owner.sql"),
     include_str!("../../migrations/postgres/0007_failed_deliveries.sql"),
     include_str!("../../migrations/postgres/0008_failed_deliveries_by_tenant.sql"),
+    include_str!("../../migrations/postgres/0009_plain_creations.sql"),
 ];
 
 /// The newest version of the schema.

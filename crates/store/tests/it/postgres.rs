@@ -18,8 +18,8 @@ use nuncio_engine::{
     event::EncodedBatch,
     knowledge::{AuditEntry, AuditQuery, Knowledge as _},
     store::{
-        AddedWebhooks, Change, CommitError, FailedDeliveryQuery, NewTask, NodeId, Precondition, RunChange,
-        Session, Store, StoreNotification, TaskKey, Webhook,
+        AddedWebhooks, Change, CommitError, FailedDeliveryQuery, JournalRecord, NewTask, NodeId,
+        Precondition, RunChange, Session, Store, StoreNotification, TaskKey, Webhook,
     },
     task::{State, TaskId},
     tenant_store::TenantTasks,
@@ -171,7 +171,110 @@ async fn a_schema_of_version_1_is_brought_up_to_date() {
     assert_eq!(again.session("a").await.unwrap(), Some(session("a", 5)));
     assert_eq!(again.row(&TaskKey::Id(new.id)).await.unwrap().unwrap().owner, "alice");
     let versions = client.query("SELECT version FROM schema_version ORDER BY version", &[]).await.unwrap();
-    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
+    assert_eq!(versions.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+}
+
+/// Plain creations, those with a key, an id of the client's, a journal or a webhook, repeated ids, and changes of existing
+/// tasks, in the same batches: each is decided as if it were alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_of_all_kinds_of_creations_decides_each_alone() {
+    let Some(url) = server() else { return };
+    let options = PostgresOptions { writers: 1, ..options() };
+    let store = Arc::new(open(&url, options.clone()).await);
+    let existing = new_task();
+    let existing_no = store.commit(create(&existing, RunChange::Rest)).await.unwrap().task;
+    let mut changes = vec![];
+    for n in 0..120_u32 {
+        let mut new = new_task();
+        match n % 6 {
+            0 => new.idempotency = Some((format!("key-{}", n / 12), [1; 32])),
+            1 => new.client_id = Some(format!("id-{}", n / 12)),
+            2 => {
+                new.webhooks = vec![Webhook { id: "w".into(), cursor: 0, config: "config".into() }];
+            }
+            3 if n % 12 == 3 => new.id = existing.id,
+            _ => {}
+        }
+        let mut change = create(&new, if n % 5 == 0 { RunChange::Lease(node()) } else { RunChange::Rest });
+        if n % 6 == 4 {
+            change.journal = vec![JournalRecord("step".into()), JournalRecord("step".into())];
+        }
+        if n % 6 == 5 && n % 12 == 5 {
+            change.events = None;
+        }
+        changes.push((n, change));
+        if n % 20 == 0 {
+            let version = Precondition::Version { task: existing_no, version: 1000 };
+            changes.push((1000, Change::new(version)));
+        }
+    }
+    let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    client.batch_execute(&format!("SET search_path = {}", options.schema)).await.unwrap();
+    // The only writer waits for this row, so that all others gather into one batch.
+    client.batch_execute("BEGIN; SELECT FROM task FOR UPDATE").await.unwrap();
+    let waits = Change::new(Precondition::Version { task: existing_no, version: 1000 });
+    let waiting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.commit(waits).await }
+    });
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    let blocked = "SELECT 1 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation WHERE l.locktype = 'tuple' AND c.relnamespace = $1::text::regnamespace";
+    while client.query(blocked, &[&options.schema]).await.unwrap().is_empty() {
+        assert!(std::time::Instant::now() < deadline, "the writer never waited");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let gathered = changes.len() as i64;
+    let commits = changes.into_iter().map(|(n, change)| {
+        let store = &store;
+        async move { (n, store.commit(change).await) }
+    });
+    let mut commits = std::pin::pin!(futures_util::future::join_all(commits));
+    let queued =
+        std::future::poll_fn(|cx| std::task::Poll::Ready(commits.as_mut().poll(cx).is_pending())).await;
+    assert!(queued);
+    client.batch_execute("COMMIT").await.unwrap();
+    assert!(matches!(waiting.await.unwrap(), Err(CommitError::Moved)));
+    let (mut created, mut leased) = (0, 0);
+    let mut taken = [0; 2];
+    for done in commits.await {
+        match done {
+            (1000, outcome) => assert!(matches!(outcome, Err(CommitError::Moved)), "{outcome:?}"),
+            (n, Ok(receipt)) => {
+                created += 1;
+                leased += i64::from(n % 5 == 0);
+                let events = u64::from(n % 12 != 5);
+                assert_eq!((receipt.first_seq, receipt.seq, receipt.version), (1, events, 1), "{n}");
+                assert_eq!(receipt.epoch, u64::from(n % 5 == 0), "{n}");
+                let log = store.log(receipt.task, 0, usize::MAX).await.unwrap();
+                assert_eq!(log.len() as u64, events, "{n}");
+                assert_eq!(
+                    store.journal(receipt.task).await.unwrap().len(),
+                    if n % 6 == 4 { 2 } else { 0 },
+                    "{n}"
+                );
+                assert_ne!(n % 12, 3, "{n} has an id that is taken");
+            }
+            (n, Err(CommitError::Exists { task, digest })) => match n % 6 {
+                0 => {
+                    taken[0] += 1;
+                    assert_eq!(digest, Some([1; 32]));
+                }
+                1 => taken[1] += 1,
+                _ => assert_eq!((n % 12, task), (3, existing.id)),
+            },
+            (n, other) => panic!("{n}: {other:?}"),
+        }
+    }
+    // Twenty changes share ten keys, and twenty others ten ids.
+    assert_eq!(taken, [10, 10]);
+    assert_eq!(created, 120 - 20 - 10);
+    let count = async |sql: &str| client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0);
+    assert_eq!(count("SELECT count(*) FROM task").await, created + 1);
+    assert_eq!(count("SELECT sum(n)::bigint FROM tally").await, created + 1);
+    assert_eq!(count("SELECT count(*) FROM webhook").await, 20);
+    assert_eq!(count("SELECT count(*) FROM task WHERE node IS NOT NULL").await, leased);
+    assert_eq!(count("SELECT cardinality(outcomes)::bigint FROM writer").await, gathered, "it was one batch");
 }
 
 /// How many rows of a table were read through its indexes and without them, and how often its indexes were searched.
