@@ -113,7 +113,7 @@ def hostile_knowledge(page, server):
     # A name begins one workflow: some texts differ only after its end.
     names = {text.encode()[:200].decode(errors="ignore"): text for text in texts[:: 1 if FULL else 4]}
     for name, text in names.items():
-        tool(server, "sparc_start", contextId=name, goal=text)
+        tool(server, "sparc_start", contextId=name, goal=text.encode()[:8192].decode(errors="ignore"))
         artifact = {text: text, "requirements": [{text: text}]}
         tool(server, "sparc_submit", contextId=name, artifact=artifact)
         tool(server, "sparc_submit", contextId=name, artifact={**artifact, "x": text})
