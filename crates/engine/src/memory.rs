@@ -16,7 +16,7 @@ mod text;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 pub(crate) use self::{address::data_prefix, reads::Reads};
 pub use self::{
@@ -68,6 +68,31 @@ pub struct BankEntry {
     pub size: u64,
     /// The time to live in seconds, from `updated` on; `None`: until it is deleted.
     pub ttl: Option<u64>,
+}
+
+/// An entry of the memory bank with its value as the JSON text that is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BankEntryText {
+    /// The entry. Its value is null here: see `json`.
+    pub entry: BankEntry,
+    /// The value as JSON, without spaces between its parts.
+    pub json: String,
+}
+
+impl BankEntryText {
+    /// The value.
+    pub fn value(&self) -> Result<Value, BankError> {
+        self.parse()
+    }
+
+    /// The text of the value, checked to be JSON.
+    pub fn raw(&self) -> Result<&RawValue, BankError> {
+        self.parse()
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, BankError> {
+        parse_value(&self.json, &self.entry.key)
+    }
 }
 
 /// A filter and a page position for listing entries.
@@ -137,6 +162,18 @@ impl Memory {
         namespace: &str,
         key: &str,
     ) -> Result<Option<BankEntry>, BankError> {
+        let Some(found) = self.get_text(caller, namespace, key).await? else { return Ok(None) };
+        let value = found.value()?;
+        Ok(Some(BankEntry { value, ..found.entry }))
+    }
+
+    /// [`Memory::get`] without parsing the value, for a caller that sends it on as JSON.
+    pub async fn get_text(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        key: &str,
+    ) -> Result<Option<BankEntryText>, BankError> {
         let key = self.named(caller, namespace, key)?;
         self.allow(caller, Action::Read, namespace, "memory.get", &data_uri(namespace, &key.key))?;
         let now = self.now();
@@ -145,7 +182,7 @@ impl Memory {
         let _steady = reads.steady().await;
         let Some(found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
         reads.add(&key, now);
-        self.entry(found, &key).map(Some)
+        self.entry_text(found, &key).map(Some)
     }
 
     /// Writes an entry with a time to live of `ttl` (whole seconds), or without an end.
@@ -487,11 +524,14 @@ impl Memory {
         let mut found = self.knowledge().memory_page(&asked).await?;
         let more = found.len() > query.limit;
         found.truncate(query.limit);
-        let merged = |found: MemoryEntry| {
-            let (tenant, namespace, key) = (tenant.to_owned(), namespace.to_owned(), found.key.clone());
-            self.entry(found, &MemoryKey { tenant, namespace, key })
+        // One address for all of them: a page has a thousand keys.
+        let mut key =
+            MemoryKey { tenant: tenant.to_owned(), namespace: namespace.to_owned(), key: String::new() };
+        let mut merged = |found: MemoryEntry| {
+            key.key.clone_from(&found.key);
+            self.entry(found, &key)
         };
-        Ok((found.into_iter().map(merged).collect::<Result<_, _>>()?, more))
+        Ok((found.into_iter().map(&mut merged).collect::<Result<_, _>>()?, more))
     }
 
     fn named(&self, caller: &Caller, namespace: &str, key: &str) -> Result<MemoryKey, BankError> {
@@ -514,10 +554,36 @@ impl Memory {
     }
 
     /// An entry as clients see it: decrypted, and including reads that are not in the store yet.
-    fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
+    fn entry(&self, found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
+        let found = self.entry_text(found, key)?;
+        let value = found.value()?;
+        Ok(BankEntry { value, ..found.entry })
+    }
+
+    /// As `entry`, with the value as text.
+    fn entry_text(&self, found: MemoryEntry, key: &MemoryKey) -> Result<BankEntryText, BankError> {
         let secret = || self.engine.derive_key(privacy::PURPOSE);
-        found.value = privacy::open(secret, key, found.value)?;
-        entry(found, &self.engine.0.reads, key)
+        let json = match privacy::open(secret, key, found.value)? {
+            without if without.is_empty() => "null".to_owned(),
+            json => json,
+        };
+        let (mut accessed, mut reads) = (found.accessed_at, found.reads);
+        if let Some((more, at)) = self.engine.0.reads.of(key) {
+            reads += more;
+            accessed = accessed.max(at);
+        }
+        let entry = BankEntry {
+            key: found.key,
+            value: Value::Null,
+            version: found.version,
+            created: found.created_at,
+            updated: found.updated_at,
+            accessed,
+            reads,
+            size: found.size,
+            ttl: found.ttl_ms.map(|ttl| ttl / 1_000),
+        };
+        Ok(BankEntryText { entry, json })
     }
 
     fn refusal(&self, error: crate::knowledge::MemoryError) -> BankError {
@@ -580,27 +646,8 @@ impl EngineCore {
     }
 }
 
-fn entry(found: MemoryEntry, reads: &Reads, key: &MemoryKey) -> Result<BankEntry, BankError> {
-    let value = match found.value.as_str() {
-        "" => Value::Null,
-        json => serde_json::from_str(json).map_err(|error| {
-            Error::Internal(format!("the value of {:?} cannot be read back: {error}", found.key))
-        })?,
-    };
-    let (mut accessed, mut count) = (found.accessed_at, found.reads);
-    if let Some((more, at)) = reads.of(key) {
-        count += more;
-        accessed = accessed.max(at);
-    }
-    Ok(BankEntry {
-        key: found.key,
-        value,
-        version: found.version,
-        created: found.created_at,
-        updated: found.updated_at,
-        accessed,
-        reads: count,
-        size: found.size,
-        ttl: found.ttl_ms.map(|ttl| ttl / 1_000),
-    })
+/// A stored value, as a value or as a text that is JSON.
+fn parse_value<'a, T: Deserialize<'a>>(json: &'a str, key: &str) -> Result<T, BankError> {
+    serde_json::from_str(json)
+        .map_err(|error| Error::Internal(format!("the value of {key:?} cannot be read back: {error}")).into())
 }
