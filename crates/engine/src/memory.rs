@@ -180,9 +180,10 @@ impl Memory {
         let reads = &self.engine.0.reads;
         reads.make_room(&self.engine.0).await;
         let _steady = reads.steady().await;
-        let Some(found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
+        let Some(mut found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
         reads.add(&key, now);
-        self.entry_text(found, &key).map(Some)
+        let json = self.open_value(&mut found, &key)?;
+        Ok(Some(BankEntryText { entry: self.without_value(found, &key), json }))
     }
 
     /// Writes an entry with a time to live of `ttl` (whole seconds), or without an end.
@@ -384,10 +385,12 @@ impl Memory {
         let uri = || keys_uri(namespace);
         self.check_page(namespace, query)?;
         self.allow(caller, Action::Read, namespace, "memory.list", &uri())?;
-        let now = self.now();
-        let stats = self.knowledge().memory_stats(caller.tenant(), namespace, now).await?;
-        let Some(stats) = stats else { return Ok(None) };
-        let (entries, more) = self.entries(caller, namespace, query, false, now).await?;
+        let asked = page_query(caller.tenant(), namespace, query, false, self.now());
+        let reads = &self.engine.0.reads;
+        let _steady = reads.steady().await;
+        let found = self.knowledge().memory_stats_and_page(&asked).await?;
+        let Some((stats, found)) = found else { return Ok(None) };
+        let (entries, more) = self.page_entries(&asked, query.limit, found)?;
         Ok(Some(BankPage { stats, entries, more }))
     }
 
@@ -508,30 +511,33 @@ impl Memory {
         values: bool,
         now: Timestamp,
     ) -> Result<(Vec<BankEntry>, bool), BankError> {
-        let tenant = caller.tenant();
-        let asked = MemoryPageQuery {
-            tenant: tenant.to_owned(),
-            namespace: namespace.to_owned(),
-            prefix: query.prefix.clone(),
-            after: query.after.clone(),
-            // One more than the page, to know whether there is a next one.
-            limit: query.limit + usize::from(!values),
-            values,
-            now,
-        };
+        let asked = page_query(caller.tenant(), namespace, query, values, now);
         let reads = &self.engine.0.reads;
         let _steady = reads.steady().await;
-        let mut found = self.knowledge().memory_page(&asked).await?;
-        let more = found.len() > query.limit;
-        found.truncate(query.limit);
+        let found = self.knowledge().memory_page(&asked).await?;
+        self.page_entries(&asked, query.limit, found)
+    }
+
+    /// The entries of a page as clients see them, and whether there are more.
+    fn page_entries(
+        &self,
+        asked: &MemoryPageQuery,
+        limit: usize,
+        mut found: Vec<MemoryEntry>,
+    ) -> Result<(Vec<BankEntry>, bool), BankError> {
+        let more = found.len() > limit;
+        found.truncate(limit);
         // One address for all of them: a page has a thousand keys.
-        let mut key =
-            MemoryKey { tenant: tenant.to_owned(), namespace: namespace.to_owned(), key: String::new() };
-        let mut merged = |found: MemoryEntry| {
+        let mut key = MemoryKey {
+            tenant: asked.tenant.clone(),
+            namespace: asked.namespace.clone(),
+            key: String::new(),
+        };
+        let entries = found.into_iter().map(|found| {
             key.key.clone_from(&found.key);
             self.entry(found, &key)
-        };
-        Ok((found.into_iter().map(&mut merged).collect::<Result<_, _>>()?, more))
+        });
+        Ok((entries.collect::<Result<_, _>>()?, more))
     }
 
     fn named(&self, caller: &Caller, namespace: &str, key: &str) -> Result<MemoryKey, BankError> {
@@ -554,25 +560,28 @@ impl Memory {
     }
 
     /// An entry as clients see it: decrypted, and including reads that are not in the store yet.
-    fn entry(&self, found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
-        let found = self.entry_text(found, key)?;
-        let value = found.value()?;
-        Ok(BankEntry { value, ..found.entry })
+    fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
+        if found.value.is_empty() {
+            return Ok(self.without_value(found, key));
+        }
+        let json = self.open_value(&mut found, key)?;
+        let value = parse_value(&json, &found.key)?;
+        Ok(BankEntry { value, ..self.without_value(found, key) })
     }
 
-    /// As `entry`, with the value as text.
-    fn entry_text(&self, found: MemoryEntry, key: &MemoryKey) -> Result<BankEntryText, BankError> {
+    /// The value of an entry, decrypted.
+    fn open_value(&self, found: &mut MemoryEntry, key: &MemoryKey) -> Result<String, BankError> {
         let secret = || self.engine.derive_key(privacy::PURPOSE);
-        let json = match privacy::open(secret, key, found.value)? {
-            without if without.is_empty() => "null".to_owned(),
-            json => json,
-        };
+        Ok(privacy::open(secret, key, std::mem::take(&mut found.value))?)
+    }
+
+    fn without_value(&self, found: MemoryEntry, key: &MemoryKey) -> BankEntry {
         let (mut accessed, mut reads) = (found.accessed_at, found.reads);
         if let Some((more, at)) = self.engine.0.reads.of(key) {
             reads += more;
             accessed = accessed.max(at);
         }
-        let entry = BankEntry {
+        BankEntry {
             key: found.key,
             value: Value::Null,
             version: found.version,
@@ -582,8 +591,7 @@ impl Memory {
             reads,
             size: found.size,
             ttl: found.ttl_ms.map(|ttl| ttl / 1_000),
-        };
-        Ok(BankEntryText { entry, json })
+        }
     }
 
     fn refusal(&self, error: crate::knowledge::MemoryError) -> BankError {
@@ -643,6 +651,26 @@ impl EngineCore {
     pub(crate) fn namespace_changed(&self, tenant: &str, namespace: &str) {
         self.notify_changed_within(tenant, &keys_uri(namespace));
         self.notify_changed_within(tenant, &search_uri(namespace));
+    }
+}
+
+/// The query of a page as the store takes it.
+fn page_query(
+    tenant: &str,
+    namespace: &str,
+    query: &BankPageQuery,
+    values: bool,
+    now: Timestamp,
+) -> MemoryPageQuery {
+    MemoryPageQuery {
+        tenant: tenant.to_owned(),
+        namespace: namespace.to_owned(),
+        prefix: query.prefix.clone(),
+        after: query.after.clone(),
+        // One more than the page, to know whether there is a next one.
+        limit: query.limit + usize::from(!values),
+        values,
+        now,
     }
 }
 

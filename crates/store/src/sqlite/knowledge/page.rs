@@ -8,7 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Result, Row, ToSql, params, t
 
 use super::{
     super::{names::SqliteNameCache, read::number},
-    memory::{count_expired, space},
+    memory::{NamespaceRow, count_expired, space},
     whole,
 };
 use crate::knowledge::prefix_end;
@@ -84,7 +84,28 @@ pub(super) fn page(
     names: &mut SqliteNameCache,
     query: &MemoryPageQuery,
 ) -> Result<Vec<MemoryEntry>> {
-    let Some(owner) = names.find_owner(conn, &query.tenant)? else { return Ok(vec![]) };
+    // Rolled back on drop, which for a read is the same as a commit.
+    let _reading = conn.unchecked_transaction()?;
+    match find_space(conn, names, &query.tenant, &query.namespace)? {
+        Some(space) => entries(conn, space.no, query),
+        None => Ok(vec![]),
+    }
+}
+
+/// The namespace of that tenant, if it holds any entries.
+fn find_space(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    tenant: &str,
+    namespace: &str,
+) -> Result<Option<NamespaceRow>> {
+    match names.find_owner(conn, tenant)? {
+        Some(owner) => space(conn, owner, namespace),
+        None => Ok(None),
+    }
+}
+
+fn entries(conn: &Connection, space: i64, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>> {
     let span = SqliteKeyRange::new(&query.prefix, &query.after);
     let (with, values) = match query.values {
         true => ("JOIN memory_value USING (no)", "value"),
@@ -93,15 +114,11 @@ pub(super) fn page(
     let columns = ENTRY.replace("value", values);
     conn.prepare_cached(&format!(
         "SELECT {columns} FROM memory INDEXED BY memory_key {with}
-         WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2)
-           AND key {} ?3 AND key < ?4 AND (expires_at IS NULL OR expires_at > ?5)
-         ORDER BY key LIMIT ?6",
+         WHERE space = ?1 AND key {} ?2 AND key < ?3 AND (expires_at IS NULL OR expires_at > ?4)
+         ORDER BY key LIMIT ?5",
         span.above()
     ))?
-    .query_map(
-        params![owner, query.namespace, span.from, span.end(), query.now.0, whole(query.limit as u64)],
-        entry,
-    )?
+    .query_map(params![space, span.from, span.end(), query.now.0, whole(query.limit as u64)], entry)?
     .collect()
 }
 
@@ -113,10 +130,26 @@ pub(super) fn stats(
     namespace: &str,
     now: Timestamp,
 ) -> Result<Option<MemoryStats>> {
-    // Rolled back on drop, which for a read is the same as a commit.
     let _reading = conn.unchecked_transaction()?;
-    let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(None) };
-    let Some(space) = space(conn, owner, namespace)? else { return Ok(None) };
+    match find_space(conn, names, tenant, namespace)? {
+        Some(space) => measure(conn, &space, now),
+        None => Ok(None),
+    }
+}
+
+/// The size of a namespace and a page of it, in one consistent read.
+pub(super) fn stats_and_page(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    query: &MemoryPageQuery,
+) -> Result<Option<(MemoryStats, Vec<MemoryEntry>)>> {
+    let _reading = conn.unchecked_transaction()?;
+    let Some(space) = find_space(conn, names, &query.tenant, &query.namespace)? else { return Ok(None) };
+    let Some(stats) = measure(conn, &space, query.now)? else { return Ok(None) };
+    Ok(Some((stats, entries(conn, space.no, query)?)))
+}
+
+fn measure(conn: &Connection, space: &NamespaceRow, now: Timestamp) -> Result<Option<MemoryStats>> {
     let (entries, bytes) = count_expired(conn, space.no, now)?;
     if entries >= space.entries {
         return Ok(None);
