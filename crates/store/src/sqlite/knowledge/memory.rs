@@ -392,13 +392,23 @@ pub(super) fn clear(
 /// Adds to the read counts of entries that still exist.
 pub(super) fn count_reads(session: &mut WriteSession, reads: &[MemoryReads]) -> Result<()> {
     let WriteSession { conn, names, .. } = session;
-    for MemoryReads { key, reads, at } in reads {
+    // By key and not by the number of the row, which another entry may have by now. In the order of the keys, so that
+    // each namespace is looked up once and the index is read from one end to the other.
+    let mut reads: Vec<&MemoryReads> = reads.iter().collect();
+    reads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let of_one_namespace = |a: &&MemoryReads, b: &&MemoryReads| {
+        a.key.tenant == b.key.tenant && a.key.namespace == b.key.namespace
+    };
+    for reads in reads.chunk_by(of_one_namespace) {
+        let key = &reads[0].key;
         let Some(owner) = names.find_owner(conn, &key.tenant)? else { continue };
-        conn.prepare_cached(
-            "UPDATE memory SET reads = reads + ?4, accessed_at = max(accessed_at, ?5)
-             WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2) AND key = ?3",
-        )?
-        .execute(params![owner, key.namespace, key.key, whole(*reads), at.0])?;
+        let Some(space) = space(conn, owner, &key.namespace)? else { continue };
+        let mut update = conn.prepare_cached(
+            "UPDATE memory SET reads = reads + ?3, accessed_at = max(accessed_at, ?4) WHERE space = ?1 AND key = ?2",
+        )?;
+        for MemoryReads { key, reads, at } in reads {
+            update.execute(params![space.no, key.key, whole(*reads), at.0])?;
+        }
     }
     Ok(())
 }
