@@ -64,6 +64,13 @@ pub trait Knowledge: Send + Sync {
     /// number of keys.
     async fn memory_page(&self, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>, StoreError>;
 
+    /// [`Knowledge::memory_stats`] and [`Knowledge::memory_page`] of the same moment, in one read; `None` if the
+    /// namespace is empty.
+    async fn memory_stats_and_page(
+        &self,
+        query: &MemoryPageQuery,
+    ) -> Result<Option<(MemoryStats, Vec<MemoryEntry>)>, StoreError>;
+
     /// Searches a namespace; see [`MemorySearch`].
     async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError>;
 

@@ -16,7 +16,7 @@ mod text;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 pub(crate) use self::{address::data_prefix, reads::Reads};
 pub use self::{
@@ -68,6 +68,31 @@ pub struct BankEntry {
     pub size: u64,
     /// The time to live in seconds, from `updated` on; `None`: until it is deleted.
     pub ttl: Option<u64>,
+}
+
+/// An entry of the memory bank with its value as the JSON text that is stored.
+#[derive(Debug, Clone, PartialEq)]
+pub struct BankEntryText {
+    /// The entry. Its value is null here: see `json`.
+    pub entry: BankEntry,
+    /// The value as JSON, without spaces between its parts.
+    pub json: String,
+}
+
+impl BankEntryText {
+    /// The value.
+    pub fn value(&self) -> Result<Value, BankError> {
+        self.parse()
+    }
+
+    /// The text of the value, checked to be JSON.
+    pub fn raw(&self) -> Result<&RawValue, BankError> {
+        self.parse()
+    }
+
+    fn parse<'a, T: Deserialize<'a>>(&'a self) -> Result<T, BankError> {
+        parse_value(&self.json, &self.entry.key)
+    }
 }
 
 /// A filter and a page position for listing entries.
@@ -137,15 +162,28 @@ impl Memory {
         namespace: &str,
         key: &str,
     ) -> Result<Option<BankEntry>, BankError> {
+        let Some(found) = self.get_text(caller, namespace, key).await? else { return Ok(None) };
+        let value = found.value()?;
+        Ok(Some(BankEntry { value, ..found.entry }))
+    }
+
+    /// [`Memory::get`] without parsing the value, for a caller that sends it on as JSON.
+    pub async fn get_text(
+        &self,
+        caller: &Caller,
+        namespace: &str,
+        key: &str,
+    ) -> Result<Option<BankEntryText>, BankError> {
         let key = self.named(caller, namespace, key)?;
         self.allow(caller, Action::Read, namespace, "memory.get", &data_uri(namespace, &key.key))?;
         let now = self.now();
         let reads = &self.engine.0.reads;
         reads.make_room(&self.engine.0).await;
         let _steady = reads.steady().await;
-        let Some(found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
+        let Some(mut found) = self.knowledge().memory(&key, now).await? else { return Ok(None) };
         reads.add(&key, now);
-        self.entry(found, &key).map(Some)
+        let json = self.open_value(&mut found, &key)?;
+        Ok(Some(BankEntryText { entry: self.without_value(found, &key), json }))
     }
 
     /// Writes an entry with a time to live of `ttl` (whole seconds), or without an end.
@@ -347,10 +385,12 @@ impl Memory {
         let uri = || keys_uri(namespace);
         self.check_page(namespace, query)?;
         self.allow(caller, Action::Read, namespace, "memory.list", &uri())?;
-        let now = self.now();
-        let stats = self.knowledge().memory_stats(caller.tenant(), namespace, now).await?;
-        let Some(stats) = stats else { return Ok(None) };
-        let (entries, more) = self.entries(caller, namespace, query, false, now).await?;
+        let asked = page_query(caller.tenant(), namespace, query, false, self.now());
+        let reads = &self.engine.0.reads;
+        let _steady = reads.steady().await;
+        let found = self.knowledge().memory_stats_and_page(&asked).await?;
+        let Some((stats, found)) = found else { return Ok(None) };
+        let (entries, more) = self.page_entries(&asked, query.limit, found)?;
         Ok(Some(BankPage { stats, entries, more }))
     }
 
@@ -471,27 +511,33 @@ impl Memory {
         values: bool,
         now: Timestamp,
     ) -> Result<(Vec<BankEntry>, bool), BankError> {
-        let tenant = caller.tenant();
-        let asked = MemoryPageQuery {
-            tenant: tenant.to_owned(),
-            namespace: namespace.to_owned(),
-            prefix: query.prefix.clone(),
-            after: query.after.clone(),
-            // One more than the page, to know whether there is a next one.
-            limit: query.limit + usize::from(!values),
-            values,
-            now,
-        };
+        let asked = page_query(caller.tenant(), namespace, query, values, now);
         let reads = &self.engine.0.reads;
         let _steady = reads.steady().await;
-        let mut found = self.knowledge().memory_page(&asked).await?;
-        let more = found.len() > query.limit;
-        found.truncate(query.limit);
-        let merged = |found: MemoryEntry| {
-            let (tenant, namespace, key) = (tenant.to_owned(), namespace.to_owned(), found.key.clone());
-            self.entry(found, &MemoryKey { tenant, namespace, key })
+        let found = self.knowledge().memory_page(&asked).await?;
+        self.page_entries(&asked, query.limit, found)
+    }
+
+    /// The entries of a page as clients see them, and whether there are more.
+    fn page_entries(
+        &self,
+        asked: &MemoryPageQuery,
+        limit: usize,
+        mut found: Vec<MemoryEntry>,
+    ) -> Result<(Vec<BankEntry>, bool), BankError> {
+        let more = found.len() > limit;
+        found.truncate(limit);
+        // One address for all of them: a page has a thousand keys.
+        let mut key = MemoryKey {
+            tenant: asked.tenant.clone(),
+            namespace: asked.namespace.clone(),
+            key: String::new(),
         };
-        Ok((found.into_iter().map(merged).collect::<Result<_, _>>()?, more))
+        let entries = found.into_iter().map(|found| {
+            key.key.clone_from(&found.key);
+            self.entry(found, &key)
+        });
+        Ok((entries.collect::<Result<_, _>>()?, more))
     }
 
     fn named(&self, caller: &Caller, namespace: &str, key: &str) -> Result<MemoryKey, BankError> {
@@ -515,9 +561,37 @@ impl Memory {
 
     /// An entry as clients see it: decrypted, and including reads that are not in the store yet.
     fn entry(&self, mut found: MemoryEntry, key: &MemoryKey) -> Result<BankEntry, BankError> {
+        if found.value.is_empty() {
+            return Ok(self.without_value(found, key));
+        }
+        let json = self.open_value(&mut found, key)?;
+        let value = parse_value(&json, &found.key)?;
+        Ok(BankEntry { value, ..self.without_value(found, key) })
+    }
+
+    /// The value of an entry, decrypted.
+    fn open_value(&self, found: &mut MemoryEntry, key: &MemoryKey) -> Result<String, BankError> {
         let secret = || self.engine.derive_key(privacy::PURPOSE);
-        found.value = privacy::open(secret, key, found.value)?;
-        entry(found, &self.engine.0.reads, key)
+        Ok(privacy::open(secret, key, std::mem::take(&mut found.value))?)
+    }
+
+    fn without_value(&self, found: MemoryEntry, key: &MemoryKey) -> BankEntry {
+        let (mut accessed, mut reads) = (found.accessed_at, found.reads);
+        if let Some((more, at)) = self.engine.0.reads.of(key) {
+            reads += more;
+            accessed = accessed.max(at);
+        }
+        BankEntry {
+            key: found.key,
+            value: Value::Null,
+            version: found.version,
+            created: found.created_at,
+            updated: found.updated_at,
+            accessed,
+            reads,
+            size: found.size,
+            ttl: found.ttl_ms.map(|ttl| ttl / 1_000),
+        }
     }
 
     fn refusal(&self, error: crate::knowledge::MemoryError) -> BankError {
@@ -580,27 +654,28 @@ impl EngineCore {
     }
 }
 
-fn entry(found: MemoryEntry, reads: &Reads, key: &MemoryKey) -> Result<BankEntry, BankError> {
-    let value = match found.value.as_str() {
-        "" => Value::Null,
-        json => serde_json::from_str(json).map_err(|error| {
-            Error::Internal(format!("the value of {:?} cannot be read back: {error}", found.key))
-        })?,
-    };
-    let (mut accessed, mut count) = (found.accessed_at, found.reads);
-    if let Some((more, at)) = reads.of(key) {
-        count += more;
-        accessed = accessed.max(at);
+/// The query of a page as the store takes it.
+fn page_query(
+    tenant: &str,
+    namespace: &str,
+    query: &BankPageQuery,
+    values: bool,
+    now: Timestamp,
+) -> MemoryPageQuery {
+    MemoryPageQuery {
+        tenant: tenant.to_owned(),
+        namespace: namespace.to_owned(),
+        prefix: query.prefix.clone(),
+        after: query.after.clone(),
+        // One more than the page, to know whether there is a next one.
+        limit: query.limit + usize::from(!values),
+        values,
+        now,
     }
-    Ok(BankEntry {
-        key: found.key,
-        value,
-        version: found.version,
-        created: found.created_at,
-        updated: found.updated_at,
-        accessed,
-        reads: count,
-        size: found.size,
-        ttl: found.ttl_ms.map(|ttl| ttl / 1_000),
-    })
+}
+
+/// A stored value, as a value or as a text that is JSON.
+fn parse_value<'a, T: Deserialize<'a>>(json: &'a str, key: &str) -> Result<T, BankError> {
+    serde_json::from_str(json)
+        .map_err(|error| Error::Internal(format!("the value of {key:?} cannot be read back: {error}")).into())
 }

@@ -41,7 +41,10 @@ pub use self::{
     },
     tool_group::ToolGroup,
     tools::{ContentBlock, Tool, ToolOutput, ToolProfile, tool},
-    typed_tool::{ToolCall, TypedOutput, TypedReply, TypedTool, task_arguments, typed_reply, typed_tool},
+    typed_tool::{
+        ToolCall, TypedOutput, TypedReply, TypedTool, structured_tool, task_arguments, typed_reply,
+        typed_tool,
+    },
 };
 
 /// How many changes a slow listener may lag behind before it gets [`SurfaceChange::Missed`].

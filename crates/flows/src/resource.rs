@@ -34,12 +34,17 @@ pub fn content(
     let ResourceDetails { kind, name, schema, modified, policy } = *about;
     let described = ResourceDescription { kind, name, schema, modified: &iso(modified), policy };
     let meta = Some(surface.metadata(caller, uri, &described));
-    ResourceContent { meta, ..ResourceContent::json(uri, &plain_value(value)) }
+    ResourceContent { meta, ..ResourceContent::text(uri, "application/json", plain_text(value)) }
 }
 
 /// An answer as JSON. Answers are plain data with strings as keys: their serialization cannot fail.
 pub fn plain_value(answer: &impl Serialize) -> Value {
     serde_json::to_value(answer).unwrap_or_default()
+}
+
+/// [`plain_value`] as text, which is written without making a value of each part.
+fn plain_text(answer: &impl Serialize) -> String {
+    serde_json::to_string(answer).unwrap_or_else(|_| "null".into())
 }
 
 /// Deserializes a member that may be any value: one that is given is there, also where it is null.

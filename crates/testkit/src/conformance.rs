@@ -41,10 +41,10 @@ pub use self::{
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
     knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
     knowledge_memory::{
-        an_entry_changes_under_its_version, an_entry_reads_back_whole, counts_are_exact_under_contention,
-        many_keys_are_paged_and_cleared, memory_is_capped, namespaces_are_capped, namespaces_are_listed,
-        one_of_many_writers_wins, pages_go_by_key, what_has_expired_begins_again,
-        what_has_expired_is_gone_from_every_view,
+        a_page_and_its_counts_are_of_one_moment, an_entry_changes_under_its_version,
+        an_entry_reads_back_whole, counts_are_exact_under_contention, many_keys_are_paged_and_cleared,
+        memory_is_capped, namespaces_are_capped, namespaces_are_listed, one_of_many_writers_wins,
+        pages_go_by_key, what_has_expired_begins_again, what_has_expired_is_gone_from_every_view,
     },
     knowledge_records::{
         a_record_reads_back_whole, records_are_listed_by_id, records_are_written_together_or_not,
@@ -97,6 +97,7 @@ macro_rules! for_each_check {
             a_delivery_is_leased
             a_full_log_refuses
             a_living_node_keeps_its_tasks
+            a_page_and_its_counts_are_of_one_moment
             a_record_reads_back_whole
             a_refused_change_writes_nothing
             a_replay_stays_beside_the_cursor

@@ -12,13 +12,17 @@ const LAST: i64 = 253_402_300_799_999;
 
 /// The timestamp as text.
 pub fn format(at: Timestamp) -> String {
-    let mut quoted = Vec::with_capacity(26);
-    write(&mut quoted, at);
+    let quoted = quoted(at);
     String::from_utf8_lossy(&quoted[1..quoted.len() - 1]).into_owned()
 }
 
 /// Writes the timestamp as a JSON string.
 pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
+    out.extend_from_slice(&quoted(at));
+}
+
+/// The timestamp as a JSON string.
+fn quoted(at: Timestamp) -> [u8; 26] {
     let millis = shown_millis(at);
     let (days, rest) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
     let (year, month, day) = civil(days);
@@ -38,7 +42,7 @@ pub(crate) fn write(out: &mut Vec<u8>, at: Timestamp) {
             number /= 10;
         }
     }
-    out.extend_from_slice(&text);
+    text
 }
 
 /// The milliseconds since 1970 that are written: years have four digits.

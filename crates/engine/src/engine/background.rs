@@ -169,6 +169,7 @@ pub(super) async fn reads_loop(engine: Arc<EngineCore>) {
     loop {
         tokio::select! {
             () = tokio::time::sleep(engine.options.reads_flush) => {}
+            () = engine.reads.wait_for_many() => {}
             () = wait_until_closing(&mut closing) => return,
         }
         engine.reads.flush(&engine).await;

@@ -69,6 +69,9 @@ pub struct Options {
     pub privacy: Privacy,
     /// How often counted reads of the memory bank are flushed to the store.
     pub reads_flush: Duration,
+    /// How many entries of the memory bank may have reads that are not in the store. Then they are flushed before
+    /// `reads_flush` has passed. At most 65,536.
+    pub reads_waiting: usize,
     /// How often expired memory entries, records and audit lines are deleted.
     pub sweep_poll: Duration,
     /// Access control: rates, the audit and its retention.
@@ -154,7 +157,8 @@ impl Default for Options {
             schema_cost: crate::surface::MAX_SCHEMA_COST,
             memory: MemoryLimits::default(),
             privacy: Privacy::default(),
-            reads_flush: Duration::from_secs(3),
+            reads_flush: Duration::from_secs(30),
+            reads_waiting: 32_768,
             sweep_poll: Duration::from_secs(5),
             access: AccessOptions::default(),
             usage: default_usage(),

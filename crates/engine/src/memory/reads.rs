@@ -1,12 +1,13 @@
 //! Read counters that are not in the store yet.
 //!
 //! A read costs no write: it is counted in memory, visible at once on this node, and flushed with others every
-//! few seconds and when the engine stops. Other nodes see it after that; a crash loses what was not flushed.
+//! half minute, when many entries wait, and when the engine stops. Other nodes see it after that; a crash loses what
+//! was not flushed.
 
 use std::collections::HashMap;
 
 use parking_lot::Mutex;
-use tokio::sync::{RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, RwLock, RwLockReadGuard};
 
 use crate::{
     clock::Timestamp,
@@ -20,14 +21,32 @@ const WAITING: usize = 65_536;
 const AT_ONCE: usize = 512;
 
 /// Read counters that are not in the store yet.
-#[derive(Default)]
 pub(crate) struct Reads {
     counted: Mutex<HashMap<MemoryKey, (u64, Timestamp)>>,
+    /// So many entries are flushed before it is time.
+    many: usize,
+    /// Notified when there are so many.
+    are_many: Notify,
     /// Write-locked while counts move to the store, so that no reader sees them twice or not at all.
     moving: RwLock<()>,
 }
 
 impl Reads {
+    /// No reads. `many` entries are flushed before it is time.
+    pub(crate) fn new(many: usize) -> Self {
+        Self {
+            counted: Mutex::default(),
+            many: many.clamp(1, WAITING),
+            are_many: Notify::new(),
+            moving: RwLock::default(),
+        }
+    }
+
+    /// Waits until many entries have been read since the last flush.
+    pub(crate) async fn wait_for_many(&self) {
+        self.are_many.notified().await;
+    }
+
     /// Until the guard is dropped, the store's count and the count here add up.
     pub(super) async fn steady(&self) -> RwLockReadGuard<'_, ()> {
         self.moving.read().await
@@ -41,6 +60,10 @@ impl Reads {
             *last = at.max(*last);
         } else if counted.len() < WAITING {
             counted.insert(key.clone(), (1, at));
+            // Once, and not for each read above it: while the store fails, the rest waits for its time.
+            if counted.len() == self.many {
+                self.are_many.notify_one();
+            }
         }
         // The buffer is full because the store fails; this read is lost, as in a crash.
     }

@@ -76,14 +76,27 @@ where
     F: Fn(S, ToolCall<In>) -> A + Send + Sync + 'static,
     A: Future<Output = TypedReply<Out>> + Send + 'static,
 {
+    structured_tool::<S, In, Out, _, _>(name, about, state, move |state, call| {
+        let reply = handler(state, call);
+        async move { untyped(reply.await?) }
+    })
+}
+
+/// [`typed_tool`] for a handler that makes the output itself, where a value is too large to be made twice. Its
+/// structured result has to satisfy the schema of `Out`.
+pub fn structured_tool<S, In, Out, F, A>(name: &str, about: &str, state: &S, handler: F) -> TypedTool
+where
+    S: Clone + Send + Sync + 'static,
+    In: DeserializeOwned + JsonSchema,
+    Out: JsonSchema,
+    F: Fn(S, ToolCall<In>) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<HandlerReply<ToolOutput>, HandlerError>> + Send + 'static,
+{
     let state = state.clone();
     let handler: BoxedHandler = Box::new(move |request: HandlerRequest| -> HandlerFuture {
         let HandlerRequest { caller, arguments, .. } = request;
         match serde_json::from_value(Value::Object(arguments)) {
-            Ok(input) => {
-                let reply = handler(state.clone(), ToolCall { caller, input });
-                Box::pin(async move { untyped(reply.await?) })
-            }
+            Ok(input) => Box::pin(handler(state.clone(), ToolCall { caller, input })),
             Err(error) => Box::pin(std::future::ready(Err(HandlerError::Invalid(error.to_string())))),
         }
     });

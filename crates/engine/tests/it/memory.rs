@@ -177,6 +177,37 @@ async fn reads_are_written_while_others_read_and_none_is_lost_or_seen_twice() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_reads_of_many_entries_are_written_before_it_is_time() {
+    let world = World::new().options(|options| {
+        options.reads_flush = Duration::from_secs(3600);
+        options.reads_waiting = 3;
+    });
+    let engine = world.start().await;
+    let memory = engine.memory();
+    let names = ["a", "b", "c"];
+    for key in names {
+        memory.store(&me(), "n", key, &json!(1), None, ExpectedVersion::Any).await.unwrap();
+    }
+    let kept = async |key: &str| {
+        let key = MemoryKey { tenant: "home".into(), namespace: "n".into(), key: key.into() };
+        let now = engine.clock().now();
+        engine.store_for_tests().knowledge().memory(&key, now).await.unwrap().unwrap().reads
+    };
+    for round in 1..=3 {
+        for key in ["a", "b", "a"] {
+            memory.get(&me(), "n", key).await.unwrap();
+        }
+        assert_eq!(kept("b").await, round - 1, "two entries wait");
+        memory.get(&me(), "n", "c").await.unwrap();
+        until("three are written", async || {
+            let now = (kept("a").await, kept("b").await, kept("c").await);
+            (now == (2 * round, round, round)).then_some(())
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_expired_is_swept_and_its_followers_are_told() {
     let clock = HandClock::new();
     let world = World::new().clock(&clock).options(|options| {

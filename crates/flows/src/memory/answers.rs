@@ -2,9 +2,12 @@
 
 use nuncio_engine::{
     knowledge::{MemoryStats, SEARCHED_BYTES},
-    memory::{BankEntry, BankSearchPage},
+    memory::{BankEntry, BankEntryText, BankError, BankSearchPage},
     redact::Redactor,
 };
+
+use serde::Serialize;
+use serde_json::{Value, value::RawValue};
 
 use super::{
     api::{
@@ -13,12 +16,30 @@ use super::{
     },
     preview::preview,
 };
-use crate::resource::iso;
+use crate::resource::{iso, plain_value};
+
+/// [`MemoryEntryAnswer`] with the text of the value, which is written as it is stored.
+#[derive(Serialize)]
+pub(super) struct MemoryEntryText<'a> {
+    key: &'a str,
+    value: &'a RawValue,
+    metadata: MemoryMetadata,
+}
+
+impl<'a> MemoryEntryText<'a> {
+    pub(super) fn of(namespace: &str, found: &'a BankEntryText) -> Result<Self, BankError> {
+        let metadata = MemoryMetadata::of(namespace, &found.entry);
+        Ok(Self { key: &found.entry.key, value: found.raw()?, metadata })
+    }
+}
 
 impl MemoryEntryAnswer {
-    pub(super) fn of(namespace: &str, entry: &BankEntry) -> Self {
-        let metadata = MemoryMetadata::of(namespace, entry);
-        Self { key: entry.key.clone(), value: entry.value.clone(), metadata }
+    /// The answer as a value, into which the entry's value is moved: it may be large.
+    pub(super) fn structured(namespace: &str, found: &BankEntryText) -> Result<Value, BankError> {
+        let metadata = MemoryMetadata::of(namespace, &found.entry);
+        let mut answer = plain_value(&Self { key: found.entry.key.clone(), value: Value::Null, metadata });
+        answer["value"] = found.value()?;
+        Ok(answer)
     }
 }
 
@@ -38,15 +59,15 @@ impl MemoryMetadata {
 }
 
 impl MemoryKeySummary {
-    pub(super) fn all(entries: &[BankEntry]) -> Vec<Self> {
-        let summary = |entry: &BankEntry| Self {
-            key: entry.key.clone(),
+    pub(super) fn all(entries: Vec<BankEntry>) -> Vec<Self> {
+        let summary = |entry: BankEntry| Self {
+            key: entry.key,
             created: iso(entry.created),
             accessed: iso(entry.accessed),
             size: entry.size,
             ttl: entry.ttl,
         };
-        entries.iter().map(summary).collect()
+        entries.into_iter().map(summary).collect()
     }
 }
 

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use super::{
     MemoryBank, SEARCH_LIMIT,
+    answers::MemoryEntryText,
     api::{MemoryEntryAnswer, MemoryKeySummary, MemoryKeysAnswer, MemorySearchAnswer, NamespaceStats},
     sought,
 };
@@ -76,7 +77,7 @@ impl Template for MemoryKeysResource {
         let next = last.map(|last| keys_page_uri(namespace, &query.prefix, &last.key, query.limit));
         let value = MemoryKeysAnswer {
             namespace: namespace.to_owned(),
-            keys: MemoryKeySummary::all(&page.entries),
+            keys: MemoryKeySummary::all(page.entries),
             stats: NamespaceStats::of(&page.stats),
             next,
         };
@@ -125,10 +126,10 @@ impl Template for MemoryDataResource {
     async fn read(&self, uri: &str, request: HandlerRequest) -> MemoryReadResult {
         let namespace = request.text("namespace").unwrap_or_default();
         let key = request.text("key").unwrap_or_default();
-        let entry = self.0.memory().get(&request.caller, namespace, key).await?;
-        let entry = entry.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
-        let value = MemoryEntryAnswer::of(namespace, &entry);
-        self.0.content(&request.caller, uri, namespace, DATA, entry.updated, &value)
+        let found = self.0.memory().get_text(&request.caller, namespace, key).await?;
+        let found = found.ok_or_else(|| HandlerError::NotFound(uri.to_owned()))?;
+        let value = MemoryEntryText::of(namespace, &found)?;
+        self.0.content(&request.caller, uri, namespace, DATA, found.entry.updated, &value)
     }
 
     async fn complete(

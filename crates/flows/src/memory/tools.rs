@@ -10,7 +10,8 @@ use nuncio_engine::{
     knowledge::ExpectedVersion,
     memory::{BankPageQuery, data_uri},
     surface::{
-        HandlerError, SchemaError, ToolCall, ToolGroup, TypedReply, TypedTool, typed_reply, typed_tool,
+        HandlerError, HandlerReply, SchemaError, ToolCall, ToolGroup, ToolOutput, TypedReply, TypedTool,
+        structured_tool, typed_reply, typed_tool,
     },
 };
 use serde_json::json;
@@ -44,7 +45,7 @@ pub(super) fn install(bank: &Arc<MemoryBank>, surface: &Surface) -> Result<(), S
     // The one argument that may be null: it says the same as its absence.
     .limit("ttl", "type", json!(["integer", "null"]))
     .install(ToolGroup::Memory, surface)?;
-    reading(typed_tool(
+    reading(structured_tool::<_, _, MemoryEntryAnswer, _, _>(
         "memory_get",
         "Reads the value of a key, with its version, when it was written and read, and how often it was read (this \
          time included).",
@@ -155,15 +156,19 @@ async fn store(bank: Arc<MemoryBank>, call: ToolCall<MemoryStoreRequest>) -> Typ
     typed_reply(text, MemoryStoreAnswer { namespace, key, uri, version, created })
 }
 
-async fn get(bank: Arc<MemoryBank>, call: ToolCall<MemoryGetRequest>) -> TypedReply<MemoryEntryAnswer> {
+async fn get(
+    bank: Arc<MemoryBank>,
+    call: ToolCall<MemoryGetRequest>,
+) -> Result<HandlerReply<ToolOutput>, HandlerError> {
     let MemoryGetRequest { namespace, key } = call.input;
-    let entry = bank.memory().get(&call.caller, &namespace, &key).await?;
-    let entry = entry.ok_or_else(|| {
+    let found = bank.memory().get_text(&call.caller, &namespace, &key).await?;
+    let found = found.ok_or_else(|| {
         HandlerError::Failed(format!(
             "there is no key {key:?} in {namespace:?}: memory_list and memory_search show those that there are"
         ))
     })?;
-    typed_reply(entry.value.to_string(), MemoryEntryAnswer::of(&namespace, &entry))
+    let structured = Some(MemoryEntryAnswer::structured(&namespace, &found)?);
+    Ok(HandlerReply::Done(ToolOutput { structured, ..ToolOutput::text(found.json) }))
 }
 
 async fn delete(
@@ -212,12 +217,13 @@ async fn list(bank: Arc<MemoryBank>, call: ToolCall<MemoryListRequest>) -> Typed
     })?;
     let keys: Vec<&str> = page.entries.iter().map(|entry| entry.key.as_str()).collect();
     let text = format!("{} of {} keys:\n{}", keys.len(), page.stats.entries, keys.join("\n"));
+    let next = page.entries.last().filter(|_| page.more).map(|entry| entry.key.clone());
     let answer = MemoryListAnswer {
         namespaces: None,
         namespace: Some(namespace),
-        keys: Some(MemoryKeySummary::all(&page.entries)),
+        keys: Some(MemoryKeySummary::all(page.entries)),
         stats: Some(NamespaceStats::of(&page.stats)),
-        next: page.entries.last().filter(|_| page.more).map(|entry| entry.key.clone()),
+        next,
     };
     typed_reply(text, answer)
 }

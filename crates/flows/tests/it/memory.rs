@@ -3,6 +3,7 @@
 //! What is read or called here goes the way that a server goes: by template, held against its schemas.
 
 mod access;
+mod answers;
 mod odd_names;
 mod privacy;
 mod resources;

@@ -238,6 +238,60 @@ pub async fn pages_go_by_key(open: impl AsyncFn() -> Arc<dyn Store>) {
     assert_eq!(names(&bank.memory_page(&query).await.unwrap()), [""; 0]);
 }
 
+/// A page that is read with the size of its namespace is what both are alone, and never shows a write that the
+/// size does not, or the other way around.
+pub async fn a_page_and_its_counts_are_of_one_moment(open: impl AsyncFn() -> Arc<dyn Store>) {
+    let store = open().await;
+    let bank = store.knowledge();
+    assert_eq!(bank.memory_stats_and_page(&page_of("n", at(0))).await.unwrap(), None);
+    for (n, name) in ODD_KEYS.into_iter().enumerate() {
+        let ttl_ms = (n % 3 == 0).then_some(50);
+        puts(&store, MemoryPut { ttl_ms, now: at(n as i64), ..put("n", name, &"x".repeat(n)) }).await;
+    }
+    puts(&store, MemoryPut { ttl_ms: Some(50), ..put("m", "k", "1") }).await;
+    for now in [at(20), at(55), at(100)] {
+        for (prefix, after, limit, values) in
+            [("", "", 100, true), ("", "a_b", 3, false), ("a", "a/b/c", 2, true), ("a", "🦀", 2, false)]
+        {
+            let query = MemoryPageQuery {
+                prefix: prefix.into(),
+                after: after.into(),
+                limit,
+                values,
+                ..page_of("n", now)
+            };
+            let (stats, page) = bank.memory_stats_and_page(&query).await.unwrap().expect("it holds entries");
+            assert_eq!(Some(stats), bank.memory_stats("acme", "n", now).await.unwrap());
+            assert_eq!(page, bank.memory_page(&query).await.unwrap(), "{query:?}");
+        }
+        let other = MemoryPageQuery { tenant: "other".into(), ..page_of("n", now) };
+        assert_eq!(bank.memory_stats_and_page(&other).await.unwrap(), None);
+    }
+    assert!(bank.memory_stats_and_page(&page_of("m", at(49))).await.unwrap().is_some());
+    assert_eq!(bank.memory_stats_and_page(&page_of("m", at(50))).await.unwrap(), None, "all have expired");
+
+    let writer = {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            for n in 0..200_usize {
+                let name = format!("k{}", n % 20);
+                puts(&store, MemoryPut { now: at(100), ..put("o", &name, &"x".repeat(n % 7)) }).await;
+                if n % 5 == 4 {
+                    store.knowledge().delete_memory(&key("o", &name), None, at(100)).await.unwrap();
+                }
+            }
+        })
+    };
+    while !writer.is_finished() {
+        let Some((stats, page)) = bank.memory_stats_and_page(&page_of("o", at(100))).await.unwrap() else {
+            continue;
+        };
+        let bytes = page.iter().map(|entry| entry.value.len() as u64).sum::<u64>();
+        assert_eq!((stats.entries, stats.bytes), (page.len() as u64, bytes));
+    }
+    writer.await.unwrap();
+}
+
 /// Many keys, page by page: each once, in order; then cleared in chunks.
 pub async fn many_keys_are_paged_and_cleared(open: impl AsyncFn() -> Arc<dyn Store>) {
     const KEYS: usize = 20_000;

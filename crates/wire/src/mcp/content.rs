@@ -54,7 +54,13 @@ pub(super) fn write_content(out: &mut Vec<u8>, content: &ResourceContent) {
         resource.value("uri", &content.uri);
         resource.optional("mimeType", content.media_type.as_ref());
         match &content.body {
-            ResourceBody::Text(text) => resource.value("text", text),
+            ResourceBody::Text(text) => {
+                let out = resource.key("text");
+                // With its escapes a text of JSON grows by about a sixth. A long one would else be copied as the
+                // buffer grows.
+                out.reserve(text.len() + text.len() / 4);
+                json::value(out, text);
+            }
             ResourceBody::Bytes(bytes) => json::base64(resource.key("blob"), bytes),
         }
         resource.optional("_meta", content.meta.as_ref());

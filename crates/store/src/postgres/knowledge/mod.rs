@@ -79,6 +79,13 @@ impl Knowledge for PostgresStore {
         page::page(&self.pool, query).await
     }
 
+    async fn memory_stats_and_page(
+        &self,
+        query: &MemoryPageQuery,
+    ) -> Result<Option<(MemoryStats, Vec<MemoryEntry>)>, StoreError> {
+        page::stats_and_page(&self.pool, query).await
+    }
+
     async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError> {
         search::search(&self.searches, query).await
     }

@@ -14,7 +14,7 @@ use super::{
     },
     audit::{self, LINE},
     memory,
-    page::{ENTRY, entry},
+    page::{entry, entry_columns},
     whole,
 };
 use crate::archive::{ArchiveItem, ArchiveKey, MemoryDump, RecordDump};
@@ -44,8 +44,10 @@ pub(in crate::sqlite) fn memory_keys(
 
 /// An entry of the memory bank as it is stored.
 pub(in crate::sqlite) fn memory(conn: &Connection, key: &MemoryKey) -> Result<Option<ArchiveItem>> {
-    conn.prepare_cached(&format!(
-        "SELECT {ENTRY}, text, expires_at FROM owner
+    conn.prepare_cached(concat!(
+        "SELECT ",
+        entry_columns!("value"),
+        ", text, expires_at FROM owner
          CROSS JOIN memory_space ON memory_space.owner = owner.no
          CROSS JOIN memory INDEXED BY memory_key ON memory.space = memory_space.no
          CROSS JOIN memory_value ON memory_value.no = memory.no

@@ -47,11 +47,14 @@ struct MemoryRow {
     created_at: Timestamp,
     size: u64,
     over: bool,
+    /// Whether it has no expiry.
+    lasts: bool,
 }
 
 fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Option<MemoryRow>> {
     conn.prepare_cached(
-        "SELECT no, version, created_at, size, ifnull(expires_at <= ?3, 0) FROM memory WHERE space = ?1 AND key = ?2",
+        "SELECT no, version, created_at, size, ifnull(expires_at <= ?3, 0), expires_at IS NULL
+         FROM memory WHERE space = ?1 AND key = ?2",
     )?
     .query_row(params![space, key, now.0], |row| {
         Ok(MemoryRow {
@@ -60,6 +63,7 @@ fn row(conn: &Connection, space: i64, key: &str, now: Timestamp) -> Result<Optio
             created_at: Timestamp(row.get(2)?),
             size: number(row, 3)?,
             over: row.get(4)?,
+            lasts: row.get(5)?,
         })
     })
     .optional()
@@ -109,21 +113,29 @@ pub(super) fn put(
     }
 
     let owner = names.owner_no(conn, tenant)?;
-    let no = write(conn, owner, space.as_ref(), there.as_ref(), namespace, key, &put.value, &put.text)?;
     let (version, created_at) = live.map_or((1, put.now), |row| (row.version + 1, row.created_at));
-    conn.prepare_cached(
-        "UPDATE memory SET version = ?2, created_at = ?3, updated_at = ?4, accessed_at = ?4, size = ?5, ttl = ?6,
-           expires_at = ?7, reads = iif(?2 = 1, 0, reads) WHERE no = ?1",
-    )?
-    .execute(params![
-        no,
-        whole(version),
-        created_at.0,
-        put.now.0,
-        whole(size),
-        put.ttl_ms.map(whole),
-        put.ttl_ms.map(|ttl| put.now.0.saturating_add(whole(ttl))),
-    ])?;
+    let space = match &space {
+        Some(space) => space.no,
+        None => insert_space(conn, owner, namespace)?,
+    };
+    let columns = MemoryColumns {
+        version,
+        created_at,
+        updated_at: put.now,
+        accessed_at: put.now,
+        reads: 0,
+        size,
+        ttl_ms: put.ttl_ms,
+        expires_at: put.ttl_ms.map(|ttl| put.now.0.saturating_add(whole(ttl))),
+    };
+    match &there {
+        None => insert(conn, owner, space, key, &columns, (&put.value, &put.text))?,
+        Some(row) => {
+            update(conn, row, &columns)?;
+            replace_value(conn, space, row.no, (&put.value, &put.text))?;
+            count(conn, owner, space, 0, whole(size) - whole(row.size))?;
+        }
+    }
     Ok(Ok(MemoryWriteResult { version, created_at }))
 }
 
@@ -183,75 +195,135 @@ fn bytes_over_cap(
     Ok((with(live, there.filter(|row| !row.over)) > put.max_bytes).then_some(live))
 }
 
-/// Writes the entry, counts it, and returns its number.
-#[allow(clippy::too_many_arguments, reason = "an entry as it is written, and where to")]
-fn write(
+fn insert_space(conn: &Connection, owner: i64, namespace: &str) -> Result<i64> {
+    conn.prepare_cached("INSERT INTO memory_space (owner, namespace, entries, bytes) VALUES (?1, ?2, 0, 0)")?
+        .execute(params![owner, namespace])?;
+    Ok(conn.last_insert_rowid())
+}
+
+/// The columns of a row beside its namespace and its key.
+struct MemoryColumns {
+    version: u64,
+    created_at: Timestamp,
+    updated_at: Timestamp,
+    accessed_at: Timestamp,
+    reads: u64,
+    size: u64,
+    ttl_ms: Option<u64>,
+    expires_at: Option<i64>,
+}
+
+/// Inserts an entry with its contents, the value and the text of its words, and counts it.
+fn insert(
     conn: &Connection,
     owner: i64,
-    space: Option<&NamespaceRow>,
-    there: Option<&MemoryRow>,
-    namespace: &str,
+    space: i64,
     key: &str,
-    value: &str,
-    text: &str,
-) -> Result<i64> {
-    let space = match space {
-        Some(space) => space.no,
-        None => {
-            conn.prepare_cached(
-                "INSERT INTO memory_space (owner, namespace, entries, bytes) VALUES (?1, ?2, 0, 0)",
-            )?
-            .execute(params![owner, namespace])?;
-            conn.last_insert_rowid()
-        }
-    };
-    let no = match there {
-        Some(row) => row.no,
-        None => {
-            conn.prepare_cached(
-                "INSERT INTO memory (space, key, version, created_at, updated_at, accessed_at, reads, size)
-                 VALUES (?1, ?2, 0, 0, 0, 0, 0, 0)",
-            )?
-            .execute(params![space, key])?;
-            conn.last_insert_rowid()
-        }
-    };
+    columns: &MemoryColumns,
+    contents: (&str, &str),
+) -> Result<()> {
+    let size = whole(columns.size);
+    conn.prepare_cached(
+        "INSERT INTO memory (space, key, version, created_at, updated_at, accessed_at, reads, size, ttl, expires_at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+    )?
+    .execute(params![
+        space,
+        key,
+        whole(columns.version),
+        columns.created_at.0,
+        columns.updated_at.0,
+        columns.accessed_at.0,
+        whole(columns.reads),
+        size,
+        columns.ttl_ms.map(whole),
+        columns.expires_at,
+    ])?;
+    let no = conn.last_insert_rowid();
+    write_value(conn, space, no, contents)?;
+    count(conn, owner, space, 1, size)
+}
+
+/// Writes the columns of a row that exists. The reads of a live entry stay.
+fn update(conn: &Connection, row: &MemoryRow, columns: &MemoryColumns) -> Result<()> {
+    if !row.over && row.lasts && columns.expires_at.is_none() {
+        // Neither the creation nor the expiry changes, so most indexes of the row stay as they are.
+        conn.prepare_cached(
+            "UPDATE memory SET version = ?2, updated_at = ?3, accessed_at = ?4, size = ?5, ttl = NULL WHERE no = ?1",
+        )?
+        .execute(params![
+            row.no,
+            whole(columns.version),
+            columns.updated_at.0,
+            columns.accessed_at.0,
+            whole(columns.size),
+        ])?;
+        return Ok(());
+    }
+    conn.prepare_cached(
+        "UPDATE memory SET version = ?2, created_at = ?3, updated_at = ?4, accessed_at = ?5, size = ?6, ttl = ?7,
+           expires_at = ?8, reads = iif(?2 = 1, 0, reads) WHERE no = ?1",
+    )?
+    .execute(params![
+        row.no,
+        whole(columns.version),
+        columns.created_at.0,
+        columns.updated_at.0,
+        columns.accessed_at.0,
+        whole(columns.size),
+        columns.ttl_ms.map(whole),
+        columns.expires_at,
+    ])?;
+    Ok(())
+}
+
+/// Writes the value of an entry that has one. The words are an index of the text, and by far the most of the work:
+/// they stay where the text does.
+fn replace_value(conn: &Connection, space: i64, no: i64, (value, text): (&str, &str)) -> Result<()> {
+    let same_text = conn
+        .prepare_cached("UPDATE memory_value SET value = ?2 WHERE no = ?1 AND text = ?3")?
+        .execute(params![no, value, text])?;
+    match same_text {
+        0 => write_value(conn, space, no, (value, text)),
+        _ => Ok(()),
+    }
+}
+
+fn write_value(conn: &Connection, space: i64, no: i64, (value, text): (&str, &str)) -> Result<()> {
     conn.prepare_cached("INSERT OR REPLACE INTO memory_value (no, value, text) VALUES (?1, ?2, ?3)")?
         .execute(params![no, value, text])?;
     conn.prepare_cached("INSERT OR REPLACE INTO memory_words (rowid, words) VALUES (?1, ?2)")?
         .execute(params![no, tokenize_in_namespace(space, text)])?;
-    let bytes = whole(value.len() as u64) - whole(there.map_or(0, |row| row.size));
-    count(conn, owner, space, i64::from(there.is_none()), bytes)?;
-    Ok(no)
+    Ok(())
 }
 
 /// Inserts an exported entry unchanged; false if its key exists.
 pub(super) fn restore(conn: &Connection, owner: i64, dump: &MemoryDump) -> Result<bool> {
     let MemoryDump { key, entry, text, expires_at } = dump;
-    let no = match space(conn, owner, &key.namespace)? {
+    let space = match space(conn, owner, &key.namespace)? {
         Some(space) if row(conn, space.no, &key.key, Timestamp(0))?.is_some() => return Ok(false),
-        space => write(conn, owner, space.as_ref(), None, &key.namespace, &key.key, &entry.value, text)?,
+        Some(space) => space.no,
+        None => insert_space(conn, owner, &key.namespace)?,
     };
-    conn.prepare_cached(
-        "UPDATE memory SET version = ?2, created_at = ?3, updated_at = ?4, accessed_at = ?5, reads = ?6, size = ?7,
-           ttl = ?8, expires_at = ?9 WHERE no = ?1",
-    )?
-    .execute(params![
-        no,
-        whole(entry.version),
-        entry.created_at.0,
-        entry.updated_at.0,
-        entry.accessed_at.0,
-        whole(entry.reads),
-        whole(entry.size),
-        entry.ttl_ms.map(whole),
-        expires_at.map(|at| at.0),
-    ])?;
+    let columns = MemoryColumns {
+        version: entry.version,
+        created_at: entry.created_at,
+        updated_at: entry.updated_at,
+        accessed_at: entry.accessed_at,
+        reads: entry.reads,
+        size: entry.size,
+        ttl_ms: entry.ttl_ms,
+        expires_at: expires_at.map(|at| at.0),
+    };
+    insert(conn, owner, space, &key.key, &columns, (&entry.value, text))?;
     Ok(true)
 }
 
 /// Adds to the counts of entries and bytes, or subtracts. A namespace without entries is deleted.
 fn count(conn: &Connection, owner: i64, space: i64, entries: i64, bytes: i64) -> Result<()> {
+    if entries == 0 && bytes == 0 {
+        return Ok(());
+    }
     conn.prepare_cached("UPDATE memory_space SET entries = entries + ?2, bytes = bytes + ?3 WHERE no = ?1")?
         .execute(params![space, entries, bytes])?;
     if entries < 0 {
@@ -320,13 +392,23 @@ pub(super) fn clear(
 /// Adds to the read counts of entries that still exist.
 pub(super) fn count_reads(session: &mut WriteSession, reads: &[MemoryReads]) -> Result<()> {
     let WriteSession { conn, names, .. } = session;
-    for MemoryReads { key, reads, at } in reads {
+    // By key and not by the number of the row, which another entry may have by now. In the order of the keys, so that
+    // each namespace is looked up once and the index is read from one end to the other.
+    let mut reads: Vec<&MemoryReads> = reads.iter().collect();
+    reads.sort_unstable_by(|a, b| a.key.cmp(&b.key));
+    let of_one_namespace = |a: &&MemoryReads, b: &&MemoryReads| {
+        a.key.tenant == b.key.tenant && a.key.namespace == b.key.namespace
+    };
+    for reads in reads.chunk_by(of_one_namespace) {
+        let key = &reads[0].key;
         let Some(owner) = names.find_owner(conn, &key.tenant)? else { continue };
-        conn.prepare_cached(
-            "UPDATE memory SET reads = reads + ?4, accessed_at = max(accessed_at, ?5)
-             WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2) AND key = ?3",
-        )?
-        .execute(params![owner, key.namespace, key.key, whole(*reads), at.0])?;
+        let Some(space) = space(conn, owner, &key.namespace)? else { continue };
+        let mut update = conn.prepare_cached(
+            "UPDATE memory SET reads = reads + ?3, accessed_at = max(accessed_at, ?4) WHERE space = ?1 AND key = ?2",
+        )?;
+        for MemoryReads { key, reads, at } in reads {
+            update.execute(params![space.no, key.key, whole(*reads), at.0])?;
+        }
     }
     Ok(())
 }
@@ -352,4 +434,58 @@ pub(super) fn expire(session: &mut WriteSession, rows: &[i64], now: Timestamp) -
         gone.push(MemoryKey { tenant: names.owner(conn, owner)?, namespace, key });
     }
     Ok(gone)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{
+        super::super::{schema, write_session::LastKnownTime},
+        *,
+    };
+
+    /// What a write costs beside what it changes: how often the row of an entry was updated, and the index of words.
+    fn cost(session: &WriteSession) -> (i64, String) {
+        let words = "SELECT group_concat(id || hex(block)) FROM memory_words_data";
+        let updates =
+            session.conn.query_row("SELECT count(*) FROM temp.updated", [], |row| row.get(0)).unwrap();
+        (updates, session.conn.query_row(words, [], |row| row.get(0)).unwrap())
+    }
+
+    #[test]
+    fn an_entry_is_written_once_and_its_words_where_they_change() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut conn = schema::open_read_write(&folder.path().join("nuncio.db")).unwrap();
+        schema::migrate(&mut conn).unwrap();
+        conn.execute_batch(
+            "CREATE TEMP TABLE updated (no INTEGER);
+             CREATE TEMP TRIGGER is_updated AFTER UPDATE ON memory BEGIN INSERT INTO updated VALUES (new.no); END;",
+        )
+        .unwrap();
+        let mut session = WriteSession::new(conn, Arc::new(LastKnownTime::default())).unwrap();
+        let key = MemoryKey { tenant: "acme".into(), namespace: "n".into(), key: "k".into() };
+        let mut write = |value: &str, text: &str, at: i64| {
+            let put = MemoryPut {
+                key: key.clone(),
+                value: value.into(),
+                text: text.into(),
+                ttl_ms: None,
+                expected: ExpectedVersion::Any,
+                now: Timestamp(at),
+                max_entries: 10,
+                max_bytes: 10_000,
+                max_namespaces: 10,
+            };
+            session.transact(|session| super::put(session, &put).map(|done| assert!(done.is_ok()))).unwrap();
+            cost(&session)
+        };
+        let (updates, first) = write("[\"tea\"]", "tea", 1);
+        assert_eq!(updates, 0, "a new row is inserted with its values");
+        let (updates, same) = write("{\"a\":\"tea\"}", "tea", 2);
+        assert_eq!((updates, &same), (1, &first), "its words are what they were");
+        let (updates, other) = write("{\"a\":\"coffee\"}", "coffee", 3);
+        assert_eq!(updates, 2);
+        assert_ne!(other, first);
+    }
 }

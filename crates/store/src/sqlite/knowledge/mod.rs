@@ -91,6 +91,14 @@ impl Knowledge for SqliteStore {
         self.scan(move |conn, names| page::page(conn, names, &query)).await
     }
 
+    async fn memory_stats_and_page(
+        &self,
+        query: &MemoryPageQuery,
+    ) -> Result<Option<(MemoryStats, Vec<MemoryEntry>)>, StoreError> {
+        let query = query.clone();
+        self.scan(move |conn, names| page::stats_and_page(conn, names, &query)).await
+    }
+
     async fn search_memory(&self, query: &MemorySearch) -> Result<MemorySearchPage, StoreError> {
         let query = query.clone();
         self.search(move |conn, names| search::search(conn, names, &query)).await

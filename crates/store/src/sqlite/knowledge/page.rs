@@ -8,14 +8,19 @@ use rusqlite::{Connection, OptionalExtension as _, Result, Row, ToSql, params, t
 
 use super::{
     super::{names::SqliteNameCache, read::number},
-    memory::{count_expired, space},
+    memory::{NamespaceRow, count_expired, space},
     whole,
 };
 use crate::knowledge::prefix_end;
 
-/// The columns that `entry` reads.
-pub(super) const ENTRY: &str =
-    "memory.key, version, created_at, updated_at, accessed_at, reads, size, ttl, ifnull(value, '')";
+/// The columns that `entry` reads, with this expression for the value. A macro, because only literals are joined at
+/// compile time: a statement that is run for each request is not put together for each.
+macro_rules! entry_columns {
+    ($value:literal) => {
+        concat!("memory.key, version, created_at, updated_at, accessed_at, reads, size, ttl, ", $value)
+    };
+}
+pub(super) use entry_columns;
 
 pub(super) fn entry(row: &Row<'_>) -> Result<MemoryEntry> {
     Ok(MemoryEntry {
@@ -39,8 +44,10 @@ pub(super) fn one(
     now: Timestamp,
 ) -> Result<Option<MemoryEntry>> {
     let Some(owner) = names.find_owner(conn, &key.tenant)? else { return Ok(None) };
-    conn.prepare_cached(&format!(
-        "SELECT {ENTRY} FROM memory JOIN memory_value USING (no)
+    conn.prepare_cached(concat!(
+        "SELECT ",
+        entry_columns!("value"),
+        " FROM memory JOIN memory_value USING (no)
          WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2) AND key = ?3
            AND (expires_at IS NULL OR expires_at > ?4)"
     ))?
@@ -84,25 +91,51 @@ pub(super) fn page(
     names: &mut SqliteNameCache,
     query: &MemoryPageQuery,
 ) -> Result<Vec<MemoryEntry>> {
-    let Some(owner) = names.find_owner(conn, &query.tenant)? else { return Ok(vec![]) };
+    // Rolled back on drop, which for a read is the same as a commit.
+    let _reading = conn.unchecked_transaction()?;
+    match find_space(conn, names, &query.tenant, &query.namespace)? {
+        Some(space) => entries(conn, space.no, query),
+        None => Ok(vec![]),
+    }
+}
+
+/// The namespace of that tenant, if it holds any entries.
+fn find_space(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    tenant: &str,
+    namespace: &str,
+) -> Result<Option<NamespaceRow>> {
+    match names.find_owner(conn, tenant)? {
+        Some(owner) => space(conn, owner, namespace),
+        None => Ok(None),
+    }
+}
+
+fn entries(conn: &Connection, space: i64, query: &MemoryPageQuery) -> Result<Vec<MemoryEntry>> {
     let span = SqliteKeyRange::new(&query.prefix, &query.after);
-    let (with, values) = match query.values {
-        true => ("JOIN memory_value USING (no)", "value"),
-        false => ("", "''"),
+    macro_rules! page_from {
+        ($value:literal, $join:literal, $above:literal) => {
+            concat!(
+                "SELECT ",
+                entry_columns!($value),
+                " FROM memory INDEXED BY memory_key ",
+                $join,
+                " WHERE space = ?1 AND key ",
+                $above,
+                " ?2 AND key < ?3 AND (expires_at IS NULL OR expires_at > ?4) ORDER BY key LIMIT ?5"
+            )
+        };
+    }
+    let sql = match (query.values, span.without) {
+        (true, true) => page_from!("value", "JOIN memory_value USING (no)", ">"),
+        (true, false) => page_from!("value", "JOIN memory_value USING (no)", ">="),
+        (false, true) => page_from!("''", "", ">"),
+        (false, false) => page_from!("''", "", ">="),
     };
-    let columns = ENTRY.replace("value", values);
-    conn.prepare_cached(&format!(
-        "SELECT {columns} FROM memory INDEXED BY memory_key {with}
-         WHERE space = (SELECT no FROM memory_space WHERE owner = ?1 AND namespace = ?2)
-           AND key {} ?3 AND key < ?4 AND (expires_at IS NULL OR expires_at > ?5)
-         ORDER BY key LIMIT ?6",
-        span.above()
-    ))?
-    .query_map(
-        params![owner, query.namespace, span.from, span.end(), query.now.0, whole(query.limit as u64)],
-        entry,
-    )?
-    .collect()
+    conn.prepare_cached(sql)?
+        .query_map(params![space, span.from, span.end(), query.now.0, whole(query.limit as u64)], entry)?
+        .collect()
 }
 
 /// The size of a namespace: from its counters, less the expired entries.
@@ -113,10 +146,26 @@ pub(super) fn stats(
     namespace: &str,
     now: Timestamp,
 ) -> Result<Option<MemoryStats>> {
-    // Rolled back on drop, which for a read is the same as a commit.
     let _reading = conn.unchecked_transaction()?;
-    let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(None) };
-    let Some(space) = space(conn, owner, namespace)? else { return Ok(None) };
+    match find_space(conn, names, tenant, namespace)? {
+        Some(space) => measure(conn, &space, now),
+        None => Ok(None),
+    }
+}
+
+/// The size of a namespace and a page of it, in one consistent read.
+pub(super) fn stats_and_page(
+    conn: &Connection,
+    names: &mut SqliteNameCache,
+    query: &MemoryPageQuery,
+) -> Result<Option<(MemoryStats, Vec<MemoryEntry>)>> {
+    let _reading = conn.unchecked_transaction()?;
+    let Some(space) = find_space(conn, names, &query.tenant, &query.namespace)? else { return Ok(None) };
+    let Some(stats) = measure(conn, &space, query.now)? else { return Ok(None) };
+    Ok(Some((stats, entries(conn, space.no, query)?)))
+}
+
+fn measure(conn: &Connection, space: &NamespaceRow, now: Timestamp) -> Result<Option<MemoryStats>> {
     let (entries, bytes) = count_expired(conn, space.no, now)?;
     if entries >= space.entries {
         return Ok(None);
@@ -152,18 +201,25 @@ pub(super) fn namespaces(
 ) -> Result<Vec<String>> {
     let Some(owner) = names.find_owner(conn, tenant)? else { return Ok(vec![]) };
     let span = SqliteKeyRange::new(prefix, after);
-    conn.prepare_cached(&format!(
-        "SELECT namespace FROM memory_space WHERE owner = ?1 AND namespace {} ?2 AND namespace < ?3
-           AND EXISTS (SELECT 1 FROM memory INDEXED BY memory_created
-             WHERE space = memory_space.no AND (expires_at IS NULL OR expires_at > ?4))
-         ORDER BY namespace LIMIT ?5",
-        span.above()
-    ))?
-    .query_map(
-        [&owner as &dyn ToSql, &span.from, &span.end(), &now.0, &whole(limit as u64)].as_slice(),
-        |row| row.get(0),
-    )?
-    .collect()
+    macro_rules! names_from {
+        ($above:literal) => {
+            concat!(
+                "SELECT namespace FROM memory_space WHERE owner = ?1 AND namespace ",
+                $above,
+                " ?2 AND namespace < ?3
+                   AND EXISTS (SELECT 1 FROM memory INDEXED BY memory_created
+                     WHERE space = memory_space.no AND (expires_at IS NULL OR expires_at > ?4))
+                 ORDER BY namespace LIMIT ?5"
+            )
+        };
+    }
+    let sql = if span.without { names_from!(">") } else { names_from!(">=") };
+    conn.prepare_cached(sql)?
+        .query_map(
+            [&owner as &dyn ToSql, &span.from, &span.end(), &now.0, &whole(limit as u64)].as_slice(),
+            |row| row.get(0),
+        )?
+        .collect()
 }
 
 /// Expired entries, oldest first.

@@ -8,7 +8,8 @@ use rusqlite::{Connection, ErrorCode, Result, params};
 use super::{
     super::names::SqliteNameCache,
     memory::space,
-    page::{ENTRY, SqliteKeyRange, entry},
+    page::{SqliteKeyRange, entry, entry_columns},
+    whole,
 };
 use crate::knowledge::{CompiledPattern, tokenize};
 
@@ -60,12 +61,13 @@ fn search_to_the_end(
     hits.retain(|(no, _)| !over.contains(no));
     found.total = hits.len() as u64;
     let offset = usize::try_from(query.offset).unwrap_or(usize::MAX);
-    let columns = ENTRY.replace("value", &format!("iif(size <= {SEARCHED_BYTES}, value, '')"));
-    let mut read = conn.prepare_cached(&format!(
-        "SELECT {columns} FROM memory JOIN memory_value USING (no) WHERE no = ?1"
+    let mut read = conn.prepare_cached(concat!(
+        "SELECT ",
+        entry_columns!("iif(size <= ?2, value, '')"),
+        " FROM memory JOIN memory_value USING (no) WHERE no = ?1"
     ))?;
     for (no, rank) in hits.drain(..).skip(offset).take(query.limit) {
-        found.entries.push((read.query_row([no], entry)?, rank));
+        found.entries.push((read.query_row(params![no, whole(SEARCHED_BYTES)], entry)?, rank));
     }
     Ok(found)
 }
