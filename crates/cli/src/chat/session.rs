@@ -94,7 +94,8 @@ pub(super) struct ChatRun {
     pub(super) id: String,
     pub(super) task: Option<String>,
     pub(super) progress: Option<Progress>,
-    pub(super) begun: Instant,
+    /// When this process called it; `None` where it came back to a call, so that it does not know how long that took.
+    pub(super) begun: Option<Instant>,
     /// Whether the run can be resumed.
     pub(super) resumable: bool,
     /// Whether the user deleted its saved state.

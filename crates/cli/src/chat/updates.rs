@@ -172,7 +172,7 @@ impl ChatSession {
                 screen.show(&ScreenItem::Wrong(&format!("it was not canceled: {error}")), watched);
             }
             RunUpdate::Ended(ended) => {
-                show(RunEvent::Ended(&ended, run.begun.elapsed()));
+                show(RunEvent::Ended(&ended, run.begun.map(|begun| begun.elapsed())));
                 run_store.forget(&run.id);
                 self.finish_run(number, &ended);
             }
