@@ -6,7 +6,7 @@ use nuncio_flows::batch::{QUEUE_URI, api::BatchStatusAnswer};
 
 use super::show::{self, BatchStatusCounts};
 use crate::{
-    error::CliError, output, progress::ProgressDisplay, server_connection::ServerConnection,
+    error::CliError, output, program, progress::ProgressDisplay, server_connection::ServerConnection,
     task_follower::TaskFollower, text::TextOutput,
 };
 
@@ -14,13 +14,17 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     shared.record_task(batch);
     let mut progress = ProgressDisplay::new(shared.is_json());
     let (begun, mut before) = (Instant::now(), None);
-    let mut waiting = None;
+    let (mut waiting, mut most) = (None, None);
     // The batch's task, and the queue: a batch that is paused has no event.
     let mut follower =
         TaskFollower::of_resources(shared, vec![format!("a2a://tasks/{batch}"), QUEUE_URI.to_owned()]);
     let status = loop {
         let status = shared.poll_typed::<BatchStatusAnswer>("batch_status", &show::status_of(batch)).await?;
-        let counts = BatchStatusCounts::of(&status.value);
+        // Between its last operation and its result a batch reports no counts, and after a restart it counts anew.
+        let reported = BatchStatusCounts::of(&status.value);
+        let counts =
+            most.filter(|most: &BatchStatusCounts| most.done() > reported.done()).unwrap_or(reported);
+        most = Some(counts);
         let first = *before.get_or_insert(counts.done());
         let rate = counts.done().saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
         progress.update_progress(
@@ -54,8 +58,9 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
 /// Why no operation begins, and for how long that can be.
 fn why_it_waits(why: &str) -> String {
     format!(
-        "the batch waits: {why}. After batch.load-wait it begins with one operation at a time; nuncio batch config \
-         shows the thresholds"
+        "the batch waits: {why}. After batch.load-wait it begins with one operation at a time; `{} batch config --set \
+         resourceMonitoring=false` begins it at once, and `{0} batch config` shows the thresholds",
+        program()
     )
 }
 
@@ -83,5 +88,6 @@ mod tests {
             why_it_waits("95 % of memory is in use")
                 .contains("waits: 95 % of memory is in use. After batch.load-wait")
         );
+        assert!(why_it_waits("busy").contains("batch config --set resourceMonitoring=false"));
     }
 }
