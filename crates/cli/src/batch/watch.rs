@@ -20,10 +20,7 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
         TaskFollower::of_resources(shared, vec![format!("a2a://tasks/{batch}"), QUEUE_URI.to_owned()]);
     let status = loop {
         let status = shared.poll_typed::<BatchStatusAnswer>("batch_status", &show::status_of(batch)).await?;
-        // Between its last operation and its result a batch reports no counts, and after a restart it counts anew.
-        let reported = BatchStatusCounts::of(&status.value);
-        let counts =
-            most.filter(|most: &BatchStatusCounts| most.done() > reported.done()).unwrap_or(reported);
+        let counts = furthest(most, BatchStatusCounts::of(&status.value));
         most = Some(counts);
         let first = *before.get_or_insert(counts.done());
         let rate = counts.done().saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
@@ -55,6 +52,12 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     Ok(if show::succeeded(&status.value) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The counts that are shown: between its last operation and its result a batch reports none, and after a restart it
+/// counts anew.
+fn furthest(shown: Option<BatchStatusCounts>, reported: BatchStatusCounts) -> BatchStatusCounts {
+    shown.filter(|shown| shown.done() > reported.done()).unwrap_or(reported)
+}
+
 /// Why no operation begins, and for how long that can be.
 fn why_it_waits(why: &str) -> String {
     format!(
@@ -78,6 +81,15 @@ fn render_batch_progress(status: &BatchStatusAnswer, counts: BatchStatusCounts, 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn progress_does_not_go_back() {
+        let counts = |succeeded, total| BatchStatusCounts { succeeded, failed: 0, skipped: 0, total };
+        let two = counts(2, Some(3));
+        assert_eq!(furthest(None, two), two);
+        assert_eq!(furthest(Some(two), counts(0, None)), two);
+        assert_eq!(furthest(Some(two), counts(3, Some(3))), counts(3, Some(3)));
+    }
 
     #[test]
     fn progress_says_why_nothing_moves() {
