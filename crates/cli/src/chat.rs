@@ -227,6 +227,7 @@ impl Flags {
             news: ChatInbox { servers: servers_news, runs: runs_news, tell },
             watched: BTreeSet::new(),
             asking: None,
+            is_unprompted: false,
             put_off: BTreeSet::new(),
             unshown: BTreeSet::new(),
             failed: false,

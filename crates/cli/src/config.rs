@@ -393,7 +393,11 @@ fn same_setting(key: &str) -> String {
 fn unknown_variables<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
     let known: Vec<String> = SETTINGS.iter().flat_map(Setting::environment).collect();
     let client = ["NUNCIO_CONFIG", SERVER_VARIABLE, CARD_CACHE, CA_CERT, CLIENT_CERT, CLIENT_KEY];
-    let unknown = names.filter(|name| !client.contains(&name.as_str()) && !known.contains(name));
+    // Of `nuncio chat`, and of the tests of this program.
+    let others = ["NUNCIO_CHAT_", "NUNCIO_TEST_"];
+    let is_other =
+        |name: &str| client.contains(&name) || others.iter().any(|prefix| name.starts_with(prefix));
+    let unknown = names.filter(|name| !is_other(name) && !known.contains(name));
     unknown
         .map(|name| match nearest(name, known.iter().map(String::as_str)) {
             Some(near) => format!("{name} means nothing here: did you mean {near}?"),

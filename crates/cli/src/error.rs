@@ -32,6 +32,8 @@ use crate::{
 pub(crate) enum CliError {
     /// The command line contradicts itself, or names something that does not exist.
     Usage(String),
+    /// A file that would be written exists. With what to do instead.
+    Exists { message: String, hint: String },
     /// The configuration cannot be used.
     Config(ConfigError),
     /// The server did not start.
@@ -169,6 +171,9 @@ impl CliError {
                 message.clone(),
                 Some(format!("{} help shows the usage", program())),
             ),
+            Self::Exists { message, hint } => {
+                ours("NUNCIO_ERR_EXISTS", 1, message.clone(), Some(hint.clone()))
+            }
             Self::Config(error) => {
                 let usage = matches!(error, ConfigError::Value { from: SettingSource::Flag(_), .. });
                 ours("A2ACLI_ERR_USAGE", if usage { 2 } else { 1 }, error.to_string(), None)

@@ -77,6 +77,7 @@ impl HealthFlags {
 
     pub(crate) async fn run(self) -> Result<ExitCode, CliError> {
         let data = server::configured_for(self.data).data;
+        let is_guessed = self.address.is_none() && server::published(&data).is_none();
         let address = self.address.unwrap_or_else(|| server::address_of(&data));
         let address = if address.contains("://") { address } else { format!("http://{address}") };
         let url = Url::parse(&format!("{}/readyz", address.trim_end_matches('/')));
@@ -90,6 +91,12 @@ impl HealthFlags {
             Ok(http) => read(&http, url).await,
             Err(error) => ServerHealth::Unreachable(error.to_string()),
         };
+        if is_guessed && !matches!(health, ServerHealth::Ready) {
+            let data = data.display();
+            output::note(&format!(
+                "No server has published its address in {data}: the default address was asked. -a names another, --data another folder."
+            ));
+        }
         show(&address, &health, self.format)?;
         Ok(if matches!(health, ServerHealth::Ready) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -28,10 +28,10 @@ impl InitFlags {
         let shown = self.file.display();
         let created = OpenOptions::new().write(true).create_new(true).open(&self.file);
         let mut file = created.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => CliError::Usage(format!(
-                "{shown} exists already and stays as it is: {} init - prints what a new one would have",
-                program()
-            )),
+            io::ErrorKind::AlreadyExists => CliError::Exists {
+                message: format!("{shown} exists already and stays as it is"),
+                hint: format!("`{} init -` prints what a new one would have", program()),
+            },
             _ => CliError::Usage(format!("cannot write {shown}: {error}")),
         })?;
         file.write_all(content.as_bytes())?;

@@ -138,7 +138,7 @@ enum Command {
     /// Sign in at an agent whose card asks for OAuth, and out again
     #[command(subcommand)]
     Auth(auth::AuthCommand),
-    /// Show the settings of the client commands
+    /// Show the settings of the client commands, and check those of a server
     #[command(subcommand)]
     Config(client_config::ConfigCommand),
     /// Check a live agent with the core cases of A2A's compatibility kit
@@ -191,7 +191,7 @@ impl Command {
             Self::Store(command) => command.format(),
             Self::Conformance(flags) => flags.agent.output.format,
             Self::Auth(command) => command.agent().output.format,
-            Self::Config(command) => command.agent().output.format,
+            Self::Config(command) => command.format(),
             Self::Send(flags) => flags.agent.output.format,
             Self::Listen(flags) => flags.format,
             Self::Chat(flags) => flags.format,

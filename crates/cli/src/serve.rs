@@ -137,6 +137,7 @@ pub(crate) async fn run(flags: &Flags) -> Result<ExitCode, CliError> {
     if flags.print_config {
         loaded.config.agents.specs(&loaded.config.data)?;
         output::text(&loaded.to_string())?;
+        loaded.warnings.iter().for_each(|warning| output::note(warning));
         return Ok(ExitCode::SUCCESS);
     }
     let config = &loaded.config;

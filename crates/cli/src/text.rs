@@ -8,7 +8,7 @@ use nuncio_engine::{
     content::{Artifact, Content, Message, Part, Role},
     task::State,
 };
-use nuncio_wire::a2a::{AddressedMessage, TaskList, TaskView};
+use nuncio_wire::a2a::{AddressedMessage, TaskView};
 use serde_json::Value;
 
 use super::form::fields;
@@ -67,21 +67,6 @@ impl TextOutput {
         }
         if verbose && let Some(metadata) = &task.metadata {
             self.block("Metadata", &pretty(&Value::Object(metadata.clone())));
-        }
-    }
-
-    /// A page of tasks.
-    pub(crate) fn list(&mut self, list: &TaskList) {
-        for task in &list.tasks {
-            let state = shown_state(task.state, task.unknown_state.as_ref());
-            self.ids(&task.id, task.context.as_deref(), state);
-            if let Some(at) = task.at {
-                self.field("Updated", &time(at));
-            }
-            self.gap();
-        }
-        if let Some(total) = list.total {
-            self.field("Total", &total.to_string());
         }
     }
 

@@ -177,6 +177,7 @@ pub(super) fn begin(text: &mut TextOutput, batch: &str, status: &str, paused: bo
     text.field("Status", &format!("{status}{}", if paused { " (paused)" } else { "" }));
     if let Some(why) = waiting {
         text.field("Waiting", why);
+        text.field("At once", &format!("{} batch config --set resourceMonitoring=false", program()));
     }
 }
 

@@ -6,7 +6,7 @@ use nuncio_flows::batch::{QUEUE_URI, api::BatchStatusAnswer};
 
 use super::show::{self, BatchStatusCounts};
 use crate::{
-    error::CliError, output, progress::ProgressDisplay, server_connection::ServerConnection,
+    error::CliError, output, program, progress::ProgressDisplay, server_connection::ServerConnection,
     task_follower::TaskFollower, text::TextOutput,
 };
 
@@ -14,13 +14,14 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     shared.record_task(batch);
     let mut progress = ProgressDisplay::new(shared.is_json());
     let (begun, mut before) = (Instant::now(), None);
-    let mut waiting = None;
+    let (mut waiting, mut most) = (None, None);
     // The batch's task, and the queue: a batch that is paused has no event.
     let mut follower =
         TaskFollower::of_resources(shared, vec![format!("a2a://tasks/{batch}"), QUEUE_URI.to_owned()]);
     let status = loop {
         let status = shared.poll_typed::<BatchStatusAnswer>("batch_status", &show::status_of(batch)).await?;
-        let counts = BatchStatusCounts::of(&status.value);
+        let counts = furthest(most, BatchStatusCounts::of(&status.value));
+        most = Some(counts);
         let first = *before.get_or_insert(counts.done());
         let rate = counts.done().saturating_sub(first) as f64 / begun.elapsed().as_secs_f64().max(0.001);
         progress.update_progress(
@@ -51,11 +52,18 @@ pub(super) async fn run(shared: &ServerConnection, batch: &str) -> Result<ExitCo
     Ok(if show::succeeded(&status.value) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The counts that are shown: between its last operation and its result a batch reports none, and after a restart it
+/// counts anew.
+fn furthest(shown: Option<BatchStatusCounts>, reported: BatchStatusCounts) -> BatchStatusCounts {
+    shown.filter(|shown| shown.done() > reported.done()).unwrap_or(reported)
+}
+
 /// Why no operation begins, and for how long that can be.
 fn why_it_waits(why: &str) -> String {
     format!(
-        "the batch waits: {why}. After batch.load-wait it begins with one operation at a time; nuncio batch config \
-         shows the thresholds"
+        "the batch waits: {why}. After batch.load-wait it begins with one operation at a time; `{} batch config --set \
+         resourceMonitoring=false` begins it at once, and `{0} batch config` shows the thresholds",
+        program()
     )
 }
 
@@ -75,6 +83,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn progress_does_not_go_back() {
+        let counts = |succeeded, total| BatchStatusCounts { succeeded, failed: 0, skipped: 0, total };
+        let two = counts(2, Some(3));
+        assert_eq!(furthest(None, two), two);
+        assert_eq!(furthest(Some(two), counts(0, None)), two);
+        assert_eq!(furthest(Some(two), counts(3, Some(3))), counts(3, Some(3)));
+    }
+
+    #[test]
     fn progress_says_why_nothing_moves() {
         let counts = BatchStatusCounts { succeeded: 0, failed: 0, skipped: 0, total: Some(3) };
         let waiting = BatchStatusAnswer { waiting: Some("busy".into()), ..BatchStatusAnswer::default() };
@@ -83,5 +100,6 @@ mod tests {
             why_it_waits("95 % of memory is in use")
                 .contains("waits: 95 % of memory is in use. After batch.load-wait")
         );
+        assert!(why_it_waits("busy").contains("batch config --set resourceMonitoring=false"));
     }
 }

@@ -73,7 +73,8 @@ impl ChatSession {
             RunStart::Begin { begin: begin(&kept), again: offer.idempotent },
             None,
         );
-        if let Some(run) = self.runs.get(&run) {
+        if let Some(run) = self.runs.get_mut(&run) {
+            run.begun = Some(Instant::now());
             self.screen.show(&ScreenItem::Run(&run.label, RunEvent::Begun), true);
         }
         if wanted.background {
@@ -158,7 +159,7 @@ impl ChatSession {
             id: kept.input.id.clone(),
             task: kept.handle.as_ref().and_then(|handle| handle.task.clone()),
             progress: None,
-            begun: Instant::now(),
+            begun: None,
             resumable: kept.handle.is_some(),
             forgotten: false,
             is_waiting: false,

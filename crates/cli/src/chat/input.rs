@@ -9,6 +9,7 @@ use std::{
 };
 
 use nuncio_engine::redact::Redactor;
+use rustix::termios::{QueueSelector, tcflush};
 use rustyline::{
     CompletionType, Config, Context, Editor, Helper,
     completion::Completer,
@@ -46,6 +47,8 @@ pub(super) struct LineRequest {
     pub(super) vocabulary: Vocabulary,
     /// Whether the line is a command, which goes into the history.
     pub(super) command: bool,
+    /// On a terminal: what was typed before the prompt is discarded, because it was meant for something else.
+    pub(super) discards_typed: bool,
 }
 
 /// The source of typed lines.
@@ -119,9 +122,12 @@ impl ChatInput {
         let (send, typed) = mpsc::unbounded_channel();
         thread::spawn(move || {
             let redactor = Redactor::default();
-            for LineRequest { prompt, vocabulary, command } in wants {
+            for LineRequest { prompt, vocabulary, command, discards_typed } in wants {
                 if let Some(words) = editor.helper_mut() {
                     words.vocabulary = vocabulary;
+                }
+                if discards_typed {
+                    discard_typed();
                 }
                 above.begin(&prompt);
                 let typed = editor.readline(&prompt);
@@ -149,6 +155,13 @@ impl ChatInput {
         });
         Ok(Self { wanted, typed })
     }
+}
+
+/// Discards what was typed and not read yet. The editor has no more than that: it reads each line with a buffer of its
+/// own.
+fn discard_typed() {
+    // It fails only where the input is no terminal any more. Then the editor reports that.
+    let _ = tcflush(io::stdin(), QueueSelector::IFlush);
 }
 
 /// Completes words, and passes the edited line on to the prompt printer.

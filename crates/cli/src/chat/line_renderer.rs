@@ -69,7 +69,8 @@ pub(super) enum RunEvent<'a> {
     Settled(&'a str),
     Waiting(&'a str),
     Back,
-    Ended(&'a PeerCallEnd, Duration),
+    /// With its time, where that is known.
+    Ended(&'a PeerCallEnd, Option<Duration>),
     Lost(&'a str),
 }
 
@@ -285,7 +286,8 @@ impl LineRenderer {
                 let colour = if ended.state == State::Completed { "32" } else { "31" };
                 let words = ended.message.as_ref().map(message_text).filter(|words| !words.trim().is_empty());
                 let words = words.map(|words| format!(": {}", plain(words.trim_end()))).unwrap_or_default();
-                format!("{} in {}{words}", look.painted(colour, state_name(ended.state)), seconds(*took))
+                let took = took.map(|took| format!(" in {}", seconds(took))).unwrap_or_default();
+                format!("{}{took}{words}", look.painted(colour, state_name(ended.state)))
             }
             RunEvent::Lost(why) => look.painted("31", &format!("lost: {}", plain(why))),
         };
@@ -386,7 +388,7 @@ pub(super) fn object(shown: &ScreenItem<'_>) -> Value {
                     "event": "ended",
                     "state": state_name(ended.state),
                     "message": ended.message,
-                    "seconds": took.as_secs_f64(),
+                    "seconds": took.map(|took| took.as_secs_f64()),
                 }),
                 RunEvent::Lost(why) => json!({ "event": "lost", "why": why }),
             };
@@ -530,7 +532,7 @@ mod tests {
             message: Some(Message::text("m", nuncio_engine::Role::Agent, "no\u{1b}[2J")),
         };
         check(
-            RunEvent::Ended(&ended, Duration::from_millis(1234)),
+            RunEvent::Ended(&ended, Some(Duration::from_millis(1234))),
             &["[1 research_agent] failed in 1.2 s: no\u{fffd}[2J"],
         );
     }
@@ -539,11 +541,13 @@ mod tests {
     fn what_was_begun_and_left_is_shown_at_the_end() {
         let mut lines = LineRenderer::default();
         lines.render_item(&ScreenItem::Run(&who(), RunEvent::Artifact(&chunk("half", false, false))));
-        let shown = lines.render_item(&ScreenItem::Run(
-            &who(),
-            RunEvent::Ended(&PeerCallEnd::completed(), Duration::ZERO),
-        ));
-        assert_eq!(shown, ["  half", "[1 research_agent] completed in 0.0 s"]);
+        let shown =
+            lines.render_item(&ScreenItem::Run(&who(), RunEvent::Ended(&PeerCallEnd::completed(), None)));
+        assert_eq!(
+            shown,
+            ["  half", "[1 research_agent] completed"],
+            "a time that is not known is not shown"
+        );
     }
 
     #[test]
@@ -562,7 +566,7 @@ mod tests {
         check(&who, RunEvent::Artifact(&chunk(" as anybody knows", true, false)), "  far as anybody");
         let ended = PeerCallEnd::completed();
         let expected = " knows\n[1 research_agent] completed\n  in 0.0 s\n";
-        check(&who, RunEvent::Ended(&ended, Duration::ZERO), expected);
+        check(&who, RunEvent::Ended(&ended, Some(Duration::ZERO)), expected);
         check(
             &who,
             RunEvent::Artifact(&chunk("all at once\n", false, true)),

@@ -95,7 +95,7 @@ impl QuestionTerminal for ChatSession {
             true => Vocabulary::None,
             false => Vocabulary::Choices(harmless(choices)),
         };
-        match self.read(LineRequest { prompt, vocabulary, command: false }).await {
+        match self.read(LineRequest { prompt, vocabulary, ..LineRequest::default() }).await {
             LineInput::Line(line) if self.is_question_closed() => {
                 if !line.trim().is_empty() && self.screen.is_terminal() {
                     self.show_remark("not sent: what it was typed for needs no answer any more");

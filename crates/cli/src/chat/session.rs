@@ -30,7 +30,10 @@ use super::{
     screen::Screen,
     servers::{self, ChatServer, NameLookupError, ServerUpdate},
 };
-use crate::{form::fields, text::is_safe};
+use crate::{
+    form::fields,
+    text::{is_safe, plain},
+};
 
 /// How long the session waits for the servers' first response before it shows the prompt.
 const GREETING: Duration = Duration::from_secs(15);
@@ -55,7 +58,9 @@ pub(super) struct ChatSession {
     pub(super) watched: BTreeSet<u32>,
     /// The run whose question is on the screen, and that question.
     pub(super) asking: Option<(u32, String)>,
-    /// Questions of background runs that the user did not want to answer when they came.
+    /// Whether the question on the screen has not been prompted for yet: what was typed before is no answer to it.
+    pub(super) is_unprompted: bool,
+    /// Without a terminal: questions of background runs for which the input had no answer.
     pub(super) put_off: BTreeSet<(u32, String)>,
     /// Questions that came while the prompt of a closed question was still on the screen. They are shown
     /// later, when they are asked: below their text that prompt would look like theirs, and the line typed
@@ -89,7 +94,8 @@ pub(super) struct ChatRun {
     pub(super) id: String,
     pub(super) task: Option<String>,
     pub(super) progress: Option<Progress>,
-    pub(super) begun: Instant,
+    /// When this process called it; `None` where it came back to a call, so that it does not know how long that took.
+    pub(super) begun: Option<Instant>,
     /// Whether the run can be resumed.
     pub(super) resumable: bool,
     /// Whether the user deleted its saved state.
@@ -110,8 +116,12 @@ impl ChatSession {
         }
         let mut interrupted = false;
         while !self.screen.broken {
-            let wanted =
-                LineRequest { prompt: "nuncio> ".into(), vocabulary: self.vocabulary(), command: true };
+            let wanted = LineRequest {
+                prompt: "nuncio> ".into(),
+                vocabulary: self.vocabulary(),
+                command: true,
+                ..LineRequest::default()
+            };
             match self.read(wanted).await {
                 LineInput::Line(line) => {
                     interrupted = false;
@@ -205,6 +215,11 @@ impl ChatSession {
         // A Ctrl+C from before the prompt was meant for something that has ended. While a line is edited,
         // Ctrl+C is a key and the editor returns it.
         while is_terminal && self.was_interrupted() {}
+        let mut wanted = wanted;
+        if let Some(who) = self.asking.as_ref().and_then(|(run, _)| self.runs.get(run)) {
+            wanted.prompt = format!("[{} {}] {}", who.label.run, plain(&who.label.offer), wanted.prompt);
+            wanted.discards_typed = std::mem::take(&mut self.is_unprompted);
+        }
         self.screen.editing(true);
         self.input.request_line(wanted);
         let typed = loop {
@@ -234,14 +249,20 @@ impl ChatSession {
         }
         self.watched = runs;
         let interrupted = loop {
+            // On a terminal a question of a background run waits for `answer`: the next line that is typed was meant
+            // for something else. Without one, the answers are the lines that follow.
+            let takes_all = !self.screen.is_terminal();
             let is_next = |(run, question): &&(u32, Question)| {
-                self.watched.contains(run) || !self.put_off.contains(&(*run, question.id.clone()))
+                self.watched.contains(run)
+                    || takes_all && !self.put_off.contains(&(*run, question.id.clone()))
             };
             if let Some((run, question)) = self.questions.iter().find(is_next).cloned() {
                 self.show_question(run, &question);
                 self.asking = Some((run, question.id.clone()));
+                self.is_unprompted = true;
                 let asked = self.ask(run, &question).await;
                 self.asking = None;
+                self.announce_unshown();
                 match asked {
                     ChatQuestionOutcome::Done => continue,
                     ChatQuestionOutcome::Left if self.watched.contains(&run) => break true,
@@ -264,18 +285,24 @@ impl ChatSession {
             }
         };
         let watched = std::mem::take(&mut self.watched);
-        let unshown =
-            |(run, question): &&(u32, Question)| self.unshown.contains(&(*run, question.id.clone()));
-        for (run, question) in self.questions.iter().filter(unshown).cloned().collect::<Vec<_>>() {
-            self.show_question(run, &question);
-            self.show_remark(&format!("`answer {run}` answers it"));
-        }
+        self.announce_unshown();
         if interrupted {
             for run in watched {
                 self.detach(run);
             }
         }
         interrupted
+    }
+
+    /// Shows the questions of background runs that were not shown when they came.
+    fn announce_unshown(&mut self) {
+        let is_unshown = |(run, question): &&(u32, Question)| {
+            !self.watched.contains(run) && self.unshown.contains(&(*run, question.id.clone()))
+        };
+        for (run, question) in self.questions.iter().filter(is_unshown).cloned().collect::<Vec<_>>() {
+            self.show_question(run, &question);
+            self.show_remark(&format!("`answer {run}` answers it"));
+        }
     }
 
     /// Shows a question that was not shown when it came.

@@ -80,7 +80,8 @@ impl ChatSession {
     }
 
     fn handle_run_update(&mut self, number: u32, news: RunUpdate) {
-        let stands_idle = self.is_question_closed() && self.screen.is_terminal();
+        let is_terminal = self.screen.is_terminal();
+        let stands_idle = self.is_question_closed() && is_terminal;
         // Updates that were in flight when the run was detached come again when it is resumed.
         let Some(run) = self.runs.get_mut(&number).filter(|run| run.follower.is_some()) else { return };
         let watched = self.watched.contains(&number);
@@ -119,7 +120,7 @@ impl ChatSession {
                         true => drop(self.unshown.insert((number, question.id.clone()))),
                         false => show(RunEvent::Asks(&question)),
                     }
-                    if self.watched.is_empty() {
+                    if self.watched.is_empty() || is_terminal && !watched && !stands_idle {
                         let text = format!("`answer {number}` answers it");
                         screen.show(&ScreenItem::Remark(&text), false);
                     }
@@ -171,7 +172,7 @@ impl ChatSession {
                 screen.show(&ScreenItem::Wrong(&format!("it was not canceled: {error}")), watched);
             }
             RunUpdate::Ended(ended) => {
-                show(RunEvent::Ended(&ended, run.begun.elapsed()));
+                show(RunEvent::Ended(&ended, run.begun.map(|begun| begun.elapsed())));
                 run_store.forget(&run.id);
                 self.finish_run(number, &ended);
             }

@@ -1,18 +1,48 @@
 //! `nuncio config show`: the effective settings of the client commands, each with its source. It changes nothing, and
 //! secrets are not shown.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{
     CLIENT_SETTINGS, ClientSource, ClientSources, SettingKind, card_folder, env_file::user_file, token_folder,
 };
-use crate::{chat, connection::AgentFlags, error::CliError, output, text::TextOutput};
+use crate::{
+    chat,
+    config::{self, FlagValues},
+    connection::AgentFlags,
+    error::CliError,
+    output::{self, Format},
+    text::TextOutput,
+};
 
 #[derive(Subcommand)]
 pub(crate) enum ConfigCommand {
     /// Show the effective settings of the client commands, and where each value comes from
-    Show(ShowFlags),
+    Show(Box<ShowFlags>),
+    /// Check the configuration of a server as `nuncio serve` reads it here, and start nothing
+    Check(CheckFlags),
+}
+
+#[derive(Args)]
+pub(crate) struct CheckFlags {
+    /// The file. Default: the one that `nuncio serve` would read here
+    #[arg(value_name = "FILE")]
+    file: Option<PathBuf>,
+}
+
+impl CheckFlags {
+    fn run(self) -> Result<(), CliError> {
+        let loaded = config::load(&FlagValues::new(), self.file.as_deref())?;
+        loaded.config.agents.specs(&loaded.config.data)?;
+        loaded.warnings.iter().for_each(|warning| output::note(warning));
+        output::text(&match loaded.file.is_file() {
+            true => format!("{} is valid.\n", loaded.file.display()),
+            false => format!("There is no {}: every setting has its default.\n", loaded.file.display()),
+        })
+    }
 }
 
 #[derive(Args)]
@@ -31,13 +61,24 @@ pub(crate) struct ShownSetting {
 }
 
 impl ConfigCommand {
-    pub(crate) fn agent(&self) -> &AgentFlags {
-        let Self::Show(flags) = self;
-        &flags.agent
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Self::Show(flags) => flags.agent.output.format,
+            Self::Check(_) => Format::Text,
+        }
     }
 
     pub(crate) fn run(self) -> Result<(), CliError> {
-        let Self::Show(ShowFlags { history, agent }) = self;
+        match self {
+            Self::Show(flags) => flags.run(),
+            Self::Check(flags) => flags.run(),
+        }
+    }
+}
+
+impl ShowFlags {
+    fn run(self) -> Result<(), CliError> {
+        let Self { history, agent } = self;
         let mut values = agent.shown_settings();
         values.push(ShownSetting { variable: "A2ACLI_HISTORY", value: history.map(|n| n.to_string()) });
         let sources = agent.sources();
@@ -83,7 +124,7 @@ impl ConfigCommand {
 fn text<'a>(
     sources: &ClientSources,
     rows: impl Iterator<Item = (&'a str, &'a str, Option<String>)>,
-    folders: &[(&str, Option<std::path::PathBuf>)],
+    folders: &[(&str, Option<PathBuf>)],
 ) -> String {
     let mut text = TextOutput::default();
     for (flag, variable, value) in rows {
@@ -121,7 +162,7 @@ fn source_name(source: &ClientSource) -> &'static str {
     }
 }
 
-fn source_file(source: &ClientSource) -> Option<&std::path::PathBuf> {
+fn source_file(source: &ClientSource) -> Option<&PathBuf> {
     match source {
         ClientSource::File { path, .. } => Some(path),
         _ => None,

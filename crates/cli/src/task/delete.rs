@@ -1,6 +1,7 @@
 //! `nuncio task delete`: deletes an ended task, for the operator.
 
 use clap::Args;
+use nuncio_engine::access::HOME_TENANT;
 
 use super::operator::{self, TenantTaskFlags};
 use crate::{error::CliError, output::Format};
@@ -11,7 +12,7 @@ pub(crate) struct Flags {
     #[arg(value_name = "TASK", env = "A2ACLI_TASK_ID")]
     task: String,
     /// The tenant that owns the task
-    #[arg(long, value_name = "TENANT")]
+    #[arg(long, value_name = "TENANT", default_value = HOME_TENANT)]
     tenant: String,
     /// The data folder of the server. Default: the one that `nuncio serve` would use here
     #[arg(long, value_name = "DIR")]

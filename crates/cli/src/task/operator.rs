@@ -5,14 +5,14 @@ use std::path::PathBuf;
 
 use clap::Args;
 use nuncio_engine::task::State;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::rows::{RowOwners, ShownTask, add_details, task_table};
+use super::rows::{RowOwners, ShownTask, add_details, task_blocks, task_table};
 use crate::{
     console_client::ConsoleClient,
     error::CliError,
     operator::{OperatorBackend, OperatorServer},
-    output::{self, Format},
+    output::{self, Format, note},
     program, server,
     server_connection::quoted,
     text::{TextOutput, state_name},
@@ -30,9 +30,23 @@ pub(crate) struct TenantTaskFlags {
 
 pub(super) struct OperatorTaskQuery {
     pub(super) agent: Option<String>,
-    pub(super) state: Option<State>,
+    /// Those in one of these states; none: in any.
+    pub(super) states: Vec<State>,
+    pub(super) verbose: bool,
     pub(super) page_size: usize,
     pub(super) page_token: Option<String>,
+}
+
+/// Where tasks in several states are listed and do not fit a page: each state has pages of its own.
+pub(super) const MORE_OF_SEVERAL: &str =
+    "There are more: --limit shows more of them, and with one --state there are pages.";
+
+/// The requests that a list of these states needs: one for each, or one for any state.
+pub(super) fn each_state(states: &[State]) -> Vec<Option<State>> {
+    match states {
+        [] => vec![None],
+        states => states.iter().copied().map(Some).collect(),
+    }
 }
 
 pub(super) async fn list(
@@ -41,11 +55,28 @@ pub(super) async fn list(
     wanted: OperatorTaskQuery,
 ) -> Result<(), CliError> {
     let tenant = flags.tenant.clone().unwrap_or_default();
-    let mut query = vec![("tenant", tenant.clone()), ("pageSize", wanted.page_size.to_string())];
-    query.extend(wanted.agent.clone().map(|agent| ("agent", agent)));
-    query.extend(wanted.state.map(|state| ("state", state_name(state).to_owned())));
-    query.extend(wanted.page_token.map(|token| ("pageToken", token)));
-    let page = server(flags).await?.get("/admin/tasks", &query).await?;
+    let server = server(flags).await?;
+    let mut pages = vec![];
+    for state in each_state(&wanted.states) {
+        let mut query = vec![("tenant", tenant.clone()), ("pageSize", wanted.page_size.to_string())];
+        query.extend(wanted.agent.clone().map(|agent| ("agent", agent)));
+        query.extend(state.map(|state| ("state", state_name(state).to_owned())));
+        query.extend(wanted.page_token.clone().map(|token| ("pageToken", token)));
+        pages.push(server.get("/admin/tasks", &query).await?);
+    }
+    let has_more = pages.iter().any(|page| page["nextPageToken"].is_string());
+    let mut page = pages.pop().unwrap_or_default();
+    if !pages.is_empty() {
+        let all = pages.iter().chain([&page]).filter_map(|page| page["tasks"].as_array()).flatten();
+        let mut all: Vec<Value> = all.cloned().collect();
+        all.sort_by(|one, other| other["statusAt"].as_str().cmp(&one["statusAt"].as_str()));
+        let is_cut = has_more || all.len() > wanted.page_size;
+        all.truncate(wanted.page_size);
+        page = json!({ "tasks": all, "nextPageToken": null });
+        if is_cut {
+            note(MORE_OF_SEVERAL);
+        }
+    }
     if format == Format::Json {
         return output::json_text(&page.to_string());
     }
@@ -65,10 +96,11 @@ pub(super) async fn list(
         .collect();
     let console = ConsoleClient::of_folder(flags.data.clone())?;
     add_details(&console, &mut rows, RowOwners::All).await;
-    let mut text = TextOutput(task_table(&rows));
+    let mut text = TextOutput(if wanted.verbose { task_blocks(&rows) } else { task_table(&rows) });
     if let Some(next) = page["nextPageToken"].as_str() {
         let agent = wanted.agent.map(|agent| format!(" --agent {agent}")).unwrap_or_default();
-        let state = wanted.state.map(|state| format!(" --state {}", state_name(state))).unwrap_or_default();
+        let state: String =
+            wanted.states.iter().map(|state| format!(" --state {}", state_name(*state))).collect();
         let data = data_flag(flags);
         let command = format!("{} task list --tenant {tenant}{data}{agent}{state}", program());
         text.field("Next", &format!("{command} --limit {} --page-token {next}", wanted.page_size));

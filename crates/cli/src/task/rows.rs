@@ -5,6 +5,7 @@ use serde::Deserialize;
 use crate::{
     console_client::ConsoleClient,
     table::{Table, time_since},
+    text::TextOutput,
 };
 
 /// Rows of a page of the console API, the most that it has.
@@ -12,6 +13,8 @@ const PAGE: usize = 100;
 /// Pages that are read for one list. Rows of other tasks are among them only where a task has changed meanwhile, or
 /// where many changed in the same millisecond.
 const MAX_PAGES: usize = 3;
+/// Characters of a reason in a table.
+const REASON: usize = 80;
 
 /// A task of a list.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(super) struct ShownTask {
     pub(super) created_at: Option<String>,
     /// The beginning of the request.
     pub(super) request: Option<String>,
+    /// Why it failed or was rejected.
+    pub(super) reason: Option<String>,
 }
 
 /// Whose tasks are listed.
@@ -53,6 +58,7 @@ struct ConsoleTaskRow {
     agent: String,
     created_at: String,
     first_text: Option<String>,
+    why: Option<String>,
 }
 
 /// Adds agent, creation and request to the rows, from the server's console API. A server without one, or one that does
@@ -81,6 +87,7 @@ pub(super) async fn add_details(console: &ConsoleClient, rows: &mut [ShownTask],
                 row.agent = Some(found.agent);
                 row.created_at = Some(found.created_at);
                 row.request = found.first_text;
+                row.reason = found.why.or(row.reason.take());
             }
         }
         cursor = page.next;
@@ -105,8 +112,12 @@ pub(super) fn task_table(rows: &[ShownTask]) -> String {
         head.extend(["OWNER", "TOKEN"]);
     }
     head.push(if is_ours { "REQUEST" } else { "CONTEXT" });
+    if rows.iter().any(|row| row.reason.is_some()) {
+        head.push("REASON");
+    }
     let table = Table::new(&head).whole(&["ID", "STATE", "AGE", "CHANGED"]);
-    let mut table = table.optional(&["REQUEST", "CONTEXT", "AGE", "CHANGED", "TOKEN", "OWNER", "AGENT"]);
+    let mut table =
+        table.optional(&["REQUEST", "CONTEXT", "AGE", "CHANGED", "TOKEN", "REASON", "OWNER", "AGENT"]);
     for row in rows {
         let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "-".to_owned());
         let cell = |name: &&str| match *name {
@@ -118,6 +129,7 @@ pub(super) fn task_table(rows: &[ShownTask]) -> String {
             "OWNER" => shown(&row.owner),
             "TOKEN" => shown(&row.token),
             "REQUEST" => shown(&row.request),
+            "REASON" => row.reason.as_deref().map(short_reason).unwrap_or_default(),
             _ => shown(&row.context),
         };
         table.row(head.iter().map(cell));
@@ -125,9 +137,51 @@ pub(super) fn task_table(rows: &[ShownTask]) -> String {
     table.show()
 }
 
+/// The beginning of a reason, in one line.
+fn short_reason(reason: &str) -> String {
+    let line = reason.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(REASON) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// A block of lines for each task, with all that is known of it.
+pub(super) fn task_blocks(rows: &[ShownTask]) -> String {
+    let mut text = TextOutput::default();
+    for row in rows {
+        text.ids(&row.id, row.context.as_deref(), &row.state);
+        let fields = [
+            ("Agent", &row.agent),
+            ("Owner", &row.owner),
+            ("Token", &row.token),
+            ("Created", &row.created_at),
+            ("Updated", &row.status_at),
+            ("Request", &row.request),
+            ("Reason", &row.reason),
+        ];
+        for (label, value) in fields {
+            if let Some(value) = value.as_deref().filter(|value| !value.is_empty()) {
+                text.field(label, value);
+            }
+        }
+        text.gap();
+    }
+    text.0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reason_is_there_where_a_task_failed_and_is_cut() {
+        let failed = ShownTask { reason: Some("no\nroute ".repeat(40)), ..ShownTask::default() };
+        let shown = task_table(&[failed, ShownTask::default()]);
+        assert!(shown.lines().next().unwrap().ends_with("REASON"), "{shown}");
+        assert!(shown.contains("  no route no") && shown.contains('…'), "{shown}");
+        assert!(shown.lines().all(|line| line.chars().count() < REASON + 60), "{shown}");
+    }
 
     #[test]
     fn columns_are_those_of_which_something_is_known() {

@@ -183,7 +183,8 @@ fn show_head(text: &mut TextOutput, details: &Value, reason: Option<&str>) {
     if let Some(node) = details["node"].as_str() {
         text.field("Node", node);
     }
-    text.field("Attempts", &cell(&row["attempts"]));
+    // Each claim of a node has the next number: also that of a run which committed nothing, and left no record.
+    text.field("Runs", &cell(&details["epoch"]));
     text.field(
         "Size",
         &format!("{} events, {}", cell(&row["events"]), crate::table::bytes(&details["bytes"])),

@@ -147,7 +147,30 @@ fn init_writes_a_file_once_and_serve_takes_it() {
     let bare = nuncio(tempfile::tempdir().unwrap().path(), &["serve", "--print-config"]).exits(0);
     assert_eq!(printed.stdout, bare.stdout, "it changes nothing");
     std::fs::write(&file, "max-running = 5\n").unwrap();
-    assert!(nuncio(dir.path(), &["init"]).exits(2).stderr.contains("exists already"));
+    let again = nuncio(dir.path(), &["init"]).exits(1);
+    assert!(again.stderr.contains("exists already") && again.stderr.contains("Hint: `"), "{}", again.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "max-running = 5\n");
     assert_eq!(nuncio(dir.path(), &["init", "-"]).exits(0).stdout, written);
+
+    assert_eq!(nuncio(dir.path(), &["config", "check"]).exits(0).stdout, "nuncio.toml is valid.\n");
+    std::fs::write(&file, "max-runing = 5\n").unwrap();
+    let wrong = nuncio(dir.path(), &["config", "check"]).exits(1);
+    assert!(wrong.stderr.contains("did you mean \"max-running\"?"), "{}", wrong.stderr);
+}
+
+#[test]
+fn a_variable_that_means_nothing_is_reported_wherever_the_configuration_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [&["serve", "--print-config"][..], &["config", "check"]] {
+        let mut command = nuncio_in(dir.path());
+        command.args(args).env("NUNCIO_MAX_RUNING", "3").env("NUNCIO_CHAT_STATE", "state");
+        let ran = run(&mut command).exits(0);
+        assert!(ran.stderr.contains("did you mean NUNCIO_MAX_RUNNING?"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("NUNCIO_CHAT_STATE"), "{}", ran.stderr);
+    }
+    // The port is the default one only where no server has run on the folder.
+    let asked = nuncio(dir.path(), &["health", "--timeout", "1s"]);
+    if asked.code != 0 {
+        assert!(asked.stderr.contains("the default address was asked"), "{}", asked.stderr);
+    }
 }

@@ -93,6 +93,40 @@ fn a_list_is_a_table_with_the_agent_and_the_beginning_of_the_request() {
 }
 
 #[test]
+fn a_list_says_why_tasks_failed_and_takes_several_states() {
+    let world = World::new(
+        &["--agent-step", "5ms", "--demo"],
+        "[[agent]]\nname = \"fails\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", \"exit 3\"]\nspeaks = \"lines\"\n",
+    );
+    let travel = world.send(&["--agent", "travel_agent", "Lisbon"]);
+    let echo = world.send(&["--agent", "echo", "fine"]);
+    let failed =
+        world.run(&["send", "--agent", "fails", "--data", r#"{"order":7}"#]).field("Task").to_owned();
+    for tenant in [&[][..], &["--tenant", "home"]] {
+        let shown = |args: &[&str]| world.run(&[&["task", "list"], tenant, args].concat()).exits(0);
+        let listed = shown(&["--state", "failed,input-required"]);
+        assert!(listed.stdout.lines().next().unwrap().ends_with("REASON"), "{}", listed.stdout);
+        let first = row(&listed, &failed);
+        // A request without text is shown by its data.
+        assert!(first.contains(r#"{"order":7}"#) && first.contains("exit code 3"), "{first}");
+        row(&listed, &travel);
+        assert!(!listed.stdout.contains(&echo), "{}", listed.stdout);
+        assert!(listed.stdout.find(&failed) < listed.stdout.find(&travel), "the last change is first");
+        let repeated = shown(&["--state", "failed", "--state", "input-required", "-o", "json"]).json();
+        assert_eq!(repeated["tasks"].as_array().unwrap().len(), 2, "{repeated}");
+        let cut = shown(&["--state", "failed,input-required", "--limit", "1"]);
+        assert!(cut.stdout.contains(&failed) && !cut.stdout.contains(&travel), "{}", cut.stdout);
+        assert!(cut.stderr.contains("There are more"), "{}", cut.stderr);
+        let verbose = shown(&["--state", "failed", "--verbose"]);
+        assert_eq!([verbose.field("Agent"), verbose.field("Request")], ["fails", r#"{"order":7}"#]);
+        assert!(verbose.field("Reason").contains("exit code 3"), "{}", verbose.stdout);
+    }
+    world.run(&["task", "list", "--state", "failed,completed", "--page-token", "x"]).exits(2);
+    // Without a tenant, a task of the server's own tenant is deleted.
+    assert_eq!(world.run(&["task", "delete", &failed]).exits(0).field("Deleted"), "yes");
+}
+
+#[test]
 fn a_task_is_shown_with_its_question_its_steps_and_its_subtasks() {
     let world = World::new(&["--agent-step", "5ms"], "");
     let task = world.send(&["--agent", "travel_agent", "Lisbon"]);
@@ -106,7 +140,10 @@ fn a_task_is_shown_with_its_question_its_steps_and_its_subtasks() {
     assert!(shown.stdout.lines().any(|line| line.contains("  open  ")), "{}", shown.stdout);
     assert!(shown.stdout.lines().any(|line| line.contains("parked")), "{}", shown.stdout);
 
+    assert_eq!(shown.field("Runs"), "1");
+
     world.run(&["send", "--task-id", &task, "yes"]).exits(0);
+    assert_eq!(world.run(&["task", "show", &task]).exits(0).field("Runs"), "2");
     let whole = world.run(&["task", "show", &task, "-o", "json"]).exits(0).json();
     assert_eq!(whole["task"]["row"]["state"], "completed");
     assert_eq!(whole["questions"][0]["state"], "answered", "{whole}");
@@ -258,5 +295,19 @@ fn a_batch_that_waits_says_why() {
         "{}",
         watched.stderr
     );
+    assert!(watched.stderr.contains("resourceMonitoring=false"), "{}", watched.stderr);
     assert!(began.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn batches_that_have_ended_are_listed_with_their_counts() {
+    let world = World::new(&[], "");
+    world.run(&["batch", "config", "--set", "resourceMonitoring=false"]).exits(0);
+    let batch = r#"[{ "id": "a", "type": "wait", "args": { "ms": 1 } }, { "id": "b", "type": "wait", "args": { "ms": 1 } }]"#;
+    std::fs::write(world.dir.path().join("batch.json"), batch).unwrap();
+    let watched = world.run(&["batch", "submit", "batch.json", "--watch"]).exits(0);
+    assert_eq!(watched.field("Done"), "2 of 2");
+    let listed = world.run(&["batch", "list"]).exits(0);
+    let words: Vec<&str> = row(&listed, watched.field("Batch")).split_whitespace().collect();
+    assert_eq!(words[1..6], ["completed", "2", "2", "2", "0"], "{}", listed.stdout);
 }

@@ -14,7 +14,7 @@ use crate::{
     admin::{ADMIN_TASKS, reaches},
     clock::Timestamp,
     commands::{fork::ForkPoint, list::MAX_PAGE},
-    content::Message,
+    content::{Content, Message},
     engine::{Engine, EngineCore},
     error::Error,
     event::{self, Entry, Event},
@@ -416,7 +416,7 @@ impl EngineCore {
         let (mut first_text, mut why) = (None, None);
         if *read < TEXT_READ {
             let first = self.entry_at(&row, 1, read).await?;
-            first_text = Some(first.map(|entry| text_of(&entry)).unwrap_or_default());
+            first_text = Some(first.map(|entry| request_of(&entry)).unwrap_or_default());
             if matches!(row.state, State::Failed | State::Rejected) {
                 let last = self.entry_at(&row, row.seq, read).await?;
                 why = last.map(|entry| text_of(&entry)).filter(|text| !text.is_empty());
@@ -516,7 +516,25 @@ fn text_of(entry: &Entry) -> String {
         Event::Status(status) => status.message.as_ref(),
         _ => None,
     };
-    let text = message.map(Message::joined_text).unwrap_or_default();
+    shortened(&message.map(Message::joined_text).unwrap_or_default())
+}
+
+/// The beginning of a request: of its text, or of its data as JSON where it has no text.
+fn request_of(entry: &Entry) -> String {
+    let text = text_of(entry);
+    let Event::Message(message) = entry.event() else { return text };
+    if !text.is_empty() {
+        return text;
+    }
+    let data = message.parts.iter().filter_map(|part| match &part.content {
+        Content::Data(data) => Some(data.to_string()),
+        _ => None,
+    });
+    shortened(&data.collect::<Vec<_>>().join(" "))
+}
+
+/// The beginning of a text, with white space joined.
+fn shortened(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().take(TEXT_CHARS).collect();
     words.join(" ").chars().take(TEXT_CHARS).collect()
 }

@@ -254,8 +254,8 @@ fn came_to(task: &Task) -> Result<OperationOutput, OperationFailure> {
     let said = task.status_message.as_ref().map(Message::joined_text).unwrap_or_default();
     if task.state != State::Completed {
         let why = match said.is_empty() {
-            true => format!("the task {} ended as {:?}", task.origin.id, task.state),
-            false => format!("the task {} ended as {:?}: {said}", task.origin.id, task.state),
+            true => format!("the task {} ended as {}", task.origin.id, task.state.name()),
+            false => format!("the task {} ended as {}: {said}", task.origin.id, task.state.name()),
         };
         return Err(OperationFailure::of(why));
     }

@@ -312,10 +312,16 @@ impl BatchTools {
         let queue = control::list(&self.engine, Some(call.caller.tenant())).await?;
         let summary = |task: &Task| {
             let id = task.origin.id;
-            // Taken from the last progress event: the result may be large, and is not read.
+            // Taken from the last progress event, or from the sentence at the end: the result may be large, and is not
+            // read.
+            let counts = self.counts(task);
+            let counted = counts.succeeded.zip(counts.failed).zip(counts.skipped);
             let (done, total) = match &task.progress {
                 Some((_, progress)) => (Some(progress.done), progress.total),
-                None => (None, None),
+                None => (
+                    counted.map(|((succeeded, failed), skipped)| (succeeded + failed + skipped) as f64),
+                    counts.total.map(|total| total as f64),
+                ),
             };
             let control = queue.iter().find(|(queued, _)| *queued == id);
             BatchSummary {
@@ -323,7 +329,7 @@ impl BatchTools {
                 status: task.state.name().to_owned(),
                 done,
                 total,
-                counts: self.counts(task),
+                counts,
                 waiting: control.and_then(|(_, control)| control.waiting.clone()),
                 changed: iso(task.status_at),
                 uri: format!("a2a://tasks/{id}"),

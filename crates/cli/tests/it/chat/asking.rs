@@ -135,6 +135,73 @@ fn a_question_that_was_answered_elsewhere_lets_go_of_the_prompt() {
     chat.expect("completed");
 }
 
+/// Waits until the only task is in a state.
+#[track_caller]
+fn only_task(world: &World, state: &str) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while world.tasks() != [state] {
+        assert!(Instant::now() < deadline, "{:?}, expected {state}", world.tasks());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn the_question_of_a_run_beside_waits_until_it_is_to_be_answered() {
+    let script = "read input; echo '{\"type\":\"done\",\"text\":\"said\"}'";
+    let plain_agent = format!(
+        "[[agent]]\nname = \"quick\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n\n"
+    );
+    let form = json!({ "type": "object", "properties": { "confirm": { "type": "boolean" } }, "required": ["confirm"] });
+    let ask = says("asks", &json!({ "type": "ask", "text": "One?", "schema": form }));
+    let world = programs(&format!("{plain_agent}{ask}"));
+    let mut chat = world.chat();
+    chat.command("asks text=go &");
+    chat.expect("[1 asks] asks: One?");
+    chat.expect("`answer 1` answers it");
+    // Another run in the foreground ends, and what is typed next is a command.
+    chat.line("quick text=hello");
+    chat.expect("[2 quick]");
+    chat.expect("completed");
+    chat.expect(PROMPT);
+    chat.line("runs");
+    chat.expect("asks");
+    chat.command("answer 1");
+    chat.expect("[1 asks] asks: One?");
+    chat.expect("[1 asks] confirm [y, n, d for details, !c]: ");
+    chat.line("n");
+    chat.expect("declined");
+    chat.expect(PROMPT);
+}
+
+#[test]
+fn what_was_typed_before_a_question_is_no_answer_to_it() {
+    let form = json!({ "type": "object", "properties": { "confirm": { "type": "boolean" } }, "required": ["confirm"] });
+    let line = json!({ "type": "ask", "text": "One?", "schema": form });
+    let progress = json!({ "type": "progress", "done": 1, "total": 4, "text": "Reading" });
+    let script = format!(
+        "read input; echo '{progress}'; while ! [ -e go ]; do sleep 0.05; done; echo '{line}'; read answer; echo '{{\"type\":\"done\",\"text\":\"over\"}}'"
+    );
+    let world = programs(&format!(
+        "[[agent]]\nname = \"slow\"\nkind = \"process\"\ncommand = [\"sh\", \"-c\", '''{script}''']\n"
+    ));
+    let mut chat = world.chat();
+    chat.command("slow text=go");
+    chat.expect("Reading");
+    chat.line("y");
+    // The terminal echoes it: it is in its buffer.
+    chat.expect("y");
+    fs::write(world.dir.path().join("go"), "").unwrap();
+    chat.expect("asks: One?");
+    chat.expect("confirm [y, n, d for details, !c]: ");
+    chat.line("d");
+    chat.expect("Asked by: slow");
+    only_task(&world, "TASK_STATE_INPUT_REQUIRED");
+    chat.expect("!c]: ");
+    chat.line("n");
+    chat.expect("declined");
+    chat.expect(PROMPT);
+}
+
 #[test]
 fn after_a_question_that_was_answered_elsewhere_enter_leads_to_the_next_one() {
     let form = json!({

@@ -54,7 +54,7 @@ const SHOWN: [&str; STORY_EVENTS as usize] = [
     "asks: Shall it go on?",
     "info: it goes on",
     "third line of the text",
-    "completed in",
+    "] completed",
 ];
 /// Progress is a bar, drawn as often as it takes; a question is asked again until it is answered.
 const AS_OFTEN_AS_IT_TAKES: [usize; 2] = [1, 5];
