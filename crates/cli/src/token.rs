@@ -152,17 +152,17 @@ impl Command {
         if action == Action::Write {
             let line = AuditEntry {
                 at: SystemClock.now(),
-                tenant: operator.tenant().to_owned(),
-                caller: operator.owner().to_owned(),
+                tenant: operator.tenant().to_owned().into(),
+                caller: operator.owner().into(),
                 from: None,
-                operation: operation.to_owned(),
+                operation: operation.into(),
                 action,
                 kind: AccessKind::Admin,
                 resource,
                 refused: None,
                 credential: None,
             };
-            let noted = store.knowledge().append_audit(vec![line]).await;
+            let noted = store.knowledge().append_audit([line].into()).await;
             noted.map_err(|error| CliError::Store(error.to_string()))?;
         }
         Ok(done)

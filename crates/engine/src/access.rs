@@ -156,6 +156,11 @@ impl Caller {
         &self.owner
     }
 
+    /// Like `owner`, without a copy of the text.
+    pub(crate) fn shared_owner(&self) -> Arc<str> {
+        Arc::clone(&self.owner)
+    }
+
     /// Whether the caller acts under the operator's name.
     pub fn is_local(&self) -> bool {
         &*self.owner == LOCAL
@@ -176,10 +181,20 @@ impl Caller {
         self.from.as_deref()
     }
 
+    /// Like `address`, without a copy of the text.
+    pub(crate) fn shared_address(&self) -> Option<Arc<str>> {
+        self.from.clone()
+    }
+
     /// The id of the token that the caller presented, if this server issued it. Stored with the tasks it
     /// creates, so that all of them can be stopped when the token is revoked.
     pub fn credential(&self) -> Option<&str> {
         self.credential.as_deref()
+    }
+
+    /// Like `credential`, without a copy of the text.
+    pub(crate) fn shared_credential(&self) -> Option<Arc<str>> {
+        self.credential.clone()
     }
 
     /// Whether the caller may know that a task of this owner exists.

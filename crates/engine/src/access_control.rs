@@ -6,7 +6,12 @@
 mod audit;
 mod rate;
 
-use std::{fmt::Display, sync::Arc, time::Duration};
+use std::{
+    borrow::Cow,
+    fmt::{Display, Write as _},
+    sync::Arc,
+    time::Duration,
+};
 
 pub(crate) use self::rate::EXCHANGE;
 use self::{audit::Audit, rate::Rates};
@@ -15,7 +20,7 @@ pub use self::{
     rate::{Rate, RateError},
 };
 use crate::{
-    access::{AccessKind, Action, Caller},
+    access::{AccessKind, Action, Caller, HOME_TENANT},
     clock::{Clock, Timestamp},
     error::Error,
     knowledge::AuditEntry,
@@ -28,6 +33,8 @@ use crate::{
 const LINE: usize = 512;
 /// How many bytes are redacted before the cut to `LINE`: the kept part has no half of a secret at its end.
 const LOOKED_AT: usize = 2 * LINE;
+/// About how long the URI of a resource is: it is written into one allocation.
+const USUAL_URI: usize = 80;
 
 /// The operator's access settings.
 #[derive(Debug, Clone)]
@@ -150,29 +157,44 @@ impl AccessControl {
         if !self.audit.wants(access.action, refused.is_some()) {
             return Ok(());
         }
+        let mut resource = String::with_capacity(USUAL_URI);
+        // Writing to a string does not fail.
+        let _ = write!(resource, "{}", access.resource);
         self.audit.add(AuditEntry {
             at: now,
-            tenant: caller.tenant().to_owned(),
-            caller: caller.owner().to_owned(),
-            from: caller.address().map(str::to_owned),
-            operation: access.operation.to_owned(),
+            tenant: match caller.tenant() {
+                HOME_TENANT => Cow::Borrowed(HOME_TENANT),
+                other => Cow::Owned(other.to_owned()),
+            },
+            caller: caller.shared_owner(),
+            from: caller.shared_address(),
+            operation: Cow::Borrowed(access.operation),
             action: access.action,
             kind: access.kind,
-            resource: self.line(&access.resource.to_string()),
-            refused: refused.map(|why| self.line(&why)),
-            credential: caller.credential().map(str::to_owned),
+            resource: self.line(resource),
+            refused: refused.map(|why| self.line(why)),
+            credential: caller.shared_credential(),
         })
     }
 
     /// A text as the audit stores it: short, redacted, and without characters that a store rejects.
-    fn line(&self, text: &str) -> String {
-        let beginning = &text[..text.floor_char_boundary(LOOKED_AT)];
-        let mut kept = self.redactor.text(beginning).into_owned();
-        if kept.len() > LINE || beginning.len() < text.len() {
+    fn line(&self, mut text: String) -> String {
+        let is_cut = text.len() > LOOKED_AT;
+        text.truncate(text.floor_char_boundary(LOOKED_AT));
+        let redacted = match self.redactor.text(&text) {
+            // Most texts hold no secret and need no copy.
+            Cow::Borrowed(_) => None,
+            Cow::Owned(redacted) => Some(redacted),
+        };
+        let mut kept = redacted.unwrap_or(text);
+        if is_cut || kept.len() > LINE {
             kept.truncate(kept.floor_char_boundary(LINE));
             kept.push('…');
         }
-        kept.replace(char::is_control, "\u{fffd}")
+        match kept.contains(char::is_control) {
+            true => kept.replace(char::is_control, "\u{fffd}"),
+            false => kept,
+        }
     }
 
     /// Writes queued audit entries until the engine stops; returns when all of them are written.

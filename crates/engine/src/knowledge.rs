@@ -4,7 +4,7 @@
 //! not obvious: what returned is durable. The caller passes the time. An expired entry is absent from every
 //! result, whether it has been swept or not.
 
-use std::time::Duration;
+use std::{borrow::Cow, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -96,8 +96,8 @@ pub trait Knowledge: Send + Sync {
     /// Deletes up to `limit` expired records; returns how many.
     async fn expire_records(&self, now: Timestamp, limit: usize) -> Result<u64, StoreError>;
 
-    /// Appends to the audit. Only `expire_audit` ever removes an entry.
-    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError>;
+    /// Appends to the audit. Only `expire_audit` ever removes an entry, and no number is used again after that.
+    async fn append_audit(&self, entries: Arc<[AuditEntry]>) -> Result<(), StoreError>;
 
     /// A page of the audit, newest first.
     async fn audit(&self, query: &AuditQuery) -> Result<AuditPage, StoreError>;
@@ -413,13 +413,13 @@ pub struct AuditEntry {
     /// The time of the request.
     pub at: Timestamp,
     /// The caller's tenant.
-    pub tenant: String,
+    pub tenant: Cow<'static, str>,
     /// The name of the caller.
-    pub caller: String,
+    pub caller: Arc<str>,
     /// The network address of the caller, if known.
-    pub from: Option<String>,
+    pub from: Option<Arc<str>>,
     /// The operation, such as `memory.store`.
-    pub operation: String,
+    pub operation: Cow<'static, str>,
     /// Whether it read, wrote or executed.
     pub action: Action,
     /// The type of the resource.
@@ -430,7 +430,7 @@ pub struct AuditEntry {
     pub refused: Option<String>,
     /// The id of the token that the caller presented, if this server issued it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub credential: Option<String>,
+    pub credential: Option<Arc<str>>,
 }
 
 /// A filter and a page position for reading the audit.
@@ -454,7 +454,8 @@ pub struct AuditQuery {
     pub before: Option<u64>,
     /// The maximum number of entries.
     pub limit: usize,
-    /// The maximum number of entries that are read for the page: of the tenant, if one is given, whatever the other filters.
+    /// The maximum number of entries that are read for the page, whatever the other filters: of the tenant, if one is given. Those
+    /// of the home tenant may be read together with those of others, which then count.
     /// `None`: no maximum.
     pub max_read: Option<usize>,
 }

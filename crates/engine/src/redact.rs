@@ -5,6 +5,7 @@ mod known_secrets;
 
 use std::{
     borrow::Cow,
+    fmt,
     sync::{LazyLock, OnceLock},
 };
 
@@ -99,8 +100,31 @@ impl Patterns {
 pub struct Redactor {
     /// The built-in patterns and the operator's. Without these, [`BUILT_IN`].
     patterns: Option<Patterns>,
-    /// Secrets of the configuration, whatever they look like.
-    known: RwLock<KnownSecrets>,
+    known: RwLock<LearnedSecrets>,
+}
+
+/// Secrets of the configuration, whatever they look like.
+#[derive(Default)]
+struct LearnedSecrets {
+    secrets: KnownSecrets,
+    /// Every form of each of them: most texts hold none, and are read once. `None`: there are no secrets, or too many for one
+    /// automaton.
+    any: Option<Regex>,
+}
+
+impl LearnedSecrets {
+    fn learn(&mut self, secrets: &KnownSecrets) {
+        self.secrets.extend(secrets);
+        let forms: Vec<String> = self.secrets.forms().map(regex::escape).collect();
+        self.any = Some(forms.join("|")).filter(|any| !any.is_empty()).and_then(|any| Regex::new(&any).ok());
+    }
+
+    fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        match &self.any {
+            Some(any) if !any.is_match(text) => Cow::Borrowed(text),
+            _ => self.secrets.clean(text),
+        }
+    }
 }
 
 impl Redactor {
@@ -124,7 +148,7 @@ impl Redactor {
     /// Also filters these secrets from here on, even after the configuration has replaced them: a request
     /// sent with an old secret may be echoed later.
     pub fn learn(&self, secrets: &KnownSecrets) {
-        self.known.write().extend(secrets);
+        self.known.write().learn(secrets);
     }
 
     /// The text without secrets. A piece of a URI that contains one when decoded is removed whole.
@@ -205,6 +229,13 @@ impl Redactor {
                 _ => other.clone(),
             },
         }
+    }
+}
+
+/// Only the names of their variables: the automaton has the secrets themselves.
+impl fmt::Debug for LearnedSecrets {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.secrets.fmt(out)
     }
 }
 
@@ -315,6 +346,27 @@ mod tests {
         let expected = json!({ "userPassword": REDACTED, "API-Key": REDACTED, "spin": 1, "pin": REDACTED,
             "n": REDACTED, "list": ["token: [redacted]", "ok"] });
         assert_eq!(Redactor::default().json(&value), expected);
+    }
+
+    #[test]
+    fn what_is_learned_is_found_in_every_form_and_later_ones_as_well() {
+        let redactor = Redactor::default();
+        let learn = |variable: &str, value: &str| {
+            let mut secrets = KnownSecrets::default();
+            secrets.add(variable, value);
+            redactor.learn(&secrets);
+        };
+        let check = |text: &str, expected: &str| assert_eq!(redactor.text(text), expected);
+        check("a2a://agents/s3.(cr)*et", "a2a://agents/s3.(cr)*et");
+        learn("A", "s3.(cr)*et");
+        learn("NONE", "");
+        check("a2a://agents/s3.(cr)*et", "a2a://agents/${A}");
+        check("a2a://agents/s3.%28cr%29%2Aet", "a2a://agents/${A}");
+        check("a2a://agents/s3xcrxet", "a2a://agents/s3xcrxet");
+        learn("B", "Other|one");
+        check("Other|one, s3.(cr)*et, other|one", "${B}, ${A}, ${B}");
+        let shown = format!("{redactor:?}");
+        assert!(!shown.contains("s3") && !shown.contains("Other"), "{shown}");
     }
 
     #[test]

@@ -77,6 +77,8 @@ pub(crate) struct TaskRun {
     /// Why the run failed, where that is not the agent's own answer. For the log.
     pub(crate) failure: OnceLock<String>,
     canceled: AtomicBool,
+    /// Whether there may be tasks that this one called.
+    may_have_called: AtomicBool,
     /// Whether another process wrote to the task.
     external_write: AtomicBool,
     /// Whether the agent receives messages while it works; `messages_read`: whether earlier ones have been
@@ -180,6 +182,7 @@ impl TaskRun {
             hidden: OnceLock::new(),
             failure: OnceLock::new(),
             canceled: AtomicBool::new(false),
+            may_have_called: AtomicBool::new(false),
             external_write: AtomicBool::new(false),
             receives: AtomicBool::new(false),
             // If the caller has sent only the message that created the task, there is nothing to read.
@@ -381,6 +384,17 @@ impl TaskRun {
         }
     }
 
+    /// Records that the agent calls another agent, before the called task is created.
+    pub(crate) fn record_call(&self) {
+        self.may_have_called.store(true, Ordering::Release);
+    }
+
+    /// Whether there may be tasks that this one called: by this run, or by an earlier one. The journal has only calls that have
+    /// returned.
+    pub(crate) fn may_have_called(&self) -> bool {
+        self.may_have_called.load(Ordering::Acquire)
+    }
+
     /// Keeps the count of tasks created below the root for as long as this run lasts.
     pub(crate) fn enter_tree(&self) {
         self.tree.get_or_init(|| self.engine.enter_tree(self.root));
@@ -546,6 +560,9 @@ impl TaskRun {
     /// Records by which node and when this run began, with its next commit.
     pub(crate) fn record_claim(&self, epoch: u64, attempts: u32) {
         let (node, when) = (self.engine.node, self.engine.clock.now());
+        if epoch > 1 {
+            self.record_call();
+        }
         let mut shared = self.lock();
         shared.was_cut = attempts > 0;
         if shared.replay.records_runs() {

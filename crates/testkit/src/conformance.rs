@@ -39,7 +39,10 @@ pub use self::{
     },
     guards::{a_full_log_refuses, a_refused_change_writes_nothing, create_refuses_what_exists},
     guards::{runner_guard_fences, unknown_tasks_are_gone, version_guard_notices_every_change},
-    knowledge_audit::{audit_lines_of_many_are_all_kept, the_audit_is_read_backwards, usage_adds_up},
+    knowledge_audit::{
+        audit_lines_of_many_are_all_kept, audit_lines_of_the_home_tenant_are_found,
+        numbers_of_audit_lines_are_not_used_again, the_audit_is_read_backwards, usage_adds_up,
+    },
     knowledge_memory::{
         a_page_and_its_counts_are_of_one_moment, an_entry_changes_under_its_version,
         an_entry_reads_back_whole, counts_are_exact_under_contention, many_keys_are_paged_and_cleared,
@@ -112,6 +115,7 @@ macro_rules! for_each_check {
             an_entry_changes_under_its_version
             an_entry_reads_back_whole
             audit_lines_of_many_are_all_kept
+            audit_lines_of_the_home_tenant_are_found
             children_are_listed
             claims_go_by_owner
             claims_take_the_oldest_due
@@ -135,6 +139,7 @@ macro_rules! for_each_check {
             memory_is_capped
             namespaces_are_capped
             namespaces_are_listed
+            numbers_of_audit_lines_are_not_used_again
             old_sessions_expire_in_pieces
             one_of_many_writers_wins
             only_what_ended_then_is_deleted

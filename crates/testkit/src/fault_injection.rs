@@ -57,6 +57,8 @@ pub struct HookedStore {
     pub lists: AtomicU64,
     /// The number of rows of these lists.
     pub listed_rows: AtomicU64,
+    /// How often the live tasks that a task called were read.
+    pub live_children_reads: AtomicU64,
 }
 
 impl HookedStore {
@@ -71,6 +73,7 @@ impl HookedStore {
             snapshots: Mutex::default(),
             lists: AtomicU64::new(0),
             listed_rows: AtomicU64::new(0),
+            live_children_reads: AtomicU64::new(0),
         })
     }
 }
@@ -170,6 +173,7 @@ impl TaskStore for HookedStore {
     }
 
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
+        self.live_children_reads.fetch_add(1, Ordering::SeqCst);
         self.store.live_children(parent).await
     }
 

@@ -58,32 +58,33 @@ impl Backlog {
     }
 
     fn push(&mut self, entry: AuditEntry) {
-        match self.by_tenant.get_mut(&entry.tenant) {
+        match self.by_tenant.get_mut(&*entry.tenant) {
             Some(count) => *count += 1,
-            None => drop(self.by_tenant.insert(entry.tenant.clone(), 1)),
+            None => drop(self.by_tenant.insert(entry.tenant.clone().into_owned(), 1)),
         }
         self.lines.push_back(entry);
     }
 
-    fn take(&mut self, count: usize) -> Vec<AuditEntry> {
-        let lines: Vec<_> = self.lines.drain(..count.min(self.lines.len())).collect();
-        for line in &lines {
-            let left = self.by_tenant.get_mut(&line.tenant).map(|count| {
+    /// The first lines, which the store gets without a copy: those of a failed write are returned by `put_back`.
+    fn take(&mut self, count: usize) -> Arc<[AuditEntry]> {
+        let lines: Arc<[_]> = self.lines.drain(..count.min(self.lines.len())).collect();
+        for line in &*lines {
+            let left = self.by_tenant.get_mut(&*line.tenant).map(|count| {
                 *count -= 1;
                 *count
             });
             if left == Some(0) {
-                self.by_tenant.remove(&line.tenant);
+                self.by_tenant.remove(&*line.tenant);
             }
         }
         lines
     }
 
     /// Returns lines that could not be written to the front.
-    fn put_back(&mut self, lines: Vec<AuditEntry>) {
-        for line in lines.into_iter().rev() {
-            *self.by_tenant.entry(line.tenant.clone()).or_default() += 1;
-            self.lines.push_front(line);
+    fn put_back(&mut self, lines: &[AuditEntry]) {
+        for line in lines.iter().rev() {
+            *self.by_tenant.entry(line.tenant.clone().into_owned()).or_default() += 1;
+            self.lines.push_front(line.clone());
         }
     }
 }
@@ -145,17 +146,14 @@ impl Audit {
     pub(super) async fn flush(&self, store: &Arc<dyn Store>) {
         let _alone = self.writing.lock().await;
         loop {
-            let lines: Vec<AuditEntry> = {
-                let mut waiting = self.waiting.lock();
-                waiting.take(CHUNK)
-            };
+            let lines = self.waiting.lock().take(CHUNK);
             if lines.is_empty() {
                 return;
             }
-            if let Err(error) = store.knowledge().append_audit(lines.clone()).await {
+            if let Err(error) = store.knowledge().append_audit(Arc::clone(&lines)).await {
                 tracing::error!(%error, lines = lines.len(), "the audit could not be written; retrying");
                 let mut waiting = self.waiting.lock();
-                waiting.put_back(lines);
+                waiting.put_back(&lines);
                 self.came.notify_one();
                 return;
             }
@@ -171,7 +169,7 @@ mod tests {
     fn line(tenant: &str, number: usize) -> AuditEntry {
         AuditEntry {
             at: Timestamp(0),
-            tenant: tenant.into(),
+            tenant: tenant.to_owned().into(),
             caller: tenant.into(),
             from: None,
             operation: "task.send".into(),
@@ -202,9 +200,9 @@ mod tests {
         }
         let taken = backlog.take(6);
         assert_eq!(backlog.by_tenant["a"], 2);
-        backlog.put_back(taken);
+        backlog.put_back(&taken);
         assert_eq!(backlog.by_tenant["a"], 5);
-        let order: Vec<String> = backlog.take(10).into_iter().map(|line| line.resource).collect();
+        let order: Vec<String> = backlog.take(10).iter().map(|line| line.resource.clone()).collect();
         assert_eq!(order, ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
         assert!(backlog.by_tenant.is_empty());
     }

@@ -123,12 +123,12 @@ impl Pseudonyms {
     /// An audit entry without personal data. The resource may be named after a person as well.
     fn of_line(&self, tenant: &str, line: AuditEntry) -> AuditEntry {
         AuditEntry {
-            tenant: self.of_tenant(tenant),
-            caller: self.of_owner(tenant, &line.caller),
+            tenant: self.of_tenant(tenant).into(),
+            caller: self.of_owner(tenant, &line.caller).into(),
             from: None,
             resource: format!("erased:{}", self.digest(&line.resource)),
             refused: line.refused.map(|_| "refused".to_owned()),
-            credential: line.credential.map(|id| format!("erased:{}", self.digest(&id))),
+            credential: line.credential.map(|id| format!("erased:{}", self.digest(&id)).into()),
             ..line
         }
     }

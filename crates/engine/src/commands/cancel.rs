@@ -16,6 +16,7 @@ use crate::{
     engine::EngineCore,
     error::Error,
     event::{Entry, Event, Status},
+    run::TaskRun,
     sent_by::SentBy,
     store::{Change, Precondition, RunChange, TaskKey, TaskRow},
     task::{State, Task, TaskId},
@@ -99,7 +100,10 @@ impl EngineCore {
         tell: bool,
         by: SentBy,
     ) -> Result<bool, Error> {
-        self.cancel_children(row.id).await;
+        // One that never ran has called none.
+        if row.epoch > 0 {
+            self.cancel_children(row.id).await;
+        }
         let decision = decide_end(row, task, tell, ended_by_request(by, self.clock.now()));
         Ok(self.commit_command(&task.origin, &row.id.to_string(), decision).await?.is_some())
     }
@@ -128,8 +132,15 @@ impl EngineCore {
         }
     }
 
+    /// Cancels the live tasks that the task of a run called. The store is asked only if there may be any.
+    pub(crate) async fn cancel_children_of(self: &Arc<Self>, run: &TaskRun) {
+        if run.may_have_called() {
+            self.cancel_children(run.origin.id).await;
+        }
+    }
+
     /// Cancels the live tasks that a task called. Boxed, because they may have called others.
-    pub(crate) fn cancel_children<'a>(
+    fn cancel_children<'a>(
         self: &'a Arc<Self>,
         parent: TaskId,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {

@@ -406,6 +406,7 @@ impl EngineCore {
         let (slot, made) = match &submit.parent {
             None => (self.root_slot_now(caller.owner()), None),
             Some(parent) => {
+                parent.run.0.record_call();
                 parent.run.0.enter_tree();
                 let made = self.make_below(parent.root).await?;
                 (Some(self.slot_for_call(parent, caller.owner()).await?), Some(made))

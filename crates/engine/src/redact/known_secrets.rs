@@ -51,6 +51,11 @@ impl KnownSecrets {
         }
     }
 
+    /// Every form of each secret.
+    pub(super) fn forms(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().flat_map(|secret| secret.forms.iter().map(String::as_str))
+    }
+
     /// The text with each secret replaced by its variable name.
     pub fn clean<'a>(&self, text: &'a str) -> Cow<'a, str> {
         let mut text = Cow::Borrowed(text);

@@ -188,7 +188,7 @@ async fn resume(engine: Arc<EngineCore>, claimed: &ClaimedTask, slot: Slot) -> R
     let canceled = (claimed.row.cancel && served.is_err()).then_some(unserved);
     if let Some(why) = canceled.or_else(|| abandoned(&engine, claimed, &run)) {
         let message = Message::text(engine.clock.new_id().to_string(), Role::Agent, why);
-        engine.cancel_children(claimed.row.id).await;
+        engine.cancel_children_of(&run).await;
         lease
             .finish(&run, Event::Status(Status { state: State::Canceled, message: Some(message), by: None }))
             .await;

@@ -194,8 +194,8 @@ impl Driver {
                 told = true;
                 grace_over.as_mut().reset(Instant::now() + engine.options.cancel_grace);
                 // Runs concurrently with the agent, which has its own cleanup to do.
-                let (engine, id) = (Arc::clone(&engine), run.origin.id);
-                tokio::spawn(async move { engine.cancel_children(id).await });
+                let (engine, run) = (Arc::clone(&engine), Arc::clone(&run));
+                tokio::spawn(async move { engine.cancel_children_of(&run).await });
             }
             if let Some(wait) = engine.cpu.wait(&run.origin.owner) {
                 tokio::select! {

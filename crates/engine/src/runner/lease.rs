@@ -215,7 +215,7 @@ impl Lease {
             status.by = by;
         }
         if run.is_canceled() {
-            self.engine.cancel_children(run.origin.id).await;
+            self.engine.cancel_children_of(run).await;
         }
         let questions = run.open_questions();
         let work = run.take_last(Some(end));
@@ -227,7 +227,7 @@ impl Lease {
         if written.is_ok() && relayed && (unanswered.is_some() || !run.is_canceled()) {
             self.engine.withdraw_from_caller_of(run.origin.id, questions);
         }
-        self.engine.cancel_children(run.origin.id).await;
+        self.engine.cancel_children_of(run).await;
     }
 
     /// Gives the task back, unfinished: it is due at once, and no attempt is counted.

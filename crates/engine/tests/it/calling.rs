@@ -59,7 +59,7 @@ async fn an_agent_calls_no_agent_that_its_caller_may_not() {
     assert!(line.refused.is_some(), "{line:?}");
     assert!(line.resource.contains("a2a://agents/vault"), "{line:?}");
     assert!(line.resource.contains(&task.origin.id.to_string()), "it names the task that called: {line:?}");
-    assert_eq!(line.caller, "acme/ada");
+    assert_eq!(&*line.caller, "acme/ada");
 
     let task = engine.submit(&ada, to("messenger", "lobby")).await.unwrap();
     let task = ended(&engine, &ada, &task).await;

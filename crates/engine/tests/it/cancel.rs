@@ -1,21 +1,22 @@
 //! A task is ended on request: at rest in one commit, at work within the grace period, with all it called.
 
 use std::{
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use futures_util::{FutureExt as _, future::join_all};
 use nuncio_engine::{
     AgentError, Error, Event, Level, List, Outcome, State, Task, TaskContext,
-    store::{Change, NodeId, Precondition, RunChange},
+    store::{Change, NodeId, Precondition, RunChange, Store},
 };
 use serde_json::json;
 use tokio::sync::{Notify, Semaphore};
 use uuid::Uuid;
 
 use crate::world::{
-    CommitMoment, EngineExt, Gate, World, cases, is_end, last_words, me, said, to, until, within,
+    CommitMoment, EngineExt, Gate, HookedStore, World, cases, is_end, last_words, me, proceed, said, to,
+    until, within,
 };
 
 async fn cancel(engine: &nuncio_engine::Engine, task: &Task) -> Result<Task, Error> {
@@ -299,6 +300,54 @@ async fn what_is_born_after_its_caller_has_ended_ends_too() {
         (tasks.len() == 2 && tasks.iter().all(|task| task.state.is_terminal())).then_some(())
     })
     .await;
+}
+
+/// The journal has only calls that have returned, so a run after a restart has to ask the store.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_task_called_before_a_restart_is_canceled_with_it() {
+    let world = family();
+    let engine = world.start().await;
+    let parent = engine.send(to("parent", "go")).await;
+    family_at_work(&engine).await;
+    engine.stop().await;
+    let engine = world.start().await;
+    until("it runs again", async || engine.row(parent.origin.id).await.node.map(drop)).await;
+    assert_eq!(cancel(&engine, &parent).await.unwrap().state, State::Canceled);
+    until("all that it called is canceled", async || {
+        let family = all_tasks(&engine).await;
+        assert_eq!(family.len(), 11);
+        family.iter().all(|task| task.state == State::Canceled).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_store_is_asked_for_called_tasks_only_where_there_may_be_some() {
+    let world = family()
+        .agent("quick", async |cx: TaskContext| {
+            cx.step("work", async |_| Ok(())).await?;
+            Ok(Outcome::done())
+        })
+        .agent("caller", async |cx: TaskContext| {
+            cx.call("quick", said("go")).await?;
+            Ok(Outcome::done())
+        });
+    // The run has ended when the engine has stopped.
+    for (agent, canceled, expected) in
+        [("quick", false, false), ("leaf", true, false), ("caller", false, true)]
+    {
+        let store = HookedStore::new(world.open().await, |_, _| proceed());
+        let engine = world.start_on(Arc::clone(&store) as Arc<dyn Store>).await;
+        let task = engine.send(to(agent, "go")).await;
+        if canceled {
+            assert_eq!(cancel(&engine, &task).await.unwrap().state, State::Canceled);
+        }
+        until("it has ended", async || engine.row(task.origin.id).await.state.is_terminal().then_some(()))
+            .await;
+        engine.stop().await;
+        let reads = store.live_children_reads.load(Ordering::SeqCst);
+        assert_eq!(reads > 0, expected, "{agent}: {reads} reads");
+    }
 }
 
 // ------------------------------------------------------------------------------------------------- races

@@ -115,7 +115,7 @@ async fn an_agent_may_do_in_memory_what_its_caller_may() {
     let lines = engine.store_for_tests().knowledge().audit(&refused).await.unwrap().entries;
     assert_eq!(lines.len(), 1, "{lines:?}");
     assert_eq!(
-        (lines[0].1.operation.as_str(), lines[0].1.resource.as_str()),
+        (&*lines[0].1.operation, lines[0].1.resource.as_str()),
         ("memory.get", "memory://data/private/x")
     );
 }

@@ -317,7 +317,7 @@ async fn an_erased_tenant_leaves_lines_that_name_nobody_and_others_keep_all() {
         let (_, now) = after.iter().find(|(number, _)| number == no).expect("lines stay");
         assert_eq!((now.at, &now.operation, now.action), (line.at, &line.operation, line.action));
         if line.tenant == "acme" {
-            assert!(now.tenant.starts_with("erased:") && now.caller.starts_with(&now.tenant), "{now:?}");
+            assert!(now.tenant.starts_with("erased:") && now.caller.starts_with(&*now.tenant), "{now:?}");
             assert!(!of_acme(&format!("{now:?}")) && now.from.is_none(), "{now:?}");
         } else {
             assert_eq!(now, line);

@@ -25,6 +25,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/0006_due_by_owner.sql"),
     include_str!("../../migrations/0007_failed_deliveries.sql"),
     include_str!("../../migrations/0008_failed_deliveries_by_tenant.sql"),
+    include_str!("../../migrations/0009_lean_audit.sql"),
 ];
 
 /// The newest version of the schema.

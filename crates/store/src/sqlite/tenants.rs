@@ -275,8 +275,8 @@ fn rewrite_audit(session: &mut WriteSession, tenant: &str, lines: &[(u64, AuditE
     for (no, line) in lines {
         let owner = names.owner_no(conn, &line.tenant)?;
         conn.prepare_cached(
-            "UPDATE audit SET owner = ?3, caller = ?4, origin = ?5, resource = ?6, refused = ?7, credential = ?8
-             WHERE no = ?1 AND owner = ?2",
+            "UPDATE audit SET owner = ?3, tenant = ?3, caller = ?4, origin = ?5, resource = ?6, refused = ?7,
+               credential = ?8 WHERE no = ?1 AND owner = ?2",
         )?
         .execute(params![
             i64::try_from(*no).unwrap_or(i64::MAX),

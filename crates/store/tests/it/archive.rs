@@ -166,8 +166,8 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
         }
         let line = AuditEntry {
             at: Timestamp(8_000 + n as i64),
-            tenant: key.tenant,
-            caller: format!("caller-{n}"),
+            tenant: key.tenant.into(),
+            caller: format!("caller-{n}").into(),
             from: (n % 2 == 0).then(|| "192.0.2.7".into()),
             operation: "memory.store".into(),
             action: Action::ALL[n as usize % 3],
@@ -176,7 +176,7 @@ pub(crate) async fn fill_knowledge(store: &dyn Store, numbers: Range<u64>) {
             refused: (n % 7 == 0).then(|| "no".into()),
             credential: None,
         };
-        known.append_audit(vec![line]).await.unwrap();
+        known.append_audit([line].into()).await.unwrap();
     }
 }
 
@@ -185,14 +185,14 @@ pub(crate) async fn fill_credentials(store: &dyn Store, numbers: Range<u64>) {
     let line = |n: u64| AuditEntry {
         at: Timestamp(9_000 + n as i64),
         tenant: "acme".into(),
-        caller: format!("acme/caller-{n}"),
+        caller: format!("acme/caller-{n}").into(),
         from: None,
         operation: "task.send".into(),
         action: Action::Execute,
         kind: AccessKind::A2a,
         resource: format!("a2a://agents/{n}"),
         refused: None,
-        credential: Some(format!("credential-{n}")),
+        credential: Some(format!("credential-{n}").into()),
     };
     store.knowledge().append_audit(numbers.map(line).collect()).await.unwrap();
 }
@@ -416,7 +416,7 @@ async fn a_copy_of_a_copy_in_postgres_is_the_same_store() {
     compare_knowledge(&from, &middle, 150).await;
     // What is new comes after all that was copied.
     let Some(ArchiveItem::Audit(no, line)) = all(&middle, ArchiveKind::Audit).await.pop() else { panic!() };
-    middle.append_audit(vec![*line]).await.unwrap();
+    middle.append_audit([*line].into()).await.unwrap();
     let after = middle.keys(ArchiveKind::Audit, Some(&ArchiveKey::Audit(no)), 10).await.unwrap();
     assert_eq!(after.len(), 1);
     assert_eq!(copied(&middle, &back).await.unwrap(), CopyReport { audit: 151, ..report });

@@ -104,7 +104,7 @@ fn a_newer_schema_is_refused() {
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let error = open(folder.path()).unwrap_err();
     assert!(matches!(error, SqliteOpenError::NewerSchema { found: 99, .. }), "{error}");
-    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 8"), "{error}");
+    assert!(error.to_string().contains("schema 99") && error.to_string().contains("up to 9"), "{error}");
     let version: i64 = rusqlite::Connection::open(&path)
         .unwrap()
         .query_row("PRAGMA user_version", [], |row| row.get(0))
@@ -272,7 +272,7 @@ async fn the_audit_cannot_be_changed() {
         refused: None,
         credential: None,
     };
-    store.append_audit(vec![line.clone(), line.clone()]).await.unwrap();
+    store.append_audit([line.clone(), line.clone()].into()).await.unwrap();
     let conn = rusqlite::Connection::open(folder.path().join("nuncio.db")).unwrap();
     for sql in [
         "UPDATE audit SET caller = 'nobody'",
@@ -280,7 +280,7 @@ async fn the_audit_cannot_be_changed() {
         "DELETE FROM audit WHERE no = 1",
         "DELETE FROM audit",
         "INSERT OR REPLACE INTO audit SELECT no, at, owner, 'nobody', origin, operation, action, kind, resource, refused,
-           credential FROM audit",
+           credential, tenant FROM audit",
     ] {
         let error = conn.execute(sql, []).unwrap_err().to_string();
         assert!(error.contains("only appended to"), "{sql}: {error}");
@@ -293,7 +293,7 @@ async fn the_audit_cannot_be_changed() {
 
     // Nor after an erasure, which changes whom lines name.
     let erased = AuditEntry { tenant: "erased:1".into(), caller: "erased:1/2".into(), ..line.clone() };
-    store.append_audit(vec![line.clone()]).await.unwrap();
+    store.append_audit([line.clone()].into()).await.unwrap();
     store.tenants().rewrite_audit("acme", vec![(2, erased.clone())]).await.unwrap();
     conn.execute("UPDATE audit SET caller = 'nobody' WHERE no = 3", []).unwrap_err();
     assert_eq!(store.audit(&everything).await.unwrap().entries, [(3, line), (2, erased)]);

@@ -499,7 +499,7 @@ async fn the_audit_cannot_be_changed() {
         refused: None,
         credential: None,
     };
-    store.append_audit(vec![line.clone(), line]).await.unwrap();
+    store.append_audit([line.clone(), line].into()).await.unwrap();
     let (client, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client.batch_execute(&format!("SET search_path = {}", options.schema)).await.unwrap();

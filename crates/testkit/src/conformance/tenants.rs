@@ -221,7 +221,7 @@ pub async fn a_former_name_of_a_tenant_is_searched_anew(open: impl AsyncFn() -> 
 fn line(tenant: &str, caller: &str, refused: Option<&str>) -> AuditEntry {
     AuditEntry {
         at: at(1),
-        tenant: tenant.into(),
+        tenant: tenant.to_owned().into(),
         caller: caller.into(),
         from: Some("192.0.2.1".into()),
         operation: "memory.store".into(),
@@ -239,7 +239,7 @@ pub async fn only_identities_of_audit_lines_change(open: impl AsyncFn() -> Arc<d
     let store = open().await;
     let (known, tenants) = (store.knowledge(), store.tenants());
     let (mine, other) = (line("acme", "acme/ada", Some("no")), line("other", "other/bob", None));
-    known.append_audit(vec![mine.clone(), other.clone()]).await.unwrap();
+    known.append_audit([mine.clone(), other.clone()].into()).await.unwrap();
     let everything = || AuditQuery { limit: 10, ..AuditQuery::default() };
     let lines = known.audit(&everything()).await.unwrap().entries;
     let (no, found) = lines.iter().find(|(_, line)| line.tenant == "acme").cloned().unwrap();

@@ -231,7 +231,7 @@ async fn every_way_to_a_batch_takes_from_the_same_rate_and_names_its_files() {
     let lines = server.engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     let mut said: Vec<(&str, &str, bool)> = lines
         .iter()
-        .map(|(_, line)| (line.operation.as_str(), line.resource.as_str(), line.refused.is_none()))
+        .map(|(_, line)| (&*line.operation, line.resource.as_str(), line.refused.is_none()))
         .collect();
     said.sort_unstable();
     let queue = "batchtools://queue/status";

@@ -64,7 +64,7 @@ async fn a_caller_reads_what_it_was_granted_and_is_refused_the_rest_whether_it_i
     let lines = bank.engine.store_for_tests().knowledge().audit(&query).await.unwrap().entries;
     assert_eq!(lines.len(), 2 * (5 + 4) + 4 + 1, "each of them is in the audit");
     let said: Vec<(&str, &str)> =
-        lines.iter().map(|(_, line)| (line.operation.as_str(), line.resource.as_str())).collect();
+        lines.iter().map(|(_, line)| (&*line.operation, line.resource.as_str())).collect();
     for line in [
         ("memory.get", "memory://data/private/k"),
         ("memory.list", "memory://namespace/nowhere/keys"),

@@ -184,15 +184,15 @@ pub(in crate::postgres) async fn put_audit(
             &[
                 &whole(no),
                 &line.at.0,
-                &line.tenant,
-                &line.caller,
-                &line.from,
-                &line.operation,
+                &&*line.tenant,
+                &&*line.caller,
+                &line.from.as_deref(),
+                &&*line.operation,
                 &line.action.name(),
                 &line.kind.name(),
                 &plain(&line.resource),
                 &line.refused.as_deref().map(plain),
-                &line.credential,
+                &line.credential.as_deref(),
             ],
         )
         .await?;

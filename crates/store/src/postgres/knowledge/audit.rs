@@ -1,6 +1,8 @@
 //! The audit, and the usage counters that all nodes share. Triggers refuse to change an audit line, and to
 //! delete one unless a sweep has set the age from which lines may be deleted.
 
+use std::sync::Arc;
+
 use nuncio_engine::{
     access::{AccessKind, Action},
     clock::Timestamp,
@@ -114,10 +116,10 @@ pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
     let unknown = |name: &str| StoreError::Broken(format!("the audit says {name:?}"));
     let entry = AuditEntry {
         at: Timestamp(row.get(1)),
-        tenant: row.get(2),
-        caller: row.get(3),
-        from: row.get(4),
-        operation: row.get(5),
+        tenant: row.get::<_, String>(2).into(),
+        caller: row.get::<_, &str>(3).into(),
+        from: row.get::<_, Option<&str>>(4).map(Arc::from),
+        operation: row.get::<_, String>(5).into(),
         action: Action::ALL
             .into_iter()
             .find(|known| known.name() == action)
@@ -125,7 +127,7 @@ pub(super) fn line(row: &Row) -> Result<(u64, AuditEntry), StoreError> {
         kind: AccessKind::ALL.into_iter().find(|known| known.name() == kind).ok_or_else(|| unknown(kind))?,
         resource: row.get(8),
         refused: row.get(9),
-        credential: row.get(10),
+        credential: row.get::<_, Option<&str>>(10).map(Arc::from),
     };
     Ok((number(row, 0), entry))
 }

@@ -11,6 +11,8 @@ mod put;
 mod records;
 mod search;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
@@ -114,7 +116,7 @@ impl Knowledge for PostgresStore {
         in_chunks(&self.pool, "SELECT expire_records($1, $2)", &[&now.0], limit).await
     }
 
-    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+    async fn append_audit(&self, entries: Arc<[AuditEntry]>) -> Result<(), StoreError> {
         audit::append(&self.pool, &entries).await
     }
 

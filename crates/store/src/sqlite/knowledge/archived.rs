@@ -162,7 +162,7 @@ pub(in crate::sqlite) fn put_audit(session: &mut WriteSession, no: u64, line: &A
         .query_row([whole(no)], |_| Ok(()))
         .optional()?;
     if there.is_none() {
-        audit::insert(session, Some(whole(no)), line)?;
+        audit::insert(session, whole(no), line)?;
     }
     Ok(there.is_none())
 }

@@ -2,12 +2,12 @@
 //! lines may be deleted.
 
 use nuncio_engine::{
-    access::{AccessKind, Action},
+    access::{AccessKind, Action, HOME_TENANT},
     clock::Timestamp,
     knowledge::{AuditEntry, AuditPage, AuditQuery},
 };
 use rusqlite::{
-    Connection, Error, Result, Row, params,
+    Connection, Error, Result, Row, Statement, params,
     types::{Type, ValueRef},
 };
 
@@ -20,19 +20,36 @@ use super::{
 pub(super) const LINE: &str =
     "no, at, owner, caller, origin, operation, action, kind, resource, refused, credential";
 
-/// Appends lines in order.
+const INSERT: &str = "INSERT INTO audit
+  (no, at, owner, caller, origin, operation, action, kind, resource, refused, credential, tenant)
+  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+
+/// Appends lines in order, under the next numbers.
 pub(super) fn append(session: &mut WriteSession, entries: &[AuditEntry]) -> Result<()> {
-    entries.iter().try_for_each(|entry| insert(session, None, entry))
+    let WriteSession { conn, names, .. } = session;
+    let first: i64 = conn
+        .prepare_cached("SELECT 1 + max(last, ifnull((SELECT max(no) FROM audit), 0)) FROM audit_horizon")?
+        .query_row([], |row| row.get(0))?;
+    let mut statement = conn.prepare_cached(INSERT)?;
+    for (no, entry) in (first..).zip(entries) {
+        let owner = names.owner_no(conn, &entry.tenant)?;
+        execute(&mut statement, no, owner, entry)?;
+    }
+    Ok(())
 }
 
-/// Appends a line, under the given number or the next one.
-pub(super) fn insert(session: &mut WriteSession, no: Option<i64>, entry: &AuditEntry) -> Result<()> {
+/// Inserts a line under its number.
+pub(super) fn insert(session: &mut WriteSession, no: i64, entry: &AuditEntry) -> Result<()> {
     let WriteSession { conn, names, .. } = session;
     let owner = names.owner_no(conn, &entry.tenant)?;
-    conn.prepare_cached(&format!(
-        "INSERT INTO audit ({LINE}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)"
-    ))?
-    .execute(params![
+    let mut statement = conn.prepare_cached(INSERT)?;
+    execute(&mut statement, no, owner, entry)
+}
+
+fn execute(statement: &mut Statement<'_>, no: i64, owner: i64, entry: &AuditEntry) -> Result<()> {
+    // NULL for the home tenant, whose lines are in no index.
+    let tenant = (entry.tenant != HOME_TENANT).then_some(owner);
+    statement.execute(params![
         no,
         entry.at.0,
         owner,
@@ -43,12 +60,14 @@ pub(super) fn insert(session: &mut WriteSession, no: Option<i64>, entry: &AuditE
         entry.kind.name(),
         entry.resource,
         entry.refused,
-        entry.credential
+        entry.credential,
+        tenant
     ])?;
     Ok(())
 }
 
-/// A page of the audit. Filters are decided here and not by SQLite, so that the lines that are read can be counted.
+/// A page of the audit. Filters are decided here and not by SQLite, so that the lines that are read can be counted. So is the
+/// home tenant: its lines are in no index.
 pub(super) fn query(conn: &Connection, names: &mut SqliteNameCache, query: &AuditQuery) -> Result<AuditPage> {
     let owner = match &query.tenant {
         None => None,
@@ -57,15 +76,18 @@ pub(super) fn query(conn: &Connection, names: &mut SqliteNameCache, query: &Audi
             owner => owner,
         },
     };
-    let of_tenant = if owner.is_some() { "AND owner = ?2" } else { "AND ?2 IS NULL" };
+    let is_home = query.tenant.as_deref() == Some(HOME_TENANT);
+    let indexed = owner.filter(|_| !is_home);
+    let of_tenant = if indexed.is_some() { "AND tenant = ?2" } else { "AND ?2 IS NULL" };
     let sql = format!("SELECT {LINE} FROM audit WHERE no < ?1 {of_tenant} ORDER BY no DESC LIMIT ?3");
     let most = query.max_read.map_or(i64::MAX, |most| whole(most as u64));
     let mut statement = conn.prepare_cached(&sql)?;
-    let mut rows = statement.query(params![query.before.map_or(i64::MAX, whole), owner, most])?;
+    let mut rows = statement.query(params![query.before.map_or(i64::MAX, whole), indexed, most])?;
     let (mut page, mut read) = (AuditPage::default(), 0);
     while let Some(row) = rows.next()? {
         read += 1;
-        if is_wanted(query, row)? {
+        let is_of_tenant = !is_home || owner == Some(row.get(2)?);
+        if is_of_tenant && is_wanted(query, row)? {
             page.entries.push(line(conn, names, row)?);
         }
         if page.entries.len() >= query.limit || read == most {
@@ -102,10 +124,10 @@ pub(super) fn line(
     let (action, kind): (String, String) = (row.get(6)?, row.get(7)?);
     let entry = AuditEntry {
         at: Timestamp(row.get(1)?),
-        tenant: names.owner(conn, row.get(2)?)?,
+        tenant: names.owner(conn, row.get(2)?)?.into(),
         caller: row.get(3)?,
         from: row.get(4)?,
-        operation: row.get(5)?,
+        operation: row.get::<_, String>(5)?.into(),
         action: Action::ALL
             .into_iter()
             .find(|known| known.name() == action)
@@ -126,19 +148,19 @@ fn unknown(column: usize, name: &str) -> Error {
 }
 
 /// Deletes lines older than that, oldest first; returns how many. The deletion age is reset before any other
-/// statement runs.
+/// statement runs. The highest number is recorded first: the line that has it may be deleted.
 pub(super) fn expire(session: &WriteSession, before: Timestamp, limit: usize) -> Result<usize> {
     let conn = &session.conn;
-    let horizon = |before: Option<i64>| {
-        conn.prepare_cached("UPDATE audit_horizon SET before = ?1")?.execute([before]).map(drop)
-    };
-    horizon(Some(before.0))?;
+    conn.prepare_cached(
+        "UPDATE audit_horizon SET before = ?1, last = max(last, ifnull((SELECT max(no) FROM audit), 0))",
+    )?
+    .execute([before.0])?;
     let gone = conn
         .prepare_cached(
             "DELETE FROM audit WHERE no IN (
                SELECT no FROM audit INDEXED BY audit_at WHERE at < ?1 ORDER BY at LIMIT ?2)",
         )?
         .execute(params![before.0, whole(limit as u64)])?;
-    horizon(None)?;
+    conn.prepare_cached("UPDATE audit_horizon SET before = NULL")?.execute([])?;
     Ok(gone)
 }

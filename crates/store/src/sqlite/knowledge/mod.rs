@@ -10,6 +10,8 @@ mod records;
 mod search;
 mod usage;
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use nuncio_engine::{
     clock::Timestamp,
@@ -146,7 +148,7 @@ impl Knowledge for SqliteStore {
         Ok(gone)
     }
 
-    async fn append_audit(&self, entries: Vec<AuditEntry>) -> Result<(), StoreError> {
+    async fn append_audit(&self, entries: Arc<[AuditEntry]>) -> Result<(), StoreError> {
         self.writer.write(256 * entries.len(), move |session| audit::append(session, &entries)).await
     }
 
