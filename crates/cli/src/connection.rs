@@ -12,7 +12,7 @@ use clap::Args;
 use http::{HeaderName, HeaderValue};
 use nuncio_client::a2a::{
     A2aClient, A2aClientError, A2aCredentials, A2aHttpOptions, A2aResponse, AgentCard, CardCache,
-    CardFreshness, CardReference, InterfacePreference, WaitOptions,
+    CardFreshness, CardReference, InterfacePreference, RenewedBearer, WaitOptions,
 };
 use nuncio_engine::{task::State, trace};
 use nuncio_wire::a2a::Dialect;
@@ -406,7 +406,15 @@ impl AgentConnection {
         let here = Url::parse(server).is_ok_and(|server| server.origin() == endpoint.origin());
         let is_named = self.credential_flags.check(endpoint, None).is_ok();
         match here || is_named {
-            true => connect(&A2aCredentials { bearer: Some(token.clone()), ..self.credentials.clone() }),
+            true => {
+                let address = server.clone();
+                connect(&A2aCredentials {
+                    bearer: Some(token.clone()),
+                    // It changes with every start of the server, and a task outlives those.
+                    bearer_source: Some(RenewedBearer::new(move || server::token_of(&address))),
+                    ..self.credentials.clone()
+                })
+            }
             false => Ok(client),
         }
     }

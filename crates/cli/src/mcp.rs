@@ -99,10 +99,11 @@ impl DataFolderHolder {
         if let Some(LocalServer::Own(own)) = &*state {
             return Ok(endpoint(own.published()));
         }
-        if let Some(LocalServer::Other(other)) = &*state
-            && server::is_listening(other).await
+        // Read anew: the secret is another one after each start of that server.
+        if let Some(LocalServer::Other(_)) = &*state
+            && let Some(other) = server::find_running(&self.config.data).await
         {
-            return Ok(endpoint(other));
+            return Ok(endpoint(&other));
         }
         *state = None;
         let found = server::start_or_find(&self.config).await.map_err(|error| error.to_string())?;

@@ -8,7 +8,7 @@ use std::{
 };
 
 use clap::Args;
-use http::{HeaderValue, Method, header};
+use http::{HeaderValue, Method, StatusCode, header};
 use nuncio::{StoreLocation, data_dir::PublishedServer};
 use nuncio_engine::store::Store;
 use nuncio_outbound::{
@@ -128,6 +128,14 @@ impl OperatorServer {
 
     pub(super) async fn delete(&self, path: &str) -> Result<Value, CliError> {
         self.ask(HttpRequest::new(Method::DELETE, self.url(path)?)).await
+    }
+
+    /// Whether callers have to show a token: only then does a server publish where to get one (RFC 9728). True where the
+    /// server does not answer.
+    pub(super) async fn requires_tokens(&self) -> bool {
+        let Ok(url) = self.url("/.well-known/oauth-protected-resource") else { return true };
+        let answer = self.http.send(HttpRequest::get(url)).await;
+        !answer.is_ok_and(|answer| answer.status() == StatusCode::NOT_FOUND)
     }
 
     /// Reads a long response in pieces.

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::{
     error::CliError,
     operator::{OperatorBackend, OperatorFlags},
-    output::{self, Format},
+    output::{self, Format, note},
     server,
     table::table,
     text::TextOutput,
@@ -82,6 +82,15 @@ impl Command {
         let (Self::Create { flags, .. } | Self::Revoke { flags, .. } | Self::List(flags)) = &self;
         let backend = OperatorBackend::find(&server::configured_for(flags.data.clone())).await?;
         let answer = self.ask(&backend).await;
+        if let (Self::Create { .. }, Ok(_), OperatorBackend::Server(server)) = (&self, &answer, &backend)
+            && format != Format::Json
+            && !server.requires_tokens().await
+        {
+            note(
+                "note: the server of this folder requires no token: a request without one acts in the operator's name. \
+                 To require them, set auth = \"on\"",
+            );
+        }
         backend.close().await;
         let answer = answer?;
         if format == Format::Json {

@@ -41,7 +41,7 @@ pub use self::{
     card_cache::{CardCache, CardFreshness},
     card_keys::{CardKeySet, CardVerificationError, TrustedCardKeys, VerifiedCard},
     error::A2aClientError,
-    http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace},
+    http::{A2aCredentials, A2aHttpOptions, ApiKeyPlace, RenewedBearer},
     interface::{A2aBinding, AgentInterface, InterfacePreference},
     peer::{A2aPeer, A2aPeerOptions},
     task_events::{A2aTaskEvents, StreamItem},

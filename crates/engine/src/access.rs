@@ -289,6 +289,10 @@ impl AccessKind {
     }
 }
 
+/// The names of [`AccessKind::Admin`]: a closed list.
+pub const ADMIN_NAMES: [&str; 8] =
+    ["audit", "cards", "metrics", "server", "tasks", "tenants", "tokens", "webhooks"];
+
 /// The set of a caller's grants.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Grants(Option<Arc<[Grant]>>);
@@ -327,6 +331,22 @@ impl Grants {
             true => Err(ScopeError(format!("a caller has at most {MAX_GRANTS} scopes"))),
             false => Ok(Self::only(grants)),
         }
+    }
+
+    /// Refuses names of `admin` that do not exist: such a grant allows nothing, whatever its author meant. For new
+    /// grants only; stored ones stay readable.
+    pub fn check_admin_names(&self) -> Result<(), ScopeError> {
+        let grants = self.0.iter().flat_map(|grants| grants.iter());
+        for grant in grants.filter(|grant| grant.kind == Some(AccessKind::Admin)) {
+            if !ADMIN_NAMES.iter().any(|name| wildcard(&grant.names, name)) {
+                return Err(ScopeError(format!(
+                    "admin has no name {:?}: its names are {}",
+                    grant.names,
+                    ADMIN_NAMES.join(", ")
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Whether they allow everything.
@@ -605,6 +625,22 @@ mod tests {
             assert!(Grants::parse(scope).is_err(), "{scope}");
         }
         assert!(Grants::parse(&"read:a2a ".repeat(65)).is_err());
+    }
+
+    #[test]
+    fn the_names_of_administration_are_a_closed_list() {
+        for (scopes, known) in [
+            ("read:admin", true),
+            ("*:admin:*", true),
+            ("read:admin:t*", true),
+            ("read:admin:cards read:memory:foo", true),
+            ("read:admin:foo", false),
+            ("read:a2a read:admin:token", false),
+            ("read:admin:x*", false),
+        ] {
+            assert_eq!(Grants::parse(scopes).unwrap().check_admin_names().is_ok(), known, "{scopes}");
+        }
+        assert!(Grants::all().check_admin_names().is_ok());
     }
 
     #[test]

@@ -13,7 +13,10 @@ use std::{
     sync::Arc,
 };
 
-use nuncio_agents::Fleet;
+use nuncio_agents::{
+    Fleet,
+    configured::{AgentKind, AgentSpec},
+};
 use nuncio_client::model::{Model, ModelOptions};
 use nuncio_engine::{Engine, EngineParts, Sampler, clock::SystemClock, store::Store};
 use nuncio_outbound::{AddressPolicy, Outbound, OutboundOptions};
@@ -92,6 +95,7 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
     for spec in &nuncio.configured {
         nuncio.options.access.redactor.learn(&spec.known);
     }
+    report_undescribed_agents(&nuncio.configured);
     let flows = nuncio.shared_services()?;
     let catalog = nuncio.catalog(&fleet, flows.as_ref())?;
     nuncio.server.mcp.tools.check(&catalog)?;
@@ -135,6 +139,22 @@ pub(crate) async fn start(mut nuncio: Nuncio) -> Result<RunningServer, StartErro
             fleet.close().await;
             Err(error)
         }
+    }
+}
+
+/// Names the agents without a description of their own. An MCP server and a remote agent bring theirs.
+fn report_undescribed_agents(configured: &[AgentSpec]) {
+    let is_undescribed = |spec: &&AgentSpec| {
+        let brings_one = matches!(spec.kind, AgentKind::Mcp(_) | AgentKind::A2a(_));
+        spec.serve && spec.description.is_none() && !brings_one
+    };
+    let names: Vec<&str> = configured.iter().filter(is_undescribed).map(|spec| spec.name.as_str()).collect();
+    if !names.is_empty() {
+        tracing::info!(
+            agents = names.join(", "),
+            "agents without a description: models choose tools, and clients choose agents, by it; set description in \
+             [[agent]]"
+        );
     }
 }
 

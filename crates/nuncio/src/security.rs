@@ -37,15 +37,16 @@ use crate::{StartError, data_dir};
 pub enum AuthMode {
     /// When others than the operator may reach the server: on an address of other machines, under a public
     /// name, behind a proxy, on a Unix socket, with a JWT issuer, or with a data folder that other users can
-    /// write.
+    /// write. Otherwise a request without credentials acts as under `Off`, and credentials that a request presents
+    /// are verified.
     #[default]
     Auto,
     /// Always: by a token of this server, a JWT of the issuer, or the secret of the data folder.
     On,
     /// Always: by the secret of the data folder, or a token of this server. For a machine with several users.
     File,
-    /// Never: a request without credentials acts as the operator, without administration rights. Only for an
-    /// address that no other machine can reach.
+    /// Never: a request acts as the operator, without administration rights, and its credentials are ignored. Only for
+    /// an address that no other machine can reach.
     Off,
 }
 
@@ -216,9 +217,15 @@ pub(crate) fn install(
     server.tokens =
         Some(Arc::new(AuthorizedTokenAdmin { engine: engine.clone(), tokens: Arc::clone(&tokens) }));
     // A program that embeds the server may have an authenticator of its own.
-    if secured && server.authenticator.is_none() {
+    let is_own = server.authenticator.is_none() && server.optional_authenticator.is_none();
+    if is_own && (secured || options.auth != AuthMode::Off) {
         tokio::spawn(tokens::record_uses_periodically(Arc::clone(&tokens), engine.closing()));
-        server.authenticator = Some(Arc::new(CallerAuthenticator { tokens, jwt, certificates }));
+        let authenticator = Some(Arc::new(CallerAuthenticator { tokens, jwt, certificates }) as _);
+        match secured {
+            true => server.authenticator = authenticator,
+            // A token that is shown nevertheless is judged: it must not turn into the operator's rights.
+            false => server.optional_authenticator = authenticator,
+        }
     }
     engine.add_meter(Arc::clone(&tokens_to_erase) as Arc<dyn StorageMeter>);
     engine.add_eraser(tokens_to_erase as Arc<dyn Eraser>);

@@ -14,7 +14,7 @@ pub enum OutboundError {
     #[error("{0}")]
     Url(String),
     /// The policy refuses every address of the host.
-    #[error("{host} is refused: {refused}")]
+    #[error("{}", refusal_text(.host, .refused))]
     Refused {
         /// The host as written in the URL.
         host: String,
@@ -71,6 +71,15 @@ pub enum OutboundError {
     /// The HTTP client could not be built.
     #[error("the HTTP client could not be set up: {0}")]
     Setup(String),
+}
+
+/// A host that is written as an address is named once.
+fn refusal_text(host: &str, refused: &RefusedAddress) -> String {
+    let why = refused.to_string();
+    match why.strip_prefix(host.trim_matches(['[', ']'])) {
+        Some(is_what) if is_what.starts_with(' ') => format!("{host} is refused: it{is_what}"),
+        _ => format!("{host} is refused: {why}"),
+    }
 }
 
 impl OutboundError {

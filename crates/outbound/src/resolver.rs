@@ -100,4 +100,17 @@ mod tests {
              start the server with --allow-private-webhooks to allow it"
         );
     }
+
+    #[test]
+    fn a_refused_address_is_named_once() {
+        for (host, address) in [("127.0.0.1", "127.0.0.1"), ("[::1]", "::1"), ("::1", "::1")] {
+            let error = allowed(AddressPolicy::default(), host, &[address.parse().unwrap()]);
+            assert_eq!(
+                error.unwrap_err().to_string(),
+                format!(
+                    "{host} is refused: it is a loopback address: start the server with --allow-private-webhooks to allow it"
+                )
+            );
+        }
+    }
 }

@@ -170,8 +170,8 @@ async fn authenticate_admin(
     if app.is_operator(headers) {
         return Ok(peer.attach_address(Caller::local()).over(DIALECT));
     }
-    if app.options.authenticator.is_none() {
-        // Without an authenticator no caller has scopes, so the folder's secret is the only way in.
+    if app.authenticator_of(headers).is_none() {
+        // A request whose credentials are not verified has no scopes, so the folder's secret is the only way in.
         return Err(refuse_unless_operator(app, headers).unwrap_or_else(nothing_here));
     }
     let caller = app.caller(headers, peer, path).await;

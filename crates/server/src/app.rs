@@ -22,7 +22,7 @@ use crate::{
     },
     admin,
     auth::{
-        self, AuthError, AuthFailureLog, BearerChallenge, ConnectionPeer, CredentialRecheck,
+        self, AuthError, AuthFailureLog, Authenticator, BearerChallenge, ConnectionPeer, CredentialRecheck,
         RequestCredentials,
     },
     authorizations,
@@ -68,7 +68,7 @@ impl App {
         engine.catalog().surface().set_base_url(base_url);
         let secured = options.authenticator.is_some();
         let limits = &options.limits;
-        let request_rate = match secured {
+        let request_rate = match secured || options.optional_authenticator.is_some() {
             true => RequestRate::new(limits.requests_per_second, limits.requests_per_second_per_tenant),
             false => RequestRate::new(0, 0),
         };
@@ -80,7 +80,7 @@ impl App {
         }
         Self {
             cards: Cards::new(base_url, secured, options.takes_client_certificates()),
-            challenge: BearerChallenge::new(base_url),
+            challenge: BearerChallenge::new(base_url, secured),
             console: options.console.then(|| Console::new(base_url)),
             base_path: options.base_path.as_deref().and_then(BasePath::new),
             hosts: HostCheck::new(&options),
@@ -97,8 +97,8 @@ impl App {
         }
     }
 
-    /// Authenticates the caller. The operator presents the secret of the data folder. Where no other
-    /// credentials are required, a request without it acts in the operator's name but cannot administer.
+    /// Authenticates the caller. The operator presents the secret of the data folder. Where no credentials are
+    /// required, a request without any acts in the operator's name but cannot administer.
     pub(crate) async fn caller(
         &self,
         headers: &HeaderMap,
@@ -115,7 +115,7 @@ impl App {
             }
             return caller.map(|caller| peer.attach_address(caller));
         }
-        let Some(authenticator) = &self.options.authenticator else {
+        let Some(authenticator) = self.authenticator_of(headers) else {
             return Ok(peer.attach_address(Caller::unverified()));
         };
         if is_own_process(headers, peer) {
@@ -138,6 +138,14 @@ impl App {
         }
     }
 
+    /// What verifies the credentials of this request. `None`: they are not required, and it presents none, or none are
+    /// verified here.
+    pub(crate) fn authenticator_of(&self, headers: &HeaderMap) -> Option<&Arc<dyn Authenticator>> {
+        let presents = headers.contains_key(header::AUTHORIZATION);
+        let optional = self.options.optional_authenticator.as_ref().filter(|_| presents);
+        self.options.authenticator.as_ref().or(optional)
+    }
+
     /// Like `caller`, but refuses a caller without an identity.
     async fn known_caller(
         &self,
@@ -145,7 +153,7 @@ impl App {
         peer: &ConnectionPeer,
         path: &str,
     ) -> Result<Caller, AuthError> {
-        match self.options.authenticator.is_some() || self.is_operator(headers) {
+        match self.authenticator_of(headers).is_some() || self.is_operator(headers) {
             true => self.caller(headers, peer, path).await,
             false => Err(AuthError::Missing),
         }
@@ -158,7 +166,7 @@ impl App {
 
     /// Rechecks the credentials of a request for as long as its response lasts.
     pub(crate) fn start_recheck(&self, headers: &HeaderMap, peer: &ConnectionPeer) -> CredentialRecheck {
-        match &self.options.authenticator {
+        match self.authenticator_of(headers) {
             Some(authenticator) if !self.is_operator(headers) && !is_own_process(headers, peer) => {
                 CredentialRecheck::of_request(authenticator, &self.engine, headers, peer)
             }

@@ -1,9 +1,10 @@
 //! Authentication: the trait that verifies credentials, and the HTTP form of a refusal.
 //!
-//! Without an [`Authenticator`] every request acts in the operator's name, as on a server that only this
-//! machine reaches, and cannot administer unless it presents the secret of the data folder. With one, every
-//! binding authenticates before it parses a request. The authenticator defines what tokens are and who issues
-//! them; the engine decides what a caller may do.
+//! Without an [`Authenticator`] a request needs no credentials: it acts in the operator's name, as on a server
+//! that only this machine reaches, and cannot administer unless it presents the secret of the data folder. An
+//! optional authenticator decides about the requests that present credentials nevertheless. With one that is
+//! required, every binding authenticates before it parses a request. The authenticator defines what tokens are and
+//! who issues them; the engine decides what a caller may do.
 
 mod failures;
 mod recheck;
@@ -242,14 +243,16 @@ pub fn constant_time_eq(a: &[u8], b: &[u8]) -> bool {
 /// The `WWW-Authenticate` challenge and the resource metadata (RFC 6750 and RFC 9728).
 pub(crate) struct BearerChallenge {
     base_url: String,
+    /// Whether the resource metadata is served. Where no credentials are required, it would lead clients to sign in.
+    has_metadata: bool,
 }
 
 /// `Retry-After` where credentials cannot be verified.
 const AGAIN: Duration = Duration::from_secs(2);
 
 impl BearerChallenge {
-    pub(crate) fn new(base_url: &str) -> Self {
-        Self { base_url: base_url.to_owned() }
+    pub(crate) fn new(base_url: &str, has_metadata: bool) -> Self {
+        Self { base_url: base_url.to_owned(), has_metadata }
     }
 
     /// Where clients reach the server.
@@ -258,10 +261,14 @@ impl BearerChallenge {
     }
 
     fn header(&self, path: &str, details: &str) -> HeaderValue {
-        let text = format!(
-            "Bearer realm=\"nuncio\", resource_metadata=\"{}/.well-known/oauth-protected-resource{path}\"{details}",
-            self.base_url
-        );
+        let metadata = match self.has_metadata {
+            true => format!(
+                ", resource_metadata=\"{}/.well-known/oauth-protected-resource{path}\"",
+                self.base_url
+            ),
+            false => String::new(),
+        };
+        let text = format!("Bearer realm=\"nuncio\"{metadata}{details}");
         HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("Bearer"))
     }
 

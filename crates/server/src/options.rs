@@ -30,8 +30,12 @@ pub struct ServerOptions {
     /// Proxies whose headers are trusted to name the client. Where no credentials are required, requests that
     /// came through any other proxy are refused.
     pub trusted_proxies: Vec<TrustedProxy>,
-    /// Authenticates callers. Without one, every request acts in the operator's name and cannot administer.
+    /// Authenticates callers. Without one, a request needs no credentials: it acts in the operator's name and cannot
+    /// administer.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Where no credentials are required, authenticates the callers of requests that present some, so that a limited
+    /// token is never more than it says, and a revoked one is refused. Without one, credentials are ignored there.
+    pub optional_authenticator: Option<Arc<dyn Authenticator>>,
     /// Creates, lists and revokes the server's own tokens.
     pub tokens: Option<Arc<dyn TokenAdmin>>,
     /// The keys that webhooks are signed with.
@@ -82,6 +86,7 @@ impl Default for ServerOptions {
             cors_origins: vec![],
             trusted_proxies: vec![],
             authenticator: None,
+            optional_authenticator: None,
             tokens: None,
             webhook_keys: None,
             admin_token: None,

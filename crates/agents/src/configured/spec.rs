@@ -9,7 +9,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use nuncio_client::peer::{PeerLocation, PeerProgram};
 use nuncio_engine::{ExtendedCard, Profile, QuestionLimit, Skill, redact::KnownSecrets};
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use url::Url;
 
 pub use super::card_spec::{CardSpec, ExtensionSpec, ProviderSpec};
@@ -675,16 +675,28 @@ fn read<T: DeserializeOwned>(agent: &str, table: Map<String, Value>) -> Result<T
         }
     }
     let filled = table.get(&at).is_some_and(is_filled);
+    let text = table.get(&at).and_then(Value::as_str).map(str::to_owned);
     serde_json::from_value(Value::Object(table)).map_err(|error| match error.to_string() {
+        why if why.starts_with("invalid type: string") && why.contains("expected a sequence") => {
+            wrong(agent, &at, list_instead_of(&at, text.as_deref().unwrap_or_default()))
+        }
         why if filled && why.starts_with("invalid type: map") => wrong(agent, &at, NO_VARIABLE),
         why => wrong(agent, &at, why),
     })
 }
 
+/// What to write in the place of a text where a list is expected.
+fn list_instead_of(key: &str, text: &str) -> String {
+    // The words of a command line, without a shell; of other lists a text may be one item.
+    let words: Vec<&str> = match key {
+        "command" => text.split_whitespace().collect(),
+        _ => vec![text],
+    };
+    format!("expected a list, not a text: write {key} = {}", json!(words))
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn spec(table: Value) -> Result<AgentSpec, String> {
@@ -732,7 +744,10 @@ mod tests {
         check(json!({ "name": "a", "kind": "prozess" }), "not \"prozess\"");
         check(json!({ "name": "a", "kind": "process" }), "missing field `command`");
         check(json!({ "name": "a", "kind": "process", "command": ["x"], "cmd": 1 }), "cmd: unknown field");
-        check(json!({ "name": "a", "kind": "process", "command": "x" }), "command: invalid type");
+        check(
+            json!({ "name": "a", "kind": "process", "command": "cat -n" }),
+            r#"command: expected a list, not a text: write command = ["cat","-n"]"#,
+        );
         check(json!({ "name": "a", "kind": "http", "url": "nowhere" }), "url: ");
         check(
             json!({ "name": "a", "kind": "http", "url": "http://x", "timeout": "5 days" }),

@@ -19,7 +19,7 @@ use nuncio::{
 use nuncio_client::a2a::TrustedCardKeys;
 use toml::{Table, Value};
 
-use super::{ConfigError, nearest};
+use super::{ConfigError, Setting, nearest};
 
 pub(super) const TABLE: &str = "agent";
 /// A former name of a table that is only listed: kind `a2a` if it has none, and never served.
@@ -165,7 +165,12 @@ impl AgentTables {
         {
             // serde's message has the names of the keys between backticks.
             let known = expected.split('`').skip(1).step_by(2).chain(COMMON);
-            if let Some(near) = nearest(key, known) {
+            if Setting::find(key).is_some() {
+                text.push_str(
+                    ": it is a setting of the server, and belongs above the first table: what stands below \
+                     [[agent]] is a part of that agent",
+                );
+            } else if let Some(near) = nearest(key, known) {
                 let _ = write!(text, ": did you mean {near:?}?");
             }
         }

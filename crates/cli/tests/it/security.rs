@@ -7,6 +7,7 @@ mod files;
 pub(crate) mod issuer;
 mod jwt;
 mod operator;
+mod presented;
 mod proxy;
 mod shared;
 mod tokens;

@@ -299,3 +299,13 @@ fn a_token_with_one_scope_sees_what_it_may_use_and_nothing_else() {
         }
     }
 }
+
+#[test]
+fn agents_without_a_description_are_named_at_the_start() {
+    let undescribed = "[[agent]]\nname = \"lines\"\nkind = \"process\"\ncommand = [\"cat\"]\n";
+    let served = Served::new(&format!("{}{undescribed}", table("writer")), &[]);
+    served.server.logs("agents without a description");
+    let log = served.server.log();
+    let line = log.lines().find(|line| line.contains("agents without a description")).unwrap();
+    assert!(line.contains("lines") && !line.contains("writer"), "{line}");
+}

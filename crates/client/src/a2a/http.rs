@@ -67,12 +67,39 @@ impl Default for A2aHttpOptions {
 pub struct A2aCredentials {
     /// A bearer token.
     pub bearer: Option<String>,
+    /// Where the bearer token is read anew for each request.
+    pub bearer_source: Option<RenewedBearer>,
     /// An API key.
     pub api_key: Option<String>,
     /// Where the API key goes, unless the card names a place.
     pub api_key_place: ApiKeyPlace,
     /// Service parameters: additional headers.
     pub service_parameters: Vec<(HeaderName, HeaderValue)>,
+}
+
+/// Reads a bearer token that changes while a client lives, such as the secret of a local server, which is another one
+/// after each start.
+#[derive(Clone)]
+pub struct RenewedBearer(Arc<dyn Fn() -> Option<String> + Send + Sync>);
+
+impl RenewedBearer {
+    /// A source that reads the token with this function; without a token the one of the credentials is sent.
+    pub fn new(read: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(read))
+    }
+
+    /// The `Authorization` of now.
+    fn header(&self) -> Option<HeaderValue> {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", (self.0)()?)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+}
+
+impl fmt::Debug for RenewedBearer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RenewedBearer").finish_non_exhaustive()
+    }
 }
 
 /// Where an API key goes.
@@ -138,6 +165,7 @@ pub(super) struct A2aHttp {
     answered: Arc<AtomicBool>,
     options: A2aHttpOptions,
     headers: HeaderMap,
+    bearer_source: Option<RenewedBearer>,
     /// The name and value of an API key in the query.
     query: Option<(String, String)>,
     authenticated: bool,
@@ -166,6 +194,7 @@ impl A2aHttp {
             answered: Arc::default(),
             options: options.clone(),
             headers: HeaderMap::new(),
+            bearer_source: None,
             query: None,
             authenticated: false,
         }
@@ -233,6 +262,7 @@ impl A2aHttp {
             self.headers.insert(header::AUTHORIZATION, secret(format!("Bearer {token}"))?);
             self.authenticated = true;
         }
+        self.bearer_source.clone_from(&credentials.bearer_source);
         if let Some(key) = &credentials.api_key {
             self.authenticated = true;
             match &credentials.api_key_place {
@@ -398,6 +428,22 @@ impl A2aHttp {
     }
 
     pub(super) async fn send(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
+        let Some(source) = &self.bearer_source else { return self.send_once(url, request).await };
+        let with = |request: HttpRequest, shown: &Option<HeaderValue>| match shown {
+            Some(shown) => request.header(header::AUTHORIZATION, shown.clone()),
+            None => request,
+        };
+        let shown = source.header();
+        let response = self.send_once(url, with(request.clone(), &shown)).await?;
+        let current = source.header();
+        // The token was read before its issuer replaced it. A refused request has done nothing.
+        if response.status() == StatusCode::UNAUTHORIZED && current.is_some() && current != shown {
+            return self.send_once(url, with(request, &current)).await;
+        }
+        Ok(response)
+    }
+
+    async fn send_once(&self, url: &Url, request: HttpRequest) -> Result<HttpResponse, A2aClientError> {
         let started = Instant::now();
         let response = self.client()?.send(request.response_timeout(self.options.answer_timeout)).await?;
         self.answered.store(true, Ordering::Relaxed);

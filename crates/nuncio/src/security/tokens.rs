@@ -175,7 +175,9 @@ impl ServerTokens {
             return invalid(format!("tenant: a token of {:?} is made there, not by {}", tenant, by.owner()));
         }
         let scopes = if wish.scopes.is_empty() { vec![EVERYTHING.to_owned()] } else { wish.scopes };
-        let grants = match Grants::parse(&scopes.join(" ")) {
+        let grants = match Grants::parse(&scopes.join(" "))
+            .and_then(|grants| grants.check_admin_names().map(|()| grants))
+        {
             Ok(grants) => grants,
             Err(error) => return invalid(format!("scopes: {error}")),
         };

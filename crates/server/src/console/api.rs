@@ -236,7 +236,8 @@ where
         }
         _ => {
             return Err(ConsoleProblem::not_found(
-                "the console's API has no such operation: see docs/console-api.md",
+                "the console's API has no such operation: /console/api/openapi.json has all of them (docs/console-api.md \
+                 explains them)",
             ));
         }
     };

@@ -42,7 +42,7 @@ pub(super) fn show(request: &ConsoleRequest<'_>) -> Result<Value, ConsoleProblem
         Some(token) if token.starts_with(SESSION_PREFIX) => "session",
         Some(token) if token.bytes().filter(|byte| *byte == b'.').count() == 2 => "jwt",
         Some(_) if request.app.is_operator(request.headers) => "operator",
-        Some(_) if request.app.options.authenticator.is_some() => "token",
+        Some(_) if request.app.authenticator_of(request.headers).is_some() => "token",
         _ if request.app.options.takes_client_certificates() => "certificate",
         _ => "local",
     };

@@ -9,11 +9,13 @@ use std::{
 };
 
 use nuncio_engine::AccessKind;
+use nuncio_wire::grpc::GrpcCode;
 use serde_json::{Value, json};
 
 use crate::{
+    grpc_client::GrpcClient,
     guests::{As, Guests, STATELESS, audit, site, site_with},
-    site::{Site, message, request},
+    site::{Site, message, request, version_header},
     socket::{Events, Socket, bare, get, post, within},
 };
 
@@ -76,6 +78,129 @@ async fn nobody_gets_in_without_a_token_and_everybody_is_told_how_to() {
     }
     let away = As { site: &site, token: "away" }.a2a("1.0", "ListTasks", &json!({})).await;
     assert_eq!((away.status, away.header("retry-after")), (503, "2"));
+}
+
+/// A server that requires no token, and verifies those that it is shown.
+async fn open_site(guests: Guests) -> Site {
+    Site::with(|setup| {
+        setup.server.optional_authenticator = Some(Arc::new(guests));
+        setup.server.admin_token = Some("operator".into());
+        setup.server.metrics = Some(Arc::new(String::new));
+    })
+    .await
+}
+
+/// One request of each binding that shows this, and how each is answered. gRPC has a status of its own.
+async fn statuses(site: &Site, authorization: Option<&str>) -> Vec<(&'static str, u16)> {
+    let mut header = Vec::from_iter(authorization.map(|shown| ("authorization", shown)));
+    header.push(("accept", "application/json, text/event-stream"));
+    let a2a = [&header[..], &[("a2a-version", "1.0")]].concat();
+    let initialize = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } })
+    .to_string();
+    let stateless = [("mcp-protocol-version", STATELESS), ("mcp-method", "tools/list")];
+    let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": { "_meta": {
+        "io.modelcontextprotocol/protocolVersion": STATELESS,
+        "io.modelcontextprotocol/clientCapabilities": {} } } })
+    .to_string();
+    let console = [&header[..], &[("sec-fetch-site", "same-origin")]].concat();
+    let requests = [
+        ("JSON-RPC", post("/", &a2a, request("ListTasks", &json!({})))),
+        ("JSON-RPC of an agent", post("/agents/actor", &a2a, request("ListTasks", &json!({})))),
+        ("REST", get("/tasks", &a2a)),
+        ("MCP with a session", post("/mcp", &header, &initialize)),
+        ("MCP of an agent", post("/agents/actor/mcp", &header, &initialize)),
+        ("MCP without a session", post("/mcp", &[&header[..], &stateless].concat(), &list)),
+        ("console", get("/console/api/tasks", &console)),
+        ("metrics", get("/metrics", &header)),
+    ];
+    let mut statuses = vec![];
+    for (binding, request) in requests {
+        statuses.push((binding, site.send(&request).await.status));
+    }
+    let grpc = GrpcClient::connect(site.address).await;
+    let metadata = Vec::from_iter(authorization.map(|shown| ("authorization", shown)));
+    let listed = grpc.call("/lf.a2a.v1.A2AService/ListTasks", &metadata, &json!({})).await;
+    let status = match listed.status.code {
+        GrpcCode::Ok => 200,
+        GrpcCode::Unauthenticated => 401,
+        GrpcCode::PermissionDenied => 403,
+        _ => panic!("{listed:?}"),
+    };
+    statuses.push(("gRPC", status));
+    statuses
+}
+
+#[tokio::test]
+async fn credentials_that_are_shown_count_where_none_are_required() {
+    let guests = Guests::default();
+    let revoked = Arc::clone(&guests.revoked);
+    let site = open_site(guests).await;
+    let sent = site.send(post(
+        "/",
+        &version_header("1.0"),
+        request("SendMessage", &json!({ "message": message("x") })),
+    ));
+    assert_eq!(sent.await.status, 200);
+    let all = |statuses: Vec<(&'static str, u16)>, expected: u16| {
+        for (binding, status) in statuses {
+            assert_eq!(status, expected, "{binding}");
+        }
+    };
+    all(statuses(&site, None).await, 200);
+    all(statuses(&site, Some("Bearer operator")).await, 200);
+    all(statuses(&site, Some("Bearer passing")).await, 200);
+    revoked.store(true, Ordering::SeqCst);
+    for bad in ["Bearer passing", "Bearer bad", "Basic bad", "Bearer "] {
+        all(statuses(&site, Some(bad)).await, 401);
+    }
+    let lines = audit(&site).await;
+    let refused =
+        lines.iter().filter(|line| line.operation == "authenticate" && line.refused.is_some()).count();
+    assert!(refused > 9, "{refused} lines of refusals");
+
+    // A good token is nothing but what it says, also for the tasks of the operator.
+    let ada = As { site: &site, token: "acme/ada;execute:a2a:lines" };
+    assert_eq!(ada.a2a("1.0", "ListTasks", &json!({})).await.json()["result"]["totalSize"], 0);
+    let sent = ada.a2a("1.0", "SendMessage", &json!({ "message": message("x") })).await;
+    assert_eq!((sent.status, sent.header("www-authenticate").contains("execute:a2a:actor")), (403, true));
+    assert_eq!(ada.get("/metrics").await.status, 403);
+    let me = ada.get("/console/api/me").await.json();
+    assert_eq!((&me["caller"]["tenant"], &me["by"]), (&json!("acme"), &json!("token")));
+    assert_eq!(ada.get("/admin/tasks").await.status, 403);
+    assert_eq!(As { site: &site, token: "root;read:admin:tasks" }.get("/admin/tasks").await.status, 200);
+    assert_eq!(As { site: &site, token: "bad" }.get("/admin/tasks").await.status, 401);
+    assert_eq!(site.get("/admin/tasks", &[]).await.status, 401);
+    // The challenge names no metadata that is not served.
+    let refused = As { site: &site, token: "bad" }.get("/metrics").await;
+    assert_eq!(refused.header("www-authenticate"), "Bearer realm=\"nuncio\", error=\"invalid_token\"");
+    assert_eq!(site.get("/.well-known/oauth-protected-resource", &[]).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_stream_ends_with_its_token_where_none_is_required() {
+    let guests = Guests::default();
+    let revoked = Arc::clone(&guests.revoked);
+    let site = open_site(guests).await;
+    let shown = [("A2A-Version", "1.0"), ("Authorization", "Bearer passing")];
+    let mut stream =
+        site.stream_with(&shown, "SendStreamingMessage", json!({ "message": message("wait") })).await;
+    stream.next().await.unwrap();
+    revoked.store(true, Ordering::SeqCst);
+    within("the end of the stream", async { while stream.piece().await.is_some() {} }).await;
+}
+
+#[tokio::test]
+async fn private_cards_are_shown_to_a_token_where_none_is_required() {
+    let site = Site::with(|setup| {
+        setup.server.optional_authenticator = Some(Arc::new(Guests::default()));
+        setup.server.private_cards = true;
+    })
+    .await;
+    let card = async |shown: &[(&str, &str)]| site.get("/.well-known/agent-card.json", shown).await.status;
+    assert_eq!(card(&[]).await, 401);
+    assert_eq!(card(&[("authorization", "Bearer bad")]).await, 401);
+    assert_eq!(card(&[("authorization", "Bearer ada")]).await, 200);
 }
 
 #[tokio::test]

@@ -33,8 +33,12 @@ fn what_is_wrong_is_named_with_its_file_and_its_agent() {
     );
     check(&format!("{a}comand = [\"x\"]"), "\"a\": comand: unknown field `comand`");
     check(&format!("{a}comand = [\"x\"]"), "did you mean \"command\"?");
+    check(
+        &format!("{a}command = \"cat -n\""),
+        "command: expected a list, not a text: write command = [\"cat\",\"-n\"]",
+    );
+    check(&format!("{a}command = [\"x\"]\nlisten = \"127.0.0.1:0\""), "belongs above the first table");
     check(&format!("{a}command = [\"x\"]\ndescripton = \"x\""), "did you mean \"description\"?");
-    check(&format!("{a}command = \"x\""), "\"a\": command: invalid type");
     check(
         &format!("{a}command = [\"x\"]\nenv = {{ K = \"${{NO_KEY}}\" }}"),
         "the variable NO_KEY of the environment",

@@ -48,7 +48,7 @@ fn hello() -> Value {
 }
 
 /// The status and the text of an answer.
-fn http(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&Value>) -> (u16, String) {
+pub(super) fn http(method: &str, url: &str, headers: &[(&str, &str)], body: Option<&Value>) -> (u16, String) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let mut request = client().request(method.parse().unwrap(), url);

@@ -125,6 +125,10 @@ async fn an_administrator_hands_on_no_more_than_it_has_and_only_in_its_tenant() 
         let refused = here.create(&admin, with(tenant, scope)).await;
         assert!(matches!(refused, Err(TokenAdminError::Invalid(_))), "{tenant:?} {scope}: {refused:?}");
     }
+    // A name of administration that does not exist is a mistake, and not a right to nothing.
+    let refused = here.create(&Caller::local(), with(None, "read:admin:foo")).await;
+    let Err(TokenAdminError::Invalid(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("admin has no name \"foo\": its names are audit, cards, metrics"), "{why}");
     let theirs = here.create(&Caller::local(), with(Some("globex"), "*:*")).await.unwrap();
     let refused = here.revoke(&admin, theirs["id"].as_str().unwrap()).await;
     assert!(matches!(refused, Err(TokenAdminError::NoSuchToken(_))), "{refused:?}");

@@ -130,6 +130,14 @@ async fn a_console_that_is_off_is_not_there() {
 }
 
 #[tokio::test]
+async fn an_unknown_operation_is_answered_with_the_document_of_all() {
+    let site = Site::new().await;
+    let error = site.console_refuses("nothing", &[], 404, "not_found").await;
+    assert!(error["message"].as_str().unwrap().contains("/console/api/openapi.json"), "{error}");
+    assert_eq!(site.console("openapi.json", &[]).await.status, 200);
+}
+
+#[tokio::test]
 async fn callers_show_tokens_in_the_header_and_nowhere_else() {
     let site = Site::with(|setup| {
         setup.server.authenticator = Some(Arc::new(Guests::default()));
