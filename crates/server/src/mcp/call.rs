@@ -264,7 +264,7 @@ impl Mcp {
         guard: Option<CancelOnDrop>,
     ) -> Result<McpReply, McpFault> {
         let AgentCall { client, id, options: CallOptions { token, .. }, digest, .. } = call;
-        let StartedTask { task, entries } = begun;
+        let StartedTask { task, entries, .. } = &begun;
         let task_id = task.origin.id;
         let purpose = match client.version.is_stateless() {
             true => {
@@ -278,11 +278,11 @@ impl Mcp {
         let resumable = client.session.as_ref().is_some_and(|session| session.is_stored());
         let known = entries.is_some();
         if let Some(entries) = entries {
-            stream.begin(&entries);
-            stream.mark_asked(&task);
+            stream.begin(entries);
+            stream.mark_asked(task);
             if stream.is_quiet() && task.state.is_terminal() {
                 stream.disarm();
-                return Ok(McpReply::Now(stream.response(&task)));
+                return Ok(McpReply::Now(stream.response(task)));
             }
             if stream.is_quiet() && stream.has_asked() {
                 stream.disarm();
@@ -292,7 +292,7 @@ impl Mcp {
         let mut follower = None;
         if !task.state.is_terminal() || !known {
             let after = if known { task.seq } else { 0 };
-            follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
+            follower = Some(self.engine.follow_started(&client.caller, begun, after).await?.1);
         }
         stream.follow(follower);
         if resumable && client.version >= McpVersion::V2025_11_25 {
