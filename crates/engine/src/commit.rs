@@ -180,7 +180,7 @@ impl EngineCore {
     /// Publishes durable events to the followers, the tracer and the outbox.
     fn announce(&self, writer: &Writer<'_>, committed: &CommitReceipt, entries: &Arc<[Entry]>) {
         let batch = || EntryBatch { first_seq: committed.first_seq, entries: Arc::clone(entries) };
-        self.hub.publish(committed.task, batch);
+        self.hub.publish(writer.task(), batch);
         match writer {
             Writer::Run(run, _) => {
                 self.trace_end(&run.origin, entries);

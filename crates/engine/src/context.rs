@@ -498,7 +498,7 @@ impl TaskContext {
         let (engine, origin) = (&self.run.engine, &self.run.origin);
         let caller = self.run.caller();
         let row = engine.find_row(&caller, &origin.id.to_string()).await.map_err(AgentError::failed)?;
-        engine.hub.nudge(row.no, Nudge::ReleaseFollowers);
+        engine.hub.nudge(row.id, Nudge::ReleaseFollowers);
         Ok(())
     }
 

@@ -61,7 +61,7 @@ use crate::{
     commands::{
         list,
         reply::Reply,
-        submit::{Submit, stopping},
+        submit::{EventSource, Submit, stopping},
     },
     cpu_share::CpuShares,
     error::Error,
@@ -544,35 +544,66 @@ impl Engine {
 
     /// Follows a task's events after the cursor `after`.
     pub async fn follow(&self, caller: &Caller, task: &str, after: u64) -> Result<Follower, Error> {
-        self.allow_task(caller, Action::Read, "task.follow", task)?;
-        let row = self.0.find_row(caller, task).await?;
-        self.0.follower(row, after)
+        let row = self.row_to_follow(caller, task).await?;
+        self.0.follower(&row, after)
     }
 
-    /// Follows a task that the caller has just sent, also one that was answered by a message.
-    pub async fn follow_sent(&self, caller: &Caller, task: &Task, after: u64) -> Result<Follower, Error> {
-        let id = task.origin.id;
+    /// Like [`Engine::follow`], with the task's immutable attributes, from the row that this reads anyway.
+    pub async fn follow_with_origin(
+        &self,
+        caller: &Caller,
+        task: &str,
+        after: u64,
+    ) -> Result<(Origin, Follower), Error> {
+        let row = self.row_to_follow(caller, task).await?;
+        let follower = self.0.follower(&row, after)?;
+        Ok((TaskHeader::decode(&row.head)?.origin(&row), follower))
+    }
+
+    async fn row_to_follow(&self, caller: &Caller, task: &str) -> Result<TaskRow, Error> {
+        self.allow_task(caller, Action::Read, "task.follow", task)?;
+        self.0.find_row(caller, task).await
+    }
+
+    /// Follows a task that the caller has just sent, also one that was answered by a message. Reads nothing of a
+    /// task that was created by that.
+    pub async fn follow_started(
+        &self,
+        caller: &Caller,
+        mut started: StartedTask,
+        after: u64,
+    ) -> Result<(Task, Follower), Error> {
+        let id = started.task.origin.id;
         self.allow_task(caller, Action::Read, "task.follow", &id.to_string())?;
-        self.0.follower(self.0.row_of(task).await?, after)
+        let follower = self.0.follower_of(&mut started, after).await?;
+        Ok((started.task, follower))
     }
 
     /// Waits until a task that its caller has just sent is answered by a message, or can be shown as a task. If
     /// the server stops before that, the request fails, and is to be repeated.
-    pub async fn wait_until_shown(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
-        let task = self.0.wait_until(caller, task, |task| !task.awaits_reply()).await?;
-        if task.awaits_reply() { Err(stopping()) } else { Ok(task) }
+    pub async fn wait_until_shown(
+        &self,
+        caller: &Caller,
+        mut started: StartedTask,
+    ) -> Result<StartedTask, Error> {
+        self.0.wait_for(caller, &mut started, |task| !task.awaits_reply()).await?;
+        if started.task.awaits_reply() { Err(stopping()) } else { Ok(started) }
     }
 
     /// Sends a nudge to all followers of a task on this node.
     pub async fn nudge(&self, caller: &Caller, task: &str, nudge: Nudge) -> Result<(), Error> {
         let row = self.0.find_row(caller, task).await?;
-        self.0.hub.nudge(row.no, nudge);
+        self.0.hub.nudge(row.id, nudge);
         Ok(())
     }
 
     /// Waits until a task has ended or waits for input, and returns it then. If the server stops meanwhile,
     /// returns the task as it is.
-    pub async fn wait_until_idle(&self, caller: &Caller, task: Task) -> Result<Task, Error> {
+    pub async fn wait_until_idle(
+        &self,
+        caller: &Caller,
+        task: impl Into<StartedTask>,
+    ) -> Result<Task, Error> {
         self.0.wait_until(caller, task, |task| task.state.is_terminal() || task.state.is_interrupted()).await
     }
 }
@@ -681,25 +712,48 @@ impl EngineCore {
         }
     }
 
-    pub(crate) fn follower(&self, row: TaskRow, after: u64) -> Result<Follower, Error> {
-        Follower::new(Arc::clone(&self.store), Arc::clone(&self.hub), self.closing(), row, after)
+    pub(crate) fn follower(&self, row: &TaskRow, after: u64) -> Result<Follower, Error> {
+        Follower::new(Arc::clone(&self.store), &self.hub, self.closing(), row, after)
+    }
+
+    /// Follows a task right after it was sent.
+    async fn follower_of(&self, started: &mut StartedTask, after: u64) -> Result<Follower, Error> {
+        match (std::mem::take(&mut started.events), &started.entries) {
+            (EventSource::Created(created), Some(entries)) => {
+                let (store, of) = (Arc::clone(&self.store), (&started.task, entries));
+                Follower::of_created(store, &self.hub, self.closing(), created, of, after)
+            }
+            (EventSource::Follower(follower), _) if follower.cursor() == after => Ok(*follower),
+            _ => self.follower(&self.row_of(&started.task).await?, after),
+        }
     }
 
     /// Follows a task from its known state until the condition holds, the task ends, or the server stops.
     pub(crate) async fn wait_until(
         &self,
         caller: &Caller,
-        mut task: Task,
+        task: impl Into<StartedTask>,
         wanted: impl Fn(&Task) -> bool,
     ) -> Result<Task, Error> {
-        if wanted(&task) {
-            return Ok(task);
+        let mut started = task.into();
+        self.wait_for(caller, &mut started, wanted).await?;
+        Ok(started.task)
+    }
+
+    /// Like `wait_until`. The task is as far as its events were received, also if this is dropped.
+    pub(crate) async fn wait_for(
+        &self,
+        caller: &Caller,
+        started: &mut StartedTask,
+        wanted: impl Fn(&Task) -> bool,
+    ) -> Result<(), Error> {
+        if wanted(&started.task) {
+            return Ok(());
         }
-        if !caller.sees(&task.origin.owner) {
-            return Err(Error::NoSuchTask(task.origin.id.to_string()));
+        if !caller.sees(&started.task.origin.owner) {
+            return Err(Error::NoSuchTask(started.task.origin.id.to_string()));
         }
-        let row = self.row_of(&task).await?;
-        let mut follower = self.follower(row, task.seq)?;
+        let mut follower = self.follower_of(started, started.task.seq).await?;
         loop {
             let batch = match follower.next().await? {
                 Next::Batch(batch) => batch,
@@ -707,13 +761,14 @@ impl EngineCore {
                 Next::End | Next::Closing => break,
             };
             for (_, entry) in batch.iter() {
-                task.apply(entry);
+                started.task.apply(entry);
             }
-            if wanted(&task) {
+            if wanted(&started.task) {
                 break;
             }
         }
-        Ok(task)
+        started.events = EventSource::Follower(Box::new(follower));
+        Ok(())
     }
 
     /// Sends a task's span to the tracer, if these entries end the task.

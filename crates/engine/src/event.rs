@@ -236,6 +236,14 @@ impl EntryBatch {
     pub fn iter(&self) -> impl Iterator<Item = (u64, &Entry)> {
         (self.first_seq..).zip(self.entries.iter())
     }
+
+    /// The entries after a cursor that is not before the batch.
+    pub(crate) fn after(&self, cursor: u64) -> Self {
+        match (cursor + 1 - self.first_seq) as usize {
+            0 => self.clone(),
+            known => Self { first_seq: cursor + 1, entries: self.entries[known..].into() },
+        }
+    }
 }
 
 /// The format version that this release writes.

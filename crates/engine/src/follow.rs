@@ -4,11 +4,14 @@
 //! commits of each followed task. A follower takes its next event from there if it can, and reads the store
 //! otherwise. So a slow follower holds no memory, and batches that arrive out of order (two committers of one
 //! task) cost a read and never lose an event.
+//!
+//! A channel is keyed by the task's id, which is known before the task is created. The submit command joins the channel
+//! before the first commit, so no event falls between the two, and its caller then follows the task without a read.
 
 use std::{
     collections::{HashMap, VecDeque},
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -18,10 +21,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::{
     error::Error,
-    event::{self, EntryBatch, Event},
+    event::{self, Entry, EntryBatch, Event},
     store::{Store, TaskNo, TaskRow},
-    task::Origin,
-    task_header::TaskHeader,
+    task::{Task, TaskId},
 };
 
 /// The ring buffer's capacity per followed task: entries, and bytes of their content.
@@ -55,12 +57,14 @@ pub enum Nudge {
 /// A reader of one task's events from a cursor, live after it has caught up.
 pub struct Follower {
     store: Arc<dyn Store>,
-    hub: Arc<FollowerHub>,
     closing: watch::Receiver<bool>,
-    channel: Arc<TaskChannel>,
-    /// The row as it was when the follower was created.
-    row: TaskRow,
+    joined: JoinedChannel,
+    no: TaskNo,
+    /// The end of the log when the follower was created.
+    known: u64,
     cursor: u64,
+    /// Events that follow the cursor and need no read.
+    ahead: Option<EntryBatch>,
     /// Whether the log may hold more than the channel has published.
     look: bool,
     /// The channel's `rechecks` at the last read.
@@ -75,24 +79,59 @@ impl Follower {
     /// log, so that no event falls between the two.
     pub(crate) fn new(
         store: Arc<dyn Store>,
-        hub: Arc<FollowerHub>,
+        hub: &Arc<FollowerHub>,
         closing: watch::Receiver<bool>,
-        row: TaskRow,
+        row: &TaskRow,
         after: u64,
     ) -> Result<Self, Error> {
-        if after > row.seq {
-            return Err(Error::UnknownCursor { asked: after, last: row.seq });
-        }
+        check_cursor(after, row.seq)?;
         let ended = row.state.is_terminal() && after == row.seq;
-        let channel = hub.join(row.no);
-        let shaken = channel.rechecks.load(Ordering::Acquire);
-        let nudged = channel.nudges();
-        Ok(Self { store, hub, closing, channel, row, cursor: after, look: true, shaken, nudged, ended })
+        let joined = hub.join(row.id);
+        Ok(Self { look: true, ended, ..Self::at(store, closing, joined, row.no, row.seq, after) })
     }
 
-    /// The task's immutable attributes, from the row that was read when the follower was created.
-    pub fn origin(&self) -> Result<Origin, Error> {
-        Ok(TaskHeader::decode(&self.row.head)?.origin(&self.row))
+    /// Follows a task that this node has just created, without a read. `task` is the fold of `entries`, which
+    /// are all events of its first commit.
+    pub(crate) fn of_created(
+        store: Arc<dyn Store>,
+        hub: &Arc<FollowerHub>,
+        closing: watch::Receiver<bool>,
+        created: CreatedTask,
+        (task, entries): (&Task, &Arc<[Entry]>),
+        after: u64,
+    ) -> Result<Self, Error> {
+        check_cursor(after, task.seq)?;
+        let ahead = EntryBatch { first_seq: 1, entries: Arc::clone(entries) };
+        let ended = task.state.is_terminal() && after == task.seq;
+        let joined = created.joined.unwrap_or_else(|| hub.join(task.origin.id));
+        let follower = Self::at(store, closing, joined, created.no, task.seq, after);
+        Ok(Self { ahead: (after < task.seq).then(|| ahead.after(after)), ended, ..follower })
+    }
+
+    fn at(
+        store: Arc<dyn Store>,
+        closing: watch::Receiver<bool>,
+        joined: JoinedChannel,
+        no: TaskNo,
+        known: u64,
+        cursor: u64,
+    ) -> Self {
+        joined.channel.no.get_or_init(|| no);
+        // As of the join, not of now: what was published since then is news to this follower.
+        let (shaken, nudged) = (joined.rechecks, joined.nudges);
+        Self {
+            store,
+            closing,
+            joined,
+            no,
+            known,
+            cursor,
+            ahead: None,
+            look: false,
+            shaken,
+            nudged,
+            ended: false,
+        }
     }
 
     /// The sequence number after which it continues.
@@ -119,9 +158,12 @@ impl Follower {
         if *self.closing.borrow() {
             return Ok(Some(Next::Closing));
         }
-        let shaken = self.channel.rechecks.load(Ordering::Acquire);
+        if let Some(batch) = self.ahead.take() {
+            return Ok(Some(self.deliver(batch)));
+        }
+        let shaken = self.channel().rechecks.load(Ordering::Acquire);
         self.look |= shaken != std::mem::replace(&mut self.shaken, shaken);
-        let latest = match self.channel.after(self.cursor) {
+        let latest = match self.channel().after(self.cursor) {
             Ok(batch) => return Ok(Some(self.deliver(batch))),
             Err(latest) => latest,
         };
@@ -132,9 +174,9 @@ impl Follower {
             if let Some(batch) = self.read_log().await? {
                 return Ok(Some(self.deliver(batch)));
             }
-            if latest.max(self.row.seq) > self.cursor {
+            if latest.max(self.known) > self.cursor {
                 // It ended and expired before this follower had read it: no more will come.
-                return Err(Error::NoSuchTask(self.row.id.to_string()));
+                return Err(Error::NoSuchTask(self.joined.task.to_string()));
             }
             self.look = false;
         }
@@ -144,12 +186,13 @@ impl Follower {
     /// Waits until [`Follower::try_next`] may return something, and reads nothing: a follower that waits here holds no
     /// events.
     pub async fn wait_for_more(&mut self) {
-        let channel = Arc::clone(&self.channel);
+        let channel = Arc::clone(self.channel());
         let mut changed = std::pin::pin!(channel.changed.notified());
         // Before the checks, so that no change between the two is missed.
         changed.as_mut().enable();
         let is_there = self.ended
             || self.look
+            || self.ahead.is_some()
             || *self.closing.borrow()
             || channel.rechecks.load(Ordering::Acquire) != self.shaken
             || channel.nudges() != self.nudged
@@ -162,8 +205,12 @@ impl Follower {
         }
     }
 
+    fn channel(&self) -> &Arc<TaskChannel> {
+        &self.joined.channel
+    }
+
     fn nudge(&mut self) -> Option<Nudge> {
-        let now = self.channel.nudges();
+        let now = self.channel().nudges();
         [Nudge::ReleaseFollowers, Nudge::AskAgain].into_iter().find(|nudge| {
             let at = *nudge as usize;
             std::mem::replace(&mut self.nudged[at], now[at]) != now[at]
@@ -177,7 +224,7 @@ impl Follower {
     }
 
     async fn read_log(&self) -> Result<Option<EntryBatch>, Error> {
-        let stored = self.store.log(self.row.no, self.cursor, READ_BYTES).await?;
+        let stored = self.store.log(self.no, self.cursor, READ_BYTES).await?;
         let mut entries = Vec::new();
         for batch in &stored {
             let all = event::decode(&batch.bytes).map_err(|e| Error::Internal(e.to_string()))?;
@@ -188,20 +235,41 @@ impl Follower {
     }
 }
 
-impl Drop for Follower {
-    fn drop(&mut self) {
-        self.hub.leave(self.row.no);
-    }
+fn check_cursor(asked: u64, last: u64) -> Result<(), Error> {
+    if asked > last { Err(Error::UnknownCursor { asked, last }) } else { Ok(()) }
 }
 
 fn ends(event: &Event) -> bool {
     matches!(event, Event::Status(status) if status.state.is_terminal())
 }
 
+/// A task that this node has just created, for its first follower.
+pub(crate) struct CreatedTask {
+    pub(crate) no: TaskNo,
+    /// Joined before the task was committed. `None`: that commit ended the task, so its log does not grow.
+    pub(crate) joined: Option<JoinedChannel>,
+}
+
+/// A membership in a task's channel, from its creation until it is dropped.
+pub(crate) struct JoinedChannel {
+    hub: Arc<FollowerHub>,
+    task: TaskId,
+    channel: Arc<TaskChannel>,
+    /// The channel's `rechecks` and `nudged` when it was joined.
+    rechecks: u64,
+    nudges: [u64; 2],
+}
+
+impl Drop for JoinedChannel {
+    fn drop(&mut self) {
+        self.hub.leave(self.task);
+    }
+}
+
 /// Fans committed batches out to followers.
 #[derive(Default)]
 pub(crate) struct FollowerHub {
-    shards: [Mutex<HashMap<TaskNo, FollowedTask>>; 16],
+    shards: [Mutex<HashMap<TaskId, FollowedTask>>; 16],
 }
 
 /// A followed task, and the number of its followers.
@@ -211,18 +279,28 @@ struct FollowedTask {
 }
 
 impl FollowerHub {
+    /// Joins the channel of a task, which need not exist yet.
+    pub(crate) fn join(self: &Arc<Self>, task: TaskId) -> JoinedChannel {
+        let mut shard = lock(self.shard(task));
+        let followed =
+            shard.entry(task).or_insert_with(|| FollowedTask { channel: Arc::default(), followers: 0 });
+        followed.followers += 1;
+        let channel = Arc::clone(&followed.channel);
+        drop(shard);
+        let (rechecks, nudges) = (channel.rechecks.load(Ordering::Acquire), channel.nudges());
+        JoinedChannel { hub: Arc::clone(self), task, channel, rechecks, nudges }
+    }
+
     /// Publishes a commit to the task's followers. Does nothing if there are none.
-    pub(crate) fn publish(&self, task: TaskNo, batch: impl FnOnce() -> EntryBatch) {
-        let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
-        if let Some(channel) = channel {
+    pub(crate) fn publish(&self, task: TaskId, batch: impl FnOnce() -> EntryBatch) {
+        if let Some(channel) = self.channel(task) {
             channel.push(batch());
         }
     }
 
     /// Notifies followers that another process has extended the log up to `seq`.
-    pub(crate) fn note_external_write(&self, task: TaskNo, seq: u64) {
-        let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
-        if let Some(channel) = channel {
+    pub(crate) fn note_external_write(&self, task: TaskId, seq: u64) {
+        if let Some(channel) = self.channel(task) {
             let mut recent = channel.lock();
             recent.latest = recent.latest.max(seq);
             drop(recent);
@@ -231,17 +309,27 @@ impl FollowerHub {
     }
 
     /// Sends a nudge to the followers of a task.
-    pub(crate) fn nudge(&self, task: TaskNo, nudge: Nudge) {
-        let channel = lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel));
-        if let Some(channel) = channel {
+    pub(crate) fn nudge(&self, task: TaskId, nudge: Nudge) {
+        if let Some(channel) = self.channel(task) {
             channel.nudged[nudge as usize].fetch_add(1, Ordering::AcqRel);
             channel.changed.notify_waiters();
         }
     }
 
-    /// All tasks that have followers.
-    pub(crate) fn followed(&self) -> Vec<TaskNo> {
-        self.shards.iter().flat_map(|shard| lock(shard).keys().copied().collect::<Vec<_>>()).collect()
+    /// All tasks that have followers, without those that are being created.
+    pub(crate) fn followed(&self) -> Vec<(TaskNo, TaskId)> {
+        let mut tasks = vec![];
+        for shard in &self.shards {
+            let shard = lock(shard);
+            tasks.extend(shard.iter().filter_map(|(id, followed)| Some((*followed.channel.no.get()?, *id))));
+        }
+        tasks
+    }
+
+    /// How many tasks have a channel.
+    #[cfg(feature = "testing")]
+    pub(crate) fn count_channels(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
     /// Makes all followers read the log: a notification may have been lost.
@@ -254,15 +342,11 @@ impl FollowerHub {
         }
     }
 
-    fn join(&self, task: TaskNo) -> Arc<TaskChannel> {
-        let mut shard = lock(self.shard(task));
-        let followed =
-            shard.entry(task).or_insert_with(|| FollowedTask { channel: Arc::default(), followers: 0 });
-        followed.followers += 1;
-        Arc::clone(&followed.channel)
+    fn channel(&self, task: TaskId) -> Option<Arc<TaskChannel>> {
+        lock(self.shard(task)).get(&task).map(|followed| Arc::clone(&followed.channel))
     }
 
-    fn leave(&self, task: TaskNo) {
+    fn leave(&self, task: TaskId) {
         let mut shard = lock(self.shard(task));
         let Some(followed) = shard.get_mut(&task) else { return };
         followed.followers -= 1;
@@ -271,13 +355,15 @@ impl FollowerHub {
         }
     }
 
-    fn shard(&self, task: TaskNo) -> &Mutex<HashMap<TaskNo, FollowedTask>> {
-        &self.shards[task.0 as usize % self.shards.len()]
+    fn shard(&self, task: TaskId) -> &Mutex<HashMap<TaskId, FollowedTask>> {
+        &self.shards[task.0.as_u128() as usize % self.shards.len()]
     }
 }
 
 #[derive(Default)]
 struct TaskChannel {
+    /// The task's number, once it is created.
+    no: OnceLock<TaskNo>,
     recent: Mutex<RecentBatches>,
     changed: Notify,
     /// How often followers were made to read the log, whatever was published.
@@ -331,10 +417,7 @@ impl TaskChannel {
         let Some(batch) = next.filter(|batch| batch.first_seq <= cursor + 1) else {
             return Err(recent.latest);
         };
-        Ok(match (cursor + 1 - batch.first_seq) as usize {
-            0 => batch.clone(),
-            known => EntryBatch { first_seq: cursor + 1, entries: batch.entries[known..].into() },
-        })
+        Ok(batch.after(cursor))
     }
 }
 
@@ -360,12 +443,16 @@ mod tests {
     use super::*;
     use crate::{
         clock::Timestamp,
-        event::{Entry, Level, LogLine},
+        event::{Level, LogLine},
     };
 
     fn batch(first_seq: u64, count: usize, bytes: usize) -> EntryBatch {
         let line = LogLine { level: Level::Info, text: "x".repeat(bytes) };
         EntryBatch { first_seq, entries: vec![Entry(Timestamp(0), Event::Log(line)); count].into() }
+    }
+
+    fn id(n: u128) -> TaskId {
+        TaskId(uuid::Uuid::from_u128(n))
     }
 
     fn held(channel: &TaskChannel) -> (usize, usize) {
@@ -378,13 +465,14 @@ mod tests {
     #[test]
     fn a_follower_that_does_not_read_costs_a_ring_and_no_more() {
         for (count, bytes) in [(1, 10), (7, 100), (100, 10), (1, 100_000), (3, 90_000)] {
-            let (hub, task) = (FollowerHub::default(), TaskNo(1));
-            let channel = hub.join(task);
+            let (hub, task) = (Arc::new(FollowerHub::default()), id(1));
+            let joined = hub.join(task);
+            let channel = &joined.channel;
             let mut next = 1;
             while next <= 10_000 {
                 hub.publish(task, || batch(next, count, bytes));
                 next += count as u64;
-                let (entries, held) = held(&channel);
+                let (entries, held) = held(channel);
                 assert!(entries <= RING_ENTRIES.max(count), "{entries} entries");
                 assert!(held <= RING_BYTES.max(count * bytes), "{held} bytes");
             }
@@ -409,22 +497,28 @@ mod tests {
 
     #[test]
     fn when_the_last_follower_has_left_nothing_of_the_task_is_kept() {
-        let hub = FollowerHub::default();
+        let hub = Arc::new(FollowerHub::default());
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for n in 0..5_000 {
-                        let task = TaskNo(n % 3);
-                        let channel = hub.join(task);
-                        hub.publish(task, || batch(1, 1, 1));
-                        hub.leave(task);
-                        drop(channel);
+                        let joined = hub.join(id(n % 3));
+                        hub.publish(joined.task, || batch(1, 1, 1));
                     }
                 });
             }
         });
         assert!(hub.shards.iter().all(|shard| lock(shard).is_empty()));
-        hub.publish(TaskNo(1), || batch(1, 1, 1));
+        hub.publish(id(1), || batch(1, 1, 1));
         assert!(hub.shards.iter().all(|shard| lock(shard).is_empty()), "nobody follows, nothing is kept");
+    }
+
+    #[test]
+    fn a_task_is_polled_for_once_it_has_a_number() {
+        let hub = Arc::new(FollowerHub::default());
+        let joined = hub.join(id(7));
+        assert!(hub.followed().is_empty(), "it does not exist yet");
+        joined.channel.no.set(TaskNo(70)).unwrap();
+        assert_eq!(hub.followed(), [(TaskNo(70), id(7))]);
     }
 }

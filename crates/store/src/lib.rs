@@ -14,4 +14,6 @@ mod statistics;
 pub use location::{StoreLocation, StoreOpenError, open};
 pub use postgres::{PostgresOpenError as PostgresError, PostgresOptions, PostgresStore, TimeSource};
 pub use sqlite::{SqliteOpenError, SqliteOptions, SqliteStore};
+#[cfg(feature = "testing")]
+pub use sqlite::{StatementUse, record_statements, take_statements};
 pub use statistics::{CompactionReport, KindStatistics, StoreStatistics};

@@ -1,5 +1,5 @@
 //! A store with fault injection on its commits, for the tests of other crates: a commit can be delayed, fail,
-//! or be the last action of its process.
+//! or be the last action of its process. It also counts what is asked of it.
 
 use std::{
     sync::{
@@ -57,8 +57,52 @@ pub struct HookedStore {
     pub lists: AtomicU64,
     /// The number of rows of these lists.
     pub listed_rows: AtomicU64,
-    /// How often the live tasks that a task called were read.
-    pub live_children_reads: AtomicU64,
+    commits: AtomicU64,
+    rows: AtomicU64,
+    logs: AtomicU64,
+    opens: AtomicU64,
+    journals: AtomicU64,
+    keys: AtomicU64,
+    children: AtomicU64,
+    notifications: Mutex<Option<mpsc::UnboundedReceiver<StoreNotification>>>,
+}
+
+/// How often a store was asked for what concerns single tasks. What an engine does in the background is not in it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct StoreUse {
+    /// Changes that were committed, or refused.
+    pub commits: u64,
+    /// Rows that were read by themselves.
+    pub rows: u64,
+    /// Parts of logs.
+    pub logs: u64,
+    /// Whole tasks: a row with its snapshot and log.
+    pub opens: u64,
+    /// Journals.
+    pub journals: u64,
+    /// Idempotency keys that were looked up.
+    pub keys: u64,
+    /// Reads of the tasks that a task called.
+    pub children: u64,
+    /// Pages of lists.
+    pub lists: u64,
+}
+
+impl std::ops::Sub for StoreUse {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            commits: self.commits - before.commits,
+            rows: self.rows - before.rows,
+            logs: self.logs - before.logs,
+            opens: self.opens - before.opens,
+            journals: self.journals - before.journals,
+            keys: self.keys - before.keys,
+            children: self.children - before.children,
+            lists: self.lists - before.lists,
+        }
+    }
 }
 
 impl HookedStore {
@@ -73,8 +117,42 @@ impl HookedStore {
             snapshots: Mutex::default(),
             lists: AtomicU64::new(0),
             listed_rows: AtomicU64::new(0),
-            live_children_reads: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
+            rows: AtomicU64::new(0),
+            logs: AtomicU64::new(0),
+            opens: AtomicU64::new(0),
+            journals: AtomicU64::new(0),
+            keys: AtomicU64::new(0),
+            children: AtomicU64::new(0),
+            notifications: Mutex::default(),
         })
+    }
+
+    /// Wraps a store only to count.
+    pub fn counting(store: Arc<dyn Store>) -> Arc<Self> {
+        Self::new(store, |_, _| proceed())
+    }
+
+    /// What was asked of it so far.
+    pub fn used(&self) -> StoreUse {
+        let of = |count: &AtomicU64| count.load(Ordering::SeqCst);
+        StoreUse {
+            commits: of(&self.commits),
+            rows: of(&self.rows),
+            logs: of(&self.logs),
+            opens: of(&self.opens),
+            journals: of(&self.journals),
+            keys: of(&self.keys),
+            children: of(&self.children),
+            lists: of(&self.lists),
+        }
+    }
+
+    /// Replaces the notifications of the store, before an engine starts on it: the sender stands for other nodes.
+    pub fn notify_by_hand(&self) -> mpsc::UnboundedSender<StoreNotification> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        *self.notifications.lock() = Some(receiver);
+        sender
     }
 }
 
@@ -126,6 +204,7 @@ impl CrashAfterCommits {
 #[async_trait]
 impl TaskStore for HookedStore {
     async fn commit(&self, change: Change) -> Result<CommitReceipt, CommitError> {
+        self.commits.fetch_add(1, Ordering::SeqCst);
         (self.hook)(CommitMoment::Before, &change).await?;
         let committed = self.store.commit(change.clone()).await;
         (self.hook)(CommitMoment::After, &change).await?;
@@ -142,18 +221,22 @@ impl TaskStore for HookedStore {
     }
 
     async fn open(&self, key: &TaskKey) -> Result<Option<OpenedTask>, StoreError> {
+        self.opens.fetch_add(1, Ordering::SeqCst);
         self.store.open(key).await
     }
 
     async fn row(&self, key: &TaskKey) -> Result<Option<TaskRow>, StoreError> {
+        self.rows.fetch_add(1, Ordering::SeqCst);
         self.store.row(key).await
     }
 
     async fn log(&self, task: TaskNo, after: u64, max: usize) -> Result<Vec<StoredBatch>, StoreError> {
+        self.logs.fetch_add(1, Ordering::SeqCst);
         self.store.log(task, after, max).await
     }
 
     async fn journal(&self, task: TaskNo) -> Result<Vec<JournalRecord>, StoreError> {
+        self.journals.fetch_add(1, Ordering::SeqCst);
         self.store.journal(task).await
     }
 
@@ -169,15 +252,17 @@ impl TaskStore for HookedStore {
     }
 
     async fn idempotent(&self, owner: &str, key: &str) -> Result<Option<(TaskId, Digest)>, StoreError> {
+        self.keys.fetch_add(1, Ordering::SeqCst);
         self.store.idempotent(owner, key).await
     }
 
     async fn live_children(&self, parent: TaskId) -> Result<Vec<TaskId>, StoreError> {
-        self.live_children_reads.fetch_add(1, Ordering::SeqCst);
+        self.children.fetch_add(1, Ordering::SeqCst);
         self.store.live_children(parent).await
     }
 
     async fn children(&self, parent: TaskId, limit: usize) -> Result<Vec<TaskRow>, StoreError> {
+        self.children.fetch_add(1, Ordering::SeqCst);
         self.store.children(parent, limit).await
     }
 
@@ -372,7 +457,7 @@ impl Store for HookedStore {
     }
 
     fn notifications(&self) -> Option<mpsc::UnboundedReceiver<StoreNotification>> {
-        self.store.notifications()
+        self.notifications.lock().take().or_else(|| self.store.notifications())
     }
 
     async fn figures(&self, now: Timestamp) -> Result<StoreFigures, StoreError> {

@@ -26,6 +26,7 @@ use crate::{
     engine::{CalledSlot, EngineCore, Limits, Slot, ends, wait_until_closing},
     error::Error,
     event::{self, Entry, Event},
+    follow::{CreatedTask, Follower},
     journal::ReplayJournal,
     run::{PendingCommit, TaskRun},
     runner::{Driver, Lease},
@@ -92,13 +93,37 @@ pub struct Submit {
 pub struct StartedTask {
     /// The task with the events so far.
     pub task: Task,
-    /// The events so far. `None`: the task existed before, and its log has to be read.
+    /// The events of its first commit. `None`: the task existed before, and its log has to be read.
     pub entries: Option<Arc<[Entry]>>,
+    pub(crate) events: EventSource,
 }
 
-impl StartedTask {
-    fn known(task: Task) -> Self {
-        Self { task, entries: None }
+/// Where the follower of a task that was just sent comes from.
+#[derive(Default)]
+pub(crate) enum EventSource {
+    /// The task's row, which has to be read.
+    #[default]
+    Row,
+    /// The commit that created the task; the fold has exactly its events.
+    Created(CreatedTask),
+    /// A follower that has returned all events of the fold.
+    Follower(Box<Follower>),
+}
+
+impl std::fmt::Debug for EventSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Row => "Row",
+            Self::Created(_) => "Created",
+            Self::Follower(_) => "Follower",
+        })
+    }
+}
+
+impl From<Task> for StartedTask {
+    /// A task that existed before.
+    fn from(task: Task) -> Self {
+        Self { task, entries: None, events: EventSource::Row }
     }
 }
 
@@ -246,7 +271,7 @@ impl EngineCore {
         if let (Some(key), Some(digest)) = (&submit.idempotency_key, digest)
             && let Some((task, made_by)) = self.store.idempotent(caller.owner(), key).await?
         {
-            return self.original(caller, task, made_by == digest).await.map(StartedTask::known);
+            return self.original(caller, task, made_by == digest).await.map(StartedTask::from);
         }
         // After the key: a task that was accepted once is found again, even if its agent is not served at
         // present.
@@ -256,21 +281,21 @@ impl EngineCore {
         if let Some(id) = known {
             return Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id)))
                 .await
-                .map(StartedTask::known);
+                .map(StartedTask::from);
         }
         if let Some(parent) = &submit.parent {
             self.allow_call(parent, &submit.agent)?;
         }
         registered.take_input(&mut submit.message)?;
-        match self.create(caller, &submit, &profile, digest).await {
+        // A task of the chosen id may appear while this one is created.
+        let as_reply = submit.client_id.as_ref().map(|id| Reply::to_chosen_id(&submit, id));
+        match self.create(caller, submit, &profile, digest).await {
             Err(CreateError::Exists { task, digest: Some(made_by) }) => {
-                self.original(caller, task, Some(made_by) == digest).await.map(StartedTask::known)
+                self.original(caller, task, Some(made_by) == digest).await.map(StartedTask::from)
             }
-            Err(CreateError::Exists { .. }) => match &submit.client_id {
+            Err(CreateError::Exists { .. }) => match as_reply {
                 // Two first sends with one id raced; this one becomes the second message.
-                Some(id) => Box::pin(self.reply(caller, Reply::to_chosen_id(&submit, id)))
-                    .await
-                    .map(StartedTask::known),
+                Some(reply) => Box::pin(self.reply(caller, reply)).await.map(StartedTask::from),
                 None => Err(Error::Internal("a new task's id was taken".into())),
             },
             Err(CreateError::Other(error)) => Err(error),
@@ -319,10 +344,10 @@ impl EngineCore {
         let left = || until.map_or(Duration::MAX, |until| until.since(self.clock.now()));
         loop {
             // Not aborted at the deadline: a created task has to be known, to be canceled.
-            let called = match self.submit(&caller, submit.clone()).await {
-                Ok(task) => {
+            let called = match self.begin(&caller, submit.clone()).await {
+                Ok(mut started) => {
                     let settled = |task: &Task| task.state.is_terminal() || !task.questions.is_empty();
-                    let settling = self.wait_until(&caller, task.clone(), settled);
+                    let settling = self.wait_for(&caller, &mut started, settled);
                     let settled = tokio::select! {
                         biased;
                         settled = tokio::time::timeout(left(), settling) => settled.ok(),
@@ -332,12 +357,11 @@ impl EngineCore {
                             None
                         }
                     };
+                    let task = started.task;
                     match settled {
-                        Some(Ok(task)) if !task.state.is_terminal() && left().is_zero() => {
-                            self.cancel_late(&caller, task).await
-                        }
-                        Some(settled) => settled,
-                        None => self.cancel_late(&caller, task).await,
+                        Some(Ok(())) if task.state.is_terminal() || !left().is_zero() => Ok(task),
+                        Some(Err(error)) => Err(error),
+                        Some(Ok(())) | None => self.cancel_late(&caller, task).await,
                     }
                 }
                 Err(error) => Err(error),
@@ -390,7 +414,7 @@ impl EngineCore {
     async fn create(
         self: &Arc<Self>,
         caller: &Caller,
-        submit: &Submit,
+        submit: Submit,
         profile: &Arc<Profile>,
         digest: Option<Digest>,
     ) -> Result<StartedTask, CreateError> {
@@ -416,7 +440,7 @@ impl EngineCore {
         let now = self.clock.now();
         let id = TaskId(self.clock.new_id());
         // An invalid traceparent carries no information, and may be of any length.
-        let trace = submit.trace.clone().filter(|trace| trace::parse(trace).is_some());
+        let trace = submit.trace.filter(|trace| trace::parse(trace).is_some());
         // A webhook is told of a task, and a task that the client named exists by that name.
         let accepts_reply = submit.accepts_reply
             && profile.replies
@@ -432,9 +456,9 @@ impl EngineCore {
             can_authorize: submit.abilities.authorize,
             metadata: submit.metadata.clone(),
             accepts_reply,
-            accepted_output_modes: submit.accepted_output_modes.clone(),
-            extensions: submit.extensions.clone(),
-            request: submit.request.clone(),
+            accepted_output_modes: submit.accepted_output_modes,
+            extensions: submit.extensions,
+            request: submit.request,
             waiting_ms: submit.waiting.map(|waiting| waiting.as_millis() as u64),
             trace: trace.clone(),
             grants: (!caller.grants().is_all()).then(|| caller.grants().to_string()),
@@ -446,26 +470,26 @@ impl EngineCore {
             bytes: submit.message.size() as u64,
             ..TaskHeader::default()
         };
-        let made_by = Entry(now, Event::Message(submit.message.clone()));
+        let made_by = Entry(now, Event::Message(submit.message));
         let mut task = Task::new(Origin {
             id,
             client_id: submit.client_id.clone(),
             context: submit.context.clone().unwrap_or_else(|| id.own_context()),
             agent: submit.agent.clone(),
             owner: caller.owner().to_owned(),
-            dialect: submit.dialect.clone(),
-            metadata: submit.metadata.clone(),
+            dialect: submit.dialect,
+            metadata: submit.metadata,
             trace,
             accepts_reply,
         });
         let new = NewTask {
             id,
-            client_id: submit.client_id.clone(),
+            client_id: submit.client_id,
             owner: caller.owner().to_owned(),
-            context: submit.context.clone(),
-            agent: submit.agent.clone(),
+            context: submit.context,
+            agent: submit.agent,
             parent: submit.parent.as_ref().map(|parent| parent.id),
-            idempotency: submit.idempotency_key.clone().zip(digest),
+            idempotency: submit.idempotency_key.zip(digest),
             webhooks: submit.webhooks.iter().map(encode_webhook).collect(),
             created_at: now,
         };
@@ -536,9 +560,11 @@ impl EngineCore {
         let schedule = if ended { RunChange::Rest } else { RunChange::Lease(self.node) };
         let decision = decide_creation(new, &work, task.status_at, schedule);
         let entries = Arc::clone(&work.entries);
-        if ended {
-            self.commit_and_apply(Writer::Run(&run, None), decision).await?;
+        let created = if ended {
+            let committed = self.commit_and_apply(Writer::Run(&run, None), decision).await?;
+            CreatedTask { no: committed.task, joined: None }
         } else {
+            let joined = self.hub.join(run.origin.id);
             // In a separate tokio task: the client may disconnect meanwhile, and a stored task has to be run.
             // Registered before the commit: a cancel may follow at once and has to find the run.
             let (kept, told) = oneshot::channel();
@@ -551,25 +577,25 @@ impl EngineCore {
                     Err(error) => return drop(kept.send(Err(error))),
                 };
                 drop(work);
-                let _ = kept.send(Ok(()));
+                let _ = kept.send(Ok(committed.task));
                 if let Some(parent) = parent {
                     engine.cancel_if_orphaned(run.origin.id, parent).await;
                 }
                 driver.drive(Lease::new(engine, &committed), entered).await;
             }));
             match told.await {
-                Ok(kept) => kept?,
+                Ok(kept) => CreatedTask { no: kept?, joined: Some(joined) },
                 Err(_) if keeping.await.is_err_and(|error| error.is_panic()) => {
                     return Err(Error::Internal("the commit of a new task panicked".into()).into());
                 }
                 // The runtime is shutting down. The caller must not record that as a failure.
                 Err(_) => std::future::pending().await,
             }
-        }
+        };
         for entry in &entries[1..] {
             task.apply(entry);
         }
-        Ok(StartedTask { task, entries: Some(entries) })
+        Ok(StartedTask { task, entries: Some(entries), events: EventSource::Created(created) })
     }
 
     /// All slots are taken: the task is stored, and runs when one is free.
@@ -588,11 +614,15 @@ impl EngineCore {
         change.state = Some((State::Submitted, task.status_at));
         change.head = Some(head.encode());
         change.run = RunChange::Due(task.status_at);
-        // No follower can exist yet.
-        self.commit_and_apply(Writer::Command(&task.origin), Decision::silent(change)).await?;
+        let joined = self.hub.join(task.origin.id);
+        // No other follower can exist yet, and this one gets the event with the result.
+        let writer = Writer::Command(&task.origin);
+        let committed = self.commit_and_apply(writer, Decision::silent(change)).await?;
         queueing.confirm();
         self.claims.notify_one();
-        Ok(StartedTask { task, entries: Some([made_by.clone()].into()) })
+        let created = CreatedTask { no: committed.task, joined: Some(joined) };
+        let entries = Some([made_by.clone()].into());
+        Ok(StartedTask { task, entries, events: EventSource::Created(created) })
     }
 
     pub(super) fn queue_full(&self) -> Error {

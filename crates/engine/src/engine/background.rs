@@ -2,7 +2,7 @@
 //! list changes, the audit, the deletion of expired data, and the end of tasks that nobody answers.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeSet, HashMap, HashSet},
     sync::Arc,
     time::Duration,
 };
@@ -14,7 +14,7 @@ use crate::{
     commit::{Decision, Effect, Writer},
     error::Error,
     memory::data_uri,
-    store::{Change, CommitError, Precondition, RunChange, StoreNotification, TaskKey},
+    store::{Change, CommitError, Precondition, RunChange, StoreNotification, TaskKey, TaskNo},
     task::TaskId,
 };
 
@@ -59,8 +59,8 @@ pub(super) async fn news_loop(engine: Arc<EngineCore>, mut news: mpsc::Unbounded
         };
         match news {
             None => return,
-            Some(StoreNotification::Task { no, id, seq }) => {
-                engine.hub.note_external_write(no, seq);
+            Some(StoreNotification::Task { id, seq, .. }) => {
+                engine.hub.note_external_write(id, seq);
                 if let Some(run) = engine.local_run(id) {
                     run.notify_external_write();
                 }
@@ -93,8 +93,14 @@ pub(super) async fn follow_loop(engine: Arc<EngineCore>) {
             () = wait_until_closing(&mut closing) => return,
         }
         for tasks in engine.hub.followed().chunks(FOLLOWED_AT_ONCE) {
-            match engine.store.seqs(tasks).await {
-                Ok(seqs) => seqs.into_iter().for_each(|(no, seq)| engine.hub.note_external_write(no, seq)),
+            let ids: HashMap<TaskNo, TaskId> = tasks.iter().copied().collect();
+            let numbers: Vec<TaskNo> = tasks.iter().map(|(no, _)| *no).collect();
+            match engine.store.seqs(&numbers).await {
+                Ok(seqs) => {
+                    for (id, seq) in seqs.iter().filter_map(|(no, seq)| Some((ids.get(no)?, seq))) {
+                        engine.hub.note_external_write(*id, *seq);
+                    }
+                }
                 Err(error) => tracing::warn!(%error, "could not poll followed tasks; retrying"),
             }
         }

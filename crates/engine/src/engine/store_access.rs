@@ -97,4 +97,10 @@ impl Engine {
     pub fn store_for_tests(&self) -> &Arc<dyn crate::store::Store> {
         &self.0.store
     }
+
+    /// How many tasks have a follower on this node, or are being created with one.
+    #[cfg(feature = "testing")]
+    pub fn followed_for_tests(&self) -> usize {
+        self.0.hub.count_channels()
+    }
 }

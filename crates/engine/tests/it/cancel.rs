@@ -345,7 +345,7 @@ async fn the_store_is_asked_for_called_tasks_only_where_there_may_be_some() {
         until("it has ended", async || engine.row(task.origin.id).await.state.is_terminal().then_some(()))
             .await;
         engine.stop().await;
-        let reads = store.live_children_reads.load(Ordering::SeqCst);
+        let reads = store.used().children;
         assert_eq!(reads > 0, expected, "{agent}: {reads} reads");
     }
 }

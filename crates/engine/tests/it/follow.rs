@@ -8,14 +8,19 @@ use std::{
     time::Duration,
 };
 
-use futures_util::future::join_all;
+use futures_util::{FutureExt as _, future::join_all};
 use nuncio_engine::{
-    Chunk, Engine, Error, Follower, Level, Next, Outcome, State, Task, TaskContext, event::Entry,
+    Chunk, Engine, Error, Event, Follower, Level, Next, Outcome, Reply, StartedTask, State, Submit, Task,
+    TaskContext, TaskId,
+    event::Entry,
+    store::{CommitError, Precondition, Store, StoreError, StoreNotification},
 };
 use proptest::{prelude::*, test_runner::TestRunner};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
-use crate::world::{EngineExt, HandClock, World, cases, me, said, to, until, within};
+use crate::world::{
+    CommitMoment, EngineExt, HandClock, HookedStore, World, cases, me, proceed, said, to, until, within,
+};
 
 /// Says so many things, with a barrier after every few of them, so that it takes many commits.
 fn talkative() -> World {
@@ -199,6 +204,303 @@ async fn a_follower_of_a_task_that_is_deleted_meanwhile_is_told() {
     until("the task is gone", async || engine.get(&me(), &id).await.is_err().then_some(())).await;
     let error = within(follower.next()).await.unwrap_err();
     assert!(matches!(error, Error::NoSuchTask(_)), "{error}");
+}
+
+// ---------------------------------------------------------------------------- followers of a task just sent
+
+/// An engine on a store that counts.
+async fn counted(world: &World) -> (Engine, Arc<HookedStore>) {
+    let store = HookedStore::counting(world.open().await);
+    (world.start_on(Arc::clone(&store) as Arc<dyn Store>).await, store)
+}
+
+/// Follows from the beginning, and checks that it is the log.
+async fn follow_new(engine: &Engine, started: StartedTask) -> TaskId {
+    let (task, mut follower) = within(engine.follow_started(&me(), started, 0)).await.unwrap();
+    let mut seen = vec![];
+    read_on(&mut follower, &mut seen).await;
+    assert!(matches!(within(follower.next()).await.unwrap(), Next::End), "the end stays the end");
+    assert_eq!(seen, engine.log(task.origin.id).await);
+    task.origin.id
+}
+
+async fn started(engine: &Engine, submit: Submit) -> StartedTask {
+    within(engine.begin(&me(), submit)).await.unwrap()
+}
+
+/// Ends in its first commit, or, for a text, after as many as the talker makes.
+fn two_agents() -> World {
+    talkative().agent("computes", async |cx: TaskContext| {
+        cx.log(Level::Info, "at once").await?;
+        Ok(Outcome::done())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_follower_of_a_task_just_sent_reads_nothing() {
+    let (engine, store) = counted(&two_agents()).await;
+    for submit in [to("computes", "go"), to("talker", "60")] {
+        let before = store.used();
+        let begun = started(&engine, submit).await;
+        let (_, mut follower) = within(engine.follow_started(&me(), begun, 0)).await.unwrap();
+        read_on(&mut follower, &mut vec![]).await;
+        let used = store.used() - before;
+        assert_eq!((used.rows, used.logs, used.opens), (0, 0, 0), "{used:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn to_wait_for_a_task_just_sent_reads_nothing() {
+    let (engine, store) = counted(&two_agents()).await;
+    for submit in [to("computes", "go"), to("talker", "60")] {
+        let before = store.used();
+        let begun = started(&engine, submit).await;
+        let begun = within(engine.wait_until_shown(&me(), begun)).await.unwrap();
+        let task = within(engine.wait_until_idle(&me(), begun)).await.unwrap();
+        let used = store.used() - before;
+        assert_eq!(task.state, State::Completed);
+        assert_eq!((used.rows, used.logs, used.opens), (0, 0, 0), "{used:?}");
+        assert_eq!(task, engine.checked(task.origin.id).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_called_task_is_followed_without_a_read() {
+    let world = two_agents().agent("calls", async |cx: TaskContext| {
+        let called = cx.call("talker", said("60")).await?;
+        assert_eq!(called.state, State::Completed);
+        Ok(Outcome::done())
+    });
+    let (engine, store) = counted(&world).await;
+    let before = store.used();
+    let begun = started(&engine, to("calls", "go")).await;
+    let task = within(engine.wait_until_idle(&me(), begun)).await.unwrap();
+    let used = store.used() - before;
+    assert_eq!(task.state, State::Completed);
+    // Once for the calling task: it may have been canceled while the called one was created.
+    assert!(used.rows <= 1 && (used.logs, used.opens) == (0, 0), "{used:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_every_cursor_of_a_task_just_sent_the_rest_of_the_log() {
+    let engine = two_agents().start().await;
+    for (submit, last) in [("computes", 1_000), ("talker", 3)] {
+        for after in 0..=last {
+            let begun = started(&engine, to(submit, "60")).await;
+            let (id, seq) = (begun.task.origin.id, begun.task.seq);
+            let followed = within(engine.follow_started(&me(), begun, after)).await;
+            if after > seq {
+                let Err(Error::UnknownCursor { asked, last }) = followed.map(drop) else { panic!("{after}") };
+                assert_eq!((asked, last), (after, seq));
+                break;
+            }
+            let (_, mut follower) = followed.unwrap();
+            let task = engine.ended(&engine.task(id).await).await;
+            let log = engine.log(id).await;
+            let mut seen = log[..after as usize].to_vec();
+            read_on(&mut follower, &mut seen).await;
+            assert_eq!((seen, task.seq), (log.clone(), log.len() as u64), "after {after}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_just_sent_that_outgrows_the_ring_is_read_from_the_log() {
+    let world = talkative();
+    let (engine, store) = counted(&world).await;
+    let begun = started(&engine, to("talker", "3000")).await;
+    let sent = begun.task.clone();
+    let before = store.used();
+    let (_, mut follower) = within(engine.follow_started(&me(), begun, 0)).await.unwrap();
+    engine.ended(&sent).await;
+    let mut seen = vec![];
+    read_on(&mut follower, &mut seen).await;
+    assert!((store.used() - before).logs > 0);
+    assert_eq!(seen, engine.log(sent.origin.id).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_follower_of_a_queued_task_sees_it_run() {
+    let open = Arc::new(Semaphore::new(0));
+    let door = Arc::clone(&open);
+    let world = talkative().options(|options| options.max_running = 1).agent("waits", move |_| {
+        let door = Arc::clone(&door);
+        async move {
+            door.acquire().await.unwrap().forget();
+            Ok(Outcome::done())
+        }
+    });
+    let engine = world.start().await;
+    let first = started(&engine, to("waits", "go")).await;
+    let queued = started(&engine, to("talker", "20")).await;
+    assert_eq!(queued.task.state, State::Submitted);
+    open.add_permits(1);
+    follow_new(&engine, queued).await;
+    follow_new(&engine, first).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_follower_of_a_task_just_sent_sees_one_log_whoever_commits() {
+    let engine = talkative().start().await;
+    for round in 0..cases(8, 80) {
+        let begun = started(&engine, to("talker", "300")).await;
+        let task = begun.task.clone();
+        let (engine, task) = (&engine, &task);
+        let speak = async |n: usize| {
+            for turn in 0..5 {
+                // Refused once the task has ended; that is not what this is about.
+                let _ = engine.say(task, said(format!("{n}.{turn}"))).await;
+            }
+        };
+        let follow = async {
+            for _ in 0..round {
+                tokio::task::yield_now().await;
+            }
+            follow_new(engine, begun).await
+        };
+        tokio::join!(follow, join_all((0..3).map(speak)));
+        engine.checked(task.origin.id).await;
+    }
+    assert_eq!(engine.followed_for_tests(), 0);
+}
+
+/// A store whose commits that create a task wait, once they are durable, until they are let go; and the ids of these tasks.
+fn held_back(store: Arc<dyn Store>) -> (Arc<HookedStore>, mpsc::UnboundedReceiver<TaskId>, Arc<Semaphore>) {
+    let (created, ids) = mpsc::unbounded_channel();
+    let go_on = Arc::new(Semaphore::new(0));
+    let gate = Arc::clone(&go_on);
+    let store = HookedStore::new(store, move |moment, change| {
+        let (CommitMoment::After, Precondition::Create(new)) = (moment, &change.guard) else {
+            return proceed();
+        };
+        created.send(new.id).unwrap();
+        let gate = Arc::clone(&gate);
+        async move {
+            gate.acquire().await.unwrap().forget();
+            Ok(())
+        }
+        .boxed()
+    });
+    (store, ids, go_on)
+}
+
+/// Asks once, and ends with the answer.
+fn curious() -> World {
+    World::new().agent("curious", async |cx: TaskContext| {
+        let schema =
+            serde_json::json!({"type": "object", "properties": {"x": {"type": "string"}}, "required": ["x"]});
+        cx.ask("Who?", schema).await?;
+        Ok(Outcome::done())
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_committed_before_the_sender_knows_of_its_task_reaches_its_follower() {
+    let world = curious();
+    let (store, mut ids, go_on) = held_back(world.open().await);
+    let engine = world.start_on(store).await;
+    let sending = tokio::spawn({
+        let engine = engine.clone();
+        async move { started(&engine, to("curious", "go")).await }
+    });
+    let id = within(ids.recv()).await.unwrap();
+    // The task is durable, so another request finds it.
+    let reply = Reply {
+        task: id.to_string(),
+        context: None,
+        message: said("early"),
+        idempotency_key: None,
+        webhooks: vec![],
+    };
+    within(engine.reply(&me(), reply)).await.unwrap();
+    go_on.add_permits(1);
+    let begun = within(sending).await.unwrap();
+    let seq = begun.task.seq;
+    let (_, mut follower) = within(engine.follow_started(&me(), begun, seq)).await.unwrap();
+    let mut seen = engine.log(id).await[..seq as usize].to_vec();
+    while !seen
+        .iter()
+        .any(|entry| matches!(entry.event(), Event::Message(said) if said.joined_text() == "early"))
+    {
+        let Next::Batch(batch) = within(follower.next()).await.unwrap() else { panic!("it goes on") };
+        assert_eq!(batch.first_seq, seen.len() as u64 + 1, "a gap or a repeat");
+        seen.extend(batch.entries.iter().cloned());
+    }
+    assert!(engine.log(id).await.starts_with(&seen));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_another_node_commits_reaches_the_follower_of_a_task_just_sent() {
+    let world = curious();
+    let shared = world.open().await;
+    let store = HookedStore::counting(Arc::clone(&shared));
+    let news = store.notify_by_hand();
+    let engine = world.start_on(Arc::clone(&store) as Arc<dyn Store>).await;
+    let other = world.start_on(shared).await;
+    for gap in [false, true] {
+        let begun = started(&engine, to("curious", "go")).await;
+        let (task, mut follower) = within(engine.follow_started(&me(), begun, 0)).await.unwrap();
+        let id = task.origin.id;
+        let mut seen = vec![];
+        while !seen.iter().any(|entry: &Entry| matches!(entry.event(), Event::Question(_))) {
+            let Next::Batch(batch) = within(follower.next()).await.unwrap() else { panic!("it goes on") };
+            seen.extend(batch.entries.iter().cloned());
+        }
+        engine.parked(&task).await;
+        let before = store.used();
+        other.say(&task, said("me")).await.unwrap();
+        let row = until("it has ended, on whichever node", async || {
+            let row = other.row(id).await;
+            row.state.is_terminal().then_some(row)
+        })
+        .await;
+        news.send(match gap {
+            false => StoreNotification::Task { no: row.no, id, seq: row.seq },
+            true => StoreNotification::Gap,
+        })
+        .unwrap();
+        read_on(&mut follower, &mut seen).await;
+        assert!((store.used() - before).logs > 0);
+        assert_eq!(seen, engine.log(id).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_that_fails_or_is_dropped_leaves_no_channel() {
+    let world = two_agents();
+    let failing = HookedStore::new(world.open().await, |moment, change| match (moment, &change.guard) {
+        (CommitMoment::Before, Precondition::Create(_)) => {
+            std::future::ready(Err(CommitError::Store(StoreError::Unavailable("no disk".into())))).boxed()
+        }
+        _ => proceed(),
+    });
+    let engine = world.start_on(failing).await;
+    for agent in ["computes", "talker"] {
+        within(engine.begin(&me(), to(agent, "7"))).await.unwrap_err();
+        assert_eq!(engine.followed_for_tests(), 0, "{agent}");
+    }
+    drop(engine);
+
+    let world = two_agents();
+    let (store, mut ids, go_on) = held_back(world.open().await);
+    let engine = world.start_on(store).await;
+    let sending = tokio::spawn({
+        let engine = engine.clone();
+        async move { started(&engine, to("talker", "7")).await }
+    });
+    let id = within(ids.recv()).await.unwrap();
+    assert_eq!(engine.followed_for_tests(), 1);
+    sending.abort();
+    assert!(sending.await.unwrap_err().is_cancelled());
+    until("the channel is gone", async || (engine.followed_for_tests() == 0).then_some(())).await;
+    go_on.add_permits(1);
+    until("it ends all the same", async || {
+        let task = engine.task(id).await;
+        task.state.is_terminal().then_some(())
+    })
+    .await;
+    engine.checked(id).await;
+    assert_eq!(engine.followed_for_tests(), 0);
 }
 
 // ------------------------------------------------------------------------------------------- properties

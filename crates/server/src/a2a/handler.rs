@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nuncio_engine::{
-    AccessKind, AccessRequest, Action, Caller, Error, Follower, List, Reply, Submit, Task,
+    AccessKind, AccessRequest, Action, Caller, Error, Follower, List, Reply, StartedTask, Submit, Task,
     catalog::RegisteredAgent, commands::list::FoldedTaskPage, event::Entry, task::Origin,
     webhook::WebhookConfig,
 };
@@ -182,12 +182,13 @@ impl A2aHandler<'_> {
         meta: A2aRequestMeta,
     ) -> Result<A2aResult, Error> {
         let (blocking, detail) = (send.blocking, TaskDetail::history(send.history_length));
-        let mut task = self.submit_message(dialect, send, meta).await?;
+        let started = self.submit_message(dialect, send, meta).await?;
         // Also for a client that repeats the send of another, and does not wait: there may be no task to return.
-        task = self.app.engine.wait_until_shown(self.caller, task).await?;
-        if blocking {
-            task = self.app.engine.wait_until_idle(self.caller, task).await?;
-        }
+        let started = self.app.engine.wait_until_shown(self.caller, started).await?;
+        let task = match blocking {
+            true => self.app.engine.wait_until_idle(self.caller, started).await?,
+            false => started.task,
+        };
         Ok(A2aResult::Sent { task: Box::new(task), detail })
     }
 
@@ -203,11 +204,11 @@ impl A2aHandler<'_> {
         let follow_up = send.task_id.is_some();
         // A stream waits, whatever else its request says.
         send.blocking = true;
-        let task = self.submit_message(dialect, send, meta).await?;
-        let existed = follow_up || task.history.len() > 1;
-        let is_current = existed || task.reply().is_some();
-        let after = if is_current { task.seq } else { 0 };
-        let follower = self.app.engine.follow_sent(self.caller, &task, after).await?;
+        let started = self.submit_message(dialect, send, meta).await?;
+        let existed = follow_up || started.task.history.len() > 1;
+        let is_current = existed || started.task.reply().is_some();
+        let after = if is_current { started.task.seq } else { 0 };
+        let (task, follower) = self.app.engine.follow_started(self.caller, started, after).await?;
         let origin = task.origin.clone();
         let start = match (is_current, task.awaits_reply()) {
             (true, _) => StreamStart::Current(Arc::new(task)),
@@ -227,8 +228,10 @@ impl A2aHandler<'_> {
         self.check_streaming()?;
         let slot = self.app.reserve_stream_slot(self.caller)?;
         let engine = &self.app.engine;
-        let (follower, start) = match last_event_id {
-            Some(cursor) => (engine.follow(self.caller, name, cursor).await?, StreamStart::Nothing),
+        let ((origin, follower), start) = match last_event_id {
+            Some(cursor) => {
+                (engine.follow_with_origin(self.caller, name, cursor).await?, StreamStart::Nothing)
+            }
             None => {
                 let task = engine.get(self.caller, name).await?;
                 if task.state.is_terminal() && dialect >= Dialect::V1 {
@@ -237,10 +240,11 @@ impl A2aHandler<'_> {
                         dialect.state_name(task.state)
                     )));
                 }
-                (engine.follow(self.caller, name, task.seq).await?, StreamStart::Current(task))
+                let follower = engine.follow(self.caller, name, task.seq).await?;
+                ((task.origin.clone(), follower), StreamStart::Current(task))
             }
         };
-        Ok(A2aEvents { origin: follower.origin()?, follower, start, one_turn: false, slot })
+        Ok(A2aEvents { origin, follower, start, one_turn: false, slot })
     }
 
     async fn list(&self, list: ListTasks) -> Result<A2aResult, Error> {
@@ -266,7 +270,7 @@ impl A2aHandler<'_> {
         dialect: Dialect,
         send: SendMessage,
         meta: A2aRequestMeta,
-    ) -> Result<Task, Error> {
+    ) -> Result<StartedTask, Error> {
         extensions::check_required(&self.agent.profile, &meta.extensions)?;
         let waits = send.blocking;
         let webhooks: Vec<WebhookConfig> = send.webhook.map(named_webhook).into_iter().collect();
@@ -275,7 +279,7 @@ impl A2aHandler<'_> {
         if let Some(task) = send.task_id {
             let (context, message) = (send.context_id, send.message);
             let reply = Reply { task, context, message, idempotency_key, webhooks };
-            return self.app.engine.reply(caller, reply).await;
+            return self.app.engine.reply(caller, reply).await.map(StartedTask::from);
         }
         let mut submit = Submit::new(&self.agent.profile.name, send.message);
         submit.context = send.context_id;
@@ -289,7 +293,7 @@ impl A2aHandler<'_> {
         submit.accepts_reply = waits && dialect > Dialect::V0_1;
         submit.trace = meta.trace;
         submit.extensions = meta.extensions;
-        self.app.engine.submit(caller, submit).await
+        self.app.engine.begin(caller, submit).await
     }
 
     fn check_streaming(&self) -> Result<(), Error> {

@@ -322,8 +322,7 @@ impl LiveTopic {
                 let preview = preview.unwrap_or(MAX_PREVIEW).min(MAX_PREVIEW) as usize;
                 let reader = request.reader_of(&id).await?;
                 let last = engine.task_summary(&reader, &id).await?.seq;
-                let follower = engine.follow(&reader, &id, after).await?;
-                let origin = follower.origin()?;
+                let (origin, follower) = engine.follow_with_origin(&reader, &id, after).await?;
                 let task = origin.id.to_string().into();
                 Ok(Self::Task(Box::new(TaskTopic {
                     key,

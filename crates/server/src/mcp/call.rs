@@ -7,8 +7,9 @@ use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use nuncio_engine::{
-    List, Message, Part, Role, StartedTask, State, Submit, TaskUse,
+    Event, List, Message, Part, Role, StartedTask, State, Submit, TaskUse,
     catalog::RegisteredAgent,
+    event::Entry,
     surface::{Abilities, HandlerError, SurfaceTool, ToolOutput},
 };
 use nuncio_wire::{
@@ -51,7 +52,8 @@ struct AgentCall<'a> {
     client: &'a McpClient,
     id: &'a RpcId,
     agent: Arc<RegisteredAgent>,
-    arguments: Map<String, Value>,
+    /// An object.
+    arguments: Value,
     options: CallOptions,
     digest: String,
 }
@@ -99,10 +101,11 @@ impl Mcp {
             .ok()
             .filter(|agent| endpoint.reaches_agent(&agent.profile.name))
             .ok_or_else(|| McpFault::invalid_params(endpoint.no_tool(&call.name)))?;
+        let digest = digest(&arguments);
+        let arguments = Value::Object(arguments);
         if let Some(refused) = refuse_arguments(client.version, &agent, &arguments)? {
             return Ok(self.tool_error(client, &request.id, refused));
         }
-        let digest = digest(&arguments);
         let call = AgentCall { client, id: &request.id, agent, arguments, options: along, digest };
         self.call_agent(call).await
     }
@@ -201,16 +204,18 @@ impl Mcp {
         digest: String,
     ) -> Result<McpReply, McpFault> {
         let agent = self.engine.catalog().get(agent)?;
+        let arguments = Value::Object(arguments);
         self.call_agent(AgentCall { client, id, agent, arguments, options: along, digest }).await
     }
 
-    async fn call_agent(self: &Arc<Self>, call: AgentCall<'_>) -> Result<McpReply, McpFault> {
+    async fn call_agent(self: &Arc<Self>, mut call: AgentCall<'_>) -> Result<McpReply, McpFault> {
+        let arguments = std::mem::take(&mut call.arguments);
         let AgentCall { client, id, agent, .. } = &call;
         let (version, profile) = (client.version, &agent.profile);
         let takes_task = takes_task(client, profile.tasks, &call.options);
         check_task_use(client, profile.tasks, &call.options)?;
         let waits = !takes_task && !call.options.background;
-        let submit = submit(&call, waits, self.options.state_ttl);
+        let submit = submit(&call, message(arguments), waits, self.options.state_ttl);
         let (begun, guard) = match waits && version.is_stateless() {
             true => self.begin_or_cancel(client, submit).await?,
             false => (self.engine.begin(&client.caller, submit).await?, None),
@@ -264,8 +269,17 @@ impl Mcp {
         guard: Option<CancelOnDrop>,
     ) -> Result<McpReply, McpFault> {
         let AgentCall { client, id, options: CallOptions { token, .. }, digest, .. } = call;
-        let StartedTask { task, entries } = begun;
+        let StartedTask { task, entries, .. } = &begun;
         let task_id = task.origin.id;
+        if let Some(entries) = entries
+            && task.state.is_terminal()
+            && !sends_messages(client, token.is_some(), entries)
+        {
+            if let Some(mut guard) = guard {
+                guard.disarm();
+            }
+            return Ok(McpReply::Now(self.task_response(client, id, task, false)));
+        }
         let purpose = match client.version.is_stateless() {
             true => {
                 let new = || CancelOnDrop::new(Arc::clone(self), client.clone(), task_id);
@@ -278,11 +292,11 @@ impl Mcp {
         let resumable = client.session.as_ref().is_some_and(|session| session.is_stored());
         let known = entries.is_some();
         if let Some(entries) = entries {
-            stream.begin(&entries);
-            stream.mark_asked(&task);
+            stream.begin(entries);
+            stream.mark_asked(task);
             if stream.is_quiet() && task.state.is_terminal() {
                 stream.disarm();
-                return Ok(McpReply::Now(stream.response(&task)));
+                return Ok(McpReply::Now(stream.response(task)));
             }
             if stream.is_quiet() && stream.has_asked() {
                 stream.disarm();
@@ -292,7 +306,7 @@ impl Mcp {
         let mut follower = None;
         if !task.state.is_terminal() || !known {
             let after = if known { task.seq } else { 0 };
-            follower = Some(self.engine.follow(&client.caller, &task_id.to_string(), after).await?);
+            follower = Some(self.engine.follow_started(&client.caller, begun, after).await?.1);
         }
         stream.follow(follower);
         if resumable && client.version >= McpVersion::V2025_11_25 {
@@ -416,7 +430,7 @@ impl OriginalRequest {
     }
 }
 
-fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
+fn submit(call: &AgentCall<'_>, message: Message, waits: bool, state_ttl: Duration) -> Submit {
     let AgentCall { client, id, agent, options: along, .. } = call;
     let made = OriginalRequest {
         id: id.as_json().to_owned(),
@@ -424,7 +438,7 @@ fn submit(call: &AgentCall<'_>, waits: bool, state_ttl: Duration) -> Submit {
         session: client.context(),
         waits,
     };
-    let mut submit = Submit::new(&agent.profile.name, message(&call.arguments));
+    let mut submit = Submit::new(&agent.profile.name, message);
     submit.dialect = client.version.dialect().to_owned();
     submit.context = client.context();
     // The context is the session's: a repeat over another connection is the same call all the same.
@@ -471,11 +485,28 @@ fn check_task_use(client: &McpClient, tasks: TaskUse, along: &CallOptions) -> Re
     })
 }
 
+/// Whether the events of a finished call are messages that precede its response, or may be: then the call has a
+/// [`TaskStream`].
+fn sends_messages(client: &McpClient, has_token: bool, entries: &[Entry]) -> bool {
+    entries.iter().any(|entry| match entry.event() {
+        Event::Progress(_) => has_token,
+        Event::Log(line) => client.wants_level(line.level),
+        Event::Question(_) => true,
+        // The result has the artifacts.
+        Event::Artifact(_)
+        | Event::Message(_)
+        | Event::Status(_)
+        | Event::Answer(_)
+        | Event::Withdrawn(_) => false,
+    })
+}
+
 /// The arguments as a message: a text part if there is nothing else, otherwise data.
-fn message(arguments: &Map<String, Value>) -> Message {
-    let part = match (arguments.len(), arguments.get("text")) {
-        (1, Some(Value::String(text))) => Part::text(text),
-        _ => Part::data(Value::Object(arguments.clone())),
+fn message(mut arguments: Value) -> Message {
+    let only = arguments.as_object_mut().filter(|all| all.len() == 1).and_then(|all| all.get_mut("text"));
+    let part = match only {
+        Some(Value::String(text)) => Part::text(std::mem::take(text)),
+        _ => Part::data(arguments),
     };
     Message::of("", Role::User, vec![part])
 }
@@ -484,10 +515,10 @@ fn message(arguments: &Map<String, Value>) -> Message {
 fn refuse_arguments(
     version: McpVersion,
     agent: &RegisteredAgent,
-    arguments: &Map<String, Value>,
+    arguments: &Value,
 ) -> Result<Option<String>, McpFault> {
     let why = match &agent.input {
-        Some(shape) => shape.refuse(&Value::Object(arguments.clone())),
+        Some(shape) => shape.refuse(arguments),
         // As `tools/list` describes an agent that takes text.
         None if arguments.get("text").is_some_and(Value::is_string) => None,
         None => Some("text: a string is wanted".to_owned()),

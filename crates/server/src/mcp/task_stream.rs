@@ -410,23 +410,8 @@ impl TaskStream {
 
     /// The response for a terminal task.
     pub(super) fn response(&self, task: &Task) -> McpResponse {
-        let Some(output) = mcp::output_of(task) else {
-            let why = task.status_message.as_ref().map(Message::joined_text);
-            return McpResponse::fault(Some(&self.id), McpFault::internal(why.unwrap_or_default()));
-        };
-        let (version, task_id) = (self.client.version, self.task.to_string());
-        McpResponse::result(self.mcp.result_of(
-            version,
-            &self.id,
-            "complete",
-            |result| mcp::write_output(result, version, output),
-            |meta| {
-                meta.value("nuncio/taskId", &task_id);
-                if matches!(self.purpose, TaskStreamPurpose::Result) {
-                    mcp::write_related(meta, &task_id);
-                }
-            },
-        ))
+        let is_related = matches!(self.purpose, TaskStreamPurpose::Result);
+        self.mcp.task_response(&self.client, &self.id, task, is_related)
     }
 
     /// The response of a stateless call that waits for input of its client.
@@ -488,6 +473,35 @@ impl TaskStream {
     }
 }
 
+impl Mcp {
+    /// The response to a call whose task is terminal. A related one names its task as the revision requires it.
+    pub(super) fn task_response(
+        &self,
+        client: &McpClient,
+        id: &RpcId,
+        task: &Task,
+        is_related: bool,
+    ) -> McpResponse {
+        let Some(output) = mcp::output_of(task) else {
+            let why = task.status_message.as_ref().map(Message::joined_text);
+            return McpResponse::fault(Some(id), McpFault::internal(why.unwrap_or_default()));
+        };
+        let version = client.version;
+        McpResponse::result(self.result_of(
+            version,
+            id,
+            "complete",
+            |result| mcp::write_output(result, version, output),
+            |meta| {
+                meta.value("nuncio/taskId", &task.origin.id);
+                if is_related {
+                    mcp::write_related(meta, &task.origin.id.to_string());
+                }
+            },
+        ))
+    }
+}
+
 /// The capabilities that the client lacks for the questions of a task.
 fn missing_for(task: &Task, client: ClientCapabilities) -> ClientCapabilities {
     let mut missing = ClientCapabilities::default();
@@ -545,7 +559,7 @@ impl CancelOnDrop {
         Self { mcp, client, task, number, armed: true }
     }
 
-    fn disarm(&mut self) {
+    pub(super) fn disarm(&mut self) {
         self.armed = false;
     }
 }

@@ -25,6 +25,8 @@ mod readers;
 mod schema;
 mod session;
 mod snapshot;
+#[cfg(feature = "testing")]
+mod statement_log;
 mod tenant_tasks;
 mod tenants;
 mod write_session;
@@ -60,6 +62,8 @@ use error::store_error;
 use lock::FolderLock;
 use names::SqliteNameCache;
 use readers::{ReadConnections, SlowReaders};
+#[cfg(feature = "testing")]
+pub use statement_log::{StatementUse, record_statements, take_statements};
 use write_session::{LastKnownTime, WriteSession};
 use writer::{ROOM, SqliteWriter, closed};
 

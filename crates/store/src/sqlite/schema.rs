@@ -38,6 +38,8 @@ const CACHE_KIB: i64 = 32 << 10;
 pub(super) fn open_read_write(path: &Path) -> Result<Connection, SqliteOpenError> {
     make_private(path).map_err(|source| SqliteOpenError::Folder { dir: path.to_owned(), source })?;
     let conn = Connection::open(path)?;
+    #[cfg(feature = "testing")]
+    let conn = super::statement_log::watch(conn)?;
     compile_once(&conn)?;
     make_durable(&conn)?;
     // A batch fits into the cache (`writer.rs`): pages that do not fit are written to the log before the
@@ -74,6 +76,8 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, SqliteOpenError>
         path,
         OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX,
     )?;
+    #[cfg(feature = "testing")]
+    let conn = super::statement_log::watch(conn)?;
     compile_once(&conn)?;
     // A commit elsewhere empties this connection's page cache. So the cache is small, and pages come from the
     // memory map: without a system call, and shared by all readers.
