@@ -1,7 +1,7 @@
 //! A task is ended on request: at rest in one commit, at work within the grace period, with all it called.
 
 use std::{
-    sync::{Arc, atomic::Ordering},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
