@@ -42,7 +42,7 @@ pub(crate) fn hot_paths(server: &TestServer, connection: &mut Connection) -> Vec
     let in_session = move |name: &str, arguments: Value| {
         let params = json!({ "name": name, "arguments": arguments });
         let headers = [("mcp-session-id", &*session), ("mcp-protocol-version", SESSION)];
-        mcp(&to.to_string(), &headers, "tools/call", params)
+        mcp(&to.to_string(), &headers, "tools/call", &params)
     };
     let stateless = move |method: &str, named: &str, mut params: Value| {
         params["_meta"] = json!({
@@ -51,7 +51,7 @@ pub(crate) fn hot_paths(server: &TestServer, connection: &mut Connection) -> Vec
         });
         let name = params[named].as_str().unwrap().to_owned();
         let headers = [("mcp-protocol-version", STATELESS), ("mcp-method", method), ("mcp-name", &name)];
-        mcp(&to.to_string(), &headers, method, params)
+        mcp(&to.to_string(), &headers, method, &params)
     };
     let call = move |name: &str, arguments: Value| {
         stateless("tools/call", "name", json!({ "name": name, "arguments": arguments }))
@@ -62,7 +62,7 @@ pub(crate) fn hot_paths(server: &TestServer, connection: &mut Connection) -> Vec
         connection.expect(&call("memory_store", entry));
     }
     let stream = move |events: usize| {
-        talker(&to.to_string(), "SendStreamingMessage", json!({ "message": message(&events.to_string()) }))
+        talker(&to.to_string(), "SendStreamingMessage", &json!({ "message": message(&events.to_string()) }))
     };
     let text = json!({ "text": "Hello, how are you?" });
     let (words, more, other) = (text.clone(), text.clone(), text);
@@ -112,10 +112,10 @@ pub(crate) fn hot_paths(server: &TestServer, connection: &mut Connection) -> Vec
 /// A send that does not wait: to an agent that does not end at once.
 pub(crate) fn send_and_leave(connection: &Connection) -> Vec<u8> {
     let params = json!({ "message": message("0"), "configuration": { "returnImmediately": true } });
-    talker(&connection.address.to_string(), "SendMessage", params)
+    talker(&connection.address.to_string(), "SendMessage", &params)
 }
 
-fn talker(to: &str, method: &str, params: Value) -> Vec<u8> {
+fn talker(to: &str, method: &str, params: &Value) -> Vec<u8> {
     let body = json!({ "jsonrpc": "2.0", "id": 1, "method": method, "params": params });
     post(to, "/agents/talker", &[("a2a-version", "1.0")], &body)
 }
@@ -124,7 +124,7 @@ fn begin_session(connection: &mut Connection) -> String {
     let to = connection.address.to_string();
     let client = json!({ "name": "counts", "version": "1" });
     let params = json!({ "protocolVersion": SESSION, "capabilities": {}, "clientInfo": client });
-    let (head, _) = connection.exchange(&mcp(&to, &[], "initialize", params));
+    let (head, _) = connection.exchange(&mcp(&to, &[], "initialize", &params));
     let found = head.lines().find_map(|line| line.strip_prefix("mcp-session-id: "));
     let session = found.expect("a session").to_owned();
     let headers = [("mcp-session-id", &*session), ("mcp-protocol-version", SESSION)];
@@ -133,7 +133,7 @@ fn begin_session(connection: &mut Connection) -> String {
     session
 }
 
-fn mcp(to: &str, headers: &[(&str, &str)], method: &str, params: Value) -> Vec<u8> {
+fn mcp(to: &str, headers: &[(&str, &str)], method: &str, params: &Value) -> Vec<u8> {
     let body = json!({ "jsonrpc": "2.0", "id": unique(), "method": method, "params": params });
     post(to, "/mcp", headers, &body)
 }
