@@ -364,6 +364,9 @@ mod tests {
         check("a2a://agents/s3.%28cr%29%2Aet", "a2a://agents/${A}");
         check("a2a://agents/s3xcrxet", "a2a://agents/s3xcrxet");
         learn("B", "Other|one");
+        // Each by itself: none of them is found because the text has another one.
+        check("s3.(cr)*et", "${A}");
+        check("other|one", "${B}");
         check("Other|one, s3.(cr)*et, other|one", "${B}, ${A}, ${B}");
         let shown = format!("{redactor:?}");
         assert!(!shown.contains("s3") && !shown.contains("Other"), "{shown}");
